@@ -1,0 +1,8 @@
+//! Kubernetes API semantics as pure code: objects, versions, watches, patches, schemas, admission and access rules.
+//!
+//! Nothing here reads a clock, touches a file or opens a socket: the shell (`neonvm-local`) hands in the time and
+//! the entropy, persists what a commit changed, and carries bytes.
+
+pub mod field;
+pub mod schema;
+pub mod status;

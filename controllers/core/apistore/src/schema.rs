@@ -1,0 +1,204 @@
+//! Structural schemas: one tree type for built-in kinds (from `k8s-openapi`) and custom ones (from CRDs).
+
+use std::collections::BTreeMap;
+use std::ops::Deref;
+use std::sync::{Arc, OnceLock};
+
+use serde_json::Value;
+
+/// Shared handle on a schema node. Named types may refer to themselves (`JSONSchemaProps`), hence the late binding.
+#[derive(Clone, Debug, Default)]
+pub struct SchemaRef(Arc<OnceLock<Schema>>);
+
+static ANY: Schema = Schema::any();
+
+impl SchemaRef {
+    /// A handle on a finished node.
+    pub fn new(schema: Schema) -> Self {
+        let cell = OnceLock::new();
+        let _ = cell.set(schema);
+        Self(Arc::new(cell))
+    }
+
+    /// Fills a handle made with `default()`; a second call is ignored.
+    pub fn bind(&self, schema: Schema) {
+        let _ = self.0.set(schema);
+    }
+}
+
+impl Deref for SchemaRef {
+    type Target = Schema;
+
+    fn deref(&self) -> &Schema {
+        self.0.get().unwrap_or(&ANY)
+    }
+}
+
+/// The JSON type a node accepts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum JsonType {
+    /// Anything (no `type` given).
+    Any,
+    /// An object.
+    Object,
+    /// A list.
+    Array,
+    /// A string.
+    String,
+    /// A whole number.
+    Integer,
+    /// A number.
+    Number,
+    /// `true` or `false`.
+    Boolean,
+}
+
+/// How lists merge under server-side apply (`x-kubernetes-list-type`).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ListType {
+    /// Replaced as a whole; the default.
+    Atomic,
+    /// Scalars, each at most once.
+    Set,
+    /// Objects told apart by these keys.
+    Map(Vec<String>),
+}
+
+/// How a list or object merges under *strategic merge patch* (`x-kubernetes-patch-strategy`).
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct PatchStrategy {
+    /// `merge`: items are merged, by `merge_key` where they are objects.
+    pub merge: bool,
+    /// `retainKeys`: keys that the patch does not list are dropped.
+    pub retain_keys: bool,
+    /// `x-kubernetes-patch-merge-key`.
+    pub merge_key: Option<String>,
+}
+
+/// One `x-kubernetes-validations` rule, still as text.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Rule {
+    /// CEL expression.
+    pub rule: String,
+    /// Fixed message.
+    pub message: Option<String>,
+    /// CEL expression that yields the message.
+    pub message_expression: Option<String>,
+    /// `FieldValueInvalid` and so on.
+    pub reason: Option<String>,
+    /// Relative JSON path of the field to blame.
+    pub field_path: Option<String>,
+    /// `optionalOldSelf`.
+    pub optional_old_self: bool,
+}
+
+/// Value constraints; `None` where not given. `validations` of a node without any is `None`, to keep nodes small.
+#[derive(Clone, Debug, Default)]
+pub struct Constraints {
+    /// `format`
+    pub format: Option<String>,
+    /// `minimum`
+    pub minimum: Option<f64>,
+    /// `maximum`
+    pub maximum: Option<f64>,
+    /// `exclusiveMinimum`
+    pub exclusive_minimum: bool,
+    /// `exclusiveMaximum`
+    pub exclusive_maximum: bool,
+    /// `multipleOf`
+    pub multiple_of: Option<f64>,
+    /// `minLength`, in characters
+    pub min_length: Option<u64>,
+    /// `maxLength`, in characters
+    pub max_length: Option<u64>,
+    /// `pattern`
+    pub pattern: Option<String>,
+    /// `enum`
+    pub enumeration: Option<Vec<Value>>,
+    /// `minItems`
+    pub min_items: Option<u64>,
+    /// `maxItems`
+    pub max_items: Option<u64>,
+    /// `uniqueItems`
+    pub unique_items: bool,
+    /// `minProperties`
+    pub min_properties: Option<u64>,
+    /// `maxProperties`
+    pub max_properties: Option<u64>,
+    /// `allOf`
+    pub all_of: Vec<SchemaRef>,
+    /// `anyOf`
+    pub any_of: Vec<SchemaRef>,
+    /// `oneOf`
+    pub one_of: Vec<SchemaRef>,
+    /// `not`
+    pub not: Option<SchemaRef>,
+    /// `x-kubernetes-validations`
+    pub rules: Vec<Rule>,
+}
+
+/// One node of a schema tree.
+#[derive(Clone, Debug)]
+pub struct Schema {
+    /// Accepted JSON type.
+    pub json_type: JsonType,
+    /// `nullable`
+    pub nullable: bool,
+    /// `description`, for `explain`.
+    pub description: String,
+    /// `properties`
+    pub properties: BTreeMap<String, SchemaRef>,
+    /// `required`
+    pub required: Vec<String>,
+    /// Schema of map values (`additionalProperties`); `None` when unknown keys are not allowed.
+    pub additional: Option<SchemaRef>,
+    /// `items`
+    pub items: Option<SchemaRef>,
+    /// `default`
+    pub default: Option<Value>,
+    /// `x-kubernetes-list-type` and `x-kubernetes-list-map-keys`.
+    pub list_type: ListType,
+    /// `x-kubernetes-map-type: atomic`
+    pub map_atomic: bool,
+    /// Strategic merge patch behaviour; built-in kinds only.
+    pub patch: PatchStrategy,
+    /// `x-kubernetes-preserve-unknown-fields`
+    pub preserve_unknown: bool,
+    /// `x-kubernetes-embedded-resource`
+    pub embedded_resource: bool,
+    /// `x-kubernetes-int-or-string`
+    pub int_or_string: bool,
+    /// Name of the type it was defined under (`io.k8s.api.core.v1.Container`), for OpenAPI documents.
+    pub type_name: Option<String>,
+    /// Constraints, if any.
+    pub constraints: Option<Box<Constraints>>,
+}
+
+impl Schema {
+    /// A node that accepts and keeps anything.
+    pub const fn any() -> Self {
+        Self {
+            json_type: JsonType::Any,
+            nullable: true,
+            description: String::new(),
+            properties: BTreeMap::new(),
+            required: Vec::new(),
+            additional: None,
+            items: None,
+            default: None,
+            list_type: ListType::Atomic,
+            map_atomic: false,
+            patch: PatchStrategy { merge: false, retain_keys: false, merge_key: None },
+            preserve_unknown: true,
+            embedded_resource: false,
+            int_or_string: false,
+            type_name: None,
+            constraints: None,
+        }
+    }
+
+    /// The schema of a property or, for a map, of its values.
+    pub fn child(&self, key: &str) -> Option<&SchemaRef> {
+        self.properties.get(key).or(self.additional.as_ref())
+    }
+}

@@ -115,7 +115,8 @@ impl FieldError {
     /// `Unsupported value: <value>: supported values: "A", "B"`.
     pub fn not_supported(field: impl Into<String>, value: &Value, supported: &[&str]) -> Self {
         let list: Vec<String> = supported.iter().map(|item| format!("\"{item}\"")).collect();
-        let detail = if list.is_empty() { String::new() } else { format!("supported values: {}", list.join(", ")) };
+        let detail =
+            if list.is_empty() { String::new() } else { format!("supported values: {}", list.join(", ")) };
         Self::with_value(FieldReason::NotSupported, field, value, &detail)
     }
 }

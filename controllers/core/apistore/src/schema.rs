@@ -6,6 +6,15 @@ use std::sync::{Arc, OnceLock};
 
 use serde_json::Value;
 
+pub mod builtin;
+pub mod default;
+mod merge_table;
+pub mod parse;
+pub mod prune;
+
+/// Deepest nesting of schemas and of values under a schema that this crate follows.
+pub const MAX_DEPTH: usize = 256;
+
 /// Shared handle on a schema node. Named types may refer to themselves (`JSONSchemaProps`), hence the late binding.
 #[derive(Clone, Debug, Default)]
 pub struct SchemaRef(Arc<OnceLock<Schema>>);
@@ -18,6 +27,11 @@ impl SchemaRef {
         let cell = OnceLock::new();
         let _ = cell.set(schema);
         Self(Arc::new(cell))
+    }
+
+    /// Whether the node is known yet: `false` only inside a type that is being read and refers to itself.
+    pub(crate) fn is_bound(&self) -> bool {
+        self.0.get().is_some()
     }
 
     /// Fills a handle made with `default()`; a second call is ignored.
@@ -197,8 +211,20 @@ impl Schema {
         }
     }
 
+    /// A node of a type, with nothing else said; unknown fields are not allowed.
+    pub const fn typed(json_type: JsonType) -> Self {
+        let mut schema = Self::any();
+        schema.json_type = json_type;
+        schema.nullable = false;
+        schema.preserve_unknown = false;
+        schema
+    }
+
     /// The schema of a property or, for a map, of its values.
     pub fn child(&self, key: &str) -> Option<&SchemaRef> {
         self.properties.get(key).or(self.additional.as_ref())
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -4,5 +4,6 @@
 //! the entropy, persists what a commit changed, and carries bytes.
 
 pub mod field;
+pub mod patch;
 pub mod schema;
 pub mod status;

@@ -1,0 +1,66 @@
+//! JSON merge patch (RFC 7386).
+
+use serde_json::{Map, Value};
+
+use super::{MAX_DEPTH, within_depth};
+use crate::status::ApiError;
+
+/// Merges the object `patch` into `document`: null removes a key, objects merge, everything else replaces.
+///
+/// # Errors
+/// 400 if `patch` is not an object.
+pub fn apply_merge_patch(document: &Value, patch: &Value) -> Result<Value, ApiError> {
+    if !patch.is_object() {
+        return Err(ApiError::bad_request("Invalid JSON Patch"));
+    }
+    if !within_depth(patch, MAX_DEPTH) {
+        return Err(ApiError::bad_request("the patch is nested too deeply"));
+    }
+    let mut result = document.clone();
+    merge(&mut result, patch);
+    Ok(result)
+}
+
+fn merge(target: &mut Value, patch: &Value) {
+    let Value::Object(changes) = patch else {
+        *target = patch.clone();
+        return;
+    };
+    if !target.is_object() {
+        *target = Value::Object(Map::new());
+    }
+    let Value::Object(map) = target else { return };
+    for (key, change) in changes {
+        if change.is_null() {
+            map.remove(key);
+        } else {
+            merge(map.entry(key.clone()).or_insert(Value::Null), change);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::patch::strategic::tests::json as any_json;
+    use proptest::prelude::*;
+    use serde_json::json;
+
+    #[test]
+    fn null_removes_and_lists_are_replaced() {
+        let base = json!({"data": {"x": "1", "y": "2"}, "l": [1, 2]});
+        let patch = json!({"data": {"x": null, "z": "3", "none": null}, "l": [3], "n": {"a": null, "b": 1}});
+        let wanted = json!({"data": {"y": "2", "z": "3"}, "l": [3], "n": {"b": 1}});
+        assert_eq!(apply_merge_patch(&base, &patch).unwrap(), wanted);
+        assert_eq!(apply_merge_patch(&base, &json!([])).unwrap_err().code, 400);
+    }
+
+    proptest! {
+        #[test]
+        fn merging_twice_is_merging_once(document in any_json(), patch in any_json()) {
+            if let Ok(once) = apply_merge_patch(&document, &patch) {
+                prop_assert_eq!(apply_merge_patch(&once, &patch).unwrap(), once);
+            }
+        }
+    }
+}

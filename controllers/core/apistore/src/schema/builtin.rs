@@ -25,13 +25,22 @@ struct Registry {
     types: BTreeMap<String, SchemaRef>,
 }
 
-/// The schema of a built-in kind, or of any type with a schema. Later calls for types already met are cheap.
-pub fn builtin<T: JsonSchema>() -> SchemaRef {
+fn registry() -> MutexGuard<'static, Registry> {
     static REGISTRY: OnceLock<Mutex<Registry>> = OnceLock::new();
     let registry = REGISTRY.get_or_init(|| {
         Mutex::new(Registry { generator: SchemaGenerator::default(), types: BTreeMap::new() })
     });
-    registry.lock().unwrap_or_else(PoisonError::into_inner).read::<T>()
+    registry.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The schema of a built-in kind, or of any type with a schema. Later calls for types already met are cheap.
+pub fn builtin<T: JsonSchema>() -> SchemaRef {
+    registry().read::<T>()
+}
+
+/// A named type (`io.k8s.api.core.v1.Container`), if a kind that uses it was asked for before.
+pub fn named(type_name: &str) -> Option<SchemaRef> {
+    registry().types.get(type_name).cloned()
 }
 
 /// The schema of `metadata`, the same for every kind.

@@ -1,0 +1,236 @@
+//! Custom resource definitions: what one says, whether it may be stored, and what its conditions are.
+
+use std::sync::Arc;
+
+use serde_json::Value;
+
+use crate::field::FieldError;
+use crate::schema::{Schema, SchemaRef, parse};
+
+/// A definition as the server serves it.
+#[derive(Clone, Debug)]
+pub struct CustomKind {
+    /// `spec.group`
+    pub group: String,
+    /// `spec.names.kind`
+    pub kind: String,
+    /// `spec.names.listKind`
+    pub list_kind: String,
+    /// `spec.names.plural`
+    pub plural: String,
+    /// `spec.names.singular`
+    pub singular: String,
+    /// `spec.names.shortNames`
+    pub short_names: Vec<String>,
+    /// `spec.names.categories`
+    pub categories: Vec<String>,
+    /// `spec.scope` is `Namespaced`.
+    pub namespaced: bool,
+    /// Every version, served or not, in the order of the definition.
+    pub versions: Vec<Arc<CustomVersion>>,
+}
+
+/// One version of a custom kind.
+#[derive(Clone, Debug)]
+pub struct CustomVersion {
+    /// `v1`
+    pub name: String,
+    /// Whether requests for it are answered.
+    pub served: bool,
+    /// Whether objects are stored in it; true for exactly one.
+    pub storage: bool,
+    /// The text of the `Warning` header of a deprecated version.
+    pub deprecation_warning: Option<String>,
+    /// The schema, with `apiVersion`, `kind` and `metadata` filled in.
+    pub schema: SchemaRef,
+    /// The schema as it was written, for OpenAPI documents.
+    pub document: Value,
+    /// Whether the schema holds any default.
+    pub has_defaults: bool,
+    /// Whether there is a `status` subresource.
+    pub status: bool,
+    /// The `scale` subresource.
+    pub scale: Option<ScalePaths>,
+    /// `additionalPrinterColumns`
+    pub columns: Vec<PrinterColumn>,
+    /// Field labels that may be selected by, such as `spec.color`.
+    pub selectable_fields: Vec<String>,
+}
+
+/// Where the `scale` subresource finds its numbers: simple JSON paths such as `.spec.replicas`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ScalePaths {
+    /// Wanted replicas.
+    pub spec_replicas: String,
+    /// Observed replicas.
+    pub status_replicas: String,
+    /// Serialised label selector, if any.
+    pub label_selector: Option<String>,
+}
+
+/// One printer column.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PrinterColumn {
+    /// Heading.
+    pub name: String,
+    /// `string`, `integer`, `number`, `boolean` or `date`.
+    pub json_type: String,
+    /// OpenAPI format, may be empty.
+    pub format: String,
+    /// Help text, may be empty.
+    pub description: String,
+    /// 0 is always shown.
+    pub priority: i64,
+    /// JSON path with a leading dot, without braces.
+    pub json_path: String,
+}
+
+impl CustomKind {
+    /// Reads a stored, hence valid and defaulted, definition.
+    ///
+    /// # Errors
+    /// Those of [`parse::custom`].
+    pub fn read(definition: &Value) -> Result<Self, Vec<FieldError>> {
+        let spec = &definition["spec"];
+        let names = &spec["names"];
+        let mut kind = Self {
+            group: text(spec, "group"),
+            kind: text(names, "kind"),
+            list_kind: text(names, "listKind"),
+            plural: text(names, "plural"),
+            singular: text(names, "singular"),
+            short_names: texts(names, "shortNames"),
+            categories: texts(names, "categories"),
+            namespaced: spec["scope"] == "Namespaced",
+            versions: Vec::new(),
+        };
+        for version in list(spec, "versions") {
+            let version = CustomVersion::read(version)?;
+            kind.versions.push(Arc::new(version));
+        }
+        kind.add_warnings(list(spec, "versions"));
+        Ok(kind)
+    }
+
+    /// `<group>/<version> <Kind> is deprecated[; use <group>/<newer> <Kind>]`, or the definition's own words.
+    fn add_warnings(&mut self, documents: &[Value]) {
+        let newest = self
+            .versions
+            .iter()
+            .zip(documents)
+            .filter(|(version, document)| version.served && document["deprecated"] != true)
+            .map(|(version, _)| version.name.clone())
+            .min_by(|a, b| compare_versions(a, b));
+        let (group, kind) = (&self.group, &self.kind);
+        for (version, document) in self.versions.iter_mut().zip(documents) {
+            if document["deprecated"] != true {
+                continue;
+            }
+            let own = document["deprecationWarning"].as_str().map(str::to_owned);
+            let name = &version.name;
+            let better = newest
+                .as_ref()
+                .filter(|newest| compare_versions(newest, name).is_lt())
+                .map(|newest| format!("; use {group}/{newest} {kind}"));
+            let warning = own.unwrap_or_else(|| {
+                format!("{group}/{name} {kind} is deprecated{}", better.unwrap_or_default())
+            });
+            Arc::make_mut(version).deprecation_warning = Some(warning);
+        }
+    }
+}
+
+impl CustomVersion {
+    fn read(version: &Value) -> Result<Self, Vec<FieldError>> {
+        let document = version["schema"]["openAPIV3Schema"].clone();
+        let schema = parse::custom(&document)?;
+        let subresources = &version["subresources"];
+        let scale = subresources["scale"].as_object().map(|_| {
+            let scale = &subresources["scale"];
+            ScalePaths {
+                spec_replicas: text(scale, "specReplicasPath"),
+                status_replicas: text(scale, "statusReplicasPath"),
+                label_selector: Some(text(scale, "labelSelectorPath")).filter(|path| !path.is_empty()),
+            }
+        });
+        let columns = list(version, "additionalPrinterColumns").iter().map(PrinterColumn::read).collect();
+        let selectable = list(version, "selectableFields").iter();
+        Ok(Self {
+            name: text(version, "name"),
+            served: version["served"] == true,
+            storage: version["storage"] == true,
+            deprecation_warning: None,
+            has_defaults: has_defaults(&schema, 0),
+            schema,
+            document,
+            status: subresources["status"].is_object(),
+            scale,
+            columns,
+            selectable_fields: selectable
+                .map(|field| text(field, "jsonPath").trim_start_matches('.').to_owned())
+                .collect(),
+        })
+    }
+}
+
+impl PrinterColumn {
+    fn read(column: &Value) -> Self {
+        Self {
+            name: text(column, "name"),
+            json_type: text(column, "type"),
+            format: text(column, "format"),
+            description: text(column, "description"),
+            priority: column["priority"].as_i64().unwrap_or_default(),
+            json_path: text(column, "jsonPath"),
+        }
+    }
+}
+
+fn has_defaults(schema: &Schema, depth: usize) -> bool {
+    if depth >= crate::schema::MAX_DEPTH {
+        return false;
+    }
+    schema.default.is_some()
+        || schema.properties.values().chain(&schema.items).chain(&schema.additional).any(|child| {
+            // Built-in metadata has no defaults and is the only part that may refer to itself.
+            child.type_name.is_none() && has_defaults(child, depth + 1)
+        })
+}
+
+/// Order in which discovery prefers versions: GA before beta before alpha, newer before older, then by name.
+pub fn compare_versions(a: &str, b: &str) -> std::cmp::Ordering {
+    match (version_rank(a), version_rank(b)) {
+        (Some(a), Some(b)) => b.cmp(&a),
+        (Some(_), None) => std::cmp::Ordering::Less,
+        (None, Some(_)) => std::cmp::Ordering::Greater,
+        (None, None) => a.cmp(b),
+    }
+}
+
+/// `(stage, major, minor)` of a name such as `v2beta3`; stage is 2 for GA, 1 for beta, 0 for alpha.
+fn version_rank(name: &str) -> Option<(u8, u64, u64)> {
+    let rest = name.strip_prefix('v')?;
+    let digits = rest.bytes().take_while(u8::is_ascii_digit).count();
+    let (major, tail) = rest.split_at_checked(digits)?;
+    let major = major.parse().ok()?;
+    if tail.is_empty() {
+        return Some((2, major, 0));
+    }
+    let (stage, minor) = match tail.strip_prefix("beta") {
+        Some(minor) => (1, minor),
+        None => (0, tail.strip_prefix("alpha")?),
+    };
+    Some((stage, major, minor.parse().ok()?))
+}
+
+fn text(value: &Value, key: &str) -> String {
+    value.get(key).and_then(Value::as_str).unwrap_or_default().to_owned()
+}
+
+fn list<'a>(value: &'a Value, key: &str) -> &'a [Value] {
+    value.get(key).and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default()
+}
+
+fn texts(value: &Value, key: &str) -> Vec<String> {
+    list(value, key).iter().filter_map(Value::as_str).map(str::to_owned).collect()
+}

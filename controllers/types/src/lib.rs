@@ -1,1 +1,34 @@
-//! Units and wire protocols.
+//! Units and wire protocols of the vertical autoscaling system.
+//!
+//! For: every other crate; the words in which components talk to each other.
+//! Owns: exact encodings, in every generation that may still be running beside ours.
+//! May not: do I/O, read a clock, know Kubernetes clients or object schemas.
+//!
+//! Rules that hold in the whole crate:
+//! * decoding is total – arbitrary bytes give an error, never a panic;
+//! * nothing wraps – a negative or oversized number is an error that names its field;
+//! * encoding is byte-exact, because some values live as text in annotations and are compared as text.
+#![cfg_attr(test, allow(clippy::float_cmp))]
+
+pub mod bytes;
+mod decode;
+pub mod informant_protocol;
+pub mod milli_cpu;
+pub mod monitor_protocol;
+pub mod name;
+pub mod quantity;
+pub mod resources;
+pub mod revision;
+pub mod runner_protocol;
+pub mod scheduler_protocol;
+pub mod timestamp;
+pub mod version;
+
+pub use bytes::Bytes;
+pub use decode::DecodeError;
+pub use milli_cpu::MilliCpu;
+pub use name::NamespacedName;
+pub use quantity::{Quantity, QuantityError};
+pub use resources::{MoreResources, Resources, SlotResources};
+pub use revision::{Revision, RevisionFlags, RevisionWithTime};
+pub use timestamp::Timestamp;

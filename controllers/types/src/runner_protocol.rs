@@ -1,0 +1,77 @@
+//! Controller to runner, V1: `GET /cpu_current` and `POST /cpu_change`, both `{"VCPUs":"250m"}`.
+
+use serde::{Deserialize, Serialize};
+
+use crate::{
+    DecodeError, MilliCpu,
+    decode::{self, field},
+};
+
+/// TCP port of the runner.
+pub const RUNNER_PORT: u16 = 25183;
+/// Path that tells the CPU in force (GET).
+pub const CPU_CURRENT_PATH: &str = "/cpu_current";
+/// Path that changes it (POST).
+pub const CPU_CHANGE_PATH: &str = "/cpu_change";
+/// Path that tells whether the guest is up: 200 or 503.
+pub const READY_PATH: &str = "/ready";
+
+/// CPU of a runner: the body of a change and the answer about the current state.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RunnerCpu {
+    /// The CPU wanted or in force. Other components read keys without regard to case, hence the aliases.
+    #[serde(rename = "VCPUs", alias = "vCPUs", alias = "vcpus", deserialize_with = "field::vcpus_upper")]
+    pub vcpus: MilliCpu,
+}
+
+impl RunnerCpu {
+    /// Reads a body. A missing key is an error, because it would mean no CPU at all.
+    ///
+    /// # Errors
+    /// Names the field at fault.
+    pub fn decode(body: &[u8]) -> Result<Self, DecodeError> {
+        decode::from_slice("runner CPU", body)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn examples() {
+        for (milli, json) in [(250, r#"{"VCPUs":"250m"}"#), (1000, r#"{"VCPUs":1}"#)] {
+            let cpu = RunnerCpu { vcpus: MilliCpu::new(milli) };
+            assert_eq!(serde_json::to_string(&cpu).unwrap(), json);
+            assert_eq!(RunnerCpu::decode(json.as_bytes()), Ok(cpu));
+        }
+        assert_eq!(RunnerCpu::decode(br#"{"vcpus":0.5}"#), Ok(RunnerCpu { vcpus: MilliCpu::new(500) }));
+    }
+
+    #[test]
+    fn errors_name_the_field() {
+        for (json, part) in [
+            ("{}", "missing field `VCPUs`"),
+            (r#"{"VCPUs":-1}"#, "VCPUs: -1 is out of range"),
+            (r#"{"VCPUs":[]}"#, "VCPUs: invalid type"),
+        ] {
+            let error = RunnerCpu::decode(json.as_bytes()).unwrap_err().to_string();
+            assert!(error.starts_with("cannot decode runner CPU: ") && error.contains(part), "{error}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn decoding_undoes_encoding(milli: u32) {
+            let cpu = RunnerCpu { vcpus: MilliCpu::new(milli) };
+            prop_assert_eq!(RunnerCpu::decode(&serde_json::to_vec(&cpu).unwrap()), Ok(cpu));
+        }
+
+        #[test]
+        fn any_bytes_are_decoded_or_rejected(body: Vec<u8>) {
+            let _ = RunnerCpu::decode(&body);
+        }
+    }
+}

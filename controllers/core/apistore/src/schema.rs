@@ -7,10 +7,13 @@ use std::sync::{Arc, OnceLock};
 use serde_json::Value;
 
 pub mod builtin;
+pub mod decode;
 pub mod default;
+pub mod json;
 mod merge_table;
 pub mod parse;
 pub mod prune;
+pub mod quantity;
 
 /// Deepest nesting of schemas and of values under a schema that this crate follows.
 pub const MAX_DEPTH: usize = 256;

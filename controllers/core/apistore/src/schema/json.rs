@@ -1,0 +1,309 @@
+//! Reading JSON bodies as an API server does: duplicate keys are noticed, nesting is limited, and syntax errors are
+//! worded like those of Go's decoder, which clients know.
+
+use std::collections::BTreeMap;
+
+use serde::de::{DeserializeSeed, Deserializer, Error as _, MapAccess, SeqAccess, Visitor};
+use serde_json::{Map, Number, Value};
+
+/// A body that is not JSON.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct JsonProblem {
+    /// What is wrong, such as `unexpected end of JSON input`.
+    pub message: String,
+}
+
+impl std::fmt::Display for JsonProblem {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.message)
+    }
+}
+
+impl std::error::Error for JsonProblem {}
+
+/// Reads a document and lists the paths of keys given more than once (the last one counts), at most 100 of them.
+///
+/// # Errors
+/// If it is not JSON, or nested deeper than 127 levels.
+pub fn parse_json(body: &[u8]) -> Result<(Value, Vec<String>), JsonProblem> {
+    let mut duplicates = Vec::new();
+    let mut reader = serde_json::Deserializer::from_slice(body);
+    let value = Tree { duplicates: &mut duplicates }
+        .deserialize(&mut reader)
+        .and_then(|value| reader.end().map(|()| value))
+        .map_err(|error| problem(body, &error))?;
+    Ok((value, duplicates))
+}
+
+/// Sorts paths by where they stand in the document, as the real server lists unknown fields of built-in kinds.
+/// Paths that are not in the document keep their order and come last.
+pub fn in_document_order(body: &[u8], paths: &mut [String]) {
+    if paths.len() < 2 {
+        return;
+    }
+    let mut ranks: BTreeMap<String, usize> = paths.iter().map(|path| (path.clone(), usize::MAX)).collect();
+    let mut order = Order { path: String::new(), ranks: &mut ranks, next: 0 };
+    let _ = (&mut order).deserialize(&mut serde_json::Deserializer::from_slice(body));
+    paths.sort_by_key(|path| ranks.get(path).copied().unwrap_or(usize::MAX));
+}
+
+const MAX_DUPLICATES: usize = 100;
+
+struct Tree<'a> {
+    duplicates: &'a mut Vec<String>,
+}
+
+impl<'de> DeserializeSeed<'de> for Tree<'_> {
+    type Value = Value;
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Value, D::Error> {
+        deserializer.deserialize_any(self)
+    }
+}
+
+impl<'de> Visitor<'de> for Tree<'_> {
+    type Value = Value;
+
+    fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("a JSON value")
+    }
+
+    fn visit_unit<E>(self) -> Result<Value, E> {
+        Ok(Value::Null)
+    }
+
+    fn visit_bool<E>(self, value: bool) -> Result<Value, E> {
+        Ok(Value::Bool(value))
+    }
+
+    fn visit_i64<E>(self, value: i64) -> Result<Value, E> {
+        Ok(Value::from(value))
+    }
+
+    fn visit_u64<E>(self, value: u64) -> Result<Value, E> {
+        Ok(Value::from(value))
+    }
+
+    fn visit_f64<E: serde::de::Error>(self, value: f64) -> Result<Value, E> {
+        Number::from_f64(value).map(Value::Number).ok_or_else(|| E::custom("number out of range"))
+    }
+
+    fn visit_str<E>(self, value: &str) -> Result<Value, E> {
+        Ok(Value::from(value))
+    }
+
+    fn visit_string<E>(self, value: String) -> Result<Value, E> {
+        Ok(Value::String(value))
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut access: A) -> Result<Value, A::Error> {
+        let mut items = Vec::new();
+        loop {
+            let before = self.duplicates.len();
+            let Some(item) = access.next_element_seed(Tree { duplicates: &mut *self.duplicates })? else {
+                return Ok(Value::Array(items));
+            };
+            let prefix = format_args!("[{}]", items.len()).to_string();
+            prepend(self.duplicates, before, &prefix);
+            items.push(item);
+        }
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut access: A) -> Result<Value, A::Error> {
+        let mut fields = Map::new();
+        while let Some(key) = access.next_key::<String>()? {
+            let before = self.duplicates.len();
+            let value = access.next_value_seed(Tree { duplicates: &mut *self.duplicates })?;
+            prepend(self.duplicates, before, &key);
+            if fields.contains_key(&key) && self.duplicates.len() < MAX_DUPLICATES {
+                self.duplicates.push(key.clone());
+            }
+            fields.insert(key, value);
+        }
+        Ok(Value::Object(fields))
+    }
+}
+
+fn prepend(paths: &mut [String], from: usize, prefix: &str) {
+    for path in paths.iter_mut().skip(from) {
+        let dot = if path.starts_with('[') { "" } else { "." };
+        *path = format!("{prefix}{dot}{path}");
+    }
+}
+
+/// Walks a document and notes when a wanted path is met for the last time.
+struct Order<'a> {
+    path: String,
+    ranks: &'a mut BTreeMap<String, usize>,
+    next: usize,
+}
+
+impl<'de> DeserializeSeed<'de> for &mut Order<'_> {
+    type Value = ();
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
+        deserializer.deserialize_any(self)
+    }
+}
+
+impl<'de> Visitor<'de> for &mut Order<'_> {
+    type Value = ();
+
+    fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("a JSON value")
+    }
+
+    fn visit_unit<E>(self) -> Result<(), E> {
+        Ok(())
+    }
+
+    fn visit_bool<E>(self, _: bool) -> Result<(), E> {
+        Ok(())
+    }
+
+    fn visit_i64<E>(self, _: i64) -> Result<(), E> {
+        Ok(())
+    }
+
+    fn visit_u64<E>(self, _: u64) -> Result<(), E> {
+        Ok(())
+    }
+
+    fn visit_f64<E>(self, _: f64) -> Result<(), E> {
+        Ok(())
+    }
+
+    fn visit_str<E>(self, _: &str) -> Result<(), E> {
+        Ok(())
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut access: A) -> Result<(), A::Error> {
+        let length = self.path.len();
+        for index in 0_usize.. {
+            self.path.push_str(&format!("[{index}]"));
+            let more = access.next_element_seed(&mut *self)?.is_some();
+            self.path.truncate(length);
+            if !more {
+                return Ok(());
+            }
+        }
+        Err(A::Error::custom("list too long"))
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut access: A) -> Result<(), A::Error> {
+        let length = self.path.len();
+        while let Some(key) = access.next_key::<String>()? {
+            if length > 0 {
+                self.path.push('.');
+            }
+            self.path.push_str(&key);
+            if let Some(rank) = self.ranks.get_mut(&self.path) {
+                *rank = self.next;
+                self.next += 1;
+            }
+            access.next_value_seed(&mut *self)?;
+            self.path.truncate(length);
+        }
+        Ok(())
+    }
+}
+
+fn problem(body: &[u8], error: &serde_json::Error) -> JsonProblem {
+    let text = error.to_string();
+    if error.is_eof() {
+        return JsonProblem { message: "unexpected end of JSON input".to_owned() };
+    }
+    if text.starts_with("recursion limit") {
+        return JsonProblem { message: "exceeded max depth".to_owned() };
+    }
+    let place = if text.starts_with("expected value") {
+        "looking for beginning of value"
+    } else if text.starts_with("key must be a string") {
+        "looking for beginning of object key string"
+    } else if text.starts_with("expected `:`") {
+        "after object key"
+    } else if text.starts_with("expected `,` or `}`") {
+        "after object key:value pair"
+    } else if text.starts_with("expected `,` or `]`") {
+        "after array element"
+    } else if text.starts_with("trailing characters") {
+        "after top-level value"
+    } else if text.starts_with("trailing comma") {
+        "looking for beginning of value"
+    } else if text.starts_with("expected ident") {
+        "in literal"
+    } else {
+        "in string literal"
+    };
+    JsonProblem { message: format!("invalid character {} {place}", quoted(byte_at(body, error))) }
+}
+
+fn byte_at(body: &[u8], error: &serde_json::Error) -> char {
+    let line = body.split(|byte| *byte == b'\n').nth(error.line().saturating_sub(1)).unwrap_or_default();
+    line.get(error.column().saturating_sub(1)).map_or('\n', |byte| char::from(*byte))
+}
+
+fn quoted(character: char) -> String {
+    match character {
+        '\'' => "'\\''".to_owned(),
+        '"' => "'\"'".to_owned(),
+        '\n' => "'\\n'".to_owned(),
+        other if other.is_control() => format!("'\\x{:02x}'", u32::from(other)),
+        other => format!("'{other}'"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use serde_json::json;
+
+    use super::super::tests::arbitrary_json;
+    use super::{in_document_order, parse_json};
+
+    #[test]
+    fn duplicates_are_listed_and_the_last_counts() {
+        let body = br#"{"data":{"a":"1","a":"2"},"list":[{},{"x":{"y":1,"y":2}}],"immutable":false,"immutable":true}"#;
+        let (value, duplicates) = parse_json(body).unwrap();
+        assert_eq!(value["data"], json!({"a": "2"}));
+        assert_eq!(value["immutable"], true);
+        assert_eq!(duplicates, ["data.a", "list[1].x.y", "immutable"]);
+    }
+
+    #[test]
+    fn problems_read_like_those_of_a_real_server() {
+        let message = |body: &str| parse_json(body.as_bytes()).unwrap_err().message;
+        assert_eq!(message("{\"kind\": \"ConfigMap\", "), "unexpected end of JSON input");
+        assert_eq!(message(""), "unexpected end of JSON input");
+        assert_eq!(message("nope"), "invalid character 'o' in literal");
+        assert_eq!(message("{\"a\" 1}"), "invalid character '1' after object key");
+        assert_eq!(message("[1 2]"), "invalid character '2' after array element");
+        assert_eq!(message("{\"a\":x}"), "invalid character 'x' looking for beginning of value");
+        assert_eq!(message(&"[".repeat(5000)), "exceeded max depth");
+    }
+
+    #[test]
+    fn paths_are_put_in_the_order_of_the_document() {
+        let body = br#"{"kind":"ConfigMap","metadata":{"colour":1},"dat":{"list":[{"b":1,"a":2}]}}"#;
+        let mut paths: Vec<String> =
+            ["dat", "dat.list[0].a", "dat.list[0].b", "metadata.colour"].map(str::to_owned).into();
+        in_document_order(body, &mut paths);
+        assert_eq!(paths, ["metadata.colour", "dat", "dat.list[0].b", "dat.list[0].a"]);
+    }
+
+    proptest! {
+        #[test]
+        fn agrees_with_serde_json(value in arbitrary_json()) {
+            let body = serde_json::to_vec(&value).unwrap();
+            let (read, duplicates) = parse_json(&body).unwrap();
+            prop_assert_eq!(read, serde_json::from_slice::<serde_json::Value>(&body).unwrap());
+            prop_assert!(duplicates.is_empty());
+        }
+
+        #[test]
+        fn never_panics_and_accepts_the_same_texts(text in "[\\[\\]{}:,\" a0-9.\\\\enul-]{0,40}") {
+            let ours = parse_json(text.as_bytes()).map(|(value, _)| value).ok();
+            prop_assert_eq!(ours, serde_json::from_str::<serde_json::Value>(&text).ok());
+        }
+    }
+}

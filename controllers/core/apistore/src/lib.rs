@@ -3,6 +3,7 @@
 //! Nothing here reads a clock, touches a file or opens a socket: the shell (`neonvm-local`) hands in the time and
 //! the entropy, persists what a commit changed, and carries bytes.
 
+pub mod apply;
 pub mod crd;
 pub mod field;
 pub mod patch;

@@ -10,6 +10,8 @@ mod strategic;
 pub use json_patch::apply_json_patch;
 pub use merge::apply_merge_patch;
 pub use strategic::apply_strategic;
+#[cfg(test)]
+pub(crate) use strategic::tests::json as strategic_json;
 
 use serde_json::Value;
 

@@ -219,6 +219,7 @@ fn go_type(value: &Value) -> &'static str {
 }
 
 #[cfg(test)]
+#[allow(clippy::needless_pass_by_value, reason = "`json!` literals are passed as they are")]
 mod tests {
     use super::*;
     use proptest::prelude::*;
@@ -287,18 +288,18 @@ mod tests {
     proptest! {
         #[test]
         fn any_operation_on_any_document_returns(
-            document in crate::patch::strategic::tests::json(),
+            document in crate::patch::strategic_json(),
             op in "(add|replace|remove|move|copy|test)",
             path in "(/[ab01-]){0,3}",
             from in "(/[ab01-]){0,3}",
-            value in crate::patch::strategic::tests::json(),
+            value in crate::patch::strategic_json(),
         ) {
             let patch = json!([{"op": op, "path": path, "from": from, "value": value}]);
             let _ = apply_json_patch(&document, &patch);
         }
 
         #[test]
-        fn what_was_added_can_be_tested_and_removed(key in "[a-z~/]{1,6}", value in crate::patch::strategic::tests::json()) {
+        fn what_was_added_can_be_tested_and_removed(key in "[a-z~/]{1,6}", value in crate::patch::strategic_json()) {
             let path = format!("/{}", key.replace('~', "~0").replace('/', "~1"));
             let patch = json!([
                 {"op": "add", "path": path, "value": value},

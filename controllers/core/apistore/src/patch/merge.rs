@@ -42,7 +42,7 @@ fn merge(target: &mut Value, patch: &Value) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::patch::strategic::tests::json as any_json;
+    use crate::patch::strategic_json as any_json;
     use proptest::prelude::*;
     use serde_json::json;
 

@@ -1,0 +1,175 @@
+//! Answers to questions about access and identity: `SubjectAccessReview` and its relatives.
+
+use serde_json::{Map, Value, json};
+
+use super::{Attributes, Decision, Rule, RuleIndex};
+use crate::context::User;
+use crate::field::FieldError;
+use crate::status::{ApiError, Subject};
+
+/// Answers a review of `kind` posted by `user` (to `namespace`, for the local one): the body with its `status`.
+///
+/// # Errors
+/// 422 for a question that is not one, 400 for a kind that is not answered here.
+pub fn answer(
+    kind: &str,
+    body: &Value,
+    namespace: &str,
+    user: &User,
+    index: &RuleIndex,
+) -> Result<Value, ApiError> {
+    let status = match kind {
+        "SelfSubjectAccessReview" => access(body, user, index, &check_question(body))?,
+        "SubjectAccessReview" | "LocalSubjectAccessReview" => {
+            let other = subject(body);
+            let mut errors = check_question(body);
+            if other.name.is_empty() && other.groups.is_empty() {
+                let detail = "at least one of user or group must be specified";
+                errors.push(FieldError::invalid("spec.user", &json!(""), detail));
+            }
+            if kind == "LocalSubjectAccessReview" {
+                check_local(body, namespace, &mut errors);
+            }
+            access(body, &other, index, &errors)?
+        }
+        "SelfSubjectRulesReview" => rules(body, user, index)?,
+        "SelfSubjectReview" => json!({"userInfo": user_info(user)}),
+        _ => return Err(ApiError::bad_request(format!("{kind} is not a review of access"))),
+    };
+    let mut answer = body.clone();
+    if let Some(map) = answer.as_object_mut() {
+        map.entry("metadata").or_insert_with(|| json!({}));
+        map.insert("status".to_owned(), status);
+    }
+    Ok(answer)
+}
+
+/// Answers a `TokenReview`: `found` is whose token it is and for which audiences, or why it is no good.
+pub fn token(body: &Value, found: Result<(&User, &[String]), &str>) -> Value {
+    let status = match found {
+        Ok((user, audiences)) => {
+            json!({"authenticated": true, "user": user_info(user), "audiences": audiences})
+        }
+        Err(why) => json!({"user": {}, "error": why}),
+    };
+    let mut answer = body.clone();
+    if let Some(map) = answer.as_object_mut() {
+        map.entry("metadata").or_insert_with(|| json!({}));
+        map.insert("status".to_owned(), status);
+    }
+    answer
+}
+
+/// `username`, `uid`, `groups` and `extra`, as reviews and webhooks are told.
+pub fn user_info(user: &User) -> Value {
+    let mut info = Map::new();
+    info.insert("username".to_owned(), json!(user.name));
+    if !user.uid.is_empty() {
+        info.insert("uid".to_owned(), json!(user.uid));
+    }
+    if !user.groups.is_empty() {
+        info.insert("groups".to_owned(), json!(user.groups));
+    }
+    if !user.extra.is_empty() {
+        let extra: Map<String, Value> =
+            user.extra.iter().map(|(key, values)| (key.clone(), json!(values))).collect();
+        info.insert("extra".to_owned(), Value::Object(extra));
+    }
+    Value::Object(info)
+}
+
+fn spec<'a>(body: &'a Value, key: &str) -> Option<&'a Value> {
+    body.get("spec")?.get(key).filter(|value| !value.is_null())
+}
+
+fn subject(body: &Value) -> User {
+    let text = |key: &str| spec(body, key).and_then(Value::as_str).unwrap_or_default().to_owned();
+    let groups = spec(body, "groups").and_then(Value::as_array).into_iter().flatten();
+    User {
+        name: text("user"),
+        uid: text("uid"),
+        groups: groups.filter_map(Value::as_str).map(str::to_owned).collect(),
+        extra: Vec::new(),
+    }
+}
+
+fn check_question(body: &Value) -> Vec<FieldError> {
+    let resource = spec(body, "resourceAttributes");
+    let path = spec(body, "nonResourceAttributes");
+    let detail = match (resource, path) {
+        (Some(_), Some(_)) => "cannot be specified in combination with resourceAttributes",
+        (None, None) => "exactly one of nonResourceAttributes or resourceAttributes must be specified",
+        _ => return Vec::new(),
+    };
+    match path {
+        Some(path) => vec![FieldError::invalid("spec.nonResourceAttributes", path, detail)],
+        None => vec![FieldError::invalid("spec.resourceAttributes", &Value::Null, detail)],
+    }
+}
+
+fn check_local(body: &Value, namespace: &str, errors: &mut Vec<FieldError>) {
+    let given = spec(body, "resourceAttributes").and_then(|attributes| attributes.get("namespace")?.as_str());
+    if given.unwrap_or_default() != namespace {
+        let detail = format!("must match metadata.namespace: {namespace}");
+        errors.push(FieldError::invalid(
+            "spec.resourceAttributes.namespace",
+            &json!(given.unwrap_or_default()),
+            &detail,
+        ));
+    }
+    if let Some(path) = spec(body, "nonResourceAttributes") {
+        errors.push(FieldError::invalid(
+            "spec.nonResourceAttributes",
+            path,
+            "disallowed on this kind of request",
+        ));
+    }
+}
+
+fn access(body: &Value, user: &User, index: &RuleIndex, errors: &[FieldError]) -> Result<Value, ApiError> {
+    if !errors.is_empty() {
+        // The real server names no kind here.
+        let subject = Subject { group: "authorization.k8s.io", resource: "", name: "" };
+        return Err(ApiError::invalid(subject, errors));
+    }
+    let resource = spec(body, "resourceAttributes");
+    let path = spec(body, "nonResourceAttributes");
+    let get = |key: &str| {
+        resource.or(path).and_then(|attributes| attributes.get(key)?.as_str()).unwrap_or_default()
+    };
+    let Decision { allowed, reason } = index.decide(&Attributes {
+        user,
+        verb: get("verb"),
+        group: get("group"),
+        resource: get("resource"),
+        subresource: get("subresource"),
+        name: get("name"),
+        namespace: get("namespace"),
+        path: path.map(|_| get("path")),
+    });
+    let mut status = json!({"allowed": allowed});
+    if let Some(map) = status.as_object_mut().filter(|_| !reason.is_empty()) {
+        map.insert("reason".to_owned(), json!(reason));
+    }
+    Ok(status)
+}
+
+fn rules(body: &Value, user: &User, index: &RuleIndex) -> Result<Value, ApiError> {
+    let namespace = spec(body, "namespace").and_then(Value::as_str).unwrap_or_default();
+    if namespace.is_empty() {
+        return Err(ApiError::bad_request("no namespace on request"));
+    }
+    let rules = index.rules_for(user, namespace);
+    let of_resources = |rule: &Rule| {
+        let mut shown = json!({"verbs": rule.verbs, "apiGroups": rule.groups, "resources": rule.resources});
+        if let Some(map) = shown.as_object_mut().filter(|_| !rule.names.is_empty()) {
+            map.insert("resourceNames".to_owned(), json!(rule.names));
+        }
+        shown
+    };
+    let (paths, resources): (Vec<&Rule>, Vec<&Rule>) = rules.iter().partition(|rule| !rule.paths.is_empty());
+    let resources: Vec<Value> = resources.into_iter().map(of_resources).collect();
+    let paths: Vec<Value> =
+        paths.into_iter().map(|rule| json!({"verbs": rule.verbs, "nonResourceURLs": rule.paths})).collect();
+    Ok(json!({"resourceRules": resources, "nonResourceRules": paths, "incomplete": false}))
+}

@@ -2,10 +2,46 @@
 //!
 //! Nothing here reads a clock, touches a file or opens a socket: the shell (`neonvm-local`) hands in the time and
 //! the entropy, persists what a commit changed, and carries bytes.
+//!
+//! The way of a request: [`request`] → `route` (access rules) → `query_list`/[`watch`] for reads, or `write` →
+//! [`admission`] → [`store`] for changes; what follows from a change is done by `follow` at once and by `chores`
+//! right after.
 
+mod pending;
+pub mod admission;
 pub mod apply;
+
+mod chores;
+pub mod context;
+mod convert;
+mod convert_hpa;
 pub mod crd;
+mod discovery;
+pub mod engine;
 pub mod field;
+mod fields;
+mod follow;
+pub mod jsonpath;
+pub mod kinds;
+pub mod media;
+mod object;
+pub mod options;
+mod ownership;
 pub mod patch;
+mod plugins;
+mod query_list;
+mod render;
+pub mod request;
+mod route;
 pub mod schema;
+pub mod selector;
+mod services;
 pub mod status;
+pub mod store;
+mod strategy;
+mod table;
+pub mod watch;
+mod write;
+mod yaml;
+
+pub use discovery::VERSION;

@@ -33,7 +33,11 @@ pub struct Subject<'a> {
 
 impl Subject<'_> {
     fn qualified(&self) -> String {
-        if self.group.is_empty() { self.resource.to_owned() } else { format!("{}.{}", self.resource, self.group) }
+        if self.group.is_empty() {
+            self.resource.to_owned()
+        } else {
+            format!("{}.{}", self.resource, self.group)
+        }
     }
 
     fn details(&self) -> Map<String, Value> {
@@ -127,6 +131,13 @@ impl ApiError {
     /// An error with `details` that name the subject.
     pub fn about(code: u16, reason: &'static str, message: String, subject: Subject<'_>) -> Self {
         Self { code, reason, message, details: Some(Box::new(subject.details())), retry_after: None }
+    }
+
+    /// The same error with these `details`.
+    #[must_use]
+    pub fn with_details(mut self, details: Map<String, Value>) -> Self {
+        self.details = Some(Box::new(details));
+        self
     }
 
     /// The `v1.Status` object.

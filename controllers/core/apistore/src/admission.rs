@@ -1,0 +1,128 @@
+//! Admission webhooks: which are asked, what they are asked, what their answers mean.
+//!
+//! The engine never calls anybody. A request that needs a webhook stops with the call to make; the shell makes it and
+//! runs the request again with the answer in its [`Trail`]. Running again is safe – nothing has been stored – and it
+//! makes conflicts simple: if the object changed meanwhile, the call differs and is made anew.
+
+mod review;
+mod rules;
+
+use serde_json::Value;
+
+pub use review::{Answer, Call, Client};
+
+use crate::context::Context;
+use crate::kinds::Kind;
+use crate::request::Request;
+use crate::status::ApiError;
+
+/// The answers collected for one request so far.
+#[derive(Debug, Default)]
+pub struct Trail {
+    answers: Vec<(String, Value, Answer)>,
+}
+
+impl Trail {
+    /// Adds what a webhook answered to a call.
+    pub fn add(&mut self, call: Call, answer: Answer) {
+        self.answers.push((call.webhook, call.review, answer));
+    }
+
+    fn find(&self, webhook: &str, review: &Value) -> Option<&Answer> {
+        self.answers.iter().find(|(name, asked, _)| name == webhook && asked == review).map(|(_, _, answer)| answer)
+    }
+}
+
+/// Why a write stopped.
+#[derive(Debug)]
+pub enum Halt {
+    /// Refused.
+    Error(ApiError),
+    /// A webhook has to be asked first.
+    Ask(Box<Call>),
+}
+
+impl From<ApiError> for Halt {
+    fn from(error: ApiError) -> Self {
+        Self::Error(error)
+    }
+}
+
+/// One change on its way through admission.
+pub(crate) struct Change<'a> {
+    pub(crate) request: &'a Request<'a>,
+    pub(crate) context: &'a Context,
+    pub(crate) kind: &'a Kind,
+    pub(crate) subresource: &'a str,
+    pub(crate) namespace: &'a str,
+    pub(crate) name: &'a str,
+    /// `CREATE`, `UPDATE`, `DELETE` or `CONNECT`.
+    pub(crate) operation: &'static str,
+    pub(crate) old: Option<&'a Value>,
+    pub(crate) options: Value,
+    pub(crate) dry_run: bool,
+}
+
+/// The webhooks of all configurations, in the order they are called.
+#[derive(Debug, Default)]
+pub(crate) struct Webhooks {
+    mutating: Vec<rules::Webhook>,
+    validating: Vec<rules::Webhook>,
+}
+
+/// What webhook matching needs to know of the cluster.
+pub(crate) trait Cluster {
+    /// Labels of a namespace, as its object.
+    fn namespace(&self, name: &str) -> Option<Value>;
+    /// Other versions and groups under which the same objects are served.
+    fn equivalents(&self, kind: &Kind) -> Vec<std::sync::Arc<Kind>>;
+}
+
+impl Webhooks {
+    /// Reads the configurations, which come sorted by name.
+    pub(crate) fn read(mutating: &[Value], validating: &[Value]) -> Self {
+        Self { mutating: rules::read(mutating), validating: rules::read(validating) }
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.mutating.is_empty() && self.validating.is_empty()
+    }
+
+    /// Runs the mutating webhooks over `object`. Those with `reinvocationPolicy: IfNeeded` see it once more if a
+    /// later one changed it.
+    pub(crate) fn mutate(
+        &self,
+        change: &Change<'_>,
+        cluster: &dyn Cluster,
+        trail: &Trail,
+        object: &mut Value,
+        warnings: &mut Vec<String>,
+    ) -> Result<(), Halt> {
+        let mut seen: Vec<(usize, Value)> = Vec::new();
+        for (at, webhook) in self.mutating.iter().enumerate() {
+            if webhook.mutate(change, cluster, trail, object, warnings)? {
+                seen.push((at, object.clone()));
+            }
+        }
+        for (at, after) in seen {
+            let Some(webhook) = self.mutating.get(at).filter(|w| w.reinvoked && after != *object) else { continue };
+            webhook.mutate(change, cluster, trail, object, warnings)?;
+        }
+        Ok(())
+    }
+
+    /// Runs the validating webhooks.
+    pub(crate) fn validate(
+        &self,
+        change: &Change<'_>,
+        cluster: &dyn Cluster,
+        trail: &Trail,
+        object: &Value,
+        warnings: &mut Vec<String>,
+    ) -> Result<(), Halt> {
+        for webhook in &self.validating {
+            webhook.validate(change, cluster, trail, object, warnings)?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,260 @@
+//! What the controllers of a real cluster do in the background: namespaces, garbage collection, definitions.
+//!
+//! Changes leave chores behind; the shell runs them right after, a few at a time, until none are left. A chore looks at
+//! the state as it is when it runs, so running one twice, or one too many, does nothing.
+
+mod collect;
+mod namespace;
+
+use std::sync::Arc;
+
+use serde_json::{Value, json};
+
+use crate::admission::{Halt, Trail};
+use crate::context::{Context, User};
+use crate::engine::Engine;
+use crate::kinds::Kind;
+use crate::object;
+use crate::options::{DeleteOptions, FieldValidation, WriteOptions};
+use crate::request::{Method, Request, Target};
+use crate::store::key_of;
+use crate::write::Write;
+
+/// Something to look at.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Chore {
+    /// A namespace was made or changed.
+    Namespace(String),
+    /// Something left a namespace.
+    NamespaceContent(String),
+    /// An object with this uid is gone, or its deletion has to wait for or let go its dependents.
+    Removed(String),
+    /// An object under an orphaning or foreground deletion.
+    Propagate(Arc<str>, Arc<str>),
+    /// A dependent of this owner is gone.
+    Dependent(String),
+    /// The owners of an object have changed.
+    Owners(Arc<str>, Arc<str>),
+    /// A definition was made or changed.
+    Definition(String),
+    /// Names in this group have become free.
+    Definitions(String),
+}
+
+/// Most events kept after their last change: one hour, as real servers do.
+const EVENT_SECONDS: i64 = 3600;
+
+impl Engine {
+    /// Runs up to `limit` chores; whether there are more.
+    pub fn run_chores(&mut self, context: &Context, limit: usize) -> bool {
+        for _ in 0..limit {
+            let Some(chore) = self.chores.pop_front() else { return false };
+            self.run_chore(&chore, context);
+        }
+        !self.chores.is_empty()
+    }
+
+    fn run_chore(&mut self, chore: &Chore, context: &Context) {
+        match chore {
+            Chore::Namespace(name) => self.tend_namespace(name, context),
+            Chore::NamespaceContent(name) => self.finish_namespace(name, context),
+            Chore::Removed(uid) => self.release_dependents(uid, context),
+            Chore::Propagate(table, key) => {
+                if let Some(kind) = self.kinds.of_table(table).cloned() {
+                    self.propagate(&kind, key, context);
+                }
+            }
+            Chore::Dependent(uid) => self.finish_foreground(uid),
+            Chore::Owners(table, key) => self.check_owners(table, key, context),
+            Chore::Definition(name) => self.tend_definition(name, context),
+            Chore::Definitions(group) => self.rejudge_definitions(group, context),
+        }
+    }
+
+    /// Makes everything that finds its state on its own look once, after a restart.
+    pub fn wake_chores(&mut self) {
+        for namespace in self.values("/namespaces") {
+            self.chores.push_back(Chore::Namespace(object::name(&namespace).to_owned()));
+        }
+        let uids: Vec<String> = self.owned.keys().cloned().collect();
+        self.chores.extend(uids.into_iter().map(Chore::Removed));
+        for definition in self.values("apiextensions.k8s.io/customresourcedefinitions") {
+            self.chores.push_back(Chore::Definition(object::name(&definition).to_owned()));
+        }
+    }
+
+    /// Removes events older than an hour; the seconds until the next one is due.
+    pub fn expire_events(&mut self, context: &Context) -> Option<i64> {
+        let Some(kind) = self.kinds.resource("", "v1", "events").cloned() else { return None };
+        let now = context.now.as_second();
+        let mut next: Option<i64> = None;
+        for event in self.values(&kind.table) {
+            let times = ["lastTimestamp", "eventTime", "series.lastObservedTime", "metadata.creationTimestamp"];
+            let latest = times.iter().filter_map(|path| object::text_at(&event, path).parse::<jiff::Timestamp>().ok());
+            let due = latest.map(jiff::Timestamp::as_second).max().unwrap_or(now) + EVENT_SECONDS;
+            if due <= now {
+                let key = key_of(object::namespace(&event), object::name(&event));
+                self.remove(&kind, &key, event);
+            } else {
+                next = Some(next.map_or(due - now, |n| n.min(due - now)));
+            }
+        }
+        next
+    }
+
+    /// Deletes an object as the system itself; refusals are left for the next look.
+    pub(crate) fn delete_as_system(&mut self, kind: &Arc<Kind>, object: &Value, context: &Context, options: &DeleteOptions) {
+        let user = system();
+        let request = Request {
+            method: Method::Delete,
+            path: "",
+            query: "",
+            accept: "",
+            content_type: "",
+            user_agent: "kube-controller-manager",
+            body: &[],
+            user: &user,
+        };
+        let target = Target {
+            group: kind.group.clone(),
+            version: kind.version.clone(),
+            namespace: object::namespace(object).to_owned(),
+            resource: kind.plural.clone(),
+            name: object::name(object).to_owned(),
+            ..Target::default()
+        };
+        let write_options = WriteOptions {
+            dry_run: false,
+            manager: "kube-controller-manager".into(),
+            manager_given: false,
+            validation: FieldValidation::Ignore,
+            force: false,
+        };
+        let mut warnings = Vec::new();
+        let trail = Trail::default();
+        let mut write = Write {
+            request: &request,
+            context,
+            trail: &trail,
+            kind: Arc::clone(kind),
+            target,
+            options: write_options,
+            warnings: &mut warnings,
+        };
+        // Webhooks do not see the system's own clean-up here: nobody waits for the answer that it could change.
+        let hooks = std::mem::take(&mut self.webhooks);
+        let done = write.delete(self, options);
+        self.webhooks = hooks;
+        if let Err(Halt::Error(error)) = done {
+            debug_assert!(error.code < 500, "{error}");
+        }
+    }
+
+    /// Creates an object as the system itself, unless it exists.
+    pub(crate) fn create_as_system(&mut self, group: &str, version: &str, plural: &str, mut object: Value, context: &Context) {
+        let Some(kind) = self.kinds.resource(group, version, plural).cloned() else { return };
+        let key = key_of(object::namespace(&object), object::name(&object));
+        if self.store.read(&kind.table, &key).is_some() {
+            return;
+        }
+        let mut entropy = Context { seed: context.seed ^ hash(&kind.table, &key), ..context.clone() }.entropy();
+        crate::write::decode::default(&kind, &mut object);
+        crate::strategy::prepare_create(&kind, &mut object, context, &mut entropy);
+        self.put(&kind, &key, object);
+    }
+
+    /// Stores a change that the system itself makes.
+    pub(crate) fn put_as_system(&mut self, kind: &Kind, object: Value) {
+        let namespace = if kind.namespaced { object::namespace(&object) } else { "" };
+        let key = key_of(namespace, object::name(&object));
+        self.put(kind, &key, object);
+    }
+
+    fn tend_definition(&mut self, name: &str, context: &Context) {
+        const TABLE: &str = "apiextensions.k8s.io/customresourcedefinitions";
+        const CLEANUP: &str = "customresourcecleanup.apiextensions.k8s.io";
+        let Some(definition) = self.value(TABLE, &key_of("", name)) else { return };
+        let Some(kind) = self.kinds.resource("apiextensions.k8s.io", "v1", "customresourcedefinitions").cloned() else {
+            return;
+        };
+        if !object::is_deleting(&definition) {
+            return;
+        }
+        let group = object::text_at(&definition, "spec.group").to_owned();
+        let plural = object::text_at(&definition, "spec.names.plural").to_owned();
+        if let Some(custom) = self.kinds.any_version(&group, &plural).cloned() {
+            for object in self.values(&custom.table) {
+                if !object::is_deleting(&object) {
+                    self.delete_as_system(&custom, &object, context, &DeleteOptions::default());
+                }
+            }
+            if self.store.count(&custom.table) > 0 {
+                return;
+            }
+        }
+        let mut definition = definition;
+        let rest: Vec<String> =
+            object::finalizers(&definition).into_iter().filter(|f| *f != CLEANUP).map(str::to_owned).collect();
+        if rest.len() == object::finalizers(&definition).len() && !rest.is_empty() {
+            return;
+        }
+        object::set_meta(&mut definition, "finalizers", if rest.is_empty() { Value::Null } else { json!(rest) });
+        if rest.is_empty() {
+            self.remove(&kind, &key_of("", name), definition);
+        } else {
+            self.put_as_system(&kind, definition);
+        }
+    }
+
+    fn rejudge_definitions(&mut self, group: &str, context: &Context) {
+        let Some(kind) = self.kinds.resource("apiextensions.k8s.io", "v1", "customresourcedefinitions").cloned() else {
+            return;
+        };
+        for definition in self.values(&kind.table) {
+            if object::text_at(&definition, "spec.group") != group {
+                continue;
+            }
+            let mut judged = definition.clone();
+            self.judge_definition(&mut judged, context);
+            if judged != definition {
+                self.put_as_system(&kind, judged);
+            }
+        }
+    }
+}
+
+fn hash(table: &str, key: &str) -> u128 {
+    table.bytes().chain(key.bytes()).fold(0xcbf2_9ce4_8422_2325_u128, |sum, byte| {
+        (sum ^ u128::from(byte)).wrapping_mul(0x0000_0100_0000_01b3_0000_0000_0000_013b)
+    })
+}
+
+/// The identity of the system's own work.
+pub(crate) fn system() -> User {
+    User {
+        name: "system:kube-controller-manager".into(),
+        groups: vec!["system:masters".into(), "system:authenticated".into()],
+        ..User::default()
+    }
+}
+
+/// Whether a condition of `status.conditions` has this status.
+pub(crate) fn condition_is(object: &Value, kind: &str, status: &str) -> bool {
+    let conditions = object::at(object, "status.conditions").and_then(Value::as_array);
+    conditions
+        .into_iter()
+        .flatten()
+        .any(|c| object::text_at(c, "type") == kind && object::text_at(c, "status") == status)
+}
+
+/// Puts a condition into `status.conditions`, replacing one of its type.
+pub(crate) fn set_condition(object: &mut Value, condition: Value) {
+    let status = object::child_mut(object, "status");
+    let list = status.entry("conditions").or_insert_with(|| json!([]));
+    let Some(list) = list.as_array_mut() else { return };
+    let kind = object::text_at(&condition, "type").to_owned();
+    match list.iter_mut().find(|c| object::text_at(c, "type") == kind) {
+        Some(known) => *known = condition,
+        None => list.push(condition),
+    }
+}

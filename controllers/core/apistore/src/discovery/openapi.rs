@@ -1,0 +1,332 @@
+//! OpenAPI documents, written from the schemas: version 2 as a whole, version 3 per group version.
+
+use std::collections::BTreeMap;
+
+use bytes::Bytes;
+use serde_json::{Map, Value, json};
+
+use crate::engine::Engine;
+use crate::kinds::{Kind, Kinds, Verbs};
+use crate::render::to_bytes;
+use crate::schema::{JsonType, ListType, Schema};
+
+/// Deepest nesting of inlined (custom) schemas.
+const MAX_DEPTH: usize = 64;
+
+/// The `/openapi/v3` index: one entry per document, with a hash that changes when it does.
+pub(super) fn index(engine: &Engine) -> Value {
+    let mut paths = Map::new();
+    for (group, versions) in engine.kinds.groups() {
+        for version in versions {
+            let name = document_name(group, version);
+            paths.insert(name.clone(), entry(engine, &name));
+        }
+    }
+    paths.insert("version".into(), entry(engine, "version"));
+    json!({ "paths": paths })
+}
+
+fn entry(engine: &Engine, name: &str) -> Value {
+    // The epoch stands for the content: documents are made only when somebody asks for them.
+    let seed = format!("{name} {}", engine.kinds.fingerprint(name));
+    let hash = seed.bytes().fold(0xcbf2_9ce4_8422_2325_u128, |sum, byte| {
+        (sum ^ u128::from(byte)).wrapping_mul(0x0000_0000_0100_0000_0000_0000_0000_013b)
+    });
+    json!({ "serverRelativeURL": format!("/openapi/v3/{name}?hash={hash:032X}{hash:032X}") })
+}
+
+fn document_name(group: &str, version: &str) -> String {
+    if group.is_empty() { format!("api/{version}") } else { format!("apis/{group}/{version}") }
+}
+
+/// One document of version 3.
+pub(super) fn v3(kinds: &Kinds, name: &str) -> Option<Bytes> {
+    if name == "version" {
+        return Some(to_bytes(&json!({ "openapi": "3.0.0", "info": info(), "paths": {
+            "/version/": { "get": { "description": "get the version", "operationId": "getCodeVersion" } } } })));
+    }
+    let found: Vec<&Kind> =
+        kinds.all().map(AsRef::as_ref).filter(|kind| document_name(&kind.group, &kind.version) == name).collect();
+    if found.is_empty() {
+        return None;
+    }
+    let mut writer = Writer { root: "#/components/schemas/", schemas: BTreeMap::new(), v3: true };
+    let mut paths = Map::new();
+    for kind in found {
+        writer.kind(kind);
+        kind_paths(kind, &writer, &mut paths);
+    }
+    let schemas: Map<String, Value> = writer.schemas.into_iter().collect();
+    // `to_bytes` puts kind and apiVersion first; this document has neither.
+    let document = json!({ "openapi": "3.0.0", "info": info(), "paths": paths, "components": { "schemas": schemas } });
+    serde_json::to_vec(&document).ok().map(Bytes::from)
+}
+
+/// The document of version 2, all groups in one.
+pub(super) fn v2(kinds: &Kinds) -> Value {
+    let mut writer = Writer { root: "#/definitions/", schemas: BTreeMap::new(), v3: false };
+    let mut paths = Map::new();
+    for kind in kinds.all() {
+        writer.kind(kind);
+        kind_paths(kind, &writer, &mut paths);
+    }
+    let definitions: Map<String, Value> = writer.schemas.into_iter().collect();
+    json!({ "swagger": "2.0", "info": info(), "paths": paths, "definitions": definitions })
+}
+
+fn info() -> Value {
+    json!({ "title": "Kubernetes", "version": super::VERSION.2 })
+}
+
+struct Writer {
+    root: &'static str,
+    schemas: BTreeMap<String, Value>,
+    v3: bool,
+}
+
+fn reversed(group: &str) -> String {
+    group.split('.').rev().collect::<Vec<_>>().join(".")
+}
+
+fn type_name(kind: &Kind) -> String {
+    match (&kind.custom, &kind.schema().type_name) {
+        (None, Some(name)) => name.clone(),
+        _ => format!("{}.{}.{}", reversed(&kind.group), kind.version, kind.kind),
+    }
+}
+
+fn gvk(kind: &Kind, name: &str) -> Value {
+    json!({ "group": kind.group, "version": kind.version, "kind": name })
+}
+
+impl Writer {
+    fn kind(&mut self, kind: &Kind) {
+        let name = type_name(kind);
+        let mut body = self.body(kind.schema(), 0);
+        body["x-kubernetes-group-version-kind"] = json!([gvk(kind, &kind.kind)]);
+        if kind.custom.is_some() {
+            self.with_header(&mut body);
+        }
+        self.schemas.insert(name.clone(), body);
+        if kind.verbs != Verbs::Create {
+            let list = json!({ "type": "object", "required": ["items"],
+                "properties": { "apiVersion": { "type": "string" }, "kind": { "type": "string" },
+                    "metadata": { "type": "object" },
+                    "items": { "type": "array", "items": { "$ref": format!("{}{name}", self.root) } } },
+                "x-kubernetes-group-version-kind": [gvk(kind, &kind.list_kind)] });
+            self.schemas.insert(format!("{name}List"), list);
+        }
+    }
+
+    /// `apiVersion`, `kind` and `metadata` of a custom kind, as every object has them.
+    fn with_header(&mut self, body: &mut Value) {
+        let meta = crate::schema::builtin::object_meta();
+        let reference = self.node(&meta, 0);
+        let properties = crate::object::child_mut(body, "properties");
+        for (key, text) in [
+            ("apiVersion", "Version of the schema that this object follows, as group/version."),
+            ("kind", "The kind of this object."),
+        ] {
+            properties.insert(key.into(), json!({ "type": "string", "description": text }));
+        }
+        properties.insert("metadata".into(), reference);
+    }
+
+    /// A reference to a named type, or the node itself.
+    fn node(&mut self, schema: &Schema, depth: usize) -> Value {
+        let Some(name) = schema.type_name.clone() else { return self.body(schema, depth) };
+        if !self.schemas.contains_key(&name) {
+            // Marked before it is written: a type may contain itself.
+            self.schemas.insert(name.clone(), Value::Null);
+            let body = self.body(schema, 0);
+            self.schemas.insert(name.clone(), body);
+        }
+        let reference = json!({ "$ref": format!("{}{name}", self.root) });
+        if schema.description.is_empty() {
+            return reference;
+        }
+        match self.v3 {
+            true => json!({ "description": schema.description, "allOf": [reference] }),
+            false => json!({ "description": schema.description, "$ref": format!("{}{name}", self.root) }),
+        }
+    }
+
+    fn body(&mut self, schema: &Schema, depth: usize) -> Value {
+        let mut map = Map::new();
+        if depth > MAX_DEPTH {
+            return Value::Object(map);
+        }
+        if let Some(name) = json_type(schema.json_type) {
+            map.insert("type".into(), json!(name));
+        }
+        if !schema.description.is_empty() {
+            map.insert("description".into(), json!(schema.description));
+        }
+        if !schema.properties.is_empty() {
+            let properties: Map<String, Value> =
+                schema.properties.iter().map(|(key, child)| (key.clone(), self.node(child, depth + 1))).collect();
+            map.insert("properties".into(), Value::Object(properties));
+        }
+        if !schema.required.is_empty() {
+            map.insert("required".into(), json!(schema.required));
+        }
+        if let Some(child) = &schema.additional {
+            let child = self.node(child, depth + 1);
+            map.insert("additionalProperties".into(), child);
+        }
+        if let Some(child) = &schema.items {
+            let child = self.node(child, depth + 1);
+            map.insert("items".into(), child);
+        }
+        if let Some(default) = &schema.default {
+            map.insert("default".into(), default.clone());
+        }
+        if let Some(constraints) = &schema.constraints {
+            if let Some(format) = &constraints.format {
+                map.insert("format".into(), json!(format));
+            }
+            if let Some(values) = &constraints.enumeration {
+                map.insert("enum".into(), json!(values));
+            }
+        }
+        extensions(schema, &mut map);
+        Value::Object(map)
+    }
+}
+
+fn json_type(kind: JsonType) -> Option<&'static str> {
+    match kind {
+        JsonType::Any => None,
+        JsonType::Object => Some("object"),
+        JsonType::Array => Some("array"),
+        JsonType::String => Some("string"),
+        JsonType::Integer => Some("integer"),
+        JsonType::Number => Some("number"),
+        JsonType::Boolean => Some("boolean"),
+    }
+}
+
+fn extensions(schema: &Schema, map: &mut Map<String, Value>) {
+    match &schema.list_type {
+        ListType::Map(keys) => {
+            map.insert("x-kubernetes-list-type".into(), json!("map"));
+            map.insert("x-kubernetes-list-map-keys".into(), json!(keys));
+        }
+        ListType::Set => drop(map.insert("x-kubernetes-list-type".into(), json!("set"))),
+        ListType::Atomic if schema.json_type == JsonType::Array => {
+            map.insert("x-kubernetes-list-type".into(), json!("atomic"));
+        }
+        ListType::Atomic => {}
+    }
+    if schema.map_atomic {
+        map.insert("x-kubernetes-map-type".into(), json!("atomic"));
+    }
+    if let Some(key) = &schema.patch.merge_key {
+        map.insert("x-kubernetes-patch-merge-key".into(), json!(key));
+    }
+    let strategy = match (schema.patch.merge, schema.patch.retain_keys) {
+        (true, true) => "merge,retainKeys",
+        (true, false) => "merge",
+        (false, true) => "retainKeys",
+        (false, false) => "",
+    };
+    if !strategy.is_empty() {
+        map.insert("x-kubernetes-patch-strategy".into(), json!(strategy));
+    }
+    if schema.preserve_unknown && schema.json_type == JsonType::Object {
+        map.insert("x-kubernetes-preserve-unknown-fields".into(), json!(true));
+    }
+    if schema.int_or_string {
+        map.insert("x-kubernetes-int-or-string".into(), json!(true));
+    }
+}
+
+fn kind_paths(kind: &Kind, writer: &Writer, paths: &mut Map<String, Value>) {
+    let base = document_name(&kind.group, &kind.version);
+    let place = if kind.namespaced { "/namespaces/{namespace}" } else { "" };
+    let collection = format!("/{base}{place}/{}", kind.plural);
+    let body = json!({ "$ref": format!("{}{}", writer.root, type_name(kind)) });
+    let operation = |action: &str| operation(kind, action, &body, writer.v3);
+    let all: &[(&str, &str)] = match kind.verbs {
+        Verbs::All => &[("get", "list"), ("post", "post"), ("delete", "deletecollection")],
+        Verbs::Create => &[("post", "post")],
+        Verbs::Read => &[("get", "list")],
+    };
+    let of = |list: &[(&str, &str)]| -> Value {
+        let mut item: Map<String, Value> = list.iter().map(|(method, action)| ((*method).to_owned(), operation(action))).collect();
+        let names: Vec<&str> = if kind.namespaced { vec!["namespace"] } else { Vec::new() };
+        item.insert("parameters".into(), parameters(&names, writer.v3));
+        Value::Object(item)
+    };
+    paths.insert(collection.clone(), of(all));
+    if kind.verbs == Verbs::Create {
+        return;
+    }
+    let one: &[(&str, &str)] = match kind.verbs {
+        Verbs::All => &[("get", "get"), ("put", "put"), ("patch", "patch"), ("delete", "delete")],
+        Verbs::Create | Verbs::Read => &[("get", "get")],
+    };
+    paths.insert(format!("{collection}/{{name}}"), of(one));
+    for sub in kind.subresources.iter().filter(|sub| matches!(sub.name.as_str(), "status" | "scale")) {
+        let list = [("get", "get"), ("put", "put"), ("patch", "patch")];
+        paths.insert(format!("{collection}/{{name}}/{}", sub.name), of(&list));
+    }
+    if kind.namespaced {
+        paths.insert(format!("/{base}/{}", kind.plural), of(&[("get", "list")]));
+    }
+}
+
+fn parameters(names: &[&str], v3: bool) -> Value {
+    let all: Vec<Value> = names
+        .iter()
+        .map(|name| match v3 {
+            true => json!({ "name": name, "in": "path", "required": true, "schema": { "type": "string" } }),
+            false => json!({ "name": name, "in": "path", "required": true, "type": "string" }),
+        })
+        .collect();
+    json!(all)
+}
+
+/// Options that clients look for before they use them.
+fn query_options(action: &str, v3: bool) -> Value {
+    let names: &[&str] = match action {
+        "post" | "put" => &["dryRun", "fieldManager", "fieldValidation"],
+        "patch" => &["dryRun", "fieldManager", "fieldValidation", "force"],
+        "list" => &["labelSelector", "fieldSelector", "limit", "continue", "watch"],
+        "delete" => &["dryRun", "gracePeriodSeconds", "propagationPolicy"],
+        _ => &[],
+    };
+    let all: Vec<Value> = names
+        .iter()
+        .map(|name| match v3 {
+            true => json!({ "name": name, "in": "query", "schema": { "type": "string", "uniqueItems": true } }),
+            false => json!({ "name": name, "in": "query", "type": "string", "uniqueItems": true }),
+        })
+        .collect();
+    json!(all)
+}
+
+fn operation(kind: &Kind, action: &str, body: &Value, v3: bool) -> Value {
+    let mut operation = json!({
+        "operationId": format!("{action}{}{}{}", reversed(&kind.group).replace('.', ""), kind.version, kind.kind),
+        "x-kubernetes-action": action,
+        "x-kubernetes-group-version-kind": gvk(kind, &kind.kind),
+        "parameters": query_options(action, v3),
+        "responses": { "200": { "description": "OK" } },
+    });
+    if action == "patch" {
+        let types = ["application/apply-patch+yaml", "application/json-patch+json", "application/merge-patch+json",
+            "application/strategic-merge-patch+json"];
+        let types = types.iter().filter(|t| kind.is_builtin() || !t.contains("strategic"));
+        if v3 {
+            let content: Map<String, Value> =
+                types.map(|t| ((*t).to_owned(), json!({ "schema": { "type": "object" } }))).collect();
+            operation["requestBody"] = json!({ "content": content, "required": true });
+        } else {
+            operation["consumes"] = json!(types.collect::<Vec<_>>());
+        }
+    } else if matches!(action, "post" | "put") && v3 {
+        operation["requestBody"] = json!({ "content": { "*/*": { "schema": body } }, "required": true });
+    }
+    operation
+}

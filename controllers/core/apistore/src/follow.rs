@@ -1,0 +1,162 @@
+//! What follows from a stored change: indexes, access rules, webhooks, served kinds.
+
+use std::sync::Arc;
+
+use serde_json::Value;
+
+use crate::pending::access::RuleIndex;
+use crate::admission::Webhooks;
+use crate::chores::Chore;
+use crate::crd::CustomKind;
+use crate::engine::Engine;
+use crate::kinds::Kind;
+use crate::object;
+use crate::render;
+use crate::store::Stored;
+
+const DEFINITIONS: &str = "apiextensions.k8s.io/customresourcedefinitions";
+const MUTATING: &str = "admissionregistration.k8s.io/mutatingwebhookconfigurations";
+const VALIDATING: &str = "admissionregistration.k8s.io/validatingwebhookconfigurations";
+
+impl Engine {
+    /// Derives everything anew from the store, after start.
+    pub(crate) fn reload(&mut self) {
+        let tables: Vec<Arc<str>> = self.kinds.all().map(|kind| Arc::clone(&kind.table)).collect();
+        for table in tables {
+            self.store.open_table(&table);
+        }
+        for definition in self.values(DEFINITIONS) {
+            self.serve(&definition);
+        }
+        self.reload_rules();
+        self.reload_webhooks();
+        self.owned.clear();
+        let all: Vec<(Arc<str>, Arc<str>, Vec<String>)> = self
+            .store
+            .tables()
+            .flat_map(|table| {
+                self.store
+                    .range(table, "", None)
+                    .map(move |(key, stored)| (Arc::clone(table), Arc::clone(key), owners(stored)))
+            })
+            .filter(|(.., owners)| !owners.is_empty())
+            .collect();
+        for (table, key, owners) in all {
+            for uid in owners {
+                self.owned.entry(uid).or_default().insert((Arc::clone(&table), Arc::clone(&key)));
+            }
+        }
+    }
+
+    /// All objects of a table, in name order.
+    pub(crate) fn values(&self, table: &str) -> Vec<Value> {
+        self.store.range(table, "", None).map(|(_, stored)| render::parse(&stored.json)).collect()
+    }
+
+    fn reload_rules(&mut self) {
+        let of = |name: &str| self.values(&format!("rbac.authorization.k8s.io/{name}"));
+        self.rules =
+            RuleIndex::build(&of("roles"), &of("clusterroles"), &of("rolebindings"), &of("clusterrolebindings"));
+    }
+
+    fn reload_webhooks(&mut self) {
+        self.webhooks = Webhooks::read(&self.values(MUTATING), &self.values(VALIDATING));
+    }
+
+    /// Serves a definition whose conditions say that it is established.
+    fn serve(&mut self, definition: &Value) {
+        let established = crate::chores::condition_is(definition, "Established", "True");
+        let Ok(custom) = CustomKind::read(definition) else { return };
+        if established {
+            self.store.open_table(&format!("{}/{}", custom.group, custom.plural));
+            self.kinds.serve(&custom);
+        }
+    }
+
+    /// Lets indexes and caches follow one change.
+    pub(crate) fn follow(
+        &mut self,
+        kind: &Kind,
+        key: &str,
+        before: Option<&Stored>,
+        after: Option<(&Value, &[u8])>,
+    ) {
+        let place = || (Arc::clone(&kind.table), Arc::<str>::from(key));
+        let old_owners = before.map(owners).unwrap_or_default();
+        let new_owners = after.map(|(object, _)| owner_uids(object)).unwrap_or_default();
+        if old_owners != new_owners {
+            for uid in &old_owners {
+                if let Some(set) = self.owned.get_mut(uid) {
+                    set.remove(&place());
+                    if set.is_empty() {
+                        self.owned.remove(uid);
+                    }
+                }
+            }
+            for uid in new_owners {
+                self.owned.entry(uid).or_default().insert(place());
+            }
+            if after.is_some() {
+                let (table, key) = place();
+                self.chores.push_back(Chore::Owners(table, key));
+            }
+        }
+        if let Some((object, _)) = after
+            && object::is_deleting(object)
+            && object::finalizers(object).iter().any(|f| matches!(*f, "orphan" | "foregroundDeletion"))
+        {
+            let (table, key) = place();
+            if let Some(kind) = self.kinds.of_table(&table).cloned() {
+                self.foreground.insert(object::uid(object).to_owned(), (kind, key.to_string()));
+            }
+            self.chores.push_back(Chore::Propagate(table, key));
+        }
+        if after.is_none() {
+            self.chores.extend(old_owners.into_iter().map(Chore::Dependent));
+        }
+        match &*kind.table {
+            MUTATING | VALIDATING => self.reload_webhooks(),
+            table if table.starts_with("rbac.authorization.k8s.io/") => self.reload_rules(),
+            DEFINITIONS => match after {
+                Some((definition, _)) => {
+                    self.serve(definition);
+                    self.chores.push_back(Chore::Definition(object::name(definition).to_owned()));
+                }
+                None => {
+                    if let Some(old) = before.map(|stored| render::parse(&stored.json)) {
+                        let group = object::text_at(&old, "spec.group").to_owned();
+                        let plural = object::text_at(&old, "spec.names.plural").to_owned();
+                        self.kinds.withdraw(&group, &plural);
+                        self.store.close_table(&format!("{group}/{plural}"));
+                        self.chores.push_back(Chore::Definitions(group));
+                    }
+                }
+            },
+            "/namespaces" => {
+                if let Some((namespace, _)) = after {
+                    self.chores.push_back(Chore::Namespace(object::name(namespace).to_owned()));
+                }
+            }
+            "/serviceaccounts" if after.is_none() => {
+                let namespace = key.split('/').next().unwrap_or("").to_owned();
+                self.chores.push_back(Chore::Namespace(namespace));
+            }
+            _ => {}
+        }
+    }
+}
+
+/// Uids in `ownerReferences`, without parsing objects that have none.
+fn owners(stored: &Stored) -> Vec<String> {
+    const NEEDLE: &[u8] = b"\"ownerReferences\"";
+    if stored.json.windows(NEEDLE.len()).any(|window| window == NEEDLE) {
+        owner_uids(&render::parse(&stored.json))
+    } else {
+        Vec::new()
+    }
+}
+
+pub(crate) fn owner_uids(object: &Value) -> Vec<String> {
+    let references = object::meta(object).get("ownerReferences").and_then(Value::as_array);
+    references.into_iter().flatten().map(|owner| object::text_at(owner, "uid").to_owned()).collect()
+}

@@ -1,0 +1,149 @@
+//! Content negotiation: which form an answer takes, and how a body is read.
+
+use crate::status::ApiError;
+
+/// The shape an object or list is answered in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Shape {
+    /// As it is.
+    Whole,
+    /// `meta.k8s.io/v1 PartialObjectMetadata`.
+    Metadata,
+    /// `meta.k8s.io/v1 PartialObjectMetadataList`.
+    MetadataList,
+    /// `meta.k8s.io/<version> Table`.
+    Table(&'static str),
+}
+
+/// The encoding of an answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Encoding {
+    /// `application/json`
+    Json,
+    /// `application/yaml`
+    Yaml,
+}
+
+impl Encoding {
+    /// The media type.
+    pub fn media_type(self) -> &'static str {
+        match self {
+            Self::Json => "application/json",
+            Self::Yaml => "application/yaml",
+        }
+    }
+}
+
+/// Negotiated answer form.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Accepted {
+    /// Shape.
+    pub shape: Shape,
+    /// Encoding.
+    pub encoding: Encoding,
+    /// Aggregated discovery v2 was asked for.
+    pub aggregated: bool,
+}
+
+/// Plain JSON.
+pub const PLAIN: Accepted = Accepted { shape: Shape::Whole, encoding: Encoding::Json, aggregated: false };
+
+/// Reads an `Accept` header.
+///
+/// # Errors
+/// 406 if nothing that it asks for can be given.
+pub fn negotiate(accept: &str) -> Result<Accepted, ApiError> {
+    if matches!(accept, "" | "*/*" | "application/json") {
+        return Ok(PLAIN);
+    }
+    let mut clauses: Vec<(f32, Clause<'_>)> = accept.split(',').map(Clause::parse).collect();
+    clauses.sort_by(|a, b| b.0.total_cmp(&a.0));
+    clauses.iter().find_map(|(_, clause)| clause.accepted()).ok_or_else(not_acceptable)
+}
+
+/// The 406 a real server gives.
+pub fn not_acceptable() -> ApiError {
+    ApiError::plain(
+        406,
+        "NotAcceptable",
+        "only the following media types are accepted: application/json, application/yaml, application/json;as=Table;v=v1;g=meta.k8s.io, application/json;as=PartialObjectMetadata;v=v1;g=meta.k8s.io",
+    )
+}
+
+struct Clause<'a> {
+    media: &'a str,
+    form: &'a str,
+    group: &'a str,
+    version: &'a str,
+}
+
+impl<'a> Clause<'a> {
+    fn parse(text: &'a str) -> (f32, Self) {
+        let mut parts = text.split(';').map(str::trim);
+        let mut clause = Self { media: parts.next().unwrap_or(""), form: "", group: "", version: "" };
+        let mut quality = 1.0;
+        for part in parts {
+            match part.split_once('=') {
+                Some(("as", value)) => clause.form = value,
+                Some(("g", value)) => clause.group = value,
+                Some(("v", value)) => clause.version = value,
+                Some(("q", value)) => quality = value.parse().unwrap_or(0.0),
+                _ => {}
+            }
+        }
+        (quality, clause)
+    }
+
+    fn accepted(&self) -> Option<Accepted> {
+        let encoding = match self.media {
+            "application/json" | "*/*" | "application/*" => Encoding::Json,
+            "application/yaml" => Encoding::Yaml,
+            _ => return None,
+        };
+        let shape = match (self.form, self.group, self.version) {
+            ("", ..) => Shape::Whole,
+            ("APIGroupDiscoveryList", "apidiscovery.k8s.io", "v2") => {
+                return Some(Accepted { shape: Shape::Whole, encoding, aggregated: true });
+            }
+            ("Table", "meta.k8s.io", "v1") => Shape::Table("v1"),
+            ("Table", "meta.k8s.io", "v1beta1") => Shape::Table("v1beta1"),
+            ("PartialObjectMetadata", "meta.k8s.io", "v1") => Shape::Metadata,
+            ("PartialObjectMetadataList", "meta.k8s.io", "v1") => Shape::MetadataList,
+            _ => return None,
+        };
+        Some(Accepted { shape, encoding, aggregated: false })
+    }
+}
+
+/// How a request body is encoded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum BodyFormat {
+    /// JSON.
+    Json,
+    /// YAML.
+    Yaml,
+}
+
+/// Reads the `Content-Type` of a create, update or delete.
+///
+/// # Errors
+/// 415 for anything but JSON and YAML.
+pub fn body_format(content_type: &str) -> Result<BodyFormat, ApiError> {
+    match content_type.split(';').next().unwrap_or("").trim() {
+        "" | "application/json" => Ok(BodyFormat::Json),
+        "application/yaml" => Ok(BodyFormat::Yaml),
+        other => Err(unsupported(&["application/json", "application/yaml"], other)),
+    }
+}
+
+/// The 415 a real server gives.
+pub fn unsupported(accepted: &[&str], _given: &str) -> ApiError {
+    ApiError::plain(
+        415,
+        "UnsupportedMediaType",
+        format!(
+            "the body of the request was in an unknown format - accepted media types include: {}",
+            accepted.join(", ")
+        ),
+    )
+}

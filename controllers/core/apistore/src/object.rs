@@ -1,0 +1,114 @@
+//! Reading and writing the common metadata of an untyped object.
+
+use std::sync::LazyLock;
+
+use serde_json::{Map, Value, json};
+
+/// The empty map, for objects that lack one.
+static EMPTY: LazyLock<Map<String, Value>> = LazyLock::new(Map::new);
+
+/// `metadata`, or an empty map.
+pub(crate) fn meta(object: &Value) -> &Map<String, Value> {
+    object.get("metadata").and_then(Value::as_object).unwrap_or(&EMPTY)
+}
+
+/// `metadata`, made if it is missing. A body that is no object gives a map that is thrown away.
+pub(crate) fn meta_mut(object: &mut Value) -> &mut Map<String, Value> {
+    child_mut(object, "metadata")
+}
+
+/// The object under `key`, made if it is missing or of another type.
+pub(crate) fn child_mut<'a>(object: &'a mut Value, key: &str) -> &'a mut Map<String, Value> {
+    if !object.is_object() {
+        *object = json!({});
+    }
+    let Value::Object(map) = object else { unreachable_map() };
+    let slot = map.entry(key).or_insert_with(|| json!({}));
+    if !slot.is_object() {
+        *slot = json!({});
+    }
+    let Value::Object(child) = slot else { unreachable_map() };
+    child
+}
+
+#[expect(clippy::panic, reason = "both callers have just stored an object in that very place")]
+fn unreachable_map() -> ! {
+    panic!("a value that was set to an object is an object")
+}
+
+/// A string of `metadata`, empty if missing.
+pub(crate) fn meta_text<'a>(object: &'a Value, key: &str) -> &'a str {
+    meta(object).get(key).and_then(Value::as_str).unwrap_or("")
+}
+
+/// `metadata.name`.
+pub(crate) fn name(object: &Value) -> &str {
+    meta_text(object, "name")
+}
+
+/// `metadata.namespace`.
+pub(crate) fn namespace(object: &Value) -> &str {
+    meta_text(object, "namespace")
+}
+
+/// `metadata.uid`.
+pub(crate) fn uid(object: &Value) -> &str {
+    meta_text(object, "uid")
+}
+
+/// `metadata.resourceVersion`.
+pub(crate) fn resource_version(object: &Value) -> &str {
+    meta_text(object, "resourceVersion")
+}
+
+/// Whether `metadata.deletionTimestamp` is set.
+pub(crate) fn is_deleting(object: &Value) -> bool {
+    meta(object).get("deletionTimestamp").is_some_and(|at| !at.is_null())
+}
+
+/// `metadata.finalizers`.
+pub(crate) fn finalizers(object: &Value) -> Vec<&str> {
+    strings(meta(object).get("finalizers"))
+}
+
+/// The strings of a list value.
+pub(crate) fn strings(list: Option<&Value>) -> Vec<&str> {
+    list.and_then(Value::as_array).map(|items| items.iter().filter_map(Value::as_str).collect()).unwrap_or_default()
+}
+
+/// The value at a dotted path of plain keys.
+pub(crate) fn at<'a>(object: &'a Value, path: &str) -> Option<&'a Value> {
+    path.split('.').try_fold(object, |value, key| value.get(key))
+}
+
+/// The string at a dotted path, empty if missing.
+pub(crate) fn text_at<'a>(object: &'a Value, path: &str) -> &'a str {
+    at(object, path).and_then(Value::as_str).unwrap_or("")
+}
+
+/// Sets `key` of `metadata`, or removes it when `value` is null.
+pub(crate) fn set_meta(object: &mut Value, key: &str, value: Value) {
+    let map = meta_mut(object);
+    if value.is_null() {
+        map.remove(key);
+    } else {
+        map.insert(key.to_owned(), value);
+    }
+}
+
+/// Copies one top-level key from `from`, removing it where `from` has none.
+pub(crate) fn copy_key(object: &mut Value, from: &Value, key: &str) {
+    if let Some(map) = object.as_object_mut() {
+        match from.get(key) {
+            Some(value) => drop(map.insert(key.to_owned(), value.clone())),
+            None => drop(map.remove(key)),
+        }
+    }
+}
+
+/// Removes a top-level key.
+pub(crate) fn drop_key(object: &mut Value, key: &str) {
+    if let Some(map) = object.as_object_mut() {
+        map.remove(key);
+    }
+}

@@ -1,0 +1,269 @@
+//! Query options of reads and writes, checked and worded as the real server does.
+
+use serde_json::{Value, json};
+
+use crate::field::{FieldError, FieldReason};
+use crate::request::Query;
+use crate::selector::{FieldSelector, LabelSelector};
+use crate::status::{ApiError, Subject};
+
+/// Options of a list or watch.
+#[derive(Clone, Debug, Default)]
+pub struct ListOptions {
+    /// Label selector.
+    pub labels: LabelSelector,
+    /// Field selector.
+    pub fields: FieldSelector,
+    /// Page size; 0 for none.
+    pub limit: usize,
+    /// Continue token.
+    pub token: String,
+    /// `resourceVersion` as given.
+    pub revision: String,
+    /// `resourceVersionMatch`.
+    pub matching: String,
+    /// Whether this is a watch.
+    pub watch: bool,
+    /// `allowWatchBookmarks`
+    pub bookmarks: bool,
+    /// `sendInitialEvents`
+    pub initial: Option<bool>,
+    /// `timeoutSeconds`
+    pub timeout: Option<u64>,
+}
+
+impl ListOptions {
+    /// Reads and checks.
+    ///
+    /// # Errors
+    /// 400 for values that cannot be read, 422 for combinations that make no sense.
+    pub fn parse(query: &Query<'_>) -> Result<Self, ApiError> {
+        let limit = query.number("limit")?.unwrap_or(0);
+        let timeout = query.number("timeoutSeconds")?;
+        let options = Self {
+            labels: LabelSelector::parse(query.text("labelSelector"))?,
+            fields: FieldSelector::parse(query.text("fieldSelector"))?,
+            limit: usize::try_from(limit).unwrap_or(0),
+            token: query.text("continue").to_owned(),
+            revision: query.text("resourceVersion").to_owned(),
+            matching: query.text("resourceVersionMatch").to_owned(),
+            watch: query.flag("watch"),
+            bookmarks: query.flag("allowWatchBookmarks"),
+            initial: query.has("sendInitialEvents").then(|| query.flag("sendInitialEvents")),
+            timeout: timeout.and_then(|t| u64::try_from(t).ok()),
+        };
+        let errors = if options.watch { options.watch_errors() } else { options.list_errors() };
+        if errors.is_empty() { Ok(options) } else { Err(invalid_options("ListOptions", &errors)) }
+    }
+
+    fn list_errors(&self) -> Vec<FieldError> {
+        let forbid = |why: &str| FieldError::forbidden("resourceVersionMatch", why);
+        let mut errors = Vec::new();
+        if !self.matching.is_empty() {
+            if self.revision.is_empty() {
+                errors.push(forbid("resourceVersionMatch is forbidden unless resourceVersion is provided"));
+            }
+            if !self.token.is_empty() {
+                errors.push(forbid("resourceVersionMatch is forbidden when continue is provided"));
+            }
+            if !matches!(self.matching.as_str(), "Exact" | "NotOlderThan") {
+                errors.push(FieldError::not_supported(
+                    "resourceVersionMatch",
+                    &json!(self.matching),
+                    &["Exact", "NotOlderThan", ""],
+                ));
+            }
+            if self.matching == "Exact" && self.revision == "0" {
+                errors.push(forbid("resourceVersionMatch \"exact\" is forbidden for resourceVersion \"0\""));
+            }
+        }
+        if self.initial.is_some() {
+            errors.push(FieldError::forbidden("sendInitialEvents", "sendInitialEvents is forbidden for list"));
+        }
+        errors
+    }
+
+    fn watch_errors(&self) -> Vec<FieldError> {
+        let forbid = |why: &str| FieldError::forbidden("resourceVersionMatch", why);
+        let mut errors = Vec::new();
+        if self.initial.is_some() {
+            if self.matching != "NotOlderThan" {
+                errors.push(forbid("sendInitialEvents requires setting resourceVersionMatch to NotOlderThan"));
+            }
+        } else if !self.matching.is_empty() {
+            errors.push(forbid("resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided"));
+        }
+        if !self.matching.is_empty() && self.matching != "NotOlderThan" {
+            errors.push(FieldError::not_supported(
+                "resourceVersionMatch",
+                &json!(self.matching),
+                &["NotOlderThan"],
+            ));
+        }
+        errors
+    }
+}
+
+/// How unknown and duplicate fields are treated.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FieldValidation {
+    /// Silently dropped.
+    Ignore,
+    /// Dropped with a `Warning` header.
+    Warn,
+    /// Refused.
+    Strict,
+}
+
+/// Options of a create, update, patch or apply.
+#[derive(Clone, Debug)]
+pub struct WriteOptions {
+    /// `dryRun=All`
+    pub dry_run: bool,
+    /// Field manager, derived from the user agent where not given.
+    pub manager: String,
+    /// The field manager was named explicitly.
+    pub manager_given: bool,
+    /// Field validation.
+    pub validation: FieldValidation,
+    /// `force`
+    pub force: bool,
+}
+
+impl WriteOptions {
+    /// Reads and checks; `kind` is `CreateOptions`, `UpdateOptions` or `PatchOptions`.
+    ///
+    /// # Errors
+    /// 422 naming the option.
+    pub fn parse(query: &Query<'_>, kind: &str, user_agent: &str) -> Result<Self, ApiError> {
+        let mut errors = Vec::new();
+        let dry_run = dry_run(&query.all("dryRun"), &mut errors);
+        let given = query.text("fieldManager");
+        manager_errors(given, &mut errors);
+        let validation = match query.text("fieldValidation") {
+            "Ignore" => FieldValidation::Ignore,
+            "Strict" => FieldValidation::Strict,
+            "" | "Warn" => FieldValidation::Warn,
+            other => {
+                errors.push(FieldError::not_supported(
+                    "fieldValidation",
+                    &json!(other),
+                    &["", "Ignore", "Strict", "Warn"],
+                ));
+                FieldValidation::Warn
+            }
+        };
+        if !errors.is_empty() {
+            return Err(invalid_options(kind, &errors));
+        }
+        let agent = user_agent.split('/').next().unwrap_or("");
+        let manager = if given.is_empty() { cut(agent, 128) } else { given };
+        let manager = if manager.is_empty() { "unknown" } else { manager };
+        Ok(Self {
+            dry_run,
+            manager: manager.to_owned(),
+            manager_given: !given.is_empty(),
+            validation,
+            force: query.flag("force"),
+        })
+    }
+}
+
+fn cut(text: &str, bytes: usize) -> &str {
+    let mut end = text.len().min(bytes);
+    while !text.is_char_boundary(end) {
+        end -= 1;
+    }
+    text.get(..end).unwrap_or("")
+}
+
+fn dry_run(values: &[&str], errors: &mut Vec<FieldError>) -> bool {
+    let values: Vec<&str> = values.iter().copied().filter(|v| !v.is_empty()).collect();
+    if values.iter().any(|v| *v != "All") {
+        errors.push(FieldError::not_supported("dryRun", &json!(values), &["All"]));
+    }
+    !values.is_empty()
+}
+
+fn manager_errors(manager: &str, errors: &mut Vec<FieldError>) {
+    if manager.len() > 128 {
+        errors.push(FieldError::bare(FieldReason::TooLong, "fieldManager", "may not be more than 128 bytes"));
+    }
+    if let Some((at, odd)) = manager.char_indices().find(|(_, c)| c.is_control()) {
+        let why = format!("invalid character U+{:04X} (at position {at})", u32::from(odd));
+        errors.push(FieldError::invalid("fieldManager", &json!(manager), &why));
+    }
+}
+
+/// Options of a delete, from the body where there is one, else from the query.
+#[derive(Clone, Debug, Default)]
+pub struct DeleteOptions {
+    /// `dryRun`
+    pub dry_run: bool,
+    /// `gracePeriodSeconds`
+    pub grace: Option<i64>,
+    /// `propagationPolicy`: `Foreground`, `Background` or `Orphan`; empty for the kind's default.
+    pub policy: String,
+    /// `preconditions.uid`
+    pub uid: Option<String>,
+    /// `preconditions.resourceVersion`
+    pub revision: Option<String>,
+}
+
+impl DeleteOptions {
+    /// Reads and checks.
+    ///
+    /// # Errors
+    /// 400 for a body of another kind, 422 for values that are not supported.
+    pub fn parse(query: &Query<'_>, body: Option<&Value>) -> Result<Self, ApiError> {
+        let mut errors = Vec::new();
+        let mut options = match body {
+            Some(body) => Self::from_body(body, &mut errors)?,
+            None => Self {
+                dry_run: dry_run(&query.all("dryRun"), &mut errors),
+                grace: query.number("gracePeriodSeconds")?,
+                policy: query.text("propagationPolicy").to_owned(),
+                ..Self::default()
+            },
+        };
+        if body.is_none() && query.has("orphanDependents") && options.policy.is_empty() {
+            options.policy = if query.flag("orphanDependents") { "Orphan" } else { "Background" }.to_owned();
+        }
+        if !matches!(options.policy.as_str(), "" | "Foreground" | "Background" | "Orphan") {
+            errors.push(FieldError::not_supported(
+                "propagationPolicy",
+                &json!(options.policy),
+                &["Foreground", "Background", "Orphan", "nil"],
+            ));
+        }
+        if errors.is_empty() { Ok(options) } else { Err(invalid_options("DeleteOptions", &errors)) }
+    }
+
+    fn from_body(body: &Value, errors: &mut Vec<FieldError>) -> Result<Self, ApiError> {
+        let kind = body.get("kind").and_then(Value::as_str).unwrap_or("DeleteOptions");
+        if kind != "DeleteOptions" {
+            return Err(ApiError::bad_request(format!(
+                "unable to decode as DeleteOptions: an object of kind {kind:?} was sent"
+            )));
+        }
+        let text = |path: &str| crate::object::at(body, path).and_then(Value::as_str).map(str::to_owned);
+        let values = crate::object::strings(body.get("dryRun"));
+        let orphan = body.get("orphanDependents").and_then(Value::as_bool);
+        let policy = text("propagationPolicy").unwrap_or_else(|| match orphan {
+            Some(true) => "Orphan".to_owned(),
+            Some(false) => "Background".to_owned(),
+            None => String::new(),
+        });
+        Ok(Self {
+            dry_run: dry_run(&values, errors),
+            grace: body.get("gracePeriodSeconds").and_then(Value::as_i64),
+            policy,
+            uid: text("preconditions.uid"),
+            revision: text("preconditions.resourceVersion"),
+        })
+    }
+}
+
+fn invalid_options(kind: &str, errors: &[FieldError]) -> ApiError {
+    ApiError::invalid(Subject { group: "meta.k8s.io", resource: kind, name: "" }, errors)
+}

@@ -1,0 +1,59 @@
+//! Field ownership on the way of a write: who the manager is, and which fields it cannot own.
+
+use serde_json::Value;
+
+use crate::apply::{self, FieldSet, Manager, Operation};
+use crate::kinds::Kind;
+use crate::status::ApiError;
+use crate::write::Write;
+
+/// How a change is accounted for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Ownership {
+    /// As a plain write.
+    Update,
+    /// Server-side apply has set `managedFields` already.
+    Applied,
+}
+
+/// The parts of a manager that need memory of their own.
+struct Identity {
+    api_version: String,
+    time: String,
+}
+
+impl Identity {
+    fn of(write: &Write<'_>) -> Self {
+        Self { api_version: write.kind.api_version(), time: write.context.time() }
+    }
+
+    fn manager<'a>(&'a self, write: &'a Write<'_>, operation: Operation) -> Manager<'a> {
+        Manager {
+            name: &write.options.manager,
+            operation,
+            api_version: &self.api_version,
+            subresource: &write.target.subresource,
+            time: &self.time,
+        }
+    }
+}
+
+fn reset(kind: &Kind, subresource: &str) -> FieldSet {
+    apply::reset_fields(kind.schema(), kind.custom.is_some(), kind.has_status(), subresource)
+}
+
+/// Accounts for a plain write.
+pub(crate) fn track(write: &Write<'_>, old: Option<&Value>, object: &mut Value) {
+    let identity = Identity::of(write);
+    let manager = identity.manager(write, Operation::Update);
+    let reset = reset(&write.kind, &write.target.subresource);
+    apply::track_update(old, object, write.kind.schema(), &manager, &reset);
+}
+
+/// Server-side apply onto the live object.
+pub(crate) fn apply(write: &Write<'_>, live: Option<&Value>, applied: &Value) -> Result<Value, ApiError> {
+    let identity = Identity::of(write);
+    let manager = identity.manager(write, Operation::Apply);
+    let reset = reset(&write.kind, &write.target.subresource);
+    apply::apply(live, applied, write.kind.schema(), &manager, &reset, write.options.force)
+}

@@ -1,0 +1,217 @@
+//! Admission that is built in: what a real server's default plug-ins and kind-specific hooks do.
+
+use serde_json::{Value, json};
+
+use crate::pending::access;
+use crate::admission::Halt;
+use crate::pending::crd;
+use crate::engine::Engine;
+use crate::object;
+use crate::status::ApiError;
+use crate::store::key_of;
+use crate::write::Write;
+
+/// Namespaces that cannot be deleted.
+const IMMORTAL: &[&str] = &["default", "kube-system", "kube-public"];
+
+impl Write<'_> {
+    /// Mutating plug-ins, before webhooks.
+    pub(crate) fn admit(&self, engine: &Engine, live: Option<&Value>, object: &mut Value) -> Result<(), Halt> {
+        match (self.kind.group.as_str(), self.kind.kind.as_str()) {
+            ("", "Namespace") => admit_namespace(live, object),
+            ("", "Pod") if live.is_none() => self.admit_pod(engine, object)?,
+            ("apiextensions.k8s.io", "CustomResourceDefinition") if live.is_none() => {
+                crd::prepare_create(object);
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    /// Priority, service account and tolerations of a new pod.
+    fn admit_pod(&self, engine: &Engine, pod: &mut Value) -> Result<(), Halt> {
+        let name = object::name(pod).to_owned();
+        let namespace = self.target.namespace.clone();
+        let spec = object::child_mut(pod, "spec");
+        let account = spec.get("serviceAccountName").and_then(Value::as_str).unwrap_or("");
+        let account = if account.is_empty() { "default" } else { account }.to_owned();
+        spec.insert("serviceAccountName".into(), json!(account));
+        spec.insert("serviceAccount".into(), json!(account));
+        let found = engine.value("/serviceaccounts", &key_of(&namespace, &account));
+        let Some(found) = found else {
+            let why = format!(
+                "error looking up service account {namespace}/{account}: serviceaccount \"{account}\" not found"
+            );
+            return Err(ApiError::forbidden(self.subject(&name), &why).into());
+        };
+        let class = spec.get("priorityClassName").and_then(Value::as_str).unwrap_or("").to_owned();
+        let (priority, policy) = priority(engine, &class).ok_or_else(|| {
+            let why = format!("no PriorityClass with name {class} was found");
+            ApiError::forbidden(self.subject(&name), &why)
+        })?;
+        if let Some(given) = spec.get("priority").and_then(Value::as_i64)
+            && given != priority
+        {
+            let why = format!("the integer value of priority ({given}) must not be provided in pod spec; priority admission controller computed {priority} from the given PriorityClass name");
+            return Err(ApiError::forbidden(self.subject(&name), &why).into());
+        }
+        spec.insert("priority".into(), json!(priority));
+        spec.entry("preemptionPolicy").or_insert(policy);
+        tolerate(spec);
+        let mounts = spec
+            .get("automountServiceAccountToken")
+            .or_else(|| found.get("automountServiceAccountToken"))
+            .and_then(Value::as_bool)
+            .unwrap_or(true);
+        if mounts {
+            mount_token(spec, self.context.entropy().suffix());
+        }
+        Ok(())
+    }
+
+    /// Refuses deletes that the system depends on.
+    pub(crate) fn admit_delete(&self, _engine: &Engine, live: &Value) -> Result<(), Halt> {
+        let name = object::name(live);
+        if self.is_namespace() && IMMORTAL.contains(&name) {
+            return Err(ApiError::forbidden(self.subject(name), "this namespace may not be deleted").into());
+        }
+        Ok(())
+    }
+
+    /// Last step before a new object is stored.
+    pub(crate) fn before_create(&self, engine: &Engine, object: &mut Value) -> Result<(), Halt> {
+        match (self.kind.group.as_str(), self.kind.kind.as_str()) {
+            ("apiextensions.k8s.io", "CustomResourceDefinition") => engine.judge_definition(object, self.context),
+            ("", "Service") => crate::services::allocate(engine, object, None)?,
+            _ => {}
+        }
+        Ok(())
+    }
+
+    /// Last step before a changed object is stored.
+    pub(crate) fn before_update(&self, engine: &Engine, object: &mut Value, live: &Value) -> Result<(), Halt> {
+        if self.kind.kind == "Service" && self.kind.group.is_empty() {
+            crate::services::allocate(engine, object, Some(live))?;
+        }
+        if self.kind.kind == "CustomResourceDefinition" && self.target.subresource.is_empty() {
+            engine.judge_definition(object, self.context);
+        }
+        Ok(())
+    }
+
+    /// What a creation sets off at once.
+    pub(crate) fn after_create(&self, _engine: &mut Engine, _object: &Value) {}
+
+    /// What a change sets off at once.
+    pub(crate) fn after_update(&self, _engine: &mut Engine, _object: &Value, _live: &Value) {}
+
+    /// Nobody may hand out rights that they do not have.
+    pub(crate) fn escalation(&self, engine: &Engine, object: &Value) -> Result<(), ApiError> {
+        if self.kind.group != "rbac.authorization.k8s.io" || !engine.enforce {
+            return Ok(());
+        }
+        access::escalation::check(&engine.rules, self.request.user, &self.kind.kind, object)
+            .map_err(|why| ApiError::forbidden(self.subject(object::name(object)), &why))
+    }
+}
+
+impl Engine {
+    /// Names and conditions of a definition among the others.
+    pub(crate) fn judge_definition(&self, definition: &mut Value, context: &crate::context::Context) {
+        let others = self.values("apiextensions.k8s.io/customresourcedefinitions");
+        let name = object::name(definition).to_owned();
+        let others: Vec<&Value> = others.iter().filter(|other| object::name(other) != name).collect();
+        crd::judge(definition, &others, &context.time());
+    }
+}
+
+fn admit_namespace(live: Option<&Value>, object: &mut Value) {
+    let name = object::name(object).to_owned();
+    let labels = object::meta_mut(object).entry("labels").or_insert_with(|| json!({}));
+    if let Some(labels) = labels.as_object_mut() {
+        labels.insert("kubernetes.io/metadata.name".into(), json!(name));
+    }
+    match live {
+        None => {
+            let spec = object::child_mut(object, "spec");
+            let mut finalizers: Vec<String> =
+                object::strings(spec.get("finalizers")).into_iter().map(str::to_owned).collect();
+            if !finalizers.iter().any(|f| f == "kubernetes") {
+                finalizers.push("kubernetes".into());
+            }
+            spec.insert("finalizers".into(), json!(finalizers));
+            object::child_mut(object, "status").insert("phase".into(), json!("Active"));
+        }
+        // Finalizers change through their own subresource only.
+        Some(live) => object::copy_key(object, live, "spec"),
+    }
+}
+
+/// Value and preemption policy of a priority class; `None` if it does not exist.
+fn priority(engine: &Engine, class: &str) -> Option<(i64, Value)> {
+    let preempt = json!("PreemptLowerPriority");
+    match class {
+        "system-cluster-critical" => return Some((2_000_000_000, preempt)),
+        "system-node-critical" => return Some((2_000_001_000, preempt)),
+        _ => {}
+    }
+    let table = "scheduling.k8s.io/priorityclasses";
+    let found = if class.is_empty() {
+        let all = engine.values(table);
+        match all.into_iter().find(|class| class.get("globalDefault") == Some(&json!(true))) {
+            Some(default) => default,
+            None => return Some((0, preempt)),
+        }
+    } else {
+        engine.value(table, &key_of("", class))?
+    };
+    let policy = found.get("preemptionPolicy").cloned().unwrap_or(preempt);
+    Some((found.get("value").and_then(Value::as_i64).unwrap_or(0), policy))
+}
+
+/// Pods stay five minutes on a node that is not ready or not reachable, unless they say otherwise.
+fn tolerate(spec: &mut serde_json::Map<String, Value>) {
+    let list = spec.entry("tolerations").or_insert_with(|| json!([]));
+    let Some(list) = list.as_array_mut() else { return };
+    for key in ["node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable"] {
+        let covered = list.iter().any(|t| {
+            let effect = object::text_at(t, "effect");
+            matches!(effect, "" | "NoExecute") && matches!(object::text_at(t, "key"), "" | "node.kubernetes.io/not-ready" | "node.kubernetes.io/unreachable")
+                && (object::text_at(t, "key").is_empty() || object::text_at(t, "key") == key)
+        });
+        if !covered {
+            list.push(json!({ "key": key, "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 300 }));
+        }
+    }
+}
+
+/// The projected volume with token, authority and namespace, and its mount in every container.
+fn mount_token(spec: &mut serde_json::Map<String, Value>, suffix: String) {
+    const PATH: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
+    let volume = format!("kube-api-access-{suffix}");
+    let mut used = false;
+    for key in ["initContainers", "containers", "ephemeralContainers"] {
+        for container in spec.get_mut(key).and_then(Value::as_array_mut).into_iter().flatten() {
+            let Some(container) = container.as_object_mut() else { continue };
+            let mounts = container.entry("volumeMounts").or_insert_with(|| json!([]));
+            let Some(mounts) = mounts.as_array_mut() else { continue };
+            if !mounts.iter().any(|m| object::text_at(m, "mountPath") == PATH) {
+                mounts.push(json!({ "name": volume, "readOnly": true, "mountPath": PATH }));
+                used = true;
+            }
+        }
+    }
+    if !used {
+        return;
+    }
+    let volumes = spec.entry("volumes").or_insert_with(|| json!([]));
+    if let Some(volumes) = volumes.as_array_mut() {
+        volumes.push(json!({ "name": volume, "projected": { "defaultMode": 420, "sources": [
+            { "serviceAccountToken": { "expirationSeconds": 3607, "path": "token" } },
+            { "configMap": { "name": "kube-root-ca.crt", "items": [{ "key": "ca.crt", "path": "ca.crt" }] } },
+            { "downwardAPI": { "items": [{ "path": "namespace",
+                "fieldRef": { "apiVersion": "v1", "fieldPath": "metadata.namespace" } }] } },
+        ] } }));
+    }
+}
+

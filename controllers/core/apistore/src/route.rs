@@ -1,0 +1,406 @@
+//! From a request to the code that answers it, by way of the access rules.
+
+use std::sync::Arc;
+
+use serde_json::{Value, json};
+
+use crate::pending::access::{self, Attributes};
+use crate::admission::{Halt, Trail};
+use crate::context::Context;
+use crate::discovery;
+use crate::engine::{Engine, NodeRequest, Reply, answer};
+use crate::kinds::{Kind, Verbs};
+use crate::media::{self, Shape};
+use crate::object;
+use crate::options::{DeleteOptions, ListOptions, WriteOptions};
+use crate::query_list;
+use crate::render::{self, Form};
+use crate::request::{Method, Query, Request, Target};
+use crate::status::{ApiError, Subject};
+use crate::store::key_of;
+use crate::watch::Watch;
+use crate::write::{Write, decode, delete::Deleted, scale};
+
+/// Subresources that the node of a pod answers.
+const NODE_WORK: &[&str] = &["log", "exec", "attach", "portforward", "proxy"];
+
+/// Whether a request can be answered without changing state.
+pub(crate) fn is_read(request: &Request<'_>) -> bool {
+    request.method == Method::Get
+}
+
+/// 404 for a path that means nothing.
+fn unknown_path() -> ApiError {
+    ApiError::plain(404, "NotFound", "the server could not find the requested resource")
+        .with_details(serde_json::Map::new())
+}
+
+fn method_not_allowed() -> ApiError {
+    ApiError::plain(405, "MethodNotAllowed", "the server does not allow this method on the requested resource")
+        .with_details(serde_json::Map::new())
+}
+
+/// Checks the access rules for a resource request.
+fn authorize(engine: &Engine, request: &Request<'_>, target: &Target, verb: &str) -> Result<(), ApiError> {
+    if !engine.enforce {
+        return Ok(());
+    }
+    let attributes = Attributes {
+        user: request.user,
+        verb,
+        group: &target.group,
+        resource: &target.resource,
+        subresource: &target.subresource,
+        name: &target.name,
+        namespace: &target.namespace,
+        path: "",
+    };
+    engine.rules.authorize(&attributes).map_err(|why| {
+        let subject = Subject { group: &target.group, resource: &target.resource, name: &target.name };
+        ApiError::forbidden(subject, &why)
+    })
+}
+
+fn authorize_path(engine: &Engine, request: &Request<'_>) -> Result<(), ApiError> {
+    let verb = match request.method {
+        Method::Get => "get",
+        Method::Post => "post",
+        Method::Put => "put",
+        Method::Patch => "patch",
+        Method::Delete | Method::Other => "delete",
+    };
+    if !engine.enforce {
+        return Ok(());
+    }
+    let attributes = Attributes { user: request.user, verb, path: request.path, ..Attributes::of(request.user) };
+    engine.rules.authorize(&attributes).map_err(|why| {
+        ApiError::plain(403, "Forbidden", format!("forbidden: {why}")).with_details(serde_json::Map::new())
+    })
+}
+
+/// Answers a GET.
+pub(crate) fn read(engine: &Engine, request: &Request<'_>, context: &Context) -> Result<Reply, ApiError> {
+    let Some(target) = Target::parse(request.path) else {
+        authorize_path(engine, request)?;
+        return discovery::answer(engine, request).unwrap_or_else(|| Err(unknown_path())).map(Reply::Answer);
+    };
+    let query = Query::parse(request.query);
+    authorize(engine, request, &target, target.verb(request.method, query.flag("watch")))?;
+    let kind = find(engine, &target)?;
+    if !target.subresource.is_empty() {
+        return read_subresource(engine, request, context, &kind, &target);
+    }
+    if kind.verbs == Verbs::Create {
+        return Err(method_not_allowed());
+    }
+    let accepted = media::negotiate(request.accept)?;
+    let include = include_object(&query, accepted.shape)?;
+    let form = Form { kind: &kind, accepted, include, now: context.now };
+    let namespace = target.namespace_of(&kind);
+    if !target.name.is_empty() && !query.flag("watch") {
+        return read_one(engine, &form, &query, &target).map(Reply::Answer);
+    }
+    let options = ListOptions::parse(&query)?;
+    if options.watch {
+        let watch = Watch::open(&engine.store, &kind, accepted, include, (&namespace, &target.name), options)?;
+        return Ok(Reply::Watch(Box::new(watch)));
+    }
+    let page = query_list::list(&engine.store, &kind, &namespace, &options)?;
+    let body = render::list(&form, &page.items, &page.meta)?;
+    let mut done = answer(200, accepted.encoding.media_type(), body);
+    done.revision = engine.store.revision();
+    done.warnings = deprecation(&kind);
+    Ok(Reply::Answer(done))
+}
+
+fn deprecation(kind: &Kind) -> Vec<String> {
+    kind.custom.as_ref().and_then(|version| version.deprecation_warning.clone()).into_iter().collect()
+}
+
+fn include_object<'q>(query: &'q Query<'_>, shape: Shape) -> Result<&'q str, ApiError> {
+    match query.text("includeObject") {
+        known @ ("" | "None" | "Metadata" | "Object") => Ok(known),
+        other if matches!(shape, Shape::Table(_)) => {
+            Err(ApiError::bad_request(format!("unrecognized includeObject value: {other:?}")))
+        }
+        _ => Ok(""),
+    }
+}
+
+fn read_one(
+    engine: &Engine,
+    form: &Form<'_>,
+    query: &Query<'_>,
+    target: &Target,
+) -> Result<crate::engine::Answer, ApiError> {
+    match query.text("resourceVersion") {
+        "" | "0" => {}
+        text => {
+            let revision = text.parse().map_err(|_| {
+                ApiError::plain(500, "", format!("strconv.ParseUint: parsing {text:?}: invalid syntax"))
+            })?;
+            query_list::not_in_future(&engine.store, revision)?;
+        }
+    }
+    let stored = query_list::read(&engine.store, form.kind, &target.namespace_of(form.kind), &target.name)?;
+    let mut done = answer(200, form.accepted.encoding.media_type(), render::one(form, stored)?);
+    done.revision = stored.revision;
+    done.warnings = deprecation(form.kind);
+    Ok(done)
+}
+
+fn read_subresource(
+    engine: &Engine,
+    request: &Request<'_>,
+    context: &Context,
+    kind: &Arc<Kind>,
+    target: &Target,
+) -> Result<Reply, ApiError> {
+    let sub = kind.subresource(&target.subresource).ok_or_else(unknown_path)?;
+    if !sub.verbs.contains(&"get") {
+        return Err(method_not_allowed());
+    }
+    let stored = query_list::read(&engine.store, kind, &target.namespace_of(kind), &target.name)?;
+    let value = render::value_in(kind, stored);
+    if NODE_WORK.contains(&target.subresource.as_str()) {
+        return Ok(to_node(value, target, request));
+    }
+    let mut done = match target.subresource.as_str() {
+        "scale" => Engine::plain(request, 200, &scale::of(kind, &value))?,
+        _ => Engine::answer(request, context, kind, 200, &value)?,
+    };
+    done.revision = stored.revision;
+    Ok(Reply::Answer(done))
+}
+
+fn to_node(pod: Value, target: &Target, request: &Request<'_>) -> Reply {
+    Reply::Node(Box::new(NodeRequest {
+        pod,
+        subresource: target.subresource.clone(),
+        rest: target.rest.clone(),
+        query: request.query.to_owned(),
+    }))
+}
+
+fn find(engine: &Engine, target: &Target) -> Result<Arc<Kind>, ApiError> {
+    let kind = engine.kinds.resource(&target.group, &target.version, &target.resource).cloned();
+    let kind = kind.ok_or_else(unknown_path)?;
+    // A cluster-scoped resource has no path under a namespace, and an object in a namespace none without.
+    let under_namespace = !target.namespace.is_empty();
+    let itself = target.resource == "namespaces";
+    if !kind.namespaced && under_namespace && !itself {
+        return Err(unknown_path());
+    }
+    if kind.namespaced && !under_namespace && !target.name.is_empty() {
+        return Err(unknown_path());
+    }
+    Ok(kind)
+}
+
+/// Answers anything but a GET.
+pub(crate) fn write(
+    engine: &mut Engine,
+    request: &Request<'_>,
+    context: &Context,
+    trail: &Trail,
+    warnings: &mut Vec<String>,
+) -> Result<Reply, Halt> {
+    let Some(target) = Target::parse(request.path) else {
+        authorize_path(engine, request)?;
+        let found = discovery::answer(engine, request).is_some();
+        return Err(if found { method_not_allowed() } else { unknown_path() }.into());
+    };
+    authorize(engine, request, &target, target.verb(request.method, false))?;
+    let kind = find(engine, &target)?;
+    check_method(&kind, &target, request.method)?;
+    // Negotiated before anything is done: a write must not happen and then fail to be shown.
+    media::negotiate(request.accept)?;
+    warnings.extend(deprecation(&kind));
+    let query = Query::parse(request.query);
+    let options_kind = match request.method {
+        Method::Post => "CreateOptions",
+        Method::Put => "UpdateOptions",
+        _ => "PatchOptions",
+    };
+    let options = match request.method {
+        Method::Delete => WriteOptions::parse(&Query::default(), options_kind, request.user_agent)?,
+        _ => WriteOptions::parse(&query, options_kind, request.user_agent)?,
+    };
+    let mut write = Write { request, context, trail, kind, target, options, warnings };
+    match request.method {
+        Method::Post => post(engine, &mut write),
+        Method::Put => put(engine, &mut write),
+        Method::Patch => patch(engine, &mut write),
+        Method::Delete => delete(engine, &mut write, &query),
+        Method::Get | Method::Other => Err(method_not_allowed().into()),
+    }
+}
+
+fn check_method(kind: &Kind, target: &Target, method: Method) -> Result<(), ApiError> {
+    if !target.subresource.is_empty() {
+        let sub = kind.subresource(&target.subresource).ok_or_else(unknown_path)?;
+        let verb = match method {
+            Method::Post => "create",
+            Method::Put => "update",
+            Method::Patch => "patch",
+            Method::Delete => "delete",
+            Method::Get | Method::Other => "get",
+        };
+        return if sub.verbs.contains(&verb) { Ok(()) } else { Err(method_not_allowed()) };
+    }
+    let everywhere = kind.namespaced && target.namespace.is_empty();
+    let allowed = match method {
+        Method::Post => target.name.is_empty() && kind.verbs != Verbs::Read && !everywhere,
+        Method::Put | Method::Patch => !target.name.is_empty() && kind.verbs == Verbs::All,
+        Method::Delete => kind.verbs == Verbs::All && !(everywhere && target.name.is_empty()),
+        Method::Get | Method::Other => false,
+    };
+    if allowed { Ok(()) } else { Err(method_not_allowed()) }
+}
+
+fn shown(write: &Write<'_>, code: u16, value: &Value) -> Result<Reply, Halt> {
+    Ok(Reply::Answer(Engine::answer(write.request, write.context, &write.kind, code, value)?))
+}
+
+fn status(write: &Write<'_>, code: u16, value: &Value) -> Result<Reply, Halt> {
+    Ok(Reply::Answer(Engine::plain(write.request, code, value)?))
+}
+
+fn post(engine: &mut Engine, write: &mut Write<'_>) -> Result<Reply, Halt> {
+    match write.target.subresource.as_str() {
+        "" if write.kind.verbs == Verbs::Create && write.kind.kind == "Binding" => {
+            write.kind = engine.kinds.resource("", "v1", "pods").cloned().ok_or_else(unknown_path)?;
+            let done = write.bind(engine)?;
+            status(write, 201, &done)
+        }
+        "" if write.kind.verbs == Verbs::Create => {
+            let done = write.review(engine)?;
+            status(write, 201, &done)
+        }
+        "" => {
+            let object = write.decode()?;
+            let created = write.create(engine, object, false)?;
+            shown(write, 201, &created)
+        }
+        "binding" => {
+            let done = write.bind(engine)?;
+            status(write, 201, &done)
+        }
+        "eviction" => {
+            let done = write.evict(engine)?;
+            status(write, 201, &done)
+        }
+        "token" => write.token(engine),
+        name if NODE_WORK.contains(&name) => {
+            let pod = write.live(engine)?;
+            Ok(to_node(pod, &write.target, write.request))
+        }
+        _ => Err(method_not_allowed().into()),
+    }
+}
+
+fn put(engine: &mut Engine, write: &mut Write<'_>) -> Result<Reply, Halt> {
+    match write.target.subresource.as_str() {
+        "scale" => {
+            let done = write.scale(engine, false)?;
+            status(write, 200, &done)
+        }
+        "finalize" => {
+            let done = write.finalize(engine)?;
+            shown(write, 200, &done)
+        }
+        "ephemeralcontainers" | "resize" => {
+            let done = write.partial(engine)?;
+            shown(write, 200, &done)
+        }
+        name if NODE_WORK.contains(&name) => {
+            let pod = write.live(engine)?;
+            Ok(to_node(pod, &write.target, write.request))
+        }
+        _ => {
+            let object = write.decode()?;
+            let (code, done) = write.replace(engine, object)?;
+            shown(write, code, &done)
+        }
+    }
+}
+
+fn patch(engine: &mut Engine, write: &mut Write<'_>) -> Result<Reply, Halt> {
+    if write.target.subresource == "scale" {
+        let done = write.scale(engine, true)?;
+        return status(write, 200, &done);
+    }
+    let (code, done) = write.patch(engine)?;
+    shown(write, code, &done)
+}
+
+fn delete(engine: &mut Engine, write: &mut Write<'_>, query: &Query<'_>) -> Result<Reply, Halt> {
+    let body = if write.request.body.is_empty() {
+        None
+    } else {
+        let format = media::body_format(write.request.content_type)?;
+        Some(decode::body(write.request.body, format)?.0)
+    };
+    let options = DeleteOptions::parse(query, body.as_ref().filter(|b| !b.is_null()))?;
+    write.options.dry_run = options.dry_run;
+    if !write.target.name.is_empty() {
+        let done = write.delete(engine, &options)?;
+        let answer = write.deleted_answer(done);
+        return if answer.get("kind") == Some(&json!("Status")) {
+            status(write, 200, &answer)
+        } else {
+            shown(write, 200, &answer)
+        };
+    }
+    delete_collection(engine, write, query, &options)
+}
+
+fn delete_collection(
+    engine: &mut Engine,
+    write: &mut Write<'_>,
+    query: &Query<'_>,
+    options: &DeleteOptions,
+) -> Result<Reply, Halt> {
+    let selection = ListOptions::parse(query)?;
+    let namespace = write.target.namespace_of(&write.kind);
+    let page = query_list::list(&engine.store, &write.kind, &namespace, &selection)?;
+    let mut items = Vec::new();
+    for stored in &page.items {
+        let object = render::value_in(&write.kind, stored);
+        object::name(&object).clone_into(&mut write.target.name);
+        if write.kind.namespaced {
+            object::namespace(&object).clone_into(&mut write.target.namespace);
+        }
+        match write.delete(engine, options) {
+            Ok(Deleted::Gone(object) | Deleted::Marked(object)) => items.push(object),
+            Err(Halt::Error(error)) if error.code == 404 => {}
+            Err(halt) => return Err(halt),
+        }
+    }
+    let items: Vec<crate::store::Stored> = items
+        .iter()
+        .map(|object| crate::store::Stored { revision: 0, json: render::to_bytes(object) })
+        .collect();
+    let accepted = media::negotiate(write.request.accept)?;
+    let form = Form { kind: &write.kind, accepted, include: query.text("includeObject"), now: write.context.now };
+    let meta = render::ListMeta { revision: engine.store.revision(), ..render::ListMeta::default() };
+    let body = render::list(&form, &items, &meta)?;
+    Ok(Reply::Answer(answer(200, accepted.encoding.media_type(), body)))
+}
+
+impl Engine {
+    /// An object by its place, for the shell's own needs (tokens, nodes).
+    pub fn object(&self, group: &str, plural: &str, namespace: &str, name: &str) -> Option<Value> {
+        self.value(&format!("{group}/{plural}"), &key_of(namespace, name))
+    }
+
+    /// Whether a user may do something, for the shell's own questions.
+    pub fn may(&self, attributes: &Attributes<'_>) -> bool {
+        !self.enforce || self.rules.authorize(attributes).is_ok()
+    }
+
+    /// Groups and name of a service account as a user.
+    pub fn service_account_user(namespace: &str, name: &str, uid: &str) -> crate::context::User {
+        access::service_account(namespace, name, uid)
+    }
+}

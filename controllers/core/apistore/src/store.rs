@@ -1,0 +1,250 @@
+//! The versioned store: every object at its newest version, and a bounded window of past changes per resource.
+//!
+//! One counter gives each change its revision (`resourceVersion`). The window serves watches, and – by undoing what
+//! came later – lists of a past revision. What has left the window is compacted: asking for it is `Expired`.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::ops::Bound;
+use std::sync::Arc;
+
+use bytes::Bytes;
+
+/// Changes kept per resource.
+const WINDOW_CHANGES: usize = 16_384;
+/// Bytes of objects kept per resource for its window.
+const WINDOW_BYTES: usize = 48 << 20;
+
+/// One version of an object, as it is sent to clients that want its storage version.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Stored {
+    /// Revision that wrote it.
+    pub revision: u64,
+    /// Compact JSON, including `metadata.resourceVersion`.
+    pub json: Bytes,
+}
+
+/// One step of history.
+#[derive(Clone, Debug)]
+pub struct Change {
+    /// `group/plural`.
+    pub table: Arc<str>,
+    /// `namespace/name`, or `/name` for cluster-scoped objects.
+    pub key: Arc<str>,
+    /// Its revision.
+    pub revision: u64,
+    /// The version before; `None` for a creation.
+    pub before: Option<Stored>,
+    /// The version after; for a deletion, the last state under the deletion's revision.
+    pub after: Stored,
+    /// Whether this removed the object.
+    pub deleted: bool,
+}
+
+#[derive(Debug, Default)]
+struct Table {
+    items: BTreeMap<Arc<str>, Stored>,
+    window: VecDeque<Change>,
+    window_bytes: usize,
+    /// Watches and exact lists can go back to this revision, not further.
+    floor: u64,
+}
+
+/// A table could not be read at that revision.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Unavailable {
+    /// It has been compacted; the oldest available is given.
+    Expired(u64),
+}
+
+/// All tables.
+#[derive(Debug, Default)]
+pub struct Store {
+    tables: BTreeMap<Arc<str>, Table>,
+    revision: u64,
+    /// Changes not yet handed to the shell for persistence.
+    fresh: Vec<Change>,
+    window_changes: Option<usize>,
+}
+
+impl Store {
+    /// An empty store whose first change gets `revision + 1`.
+    pub fn new(revision: u64) -> Self {
+        Self { revision, ..Self::default() }
+    }
+
+    /// Keeps fewer changes per resource than usual; for tests of compaction.
+    pub fn set_window(&mut self, changes: usize) {
+        self.window_changes = Some(changes);
+    }
+
+    /// The newest revision.
+    pub fn revision(&self) -> u64 {
+        self.revision
+    }
+
+    /// Puts back an object read from disk; it makes no history.
+    pub fn restore(&mut self, table: &str, key: &str, stored: Stored) {
+        let revision = self.revision;
+        let entry = self.tables.entry(table.into()).or_insert_with(|| Table { floor: revision, ..Table::default() });
+        entry.items.insert(key.into(), stored);
+    }
+
+    /// Says from which revision on the history of a table is complete (its last change before a restart).
+    pub fn restore_floor(&mut self, table: &str, floor: u64) {
+        self.tables.entry(table.into()).or_default().floor = floor;
+    }
+
+    /// Makes a table known, its history starting now.
+    pub fn open_table(&mut self, table: &str) {
+        let revision = self.revision;
+        self.tables.entry(table.into()).or_insert_with(|| Table { floor: revision, ..Table::default() });
+    }
+
+    /// Forgets a table that holds no objects, with its history.
+    pub fn close_table(&mut self, table: &str) {
+        self.tables.remove(table);
+    }
+
+    /// Names of all tables.
+    pub fn tables(&self) -> impl Iterator<Item = &Arc<str>> {
+        self.tables.keys()
+    }
+
+    /// The newest version of an object.
+    pub fn read(&self, table: &str, key: &str) -> Option<&Stored> {
+        self.tables.get(table)?.items.get(key)
+    }
+
+    /// Number of objects in a table.
+    pub fn count(&self, table: &str) -> usize {
+        self.tables.get(table).map_or(0, |t| t.items.len())
+    }
+
+    /// The newest versions whose keys start with `prefix` and come after `after`, in key order.
+    pub fn range<'a>(
+        &'a self,
+        table: &str,
+        prefix: &'a str,
+        after: Option<&str>,
+    ) -> impl Iterator<Item = (&'a Arc<str>, &'a Stored)> + use<'a> {
+        let from: Bound<&str> = match after {
+            Some(key) if key >= prefix => Bound::Excluded(key),
+            _ => Bound::Included(prefix),
+        };
+        let range = self.tables.get(table).map(|t| t.items.range::<str, _>((from, Bound::Unbounded)));
+        range.into_iter().flatten().take_while(move |(key, _)| key.starts_with(prefix))
+    }
+
+    /// The oldest revision a watch or an exact list of this table can start from.
+    pub fn floor(&self, table: &str) -> u64 {
+        self.tables.get(table).map_or(self.revision, |t| t.floor)
+    }
+
+    /// The state of a table at a past revision.
+    ///
+    /// # Errors
+    /// `Expired` if the window no longer reaches back that far.
+    pub fn range_at(
+        &self,
+        table: &str,
+        prefix: &str,
+        after: Option<&str>,
+        revision: u64,
+    ) -> Result<Vec<(Arc<str>, Stored)>, Unavailable> {
+        let mut state: BTreeMap<Arc<str>, Option<Stored>> = BTreeMap::new();
+        if let Some(found) = self.tables.get(table) {
+            if revision < found.floor {
+                return Err(Unavailable::Expired(found.floor));
+            }
+            for change in found.window.iter().rev().take_while(|c| c.revision > revision) {
+                if change.key.starts_with(prefix) && after.is_none_or(|after| &*change.key > after) {
+                    state.insert(Arc::clone(&change.key), change.before.clone());
+                }
+            }
+        }
+        for (key, stored) in self.range(table, prefix, after) {
+            state.entry(Arc::clone(key)).or_insert_with(|| Some(stored.clone()));
+        }
+        Ok(state.into_iter().filter_map(|(key, stored)| Some((key, stored?))).collect())
+    }
+
+    /// Changes of a table after `after` and up to `upto`, at most `limit`.
+    ///
+    /// # Errors
+    /// `Expired` if some of them have left the window.
+    pub fn changes(&self, table: &str, after: u64, upto: u64, limit: usize) -> Result<Vec<Change>, Unavailable> {
+        let Some(found) = self.tables.get(table) else { return Ok(Vec::new()) };
+        if after < found.floor {
+            return Err(Unavailable::Expired(found.floor));
+        }
+        let start = found.window.partition_point(|c| c.revision <= after);
+        Ok(found.window.iter().skip(start).take_while(|c| c.revision <= upto).take(limit).cloned().collect())
+    }
+
+    /// The revision the next change will get.
+    pub fn next_revision(&self) -> u64 {
+        self.revision + 1
+    }
+
+    /// Writes an object whose JSON already carries `next_revision()`.
+    pub fn put(&mut self, table: &str, key: &str, json: Bytes) -> u64 {
+        self.revision += 1;
+        let revision = self.revision;
+        let (table, entry) = self.entry(table);
+        let key: Arc<str> = entry.items.get_key_value(key).map_or_else(|| key.into(), |(known, _)| Arc::clone(known));
+        let after = Stored { revision, json };
+        let before = entry.items.insert(Arc::clone(&key), after.clone());
+        self.record(Change { table, key, revision, before, after, deleted: false });
+        revision
+    }
+
+    /// Removes an object; `json` is its last state and carries `next_revision()`.
+    pub fn remove(&mut self, table: &str, key: &str, json: Bytes) -> u64 {
+        let (table, entry) = self.entry(table);
+        let Some((key, before)) = entry.items.remove_entry(key) else { return self.revision };
+        self.revision += 1;
+        let revision = self.revision;
+        let after = Stored { revision, json };
+        self.record(Change { table, key, revision, before: Some(before), after, deleted: true });
+        revision
+    }
+
+    fn entry(&mut self, table: &str) -> (Arc<str>, &mut Table) {
+        self.open_table(table);
+        let name = self.tables.get_key_value(table).map_or_else(|| table.into(), |(name, _)| Arc::clone(name));
+        (Arc::clone(&name), self.tables.entry(name).or_default())
+    }
+
+    fn record(&mut self, change: Change) {
+        let limit = self.window_changes.unwrap_or(WINDOW_CHANGES);
+        self.fresh.push(change.clone());
+        let Some(table) = self.tables.get_mut(&change.table) else { return };
+        table.window_bytes += change.after.json.len();
+        table.window.push_back(change);
+        while table.window.len() > limit || table.window_bytes > WINDOW_BYTES {
+            let Some(old) = table.window.pop_front() else { break };
+            table.window_bytes = table.window_bytes.saturating_sub(old.after.json.len());
+            table.floor = old.revision;
+        }
+    }
+
+    /// Drops all history, as a compaction under a watcher does.
+    pub fn compact(&mut self) {
+        let revision = self.revision;
+        for table in self.tables.values_mut() {
+            table.window.clear();
+            table.window_bytes = 0;
+            table.floor = revision;
+        }
+    }
+
+    /// Hands over the changes made since the last call, oldest first.
+    pub fn take_fresh(&mut self) -> Vec<Change> {
+        std::mem::take(&mut self.fresh)
+    }
+}
+
+/// The key of an object in its table.
+pub fn key_of(namespace: &str, name: &str) -> String {
+    format!("{namespace}/{name}")
+}

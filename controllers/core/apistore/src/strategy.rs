@@ -1,0 +1,94 @@
+//! What the server keeps for itself in an object: identity, generation, which half of it a write may touch.
+
+use serde_json::{Value, json};
+
+use crate::context::{Context, Entropy};
+use crate::kinds::Kind;
+use crate::object::{self, copy_key, meta, set_meta};
+
+/// Metadata that only the server writes.
+const SERVER_OWNED: &[&str] =
+    &["uid", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds", "generation", "selfLink"];
+
+/// Prepares a new object.
+pub(crate) fn prepare_create(kind: &Kind, object: &mut Value, context: &Context, entropy: &mut Entropy) {
+    for key in SERVER_OWNED {
+        set_meta(object, key, Value::Null);
+    }
+    set_meta(object, "resourceVersion", Value::Null);
+    set_meta(object, "uid", json!(entropy.uuid()));
+    set_meta(object, "creationTimestamp", json!(context.time()));
+    if kind.has_generation {
+        set_meta(object, "generation", json!(1));
+    }
+    if kind.has_status() {
+        object::drop_key(object, "status");
+    }
+}
+
+/// Prepares a changed object: puts back what this write may not touch, and counts the generation.
+pub(crate) fn prepare_update(kind: &Kind, subresource: &str, new: &mut Value, old: &Value) {
+    match subresource {
+        "" | "finalize" | "resize" | "ephemeralcontainers" => {
+            if kind.has_status() {
+                copy_key(new, old, "status");
+            }
+        }
+        "status" => {
+            let managed = meta(new).get("managedFields").cloned();
+            if let Some(map) = old.as_object() {
+                for key in map.keys().filter(|key| !matches!(key.as_str(), "status" | "metadata")) {
+                    copy_key(new, old, key);
+                }
+            }
+            if let Some(map) = new.as_object_mut() {
+                map.retain(|key, _| matches!(key.as_str(), "status" | "metadata") || old.get(key).is_some());
+            }
+            if kind.custom.is_some() {
+                // A status write of a custom object changes nothing but the status.
+                let revision = meta(new).get("resourceVersion").cloned().unwrap_or_default();
+                copy_key(new, old, "metadata");
+                set_meta(new, "managedFields", managed.unwrap_or_default());
+                set_meta(new, "resourceVersion", revision);
+            }
+        }
+        _ => {}
+    }
+    for key in SERVER_OWNED {
+        set_meta(new, key, meta(old).get(*key).cloned().unwrap_or_default());
+    }
+    count_generation(kind, new, old);
+}
+
+/// Bumps `metadata.generation` if the wanted state differs.
+fn count_generation(kind: &Kind, new: &mut Value, old: &Value) {
+    if !kind.has_generation {
+        return;
+    }
+    let wanted = |object: &Value| -> Vec<(String, Value)> {
+        let map = object.as_object().into_iter().flatten();
+        map.filter(|(key, _)| !matches!(key.as_str(), "metadata" | "apiVersion" | "kind"))
+            .filter(|(key, _)| !(kind.has_status() && key.as_str() == "status"))
+            .map(|(key, value)| (key.clone(), value.clone()))
+            .collect()
+    };
+    let before = meta(old).get("generation").and_then(Value::as_i64).unwrap_or(0);
+    if wanted(new) != wanted(old) {
+        set_meta(new, "generation", json!(before + 1));
+    }
+}
+
+/// Whether two states are the same but for the version and the times of their managers.
+pub(crate) fn same(new: &Value, old: &Value) -> bool {
+    let plain = |object: &Value| {
+        let mut object = object.clone();
+        set_meta(&mut object, "resourceVersion", Value::Null);
+        if let Some(managers) = object::meta_mut(&mut object).get_mut("managedFields").and_then(Value::as_array_mut) {
+            for manager in managers {
+                object::drop_key(manager, "time");
+            }
+        }
+        object
+    };
+    plain(new) == plain(old)
+}

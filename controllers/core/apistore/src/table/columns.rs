@@ -1,0 +1,135 @@
+//! Which columns a kind has.
+
+use serde_json::{Value, json};
+
+use super::cells;
+use super::{Cell, Column};
+use crate::crd::CustomVersion;
+use crate::render::Form;
+
+const NAME: Column = Column("Name", "string", 0, Cell::Name);
+const AGE: Column = Column("Age", "string", 0, Cell::Age);
+
+/// Definitions and rows of a built-in kind.
+pub(super) fn builtin(form: &Form<'_>, objects: &[&Value]) -> (Vec<Value>, Vec<Value>) {
+    let columns = of(&form.kind.group, &form.kind.kind);
+    let definitions = columns
+        .iter()
+        .map(|Column(name, kind, priority, _)| definition(name, kind, *priority))
+        .collect();
+    let rows = objects
+        .iter()
+        .map(|object| Value::Array(columns.iter().map(|column| column.3.value(object, form.now)).collect()))
+        .collect();
+    (definitions, rows)
+}
+
+fn definition(name: &str, kind: &str, priority: i32) -> Value {
+    let format = if name == "Name" { "name" } else { "" };
+    json!({ "name": name, "type": kind, "format": format, "priority": priority, "description": "" })
+}
+
+#[rustfmt::skip]
+fn of(group: &str, kind: &str) -> Vec<Column> {
+    use Cell::{Count, Created, Number, Of, Path};
+    const S: &str = "string";
+    const I: &str = "integer";
+    match (group, kind) {
+        ("", "ConfigMap") => vec![NAME, Column("Data", S, 0, Of(cells::data_count)), AGE],
+        ("", "Secret") => vec![NAME, Column("Type", S, 0, Path("type")), Column("Data", S, 0, Count("data")), AGE],
+        ("", "Namespace") => vec![NAME, Column("Status", S, 0, Path("status.phase")), AGE],
+        ("", "Pod") => vec![NAME, Column("Ready", S, 0, Of(cells::pod_ready)), Column("Status", S, 0, Of(cells::pod_status)),
+            Column("Restarts", S, 0, Of(cells::pod_restarts)), AGE, Column("IP", S, 1, Of(cells::pod_ip)), Column("Node", S, 1, Of(cells::pod_node)),
+            Column("Nominated Node", S, 1, Of(cells::pod_nominated)), Column("Readiness Gates", S, 1, Of(cells::pod_gates))],
+        ("", "Node") => vec![NAME, Column("Status", S, 0, Of(cells::node_status)), Column("Roles", S, 0, Of(cells::node_roles)), AGE,
+            Column("Version", S, 0, Path("status.nodeInfo.kubeletVersion")), Column("Internal-IP", S, 1, Of(cells::node_internal)),
+            Column("External-IP", S, 1, Of(cells::node_external)), Column("OS-Image", S, 1, Of(cells::node_os)),
+            Column("Kernel-Version", S, 1, Of(cells::node_kernel)), Column("Container-Runtime", S, 1, Of(cells::node_runtime))],
+        ("", "Service") => vec![NAME, Column("Type", S, 0, Path("spec.type")), Column("Cluster-IP", S, 0, Of(cells::service_ip)),
+            Column("External-IP", S, 0, Of(cells::service_external)), Column("Port(s)", S, 0, Of(cells::service_ports)), AGE,
+            Column("Selector", S, 1, Of(cells::service_selector))],
+        ("", "ServiceAccount") => vec![NAME, AGE],
+        ("", "Event") => vec![Column("Last Seen", S, 0, Of(cells::event_last)), Column("Type", S, 0, Path("type")), Column("Reason", S, 0, Path("reason")),
+            Column("Object", S, 0, Of(cells::event_object)), Column("Subobject", S, 1, Path("involvedObject.fieldPath")), Column("Source", S, 1, Of(cells::event_source)),
+            Column("Message", S, 0, Of(cells::event_message)), Column("First Seen", S, 1, Of(cells::event_first)), Column("Count", S, 1, Of(cells::event_count)),
+            Column("Name", S, 1, Cell::Name)],
+        ("events.k8s.io", "Event") => vec![Column("Last Seen", S, 0, Of(cells::event_last)), Column("Type", S, 0, Path("type")), Column("Reason", S, 0, Path("reason")),
+            Column("Object", S, 0, Of(cells::event_object)), Column("Subobject", S, 1, Path("regarding.fieldPath")), Column("Source", S, 1, Of(cells::event_source)),
+            Column("Message", S, 0, Of(cells::event_message)), Column("First Seen", S, 1, Of(cells::event_first)), Column("Count", S, 1, Of(cells::event_count)),
+            Column("Name", S, 1, Cell::Name)],
+        ("", "Endpoints") => vec![NAME, Column("Endpoints", S, 0, Of(cells::endpoints)), AGE],
+        ("", "PersistentVolumeClaim") => vec![NAME, Column("Status", S, 0, Path("status.phase")), Column("Volume", S, 0, Path("spec.volumeName")),
+            Column("Capacity", S, 0, Path("status.capacity.storage")), Column("Access Modes", S, 0, Of(cells::access_modes)),
+            Column("StorageClass", S, 0, Path("spec.storageClassName")), Column("VolumeAttributesClass", S, 0, Of(cells::attributes_class)), AGE,
+            Column("VolumeMode", S, 1, Of(cells::volume_mode))],
+        ("", "PersistentVolume") => vec![NAME, Column("Capacity", S, 0, Path("spec.capacity.storage")), Column("Access Modes", S, 0, Of(cells::access_modes)),
+            Column("Reclaim Policy", S, 0, Path("spec.persistentVolumeReclaimPolicy")), Column("Status", S, 0, Path("status.phase")), Column("Claim", S, 0, Of(cells::claim)),
+            Column("StorageClass", S, 0, Path("spec.storageClassName")), Column("VolumeAttributesClass", S, 0, Of(cells::attributes_class)),
+            Column("Reason", S, 0, Path("status.reason")), AGE, Column("VolumeMode", S, 1, Of(cells::volume_mode))],
+        ("", "ReplicationController") | ("apps", "ReplicaSet") => vec![NAME, Column("Desired", I, 0, Number("spec.replicas")), Column("Current", I, 0, Number("status.replicas")),
+            Column("Ready", I, 0, Number("status.readyReplicas")), AGE, Column("Containers", S, 1, Of(cells::containers)), Column("Images", S, 1, Of(cells::images)),
+            Column("Selector", S, 1, Of(cells::selector))],
+        ("", "ResourceQuota") => vec![NAME, Column("Request", S, 0, Of(cells::quota)), Column("Limit", S, 0, Of(cells::quota_limits)), AGE],
+        ("", "LimitRange") | ("rbac.authorization.k8s.io", "Role" | "ClusterRole") | ("apiextensions.k8s.io", "CustomResourceDefinition") => vec![NAME, Column("Created At", "date", 0, Created)],
+        ("", "PodTemplate") => vec![NAME, Column("Containers", S, 0, Of(cells::template_containers)), Column("Images", S, 0, Of(cells::template_images)), Column("Pod Labels", S, 0, Of(cells::template_labels))],
+        ("", "ComponentStatus") => vec![NAME, Column("Status", S, 0, Path("")), Column("Message", S, 0, Path("")), Column("Error", S, 0, Path(""))],
+        ("apps", "Deployment") => vec![NAME, Column("Ready", S, 0, Of(cells::deployment_ready)), Column("Up-to-date", I, 0, Number("status.updatedReplicas")),
+            Column("Available", I, 0, Number("status.availableReplicas")), AGE, Column("Containers", S, 1, Of(cells::containers)), Column("Images", S, 1, Of(cells::images)),
+            Column("Selector", S, 1, Of(cells::selector))],
+        ("apps", "StatefulSet") => vec![NAME, Column("Ready", S, 0, Of(cells::deployment_ready)), AGE, Column("Containers", S, 1, Of(cells::containers)), Column("Images", S, 1, Of(cells::images))],
+        ("apps", "DaemonSet") => vec![NAME, Column("Desired", I, 0, Number("status.desiredNumberScheduled")), Column("Current", I, 0, Number("status.currentNumberScheduled")),
+            Column("Ready", I, 0, Number("status.numberReady")), Column("Up-to-date", I, 0, Number("status.updatedNumberScheduled")),
+            Column("Available", I, 0, Number("status.numberAvailable")), Column("Node Selector", S, 0, Of(cells::node_selector)), AGE,
+            Column("Containers", S, 1, Of(cells::containers)), Column("Images", S, 1, Of(cells::images)), Column("Selector", S, 1, Of(cells::selector))],
+        ("apps", "ControllerRevision") => vec![NAME, Column("Controller", S, 0, Of(cells::controller)), Column("Revision", S, 0, Number("revision")), AGE],
+        ("batch", "Job") => vec![NAME, Column("Status", S, 0, Of(cells::job_status)), Column("Completions", S, 0, Of(cells::job_completions)), Column("Duration", S, 0, Of(cells::job_duration)), AGE,
+            Column("Containers", S, 1, Of(cells::containers)), Column("Images", S, 1, Of(cells::images)), Column("Selector", S, 1, Of(cells::selector))],
+        ("batch", "CronJob") => vec![NAME, Column("Schedule", S, 0, Path("spec.schedule")), Column("Timezone", S, 0, Of(cells::timezone)), Column("Suspend", "boolean", 0, Of(cells::suspend)),
+            Column("Active", I, 0, Count("status.active")), Column("Last Schedule", S, 0, Of(cells::last_schedule)), AGE,
+            Column("Containers", S, 1, Of(cells::cron_containers)), Column("Images", S, 1, Of(cells::cron_images)), Column("Selector", S, 1, Of(cells::cron_selector))],
+        ("autoscaling", "HorizontalPodAutoscaler") => vec![NAME, Column("Reference", S, 0, Of(cells::hpa_reference)), Column("Targets", S, 0, Of(cells::hpa_targets)),
+            Column("MinPods", S, 0, Of(cells::hpa_min)), Column("MaxPods", S, 0, Number("spec.maxReplicas")), Column("Replicas", S, 0, Number("status.currentReplicas")), AGE],
+        ("coordination.k8s.io", "Lease") => vec![NAME, Column("Holder", S, 0, Path("spec.holderIdentity")), AGE],
+        ("policy", "PodDisruptionBudget") => vec![NAME, Column("Min Available", S, 0, Of(cells::min_available)), Column("Max Unavailable", S, 0, Of(cells::max_unavailable)),
+            Column("Allowed Disruptions", I, 0, Number("status.disruptionsAllowed")), AGE],
+        ("rbac.authorization.k8s.io", "RoleBinding" | "ClusterRoleBinding") => vec![NAME, Column("Role", S, 0, Of(cells::role)), AGE, Column("Users", S, 1, Of(cells::users)),
+            Column("Groups", S, 1, Of(cells::groups)), Column("ServiceAccounts", S, 1, Of(cells::accounts))],
+        ("admissionregistration.k8s.io", _) => vec![NAME, Column("Webhooks", I, 0, Count("webhooks")), AGE],
+        ("storage.k8s.io", "StorageClass") => vec![NAME, Column("Provisioner", S, 0, Path("provisioner")), Column("ReclaimPolicy", S, 0, Path("reclaimPolicy")),
+            Column("VolumeBindingMode", S, 0, Path("volumeBindingMode")), Column("AllowVolumeExpansion", S, 0, Of(cells::expansion)), AGE],
+        ("scheduling.k8s.io", "PriorityClass") => vec![NAME, Column("Value", I, 0, Number("value")), Column("Global-Default", "boolean", 0, Of(cells::global_default)), AGE,
+            Column("PreemptionPolicy", S, 0, Path("preemptionPolicy"))],
+        ("networking.k8s.io", "Ingress") => vec![NAME, Column("Class", S, 0, Of(cells::ingress_class)), Column("Hosts", S, 0, Of(cells::ingress_hosts)),
+            Column("Address", S, 0, Of(cells::ingress_address)), Column("Ports", S, 0, Of(cells::ingress_ports)), AGE],
+        ("networking.k8s.io", "IngressClass") => vec![NAME, Column("Controller", S, 0, Path("spec.controller")), Column("Parameters", S, 0, Of(cells::parameters)), AGE],
+        ("networking.k8s.io", "NetworkPolicy") => vec![NAME, Column("Pod-Selector", S, 0, Of(cells::pod_selector)), AGE],
+        ("discovery.k8s.io", "EndpointSlice") => vec![NAME, Column("AddressType", S, 0, Path("addressType")), Column("Ports", S, 0, Of(cells::slice_ports)), Column("Endpoints", S, 0, Of(cells::slice_endpoints)), AGE],
+        ("apiregistration.k8s.io", "APIService") => vec![NAME, Column("Service", S, 0, Of(cells::api_service)), Column("Available", S, 0, Of(cells::api_available)), AGE],
+        ("node.k8s.io", "RuntimeClass") => vec![NAME, Column("Handler", S, 0, Path("handler")), AGE],
+        _ => vec![NAME, AGE],
+    }
+}
+
+/// Definitions and rows of a custom kind: its printer columns between name and nothing, or name and age.
+pub(super) fn custom(form: &Form<'_>, version: &CustomVersion, objects: &[&Value]) -> (Vec<Value>, Vec<Value>) {
+    let mut definitions = vec![definition("Name", "string", 0)];
+    for column in &version.columns {
+        definitions.push(json!({ "name": column.name, "type": column.json_type, "format": column.format,
+            "priority": column.priority, "description": column.description }));
+    }
+    if version.columns.is_empty() {
+        definitions.push(definition("Age", "date", 0));
+    }
+    let rows = objects
+        .iter()
+        .map(|object| {
+            let mut cells = vec![Cell::Name.value(object, form.now)];
+            cells.extend(version.columns.iter().map(|column| cells::printed(column, object, form.now)));
+            if version.columns.is_empty() {
+                cells.push(Cell::Age.value(object, form.now));
+            }
+            Value::Array(cells)
+        })
+        .collect();
+    (definitions, rows)
+}

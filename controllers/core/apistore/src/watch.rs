@@ -1,0 +1,227 @@
+//! Watches: a cursor into the window of changes. Nothing is queued per watcher; one that never reads costs its cursor
+//! only, and is told `Expired` when the window has moved past it.
+
+use std::sync::Arc;
+
+use bytes::{Bytes, BytesMut};
+use jiff::Timestamp;
+use serde_json::{Value, json};
+
+use crate::fields;
+use crate::kinds::Kind;
+use crate::media::{Accepted, Shape};
+use crate::object;
+use crate::options::ListOptions;
+use crate::query_list::{matches, prefix};
+use crate::render::{self, Form};
+use crate::status::ApiError;
+use crate::store::{Change, Store, Stored, Unavailable, key_of};
+
+/// Most changes rendered in one go.
+const BATCH: usize = 256;
+/// The annotation of the bookmark that ends the initial events.
+const INITIAL_END: &str = "k8s.io/initial-events-end";
+
+/// An open watch.
+#[derive(Debug)]
+pub struct Watch {
+    kind: Arc<Kind>,
+    accepted: Accepted,
+    include: String,
+    namespace: String,
+    prefix: String,
+    /// `namespace/name`, if only one object is watched.
+    only: Option<String>,
+    options: ListOptions,
+    cursor: u64,
+    /// State to send before the first change.
+    initial: bool,
+    /// Whether a bookmark closes the initial state.
+    mark_initial: bool,
+    /// Whether the column definitions of a table have been sent.
+    columns_sent: bool,
+}
+
+/// What a call of [`Watch::next`] gave.
+#[derive(Debug, Default)]
+pub struct Batch {
+    /// Event lines, possibly none.
+    pub lines: Bytes,
+    /// The stream ends after these lines.
+    pub ended: bool,
+    /// There may be more right now.
+    pub more: bool,
+}
+
+impl Watch {
+    /// Opens a watch.
+    ///
+    /// # Errors
+    /// 400 for unsupported fields, 500 for a version that is no number – as the real server answers.
+    pub(crate) fn open(
+        store: &Store,
+        kind: &Arc<Kind>,
+        accepted: Accepted,
+        include: &str,
+        place: (&str, &str),
+        options: ListOptions,
+    ) -> Result<Self, ApiError> {
+        fields::check(kind, &options.fields)?;
+        let (namespace, name) = place;
+        let from = match options.revision.as_str() {
+            "" | "0" => None,
+            text => Some(text.parse::<u64>().map_err(|_| {
+                ApiError::plain(500, "", format!("strconv.ParseUint: parsing {text:?}: invalid syntax"))
+            })?),
+        };
+        let initial = options.initial.unwrap_or(from.is_none());
+        // With initial events a version only says how fresh they must be; ours are always the newest.
+        let cursor = if initial { store.revision() } else { from.unwrap_or_else(|| store.revision()) };
+        let name = if name.is_empty() { options.fields.fixed("metadata.name").unwrap_or("") } else { name };
+        let only = (!name.is_empty() && (!namespace.is_empty() || !kind.namespaced)).then(|| key_of(namespace, name));
+        Ok(Self {
+            prefix: prefix(kind, namespace),
+            kind: Arc::clone(kind),
+            accepted,
+            include: include.to_owned(),
+            namespace: namespace.to_owned(),
+            only,
+            mark_initial: options.initial == Some(true) && options.bookmarks,
+            options,
+            cursor,
+            initial,
+            columns_sent: false,
+        })
+    }
+
+    /// The table that is watched.
+    pub fn table(&self) -> &Arc<str> {
+        &self.kind.table
+    }
+
+    /// The namespace that is watched, empty for all.
+    pub fn namespace(&self) -> &str {
+        &self.namespace
+    }
+
+    /// `timeoutSeconds`, if the client gave one.
+    pub fn timeout(&self) -> Option<u64> {
+        self.options.timeout
+    }
+
+    /// Whether bookmarks may be sent.
+    pub fn bookmarks(&self) -> bool {
+        self.options.bookmarks
+    }
+
+    /// The event lines between the cursor and `upto`.
+    pub fn next(&mut self, store: &Store, upto: u64, now: Timestamp) -> Batch {
+        let mut text = BytesMut::new();
+        if self.initial {
+            self.initial = false;
+            self.put_initial(store, now, &mut text);
+        }
+        let changes = match store.changes(&self.kind.table, self.cursor, upto, BATCH) {
+            Ok(changes) => changes,
+            Err(Unavailable::Expired(oldest)) => {
+                let error = ApiError::plain(
+                    410,
+                    "Expired",
+                    format!("too old resource version: {} ({oldest})", self.cursor),
+                );
+                text.extend_from_slice(&render::event_line("ERROR", error.to_status().to_string().as_bytes()));
+                return Batch { lines: text.freeze(), ended: true, more: false };
+            }
+        };
+        let more = changes.len() == BATCH;
+        self.cursor = match changes.last() {
+            Some(last) if more => last.revision,
+            _ => self.cursor.max(upto),
+        };
+        for change in &changes {
+            if let Some(line) = self.line(change, now) {
+                text.extend_from_slice(&line);
+            }
+        }
+        Batch { lines: text.freeze(), ended: false, more }
+    }
+
+    /// A bookmark at the cursor.
+    pub fn bookmark(&self) -> Bytes {
+        self.bookmark_with(json!({ "resourceVersion": self.cursor.to_string() }))
+    }
+
+    fn bookmark_with(&self, metadata: Value) -> Bytes {
+        let (kind, version) = match self.accepted.shape {
+            Shape::Whole | Shape::Table(_) => (self.kind.kind.as_str(), self.kind.api_version()),
+            Shape::Metadata | Shape::MetadataList => ("PartialObjectMetadata", "meta.k8s.io/v1".to_owned()),
+        };
+        let body = match self.accepted.shape {
+            Shape::Table(table) => json!({ "kind": "Table", "apiVersion": format!("meta.k8s.io/{table}"),
+                "metadata": { "resourceVersion": metadata.get("resourceVersion") },
+                "columnDefinitions": null,
+                "rows": [{ "cells": null, "object": { "kind": kind, "apiVersion": version, "metadata": metadata } }] }),
+            _ => json!({ "kind": kind, "apiVersion": version, "metadata": metadata }),
+        };
+        render::event_line("BOOKMARK", &render::to_bytes(&body))
+    }
+
+    fn put_initial(&mut self, store: &Store, now: Timestamp, text: &mut BytesMut) {
+        let found: Vec<Stored> = match &self.only {
+            Some(key) => store.read(&self.kind.table, key).into_iter().cloned().collect(),
+            None => store.range(&self.kind.table, &self.prefix, None).map(|(_, stored)| stored.clone()).collect(),
+        };
+        for stored in &found {
+            if matches(&self.kind, &self.options, stored) {
+                text.extend_from_slice(&self.event("ADDED", stored, now));
+            }
+        }
+        if self.mark_initial {
+            text.extend_from_slice(&self.bookmark_with(json!({
+                "resourceVersion": self.cursor.to_string(), "annotations": { INITIAL_END: "true" } })));
+        }
+    }
+
+    fn event(&mut self, event_type: &str, stored: &Stored, now: Timestamp) -> Bytes {
+        let form = Form { kind: &self.kind, accepted: self.accepted, include: &self.include, now };
+        if let Shape::Table(version) = self.accepted.shape {
+            // Only the first event of a stream carries the column definitions.
+            let value = render::value_in(&self.kind, stored);
+            let meta = json!({ "resourceVersion": object::resource_version(&value) });
+            let mut table = crate::table::table(&form, version, meta, &[&value]);
+            if self.columns_sent {
+                table["columnDefinitions"] = Value::Null;
+            }
+            self.columns_sent = true;
+            return render::event_line(event_type, &render::to_bytes(&table));
+        }
+        render::event(&form, event_type, stored)
+    }
+
+    fn line(&mut self, change: &Change, now: Timestamp) -> Option<Bytes> {
+        let inside = match &self.only {
+            Some(key) => &*change.key == key.as_str(),
+            None => change.key.starts_with(&self.prefix),
+        };
+        if !inside {
+            return None;
+        }
+        let selective = !self.options.labels.is_empty() || !self.options.fields.terms.is_empty();
+        let was = change.before.as_ref().is_some_and(|s| !selective || matches(&self.kind, &self.options, s));
+        let is = !change.deleted && (!selective || matches(&self.kind, &self.options, &change.after));
+        match (was, is) {
+            (false, true) => Some(self.event("ADDED", &change.after, now)),
+            (true, true) => Some(self.event("MODIFIED", &change.after, now)),
+            (true, false) if change.deleted => Some(self.event("DELETED", &change.after, now)),
+            (true, false) => {
+                // It left the selection: the client sees the last state that was selected, at the new version.
+                let before = change.before.as_ref()?;
+                let mut value = render::parse(&before.json);
+                object::set_meta(&mut value, "resourceVersion", json!(change.revision.to_string()));
+                let left = Stored { revision: change.revision, json: render::to_bytes(&value) };
+                Some(self.event("DELETED", &left, now))
+            }
+            (false, false) => None,
+        }
+    }
+}

@@ -1,0 +1,159 @@
+//! Writes: the way of an object from a request body into the store.
+
+pub(crate) mod create;
+pub(crate) mod decode;
+pub(crate) mod delete;
+pub(crate) mod patch;
+pub(crate) mod scale;
+pub(crate) mod special;
+pub(crate) mod update;
+
+use std::sync::Arc;
+
+use serde_json::{Value, json};
+
+use crate::admission::{Change, Halt, Trail};
+use crate::context::Context;
+use crate::engine::Engine;
+use crate::kinds::Kind;
+use crate::object;
+use crate::options::WriteOptions;
+use crate::request::{Request, Target};
+use crate::status::{ApiError, Subject};
+
+/// One write on its way.
+pub(crate) struct Write<'a> {
+    pub(crate) request: &'a Request<'a>,
+    pub(crate) context: &'a Context,
+    pub(crate) trail: &'a Trail,
+    pub(crate) kind: Arc<Kind>,
+    pub(crate) target: Target,
+    pub(crate) options: WriteOptions,
+    pub(crate) warnings: &'a mut Vec<String>,
+}
+
+impl Write<'_> {
+    /// `pods "x"` in errors.
+    pub(crate) fn subject<'s>(&'s self, name: &'s str) -> Subject<'s> {
+        Subject { group: &self.kind.group, resource: &self.kind.plural, name }
+    }
+
+    /// `Pod "x"` in validation errors.
+    pub(crate) fn subject_kind<'s>(&'s self, name: &'s str) -> Subject<'s> {
+        Subject { group: &self.kind.group, resource: &self.kind.kind, name }
+    }
+
+    /// `namespace/name` of the target.
+    pub(crate) fn key(&self) -> String {
+        crate::store::key_of(&self.target.namespace_of(&self.kind), &self.target.name)
+    }
+
+    /// The live object in the version of the request.
+    pub(crate) fn live(&self, engine: &Engine) -> Result<Value, ApiError> {
+        engine
+            .store
+            .read(&self.kind.table, &self.key())
+            .map(|stored| crate::render::value_in(&self.kind, stored))
+            .ok_or_else(|| ApiError::not_found(self.subject(&self.target.name)))
+    }
+
+    fn options_value(&self, operation: &str) -> Value {
+        let kind = match operation {
+            "CREATE" => "CreateOptions",
+            "DELETE" => "DeleteOptions",
+            _ => "UpdateOptions",
+        };
+        let mut options = json!({ "kind": kind, "apiVersion": "meta.k8s.io/v1" });
+        if self.options.manager_given {
+            options["fieldManager"] = json!(self.options.manager);
+        }
+        if self.options.dry_run {
+            options["dryRun"] = json!(["All"]);
+        }
+        options
+    }
+
+    fn change<'s>(&'s self, operation: &'static str, name: &'s str, old: Option<&'s Value>) -> Change<'s> {
+        Change {
+            request: self.request,
+            context: self.context,
+            kind: &self.kind,
+            subresource: &self.target.subresource,
+            namespace: &self.target.namespace,
+            name,
+            operation,
+            old,
+            options: self.options_value(operation),
+            dry_run: self.options.dry_run,
+        }
+    }
+
+    /// Runs the mutating webhooks, then fills in what they left out.
+    pub(crate) fn mutate(
+        &mut self,
+        engine: &Engine,
+        operation: &'static str,
+        old: Option<&Value>,
+        object: &mut Value,
+    ) -> Result<(), Halt> {
+        if engine.webhooks.is_empty() {
+            return Ok(());
+        }
+        let name = object::name(object).to_owned();
+        let mut warnings = Vec::new();
+        let before = object.clone();
+        let done = engine.webhooks.mutate(
+            &self.change(operation, &name, old),
+            engine,
+            self.trail,
+            object,
+            &mut warnings,
+        );
+        self.warn(warnings);
+        done?;
+        if *object != before {
+            decode::default(&self.kind, object);
+        }
+        Ok(())
+    }
+
+    /// Runs the validating webhooks.
+    pub(crate) fn validate_by_webhooks(
+        &mut self,
+        engine: &Engine,
+        operation: &'static str,
+        old: Option<&Value>,
+        object: &Value,
+    ) -> Result<(), Halt> {
+        if engine.webhooks.is_empty() {
+            return Ok(());
+        }
+        let name = object::name(object).to_owned();
+        let mut warnings = Vec::new();
+        let done = engine.webhooks.validate(
+            &self.change(operation, &name, old),
+            engine,
+            self.trail,
+            object,
+            &mut warnings,
+        );
+        self.warn(warnings);
+        Ok(done?)
+    }
+
+    /// Adds warnings, each text once.
+    pub(crate) fn warn(&mut self, texts: Vec<String>) {
+        for text in texts {
+            if !self.warnings.contains(&text) {
+                self.warnings.push(text);
+            }
+        }
+    }
+}
+
+impl Target {
+    /// The namespace part of keys: empty for cluster-scoped kinds, also where the path names one (`namespaces/x`).
+    pub(crate) fn namespace_of(&self, kind: &Kind) -> String {
+        if kind.namespaced { self.namespace.clone() } else { String::new() }
+    }
+}

@@ -1,0 +1,168 @@
+//! Deleting: preconditions, grace, finalizers, propagation; one object or a collection.
+
+use serde_json::{Value, json};
+
+use super::Write;
+use crate::admission::Halt;
+use crate::engine::Engine;
+use crate::object::{self, is_deleting, set_meta};
+use crate::options::DeleteOptions;
+use crate::status::{ApiError, Subject};
+
+const ORPHAN: &str = "orphan";
+const FOREGROUND: &str = "foregroundDeletion";
+
+/// What a delete did.
+pub(crate) enum Deleted {
+    /// The object is gone; its last state.
+    Gone(Value),
+    /// The object is marked and waits for somebody.
+    Marked(Value),
+}
+
+impl Write<'_> {
+    /// Deletes the target.
+    pub(crate) fn delete(&mut self, engine: &mut Engine, options: &DeleteOptions) -> Result<Deleted, Halt> {
+        let live = self.live(engine)?;
+        self.check_preconditions(options, &live)?;
+        self.admit_delete(engine, &live)?;
+        self.validate_by_webhooks(engine, "DELETE", Some(&live), &live)?;
+        let mut object = live.clone();
+        let grace = self.grace(options, &live);
+        set_propagation(&mut object, options, self.default_orphans());
+        let waits = grace > 0 || !object::finalizers(&object).is_empty() || !self.holds_nothing(&object);
+        if !is_deleting(&live) {
+            self.mark(&mut object, grace);
+        } else if let Some(now) = shortened(&live, grace) {
+            set_meta(&mut object, "deletionGracePeriodSeconds", json!(now));
+        }
+        if !waits {
+            self.mark_gone(&mut object);
+            if self.options.dry_run {
+                return Ok(Deleted::Gone(object));
+            }
+            return Ok(Deleted::Gone(engine.remove(&self.kind, &self.key(), object)));
+        }
+        if self.options.dry_run || crate::strategy::same(&object, &live) {
+            return Ok(Deleted::Marked(object));
+        }
+        let (shown, _) = engine.put(&self.kind, &self.key(), object);
+        Ok(Deleted::Marked(shown))
+    }
+
+    fn check_preconditions(&self, options: &DeleteOptions, live: &Value) -> Result<(), ApiError> {
+        let subject = Subject { group: &self.kind.group, resource: &self.kind.kind, name: &self.target.name };
+        let check = |what: &str, wanted: &Option<String>, current: &str| match wanted {
+            Some(wanted) if wanted != current => Err(ApiError::conflict(
+                subject,
+                &format!("the {what} in the precondition ({wanted}) does not match the {what} in record ({current}). The object might have been deleted and then recreated"),
+            )),
+            _ => Ok(()),
+        };
+        check("UID", &options.uid, object::uid(live))?;
+        check("ResourceVersion", &options.revision, object::resource_version(live))
+    }
+
+    /// Seconds the object may go on. Only pods that a node runs have any.
+    fn grace(&self, options: &DeleteOptions, live: &Value) -> i64 {
+        if self.kind.kind != "Pod" || !self.kind.group.is_empty() {
+            return 0;
+        }
+        let ended = matches!(object::text_at(live, "status.phase"), "Failed" | "Succeeded");
+        if object::text_at(live, "spec.nodeName").is_empty() || ended {
+            return 0;
+        }
+        let own = object::at(live, "spec.terminationGracePeriodSeconds").and_then(Value::as_i64).unwrap_or(30);
+        match options.grace.unwrap_or(own) {
+            negative @ i64::MIN..0 => {
+                let _ = negative;
+                1
+            }
+            seconds => seconds,
+        }
+    }
+
+    fn mark(&self, object: &mut Value, grace: i64) {
+        let at = self.context.now.checked_add(jiff::SignedDuration::from_secs(grace)).unwrap_or(self.context.now);
+        set_meta(object, "deletionTimestamp", json!(crate::context::time_text(at)));
+        if !self.is_namespace() {
+            set_meta(object, "deletionGracePeriodSeconds", json!(grace));
+        }
+        if let Some(generation) = object::meta(object).get("generation").and_then(Value::as_i64) {
+            set_meta(object, "generation", json!(generation + 1));
+        }
+        if self.is_namespace() {
+            object::child_mut(object, "status").insert("phase".into(), json!("Terminating"));
+        }
+    }
+
+    fn mark_gone(&self, object: &mut Value) {
+        if !self.is_namespace() && is_deleting(object) {
+            set_meta(object, "deletionGracePeriodSeconds", json!(0));
+        }
+    }
+
+    pub(crate) fn is_namespace(&self) -> bool {
+        self.kind.kind == "Namespace" && self.kind.group.is_empty()
+    }
+
+    /// Whether nothing but `metadata.finalizers` could hold the object back: namespaces have their own list.
+    pub(crate) fn holds_nothing(&self, object: &Value) -> bool {
+        !self.is_namespace()
+            || object::at(object, "spec.finalizers").and_then(Value::as_array).is_none_or(Vec::is_empty)
+    }
+
+    fn default_orphans(&self) -> bool {
+        self.kind.kind == "ReplicationController" && self.kind.group.is_empty()
+    }
+
+    /// What the client is told.
+    pub(crate) fn deleted_answer(&self, done: Deleted) -> Value {
+        const SHOWN: &[&str] = &[
+            "Pod", "Namespace", "Service", "ServiceAccount", "PersistentVolume", "PersistentVolumeClaim",
+            "PodTemplate", "ResourceQuota", "StorageClass", "VolumeAttachment", "CSINode", "CSIDriver",
+            "PodSecurityPolicy",
+        ];
+        match done {
+            Deleted::Marked(object) => object,
+            Deleted::Gone(object) if self.kind.is_builtin() && SHOWN.contains(&self.kind.kind.as_str()) => object,
+            Deleted::Gone(object) => {
+                let mut details = json!({ "name": object::name(&object), "kind": self.kind.plural,
+                    "uid": object::uid(&object) });
+                if !self.kind.group.is_empty() {
+                    details["group"] = json!(self.kind.group);
+                }
+                json!({ "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "details": details })
+            }
+        }
+    }
+}
+
+/// A shorter grace period than the one running; nobody can lengthen it.
+fn shortened(live: &Value, grace: i64) -> Option<i64> {
+    let running = object::meta(live).get("deletionGracePeriodSeconds").and_then(Value::as_i64)?;
+    (grace < running).then_some(grace)
+}
+
+/// Turns the propagation policy into finalizers, as the garbage collector reads them.
+fn set_propagation(object: &mut Value, options: &DeleteOptions, orphans: bool) {
+    let mut finalizers: Vec<String> = object::finalizers(object).into_iter().map(str::to_owned).collect();
+    let policy = match options.policy.as_str() {
+        "" if orphans => "Orphan",
+        given => given,
+    };
+    let wanted = match policy {
+        "Orphan" => Some(ORPHAN),
+        "Foreground" => Some(FOREGROUND),
+        "" => return,
+        _ => None,
+    };
+    finalizers.retain(|f| !(f == ORPHAN || f == FOREGROUND) || Some(f.as_str()) == wanted);
+    if let Some(wanted) = wanted
+        && !finalizers.iter().any(|f| f == wanted)
+    {
+        finalizers.push(wanted.to_owned());
+    }
+    let value = if finalizers.is_empty() { Value::Null } else { json!(finalizers) };
+    set_meta(object, "finalizers", value);
+}

@@ -1,0 +1,133 @@
+//! PATCH: four patch types onto the live object, then the way of any other update.
+
+use serde_json::Value;
+
+use super::{Write, decode};
+use crate::admission::Halt;
+use crate::engine::Engine;
+use crate::media::{self, BodyFormat};
+use crate::object;
+use crate::ownership::{self, Ownership};
+use crate::patch;
+use crate::status::ApiError;
+
+const JSON: &str = "application/json-patch+json";
+const MERGE: &str = "application/merge-patch+json";
+const STRATEGIC: &str = "application/strategic-merge-patch+json";
+const APPLY: &str = "application/apply-patch+yaml";
+
+impl Write<'_> {
+    /// Patches the object, or creates it by server-side apply.
+    pub(crate) fn patch(&mut self, engine: &mut Engine) -> Result<(u16, Value), Halt> {
+        let media = self.request.content_type.split(';').next().unwrap_or("").trim();
+        let accepted: &[&str] =
+            if self.kind.is_builtin() { &[JSON, MERGE, STRATEGIC, APPLY] } else { &[JSON, MERGE, APPLY] };
+        if !accepted.contains(&media) {
+            return Err(media::unsupported(accepted, media).into());
+        }
+        if media == APPLY {
+            return self.apply(engine);
+        }
+        let live = self.live(engine)?;
+        let (document, duplicates) = decode::body(self.request.body, BodyFormat::Json)?;
+        decode::report_duplicates(self, &duplicates)?;
+        let mut object = match media {
+            JSON => patch::apply_json_patch(&live, &document)?,
+            MERGE => patch::apply_merge_patch(&live, &document)?,
+            _ => patch::apply_strategic(&live, &document, self.kind.schema())?,
+        };
+        self.check_identity(&object)?;
+        decode::check(self, &mut object, true)?;
+        decode::default(&self.kind, &mut object);
+        Ok((200, self.change_to(engine, live, object, Ownership::Update)?))
+    }
+
+    /// What a patch must not change: what and where the object is.
+    fn check_identity(&self, object: &Value) -> Result<(), ApiError> {
+        let text = |key: &str| object.get(key).and_then(Value::as_str).unwrap_or("");
+        let (wanted, given) = (self.kind.api_version(), text("apiVersion"));
+        if (given != wanted || text("kind") != self.kind.kind) && object.is_object() {
+            return Err(ApiError::bad_request(format!(
+                "the patched object is {given} {:?}, expected {wanted} {:?}: apiVersion and kind cannot be changed",
+                text("kind"),
+                self.kind.kind
+            )));
+        }
+        let (name, given) = (self.target.name.as_str(), object::name(object));
+        if given != name && !given.is_empty() {
+            return Err(ApiError::bad_request(format!(
+                "the name of the object ({given}) does not match the name on the URL ({name})"
+            )));
+        }
+        let given = object::namespace(object);
+        if self.kind.namespaced && given != self.target.namespace && !given.is_empty() {
+            return Err(ApiError::bad_request(
+                "the namespace of the provided object does not match the namespace sent on the request",
+            ));
+        }
+        Ok(())
+    }
+
+    fn apply(&mut self, engine: &mut Engine) -> Result<(u16, Value), Halt> {
+        if !self.options.manager_given {
+            let error = crate::field::FieldError::required("fieldManager", "is required for apply patch");
+            let subject =
+                crate::status::Subject { group: "meta.k8s.io", resource: "PatchOptions", name: "" };
+            return Err(ApiError::invalid(subject, &[error]).into());
+        }
+        let (mut applied, duplicates) = decode::body(self.request.body, BodyFormat::Yaml)?;
+        decode::report_duplicates(self, &duplicates)?;
+        self.check_applied(&mut applied)?;
+        decode::check(self, &mut applied, false)?;
+        let live = self.live(engine).ok();
+        if live.is_none() && !self.target.subresource.is_empty() {
+            return Err(ApiError::not_found(self.subject(&self.target.name)).into());
+        }
+        let mut object = ownership::apply(self, live.as_ref(), &applied)?;
+        decode::default(&self.kind, &mut object);
+        match live {
+            Some(live) => {
+                Ok((200, self.change_to(engine, live, object, Ownership::Applied)?))
+            }
+            None => {
+                let uid = object::uid(&applied);
+                if !uid.is_empty() {
+                    let why = "uid mismatch: the provided object specified uid, and no existing object was found";
+                    return Err(ApiError::conflict(self.subject(&self.target.name), why).into());
+                }
+                let created = self.create(engine, object, true)?;
+                Ok((201, created))
+            }
+        }
+    }
+
+    fn check_applied(&self, applied: &mut Value) -> Result<(), ApiError> {
+        let text = |key: &str| applied.get(key).and_then(Value::as_str).unwrap_or("").to_owned();
+        let (given, kind) = (text("apiVersion"), text("kind"));
+        let wanted = self.kind.api_version();
+        if given != wanted || kind != self.kind.kind {
+            return Err(ApiError::bad_request(format!(
+                "invalid object type: {given}, Kind={kind}; the request is for {wanted}, Kind={}",
+                self.kind.kind
+            )));
+        }
+        let managed = object::meta(applied).get("managedFields").and_then(Value::as_array);
+        if managed.is_some_and(|m| !m.is_empty()) {
+            return Err(ApiError::bad_request("metadata.managedFields must be nil"));
+        }
+        let (name, given) = (self.target.name.as_str(), object::name(applied));
+        if !given.is_empty() && given != name {
+            return Err(ApiError::bad_request(format!(
+                "the name of the object ({given}) does not match the name on the URL ({name})"
+            )));
+        }
+        let given = object::namespace(applied);
+        if self.kind.namespaced && !given.is_empty() && given != self.target.namespace {
+            return Err(ApiError::bad_request(
+                "the namespace of the provided object does not match the namespace sent on the request",
+            ));
+        }
+        object::set_meta(applied, "name", serde_json::json!(name));
+        Ok(())
+    }
+}

@@ -1,0 +1,272 @@
+//! Subresources and kinds that are questions or commands rather than state.
+
+use serde_json::{Value, json};
+
+use super::{Write, decode};
+use crate::pending::access;
+use crate::admission::Halt;
+use crate::engine::{Engine, Reply, TokenRequest};
+use crate::field::FieldError;
+use crate::object;
+use crate::options::DeleteOptions;
+use crate::ownership::Ownership;
+use crate::request::Query;
+use crate::status::{ApiError, Subject};
+
+fn success(code: u16) -> Value {
+    json!({ "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": code })
+}
+
+impl Write<'_> {
+    /// The body as plain JSON.
+    pub(crate) fn plain_body(&self) -> Result<Value, ApiError> {
+        let format = crate::media::body_format(self.request.content_type)?;
+        decode::body(self.request.body, format).map(|(body, _)| body)
+    }
+
+    /// `pods/binding` and `bindings`: puts a pod onto a node.
+    pub(crate) fn bind(&mut self, engine: &mut Engine) -> Result<Value, Halt> {
+        let binding = self.plain_body()?;
+        if self.target.name.is_empty() {
+            self.target.name = object::name(&binding).to_owned();
+        }
+        let node = object::text_at(&binding, "target.name").to_owned();
+        let kind = object::text_at(&binding, "target.kind");
+        if !matches!(kind, "" | "Node") {
+            let error = FieldError::not_supported("target.kind", &json!(kind), &["Node", "<empty>"]);
+            return Err(ApiError::plain(500, "", error.to_string()).into());
+        }
+        if node.is_empty() {
+            let error = FieldError::required("target.name", "");
+            return Err(ApiError::plain(500, "", error.to_string()).into());
+        }
+        let live = self.live(engine)?;
+        let name = self.target.name.clone();
+        let refuse = |why: String| {
+            let subject = Subject { group: "", resource: "pods/binding", name: &name };
+            Err(Halt::Error(ApiError::conflict(subject, &why)))
+        };
+        if object::is_deleting(&live) {
+            return refuse(format!("pod {name} is being deleted, cannot be assigned to a host"));
+        }
+        let current = object::text_at(&live, "spec.nodeName");
+        if !current.is_empty() {
+            return refuse(format!("pod {name} is already assigned to node {current:?}"));
+        }
+        let gates = object::at(&live, "spec.schedulingGates").and_then(Value::as_array);
+        if gates.is_some_and(|gates| !gates.is_empty()) {
+            return refuse(format!("pod {name} has non-empty .spec.schedulingGates"));
+        }
+        let mut pod = live.clone();
+        object::child_mut(&mut pod, "spec").insert("nodeName".into(), json!(node));
+        if let Some(notes) = object::meta(&binding).get("annotations").and_then(Value::as_object).cloned() {
+            let own = object::meta_mut(&mut pod).entry("annotations").or_insert_with(|| json!({}));
+            if let Some(own) = own.as_object_mut() {
+                own.extend(notes);
+            }
+        }
+        let condition = json!({ "type": "PodScheduled", "status": "True", "lastProbeTime": null,
+            "lastTransitionTime": self.context.time() });
+        crate::chores::set_condition(&mut pod, condition);
+        crate::ownership::track(self, Some(&live), &mut pod);
+        if !self.options.dry_run {
+            engine.put(&self.kind.clone(), &self.key(), pod);
+        }
+        Ok(success(201))
+    }
+
+    /// `pods/eviction`: deletes a pod if the disruption budgets allow it.
+    pub(crate) fn evict(&mut self, engine: &mut Engine) -> Result<Value, Halt> {
+        let eviction = self.plain_body()?;
+        let given = object::name(&eviction);
+        if !given.is_empty() && given != self.target.name {
+            return Err(ApiError::bad_request(format!(
+                "name in URL does not match name in Eviction object: {given:?} and {:?}",
+                self.target.name
+            ))
+            .into());
+        }
+        let pod = self.live(engine)?;
+        let query = Query::parse("");
+        let mut options = match eviction.get("deleteOptions").filter(|o| o.is_object()) {
+            Some(body) => {
+                let mut body = body.clone();
+                object::drop_key(&mut body, "kind");
+                DeleteOptions::parse(&query, Some(&body))?
+            }
+            None => DeleteOptions::default(),
+        };
+        options.dry_run |= self.options.dry_run;
+        self.options.dry_run = options.dry_run;
+        self.spend_budget(engine, &pod)?;
+        self.target.subresource.clear();
+        self.delete(engine, &options)?;
+        Ok(success(201))
+    }
+
+    /// Takes one disruption from the budget that covers the pod.
+    fn spend_budget(&mut self, engine: &mut Engine, pod: &Value) -> Result<(), Halt> {
+        let ended = matches!(object::text_at(pod, "status.phase"), "Failed" | "Succeeded" | "Pending");
+        if ended || object::is_deleting(pod) {
+            return Ok(());
+        }
+        let Some(kind) = engine.kinds.resource("policy", "v1", "poddisruptionbudgets").cloned() else {
+            return Ok(());
+        };
+        let prefix = format!("{}/", self.target.namespace);
+        let budgets: Vec<Value> = engine
+            .store
+            .range(&kind.table, &prefix, None)
+            .map(|(_, stored)| crate::render::parse(&stored.json))
+            .filter(|budget| {
+                let selector = object::at(budget, "spec.selector");
+                selector.is_some_and(|s| crate::selector::LabelSelector::from_object(s).matches(pod))
+            })
+            .collect();
+        let Some(budget) = budgets.first() else { return Ok(()) };
+        if budgets.len() > 1 {
+            let why = "This pod has more than one PodDisruptionBudget, which the eviction subresource does not support.";
+            return Err(ApiError::internal(why).into());
+        }
+        let number = |path: &str| object::at(budget, path).and_then(Value::as_i64).unwrap_or(0);
+        let (allowed, name) = (number("status.disruptionsAllowed"), object::name(budget).to_owned());
+        let observed = number("status.observedGeneration") >= number("metadata.generation");
+        if !observed || allowed <= 0 {
+            return Err(too_many(&name, budget, observed).into());
+        }
+        if self.options.dry_run {
+            return Ok(());
+        }
+        let mut spent = budget.clone();
+        let status = object::child_mut(&mut spent, "status");
+        status.insert("disruptionsAllowed".into(), json!(allowed - 1));
+        let disrupted = status.entry("disruptedPods").or_insert_with(|| json!({}));
+        if let Some(map) = disrupted.as_object_mut() {
+            map.insert(self.target.name.clone(), json!(self.context.time()));
+        }
+        engine.put(&kind, &crate::store::key_of(&self.target.namespace, &name), spent);
+        Ok(())
+    }
+
+    /// `namespaces/finalize`: the list of finalizers in `spec`.
+    pub(crate) fn finalize(&mut self, engine: &mut Engine) -> Result<Value, Halt> {
+        let given = self.decode()?;
+        let live = self.live(engine)?;
+        let mut object = live.clone();
+        let finalizers = object::at(&given, "spec.finalizers").cloned().unwrap_or_else(|| json!([]));
+        let spec = object::child_mut(&mut object, "spec");
+        if finalizers.as_array().is_none_or(Vec::is_empty) {
+            spec.remove("finalizers");
+        } else {
+            spec.insert("finalizers".into(), finalizers);
+        }
+        crate::ownership::track(self, Some(&live), &mut object);
+        self.finish(engine, object, &live)
+    }
+
+    /// `serviceaccounts/token`.
+    pub(crate) fn token(&mut self, engine: &Engine) -> Result<Reply, Halt> {
+        let account = self.live(engine)?;
+        let mut body = self.plain_body()?;
+        let spec = object::child_mut(&mut body, "spec");
+        let seconds = spec.get("expirationSeconds").and_then(Value::as_i64).unwrap_or(3600);
+        let mut errors = Vec::new();
+        if seconds < 600 {
+            errors.push(FieldError::invalid(
+                "spec.expirationSeconds",
+                &json!(seconds),
+                "may not specify a duration less than 10 minutes",
+            ));
+        }
+        if seconds > 1 << 32 {
+            errors.push(FieldError::invalid(
+                "spec.expirationSeconds",
+                &json!(seconds),
+                "may not specify a duration larger than 2^32 seconds",
+            ));
+        }
+        if !errors.is_empty() {
+            let subject = Subject { group: "authentication.k8s.io", resource: "TokenRequest", name: "" };
+            return Err(ApiError::invalid(subject, &errors).into());
+        }
+        spec.insert("expirationSeconds".into(), json!(seconds));
+        self.check_bound_object(engine, &body)?;
+        Ok(Reply::Token(Box::new(TokenRequest { account, body })))
+    }
+
+    fn check_bound_object(&self, engine: &Engine, body: &Value) -> Result<(), ApiError> {
+        let bound = |key: &str| object::text_at(body, &format!("spec.boundObjectRef.{key}")).to_owned();
+        let (kind, name, uid) = (bound("kind"), bound("name"), bound("uid"));
+        if kind.is_empty() {
+            return Ok(());
+        }
+        let table = match kind.as_str() {
+            "Pod" => "/pods",
+            "Secret" => "/secrets",
+            "Node" => "/nodes",
+            _ => {
+                return Err(ApiError::bad_request(format!("cannot bind token for serviceaccount {:?} to object of type {kind:?}", self.target.name)));
+            }
+        };
+        let namespace = if kind == "Node" { "" } else { self.target.namespace.as_str() };
+        let resource = table.trim_start_matches('/');
+        let found = engine.value(table, &crate::store::key_of(namespace, &name));
+        let found = found.ok_or_else(|| ApiError::not_found(Subject { group: "", resource, name: &name }))?;
+        if !uid.is_empty() && uid != object::uid(&found) {
+            let why = format!("the UID in the bound object reference ({uid}) does not match the UID in record. The object might have been deleted and then recreated");
+            return Err(ApiError::conflict(Subject { group: "", resource, name: &name }, &why));
+        }
+        Ok(())
+    }
+
+    /// Access and identity reviews.
+    pub(crate) fn review(&mut self, engine: &Engine) -> Result<Value, Halt> {
+        let body = self.decode()?;
+        Ok(access::review::answer(&self.kind.kind, &body, &self.target.namespace, self.request.user, &engine.rules)?)
+    }
+
+    /// `resize` and `ephemeralcontainers` are updates whose other half stays.
+    pub(crate) fn partial(&mut self, engine: &mut Engine) -> Result<Value, Halt> {
+        let given = self.decode()?;
+        let live = self.live(engine)?;
+        let mut object = live.clone();
+        let revision = object::meta(&given).get("resourceVersion").cloned().unwrap_or_default();
+        object::set_meta(&mut object, "resourceVersion", revision);
+        let key = "ephemeralContainers";
+        if self.target.subresource == "ephemeralcontainers" {
+            let wanted = object::at(&given, "spec.ephemeralContainers").cloned();
+            match wanted {
+                Some(list) => drop(object::child_mut(&mut object, "spec").insert(key.into(), list)),
+                None => drop(object::child_mut(&mut object, "spec").remove(key)),
+            }
+        } else if let Some(list) = object::at(&given, "spec.containers").cloned() {
+            object::child_mut(&mut object, "spec").insert("containers".into(), list);
+        }
+        self.change_to(engine, live, object, Ownership::Update)
+    }
+}
+
+fn too_many(name: &str, budget: &Value, observed: bool) -> ApiError {
+    let number = |path: &str| object::at(budget, path).and_then(Value::as_i64).unwrap_or(0);
+    let message = if observed {
+        format!(
+            "The disruption budget {name} needs {} healthy pods and has {} currently",
+            number("status.desiredHealthy"),
+            number("status.currentHealthy")
+        )
+    } else {
+        format!("The disruption budget {name} is still being processed by the server.")
+    };
+    let mut error = ApiError::plain(
+        429,
+        "TooManyRequests",
+        "Cannot evict pod as it would violate the pod's disruption budget.",
+    );
+    let mut details = serde_json::Map::new();
+    details.insert("causes".into(), json!([{ "reason": "DisruptionBudget", "message": message }]));
+    error.details = Some(Box::new(details));
+    if !observed {
+        error.retry_after = Some(10);
+    }
+    error
+}

@@ -1,0 +1,163 @@
+//! Replacing an object, and the common second half of every change.
+
+use serde_json::{Value, json};
+
+use super::{Write, decode};
+use crate::admission::Halt;
+use crate::engine::Engine;
+use crate::field::FieldError;
+use crate::object::{self, is_deleting, meta_text, set_meta};
+use crate::ownership::{self, Ownership};
+use crate::status::{ApiError, Subject};
+use crate::pending::builtin;
+use crate::strategy;
+
+const STALE: &str = "the object has been modified; please apply your changes to the latest version and try again";
+
+impl Write<'_> {
+    /// A PUT: `object` is decoded and defaulted.
+    pub(crate) fn replace(&mut self, engine: &mut Engine, mut object: Value) -> Result<(u16, Value), Halt> {
+        let name = self.target.name.clone();
+        match object::name(&object) {
+            "" => {
+                return Err(ApiError::bad_request(format!(
+                    "the name of the object ({name} based on URL) was undeterminable: name must be provided"
+                ))
+                .into());
+            }
+            given if given != name => {
+                return Err(ApiError::bad_request(format!(
+                    "the name of the object ({given}) does not match the name on the URL ({name})"
+                ))
+                .into());
+            }
+            _ => {}
+        }
+        let given = object::namespace(&object);
+        if self.kind.namespaced && !given.is_empty() && given != self.target.namespace {
+            return Err(ApiError::bad_request(
+                "the namespace of the provided object does not match the namespace sent on the request",
+            )
+            .into());
+        }
+        let namespace = if self.kind.namespaced { json!(self.target.namespace) } else { Value::Null };
+        set_meta(&mut object, "namespace", namespace);
+        let live = match self.live(engine) {
+            Ok(live) => live,
+            Err(_) if self.kind.create_on_update && self.target.subresource.is_empty() => {
+                if !object::resource_version(&object).is_empty() || !object::uid(&object).is_empty() {
+                    return Err(ApiError::not_found(self.subject(&name)).into());
+                }
+                let created = self.create(engine, object, false)?;
+                return Ok((201, created));
+            }
+            Err(error) => return Err(error.into()),
+        };
+        if self.kind.custom.is_some() && object::resource_version(&object).is_empty() {
+            let error = FieldError {
+                reason: crate::field::FieldReason::Invalid,
+                field: "metadata.resourceVersion".into(),
+                message: "Invalid value: 0x0: must be specified for an update".into(),
+            };
+            return Err(ApiError::invalid(self.subject_kind(&name), &[error]).into());
+        }
+        Ok((200, self.change_to(engine, live, object, Ownership::Update)?))
+    }
+
+    /// Turns `live` into `object`: everything between a decoded wish and the store.
+    pub(crate) fn change_to(
+        &mut self,
+        engine: &mut Engine,
+        live: Value,
+        mut object: Value,
+        ownership: Ownership,
+    ) -> Result<Value, Halt> {
+        self.preconditions(&live, &object)?;
+        if let Some(map) = object.as_object_mut() {
+            for key in ["apiVersion", "kind"] {
+                map.insert(key.to_owned(), live.get(key).cloned().unwrap_or_default());
+            }
+        }
+        self.reset_for(&mut object, &live);
+        self.admit(engine, Some(&live), &mut object)?;
+        self.mutate(engine, "UPDATE", Some(&live), &mut object)?;
+        decode::default(&self.kind, &mut object);
+        strategy::prepare_update(&self.kind, &self.target.subresource, &mut object, &live);
+        if ownership == Ownership::Update {
+            ownership::track(self, Some(&live), &mut object);
+        }
+        set_meta(&mut object, "resourceVersion", json!(object::resource_version(&live)));
+        self.check_update(engine, &object, &live)?;
+        self.validate_by_webhooks(engine, "UPDATE", Some(&live), &object)?;
+        self.before_update(engine, &mut object, &live)?;
+        self.finish(engine, object, &live)
+    }
+
+    /// Stores a checked change; removes the object if that was what its last finalizer held up.
+    pub(crate) fn finish(&mut self, engine: &mut Engine, object: Value, live: &Value) -> Result<Value, Halt> {
+        let gone = is_deleting(live)
+            && object::finalizers(&object).is_empty()
+            && grace_is_over(&object)
+            && self.holds_nothing(&object);
+        if self.options.dry_run {
+            return Ok(object);
+        }
+        if gone {
+            return Ok(engine.remove(&self.kind, &self.key(), object));
+        }
+        if strategy::same(&object, live) {
+            // Nothing changed: no write, no event, no new version.
+            return Ok(live.clone());
+        }
+        let (shown, _) = engine.put(&self.kind, &self.key(), object);
+        self.after_update(engine, &shown, live);
+        Ok(shown)
+    }
+
+    fn preconditions(&self, live: &Value, object: &Value) -> Result<(), ApiError> {
+        let name = &self.target.name;
+        let (given, current) = (object::uid(object), object::uid(live));
+        if !given.is_empty() && given != current {
+            let why = format!("Precondition failed: UID in precondition: {given}, UID in object meta: {current}");
+            return Err(ApiError::conflict(self.subject(name), &why));
+        }
+        let given = object::resource_version(object);
+        if given.is_empty() || given == "0" && self.kind.is_builtin() {
+            return Ok(());
+        }
+        if given.parse::<u64>().is_err() {
+            let error = FieldError::invalid("metadata.resourceVersion", &json!(given), &format!(
+                "strconv.ParseUint: parsing {given:?}: invalid syntax"
+            ));
+            return Err(ApiError::invalid(self.subject_kind(name), &[error]));
+        }
+        if given != meta_text(live, "resourceVersion") {
+            return Err(ApiError::conflict(self.subject(name), STALE));
+        }
+        Ok(())
+    }
+
+    /// Before webhooks see an update: the half that the subresource does not write is the live one.
+    fn reset_for(&self, object: &mut Value, live: &Value) {
+        strategy::prepare_update(&self.kind, &self.target.subresource, object, live);
+    }
+
+    fn check_update(&self, engine: &Engine, object: &Value, live: &Value) -> Result<(), ApiError> {
+        let errors = builtin::meta::validate(&self.kind, object, Some(live));
+        let sub = self.target.subresource.as_str();
+        let mut errors = decode::validate(&self.kind, sub, object, Some(live), errors);
+        if self.kind.is_builtin() {
+            errors.extend(builtin::validate_update(&self.kind.group, &self.kind.kind, sub, object, live));
+        }
+        if errors.is_empty() {
+            return self.escalation(engine, object);
+        }
+        let subject = Subject { group: &self.kind.group, resource: &self.kind.kind, name: &self.target.name };
+        Err(ApiError::invalid(subject, &errors))
+    }
+}
+
+/// Whether the grace period is over: it is zero, or was never set.
+fn grace_is_over(object: &Value) -> bool {
+    object::meta(object).get("deletionGracePeriodSeconds").and_then(Value::as_i64).unwrap_or(0) == 0
+}

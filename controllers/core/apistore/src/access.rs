@@ -15,7 +15,6 @@ use serde_json::Value;
 
 pub use self::rule::{Rule, aggregated_rules};
 use crate::context::User;
-use crate::status::{ApiError, Subject};
 
 /// The API group of roles and bindings.
 pub(crate) const GROUP: &str = "rbac.authorization.k8s.io";
@@ -40,17 +39,22 @@ pub struct Attributes<'a> {
     pub name: &'a str,
     /// Namespace, empty at the cluster scope.
     pub namespace: &'a str,
-    /// For requests that are not about resources: the path.
-    pub path: Option<&'a str>,
+    /// For requests that are not about resources: the path. Empty for the others.
+    pub path: &'a str,
 }
 
-impl Attributes<'_> {
+impl<'a> Attributes<'a> {
+    /// Nothing yet, by `user`.
+    pub fn of(user: &'a User) -> Self {
+        Self { user, verb: "", group: "", resource: "", subresource: "", name: "", namespace: "", path: "" }
+    }
+
     /// `User "x" cannot get resource "pods" in API group "" in the namespace "y"`.
     pub fn refusal(&self) -> String {
         let Self { user, verb, group, resource, subresource, .. } = self;
         let who = format!("User {:?} cannot {verb}", user.name);
-        if let Some(path) = self.path {
-            return format!("{who} path {path:?}");
+        if !self.path.is_empty() {
+            return format!("{who} path {:?}", self.path);
         }
         let full =
             if subresource.is_empty() { (*resource).to_owned() } else { format!("{resource}/{subresource}") };
@@ -210,8 +214,8 @@ impl RuleIndex {
     /// Lets a request pass, or refuses it.
     ///
     /// # Errors
-    /// 403 as the real server words it.
-    pub fn authorize(&self, wanted: &Attributes<'_>) -> Result<(), ApiError> {
+    /// The grounds as the real server words them, to stand after `pods "x" is forbidden: `.
+    pub fn authorize(&self, wanted: &Attributes<'_>) -> Result<(), String> {
         if is_master(wanted.user) {
             return Ok(());
         }
@@ -219,19 +223,20 @@ impl RuleIndex {
         if allowed {
             return Ok(());
         }
-        let mut why = wanted.refusal();
-        if !reason.is_empty() {
-            why = format!("{why}: {reason}");
-        }
-        if wanted.path.is_some() {
-            let details = Some(Box::default());
-            return Err(ApiError {
-                details,
-                ..ApiError::plain(403, "Forbidden", format!("forbidden: {why}"))
-            });
-        }
-        let subject = Subject { group: wanted.group, resource: wanted.resource, name: wanted.name };
-        Err(ApiError::forbidden(subject, &why))
+        let why = wanted.refusal();
+        Err(if reason.is_empty() { why } else { format!("{why}: {reason}") })
+    }
+}
+
+/// The identity of a service account.
+pub fn service_account(namespace: &str, name: &str, uid: &str) -> User {
+    let groups =
+        ["system:serviceaccounts", &format!("system:serviceaccounts:{namespace}"), "system:authenticated"];
+    User {
+        name: format!("system:serviceaccount:{namespace}:{name}"),
+        uid: uid.to_owned(),
+        groups: groups.iter().map(|&group| group.to_owned()).collect(),
+        extra: Vec::new(),
     }
 }
 

@@ -8,6 +8,7 @@
 //! right after.
 
 mod pending;
+pub mod access;
 pub mod admission;
 pub mod apply;
 

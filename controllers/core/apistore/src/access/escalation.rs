@@ -24,8 +24,7 @@ pub fn check(index: &RuleIndex, user: &User, kind: &str, object: &Value) -> Resu
     };
     let may = |verb: &str, kind: &str, name: &str, namespace: &str| {
         let resource = if kind == "ClusterRole" { "clusterroles" } else { "roles" };
-        let wanted =
-            Attributes { user, verb, group: GROUP, resource, subresource: "", name, namespace, path: None };
+        let wanted = Attributes { verb, group: GROUP, resource, name, namespace, ..Attributes::of(user) };
         index.decide(&wanted).allowed
     };
     match kind {

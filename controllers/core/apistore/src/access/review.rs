@@ -145,7 +145,7 @@ fn access(body: &Value, user: &User, index: &RuleIndex, errors: &[FieldError]) -
         subresource: get("subresource"),
         name: get("name"),
         namespace: get("namespace"),
-        path: path.map(|_| get("path")),
+        path: if path.is_some() { get("path") } else { "" },
     });
     let mut status = json!({"allowed": allowed});
     if let Some(map) = status.as_object_mut().filter(|_| !reason.is_empty()) {

@@ -51,17 +51,12 @@ impl Rule {
         if !holds(&self.verbs, wanted.verb) {
             return false;
         }
-        match wanted.path {
-            Some(path) => self.paths.iter().any(|rule| covers_path(rule, path)),
-            None => {
-                holds(&self.groups, wanted.group)
-                    && self
-                        .resources
-                        .iter()
-                        .any(|rule| matches_resource(rule, wanted.resource, wanted.subresource))
-                    && (self.names.is_empty() || self.names.iter().any(|name| name == wanted.name))
-            }
+        if !wanted.path.is_empty() {
+            return self.paths.iter().any(|rule| covers_path(rule, wanted.path));
         }
+        holds(&self.groups, wanted.group)
+            && self.resources.iter().any(|rule| matches_resource(rule, wanted.resource, wanted.subresource))
+            && (self.names.is_empty() || self.names.iter().any(|name| name == wanted.name))
     }
 
     /// Whether this rule grants all of `other`, a rule of single items.

@@ -2,6 +2,8 @@
 
 use serde_json::Value;
 
+use crate::schema::go;
+
 /// Why a field was refused; the wire form is the `reason` of a `StatusCause`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum FieldReason {
@@ -112,9 +114,20 @@ impl FieldError {
         Self::with_value(FieldReason::Duplicate, field, value, "")
     }
 
+    /// `Too long: may not be more than <max> bytes`.
+    pub fn too_long(field: impl Into<String>, max: u64) -> Self {
+        Self::bare(FieldReason::TooLong, field, &format!("may not be more than {max} bytes"))
+    }
+
+    /// `Too many: <actual>: must have at most <max> items`.
+    pub fn too_many(field: impl Into<String>, actual: usize, max: u64) -> Self {
+        let detail = format!("{actual}: must have at most {max} items");
+        Self::bare(FieldReason::TooMany, field, &detail)
+    }
+
     /// `Unsupported value: <value>: supported values: "A", "B"`.
     pub fn not_supported(field: impl Into<String>, value: &Value, supported: &[&str]) -> Self {
-        let list: Vec<String> = supported.iter().map(|item| format!("\"{item}\"")).collect();
+        let list: Vec<String> = supported.iter().map(|item| go::quoted(item)).collect();
         let detail =
             if list.is_empty() { String::new() } else { format!("supported values: {}", list.join(", ")) };
         Self::with_value(FieldReason::NotSupported, field, value, &detail)
@@ -129,7 +142,8 @@ impl std::fmt::Display for FieldError {
 
 fn shown(value: &Value) -> String {
     match value {
-        Value::String(text) => format!("{text:?}"),
+        Value::String(text) => go::quoted(text),
+        Value::Number(_) => go::plain(value),
         other => other.to_string(),
     }
 }

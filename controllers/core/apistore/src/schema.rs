@@ -9,11 +9,16 @@ use serde_json::Value;
 pub mod builtin;
 pub mod decode;
 pub mod default;
+mod formats;
+pub mod go;
 pub mod json;
 mod merge_table;
 pub mod parse;
+mod pattern;
 pub mod prune;
 pub mod quantity;
+pub mod rules;
+pub mod validate;
 
 /// Deepest nesting of schemas and of values under a schema that this crate follows.
 pub const MAX_DEPTH: usize = 256;
@@ -35,6 +40,11 @@ impl SchemaRef {
     /// Whether the node is known yet: `false` only inside a type that is being read and refers to itself.
     pub(crate) fn is_bound(&self) -> bool {
         self.0.get().is_some()
+    }
+
+    /// The node itself.
+    pub fn as_schema(&self) -> &Schema {
+        self
     }
 
     /// Fills a handle made with `default()`; a second call is ignored.
@@ -92,6 +102,40 @@ pub struct PatchStrategy {
     pub merge_key: Option<String>,
 }
 
+/// Something worked out of a node at first use, shared by its clones and ignored by comparisons.
+pub struct Cached<T>(Arc<OnceLock<T>>);
+
+impl<T> Clone for Cached<T> {
+    fn clone(&self) -> Self {
+        Self(Arc::clone(&self.0))
+    }
+}
+
+impl<T> Cached<T> {
+    /// The value, worked out now if it was not before.
+    pub fn get_or_init(&self, make: impl FnOnce() -> T) -> &T {
+        self.0.get_or_init(make)
+    }
+}
+
+impl<T> Default for Cached<T> {
+    fn default() -> Self {
+        Self(Arc::default())
+    }
+}
+
+impl<T> std::fmt::Debug for Cached<T> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(if self.0.get().is_some() { "cached" } else { "not cached" })
+    }
+}
+
+impl<T> PartialEq for Cached<T> {
+    fn eq(&self, _: &Self) -> bool {
+        true
+    }
+}
+
 /// One `x-kubernetes-validations` rule, still as text.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Rule {
@@ -107,6 +151,8 @@ pub struct Rule {
     pub field_path: Option<String>,
     /// `optionalOldSelf`.
     pub optional_old_self: bool,
+    /// The compiled rule.
+    pub(crate) compiled: Cached<Result<rules::program::Compiled, String>>,
 }
 
 /// Value constraints; `None` where not given. `validations` of a node without any is `None`, to keep nodes small.
@@ -130,6 +176,8 @@ pub struct Constraints {
     pub max_length: Option<u64>,
     /// `pattern`
     pub pattern: Option<String>,
+    /// The compiled pattern; `None` inside for what is no regular expression.
+    pub(crate) pattern_cache: Cached<Option<regex::Regex>>,
     /// `enum`
     pub enumeration: Option<Vec<Value>>,
     /// `minItems`
@@ -189,6 +237,8 @@ pub struct Schema {
     pub type_name: Option<String>,
     /// Constraints, if any.
     pub constraints: Option<Box<Constraints>>,
+    /// Whether this node or one below has expression rules.
+    pub(crate) rules_below: OnceLock<bool>,
 }
 
 impl Schema {
@@ -211,6 +261,7 @@ impl Schema {
             int_or_string: false,
             type_name: None,
             constraints: None,
+            rules_below: OnceLock::new(),
         }
     }
 

@@ -1,0 +1,141 @@
+//! An upper bound of the work an expression makes, known before it runs.
+//!
+//! A step is one node of the expression; calls cost more the longer the strings they may read. A loop multiplies the
+//! cost of its body by the greatest length its range can have: that of a literal list, of the largest list or map in
+//! `self` and `oldSelf`, or, for what a function returns, a product of the lengths that went in.
+
+use cel::common::ast::{EntryExpr, Expr, IdedExpr};
+use serde_json::Value;
+
+/// Most steps one rule may take.
+pub const RULE_BUDGET: u64 = 1_000_000;
+/// Most steps all rules of one object may take together.
+pub const OBJECT_BUDGET: u64 = 10_000_000;
+/// Deepest nesting of an expression, macros expanded.
+pub(super) const MAX_AST_DEPTH: usize = 200;
+
+/// The sizes of the values that an expression reads.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Sizes {
+    /// Length of the longest list, map or (for functions that split) a part of it.
+    items: u64,
+    /// Bytes of the longest string.
+    text: u64,
+}
+
+impl Sizes {
+    pub(super) fn of(value: &Value) -> Self {
+        let mut sizes = Self::default();
+        sizes.add(value);
+        sizes
+    }
+
+    pub(super) fn max(self, other: Self) -> Self {
+        Self { items: self.items.max(other.items), text: self.text.max(other.text) }
+    }
+
+    fn add(&mut self, value: &Value) {
+        match value {
+            Value::String(text) => self.text = self.text.max(length(text.len())),
+            Value::Array(items) => {
+                self.items = self.items.max(length(items.len()));
+                items.iter().for_each(|item| self.add(item));
+            }
+            Value::Object(fields) => {
+                self.items = self.items.max(length(fields.len()));
+                for (key, value) in fields {
+                    self.text = self.text.max(length(key.len()));
+                    self.add(value);
+                }
+            }
+            _ => {}
+        }
+    }
+}
+
+fn length(n: usize) -> u64 {
+    u64::try_from(n).unwrap_or(u64::MAX)
+}
+
+/// The children of a node, in no particular order; comprehensions are treated by the callers.
+pub(super) fn children(expression: &IdedExpr) -> Vec<&IdedExpr> {
+    match &expression.expr {
+        Expr::Call(call) => call.target.as_deref().into_iter().chain(&call.args).collect(),
+        Expr::Comprehension(loops) => {
+            vec![&loops.iter_range, &loops.accu_init, &loops.loop_cond, &loops.loop_step, &loops.result]
+        }
+        Expr::List(list) => list.elements.iter().collect(),
+        Expr::Map(map) => map.entries.iter().flat_map(|entry| entry_parts(&entry.expr)).collect(),
+        Expr::Struct(object) => object.entries.iter().flat_map(|entry| entry_parts(&entry.expr)).collect(),
+        Expr::Select(select) => vec![&select.operand],
+        Expr::Unspecified | Expr::Ident(_) | Expr::Literal(_) => Vec::new(),
+    }
+}
+
+fn entry_parts(entry: &EntryExpr) -> Vec<&IdedExpr> {
+    match entry {
+        EntryExpr::StructField(field) => vec![&field.value],
+        EntryExpr::MapEntry(entry) => vec![&entry.key, &entry.value],
+    }
+}
+
+/// How deep an expression is nested. Works without recursion, for it decides whether recursion is safe.
+pub(super) fn depth(expression: &IdedExpr) -> usize {
+    let mut deepest = 0;
+    let mut open = vec![(expression, 1_usize)];
+    while let Some((node, level)) = open.pop() {
+        deepest = deepest.max(level);
+        open.extend(children(node).into_iter().map(|child| (child, level + 1)));
+    }
+    deepest
+}
+
+/// Upper bound of the steps to evaluate an expression that is no deeper than [`MAX_AST_DEPTH`].
+pub(super) fn estimate(expression: &IdedExpr, sizes: Sizes) -> u64 {
+    match &expression.expr {
+        Expr::Comprehension(loops) => {
+            let body = estimate(&loops.loop_cond, sizes)
+                .saturating_add(estimate(&loops.loop_step, sizes))
+                .saturating_add(2);
+            let around = estimate(&loops.iter_range, sizes)
+                .saturating_add(estimate(&loops.accu_init, sizes))
+                .saturating_add(estimate(&loops.result, sizes));
+            around.saturating_add(body.saturating_mul(bound(&loops.iter_range, sizes)))
+        }
+        other => {
+            let own = match other {
+                Expr::Call(_) => 1 + (sizes.text + sizes.items) / 64,
+                _ => 1,
+            };
+            children(expression)
+                .into_iter()
+                .fold(own, |sum, child| sum.saturating_add(estimate(child, sizes)))
+        }
+    }
+}
+
+/// Greatest length of what an expression yields, if that is a list, a map or a string.
+fn bound(expression: &IdedExpr, sizes: Sizes) -> u64 {
+    match &expression.expr {
+        Expr::List(list) => length(list.elements.len()),
+        Expr::Map(map) => length(map.entries.len()),
+        Expr::Comprehension(loops) => bound(&loops.iter_range, sizes),
+        Expr::Call(call) => {
+            let base = sizes.items.max(sizes.text).max(16);
+            let parts = children(expression);
+            let factors = parts.iter().map(|part| bound(part, sizes).max(1));
+            match call.func_name.as_str() {
+                "_[_]" | "_?._" | "_[?_]" => sizes.items.max(1),
+                "_?_:_" => factors.max().unwrap_or(1),
+                "_+_" => factors.fold(0, u64::saturating_add),
+                "lists.range" => MAX_RANGE,
+                _ => factors.fold(base, u64::saturating_mul),
+            }
+        }
+        Expr::Literal(_) => 1,
+        _ => sizes.items.max(1),
+    }
+}
+
+/// What `lists.range` may yield at most is not known before; assume what the library allows.
+const MAX_RANGE: u64 = 1_000_000;

@@ -1,0 +1,310 @@
+use proptest::prelude::*;
+use serde_json::{Value, json};
+
+use super::super::default::apply_defaults;
+use super::super::tests::arbitrary_json;
+use super::super::validate::{Subject, custom};
+use super::super::{Rule, SchemaRef, parse};
+use super::compile_error;
+
+fn laws() -> SchemaRef {
+    parse::custom(&json!({
+        "type": "object",
+        "properties": {
+            "spec": {
+                "type": "object",
+                "properties": {
+                    "min": {"type": "integer"},
+                    "max": {"type": "integer"},
+                    "name": {"type": "string", "maxLength": 20,
+                        "x-kubernetes-validations": [{"rule": "self == oldSelf", "message": "name is immutable"}]},
+                    "grow": {"type": "integer", "x-kubernetes-validations": [{"rule": "self >= oldSelf"}]},
+                    "even": {"type": "integer", "x-kubernetes-validations": [{"rule": "self % 2 == 0",
+                        "messageExpression": "self > 10 ? \"odd and large\" : \"odd and small\"",
+                        "reason": "FieldValueForbidden"}]},
+                    "list": {"type": "array", "maxItems": 5, "items": {"type": "string", "maxLength": 10},
+                        "x-kubernetes-validations": [
+                            {"rule": "self.all(x, x.startsWith('a'))", "message": "items begin with a"}]},
+                    "opt": {"type": "string", "maxLength": 5},
+                    "q": {"type": "string", "maxLength": 20, "x-kubernetes-validations": [{
+                        "rule": "isQuantity(self) && quantity(self).isGreaterThan(quantity('1Gi'))",
+                        "message": "more than 1Gi"}]}
+                },
+                "x-kubernetes-validations": [
+                    {"rule": "self.min <= self.max", "message": "min must not exceed max",
+                        "reason": "FieldValueInvalid"},
+                    {"rule": "!has(oldSelf.opt) || has(self.opt)", "message": "opt is needed once set"},
+                    {"rule": "!has(self.opt) || self.opt != 'max'", "message": "not max", "fieldPath": ".opt",
+                        "reason": "FieldValueDuplicate"}
+                ],
+                "required": ["min", "max"]
+            },
+            "status": {"type": "object", "properties": {"n": {"type": "integer"}}}
+        },
+        "x-kubernetes-validations": [
+            {"rule": "!self.metadata.name.startsWith('x')", "message": "names must not begin with x"}]
+    }))
+    .unwrap()
+}
+
+fn check(name: &str, spec: Value, old: Option<Value>) -> Vec<String> {
+    let object = json!({"apiVersion": "x/v1", "kind": "Law", "metadata": {"name": name}, "spec": spec});
+    let old =
+        old.map(|old| json!({"apiVersion": "x/v1", "kind": "Law", "metadata": {"name": name}, "spec": old}));
+    let found = custom(&laws(), Subject { object: &object, old: old.as_ref(), status_only: false });
+    found.iter().map(|e| format!("{} {e}", e.reason.as_str())).collect()
+}
+
+#[test]
+fn messages_as_recorded() {
+    let none: [&str; 0] = [];
+    assert_eq!(check("l", json!({"min": 1, "max": 2}), None), none);
+    assert_eq!(
+        check("l", json!({"min": 1, "max": 2, "even": 3}), None),
+        ["FieldValueForbidden spec.even: Forbidden: odd and small"]
+    );
+    assert_eq!(
+        check("l", json!({"min": 1, "max": 2, "even": 13}), None),
+        ["FieldValueForbidden spec.even: Forbidden: odd and large"]
+    );
+    assert_eq!(
+        check("xl", json!({"min": 1, "max": 2}), None),
+        ["FieldValueInvalid <nil>: Invalid value: names must not begin with x"]
+    );
+    assert_eq!(
+        check("l", json!({"min": 1, "max": 2, "q": "500Mi"}), None),
+        [r#"FieldValueInvalid spec.q: Invalid value: "500Mi": more than 1Gi"#]
+    );
+    assert_eq!(
+        check("l", json!({"min": "3", "max": 2}), None),
+        [
+            r#"FieldValueTypeInvalid spec.min: Invalid value: "string": spec.min in body must be of type integer: "string""#,
+            "FieldValueInvalid <nil>: Invalid value: null: some validation rules were not checked because the object was invalid; correct the existing errors to complete validation",
+        ]
+    );
+    assert_eq!(
+        check("l", json!({"min": 9, "max": 2}), None),
+        ["FieldValueInvalid spec: Invalid value: min must not exceed max"]
+    );
+    assert_eq!(
+        check("l", json!({"min": 1, "max": 2, "opt": "max"}), None),
+        ["FieldValueDuplicate spec.opt: Duplicate value"]
+    );
+    assert_eq!(
+        check("l", json!({"min": 1, "max": 2, "list": ["ab", "b"]}), None),
+        ["FieldValueInvalid spec.list: Invalid value: items begin with a"]
+    );
+}
+
+#[test]
+fn transition_rules_need_an_old_value() {
+    let none: [&str; 0] = [];
+    let before = json!({"min": 1, "max": 2, "name": "n", "grow": 5, "opt": "a"});
+    let with = |change: Value| {
+        let mut spec = before.clone();
+        for (key, value) in change.as_object().unwrap() {
+            match value {
+                Value::Null => spec.as_object_mut().unwrap().remove(key),
+                value => spec.as_object_mut().unwrap().insert(key.clone(), value.clone()),
+            };
+        }
+        check("l", spec, Some(before.clone()))
+    };
+    assert_eq!(check("l", before.clone(), None), none);
+    assert_eq!(
+        with(json!({"name": "m"})),
+        [r#"FieldValueInvalid spec.name: Invalid value: "m": name is immutable"#]
+    );
+    assert_eq!(
+        with(json!({"grow": 4})),
+        ["FieldValueInvalid spec.grow: Invalid value: 4: failed rule: self >= oldSelf"]
+    );
+    assert_eq!(with(json!({"grow": 6})), none);
+    assert_eq!(with(json!({"opt": null})), ["FieldValueInvalid spec: Invalid value: opt is needed once set"]);
+    assert_eq!(with(json!({"name": null})), none);
+    assert_eq!(check("l", before.clone(), Some(json!({"min": 1, "max": 2}))), none);
+}
+
+fn one(node: &Value, rule: &str, value: Value, old: Option<Value>) -> Vec<String> {
+    let mut node = node.clone();
+    node["x-kubernetes-validations"] = json!([{"rule": rule}]);
+    let schema = parse::custom(&json!({"type": "object", "properties": {"f": node}})).unwrap();
+    let mut object = json!({"f": value});
+    apply_defaults(&mut object, &schema);
+    let old = old.map(|old| json!({"f": old}));
+    super::check(&schema, &object, old.as_ref()).iter().map(ToString::to_string).collect()
+}
+
+#[test]
+fn the_libraries_that_manifests_use() {
+    let text = json!({"type": "string"});
+    for (rule, value) in [
+        ("self.matches('^[a-z]+$')", "abc"),
+        ("self.lowerAscii() == 'abc' && self.upperAscii() == 'ABC'", "aBc"),
+        ("self.split(',').join('-') == 'a-b' && self.replace(',', '') == 'ab'", "a,b"),
+        ("self.substring(1, 3) == 'bc' && self.indexOf('c') == 2 && self.trim() == self", "abc"),
+        ("self.find('[0-9]+') == '12' && self.findAll('[0-9]+') == ['12', '3']", "a12b3"),
+        ("isIP(self) && ip(self).family() == 4 && cidr('10.0.0.0/8').containsIP(self)", "10.1.2.3"),
+        ("isCIDR('10.0.0.0/8') && cidr('10.0.0.0/8').containsCIDR('10.1.0.0/16') && !isCIDR(self)", "x"),
+        (
+            "url(self).getHost() == 'example.com:80' && url(self).getPort() == '80'",
+            "https://example.com:80/a",
+        ),
+        ("quantity(self).add(quantity('500m')).compareTo(quantity('2')) == 0", "1500m"),
+        ("duration(self) > duration('1m')", "1h"),
+        ("timestamp(self) < timestamp('2030-01-01T00:00:00Z')", "2024-01-01T00:00:00Z"),
+        ("size(self) == 3 && string(3) == '3' && int('3') == 3 && double(1) == 1.0", "abc"),
+        ("[3, 1, 2].min() == 1 && [3, 1, 2].max() == 3 && [1, 2].sum() == 3 && [1, 2].isSorted()", "x"),
+        ("['a', 'b'].indexOf('b') == 1 && ['a', 'a'].lastIndexOf('a') == 1", "x"),
+        ("sets.contains(['a', 'b'], [self]) && sets.intersects(['a'], [self])", "a"),
+        ("self in ['a', 'b'] && ['a'].exists_one(x, x == self)", "a"),
+        ("[1, 2, 3].filter(x, x > 1).map(x, x * 2) == [4, 6]", "x"),
+    ] {
+        assert_eq!(one(&text, rule, json!(value), None), Vec::<String>::new(), "{rule}");
+    }
+}
+
+#[test]
+fn values_are_typed_by_their_schema() {
+    let none = Vec::<String>::new();
+    assert_eq!(one(&json!({"type": "number"}), "self * 2.0 == 6.0", json!(3), None), none);
+    assert_eq!(one(&json!({"type": "integer"}), "self / 2 == 1", json!(3), None), none);
+    assert_eq!(
+        one(
+            &json!({"type": "string", "format": "duration"}),
+            "self <= duration('24h')",
+            json!("1h30m"),
+            None
+        ),
+        none
+    );
+    assert_eq!(
+        one(
+            &json!({"type": "string", "format": "date-time"}),
+            "self < timestamp('2030-01-01T00:00:00Z')",
+            json!("2024-01-01T00:00:00Z"),
+            None
+        ),
+        none
+    );
+    let either = json!({"x-kubernetes-int-or-string": true});
+    let rule = "type(self) == int ? self <= 100 : self.endsWith('%')";
+    assert_eq!(one(&either, rule, json!(5), None), none);
+    assert_eq!(one(&either, rule, json!("5%"), None), none);
+    let escaped =
+        json!({"type": "object", "properties": {"a.b": {"type": "integer"}, "if": {"type": "integer"}}});
+    assert_eq!(
+        one(&escaped, "self.a__dot__b == 1 && self.__if__ == 2", json!({"a.b": 1, "if": 2}), None),
+        none
+    );
+    let map = json!({"type": "object", "additionalProperties": {"type": "integer"}});
+    assert_eq!(one(&map, "self.all(k, self[k] > 0) && 'a-b' in self", json!({"a-b": 1}), None), none);
+}
+
+#[test]
+fn old_values_are_found_in_list_maps_only() {
+    let item = json!({"type": "object", "properties": {"k": {"type": "string"}, "v": {"type": "integer",
+        "x-kubernetes-validations": [{"rule": "self == oldSelf", "message": "immutable"}]}}});
+    let check = |list: &Value| {
+        let schema = parse::custom(&json!({"type": "object", "properties": {"l": list}})).unwrap();
+        let old = json!({"l": [{"k": "a", "v": 1}, {"k": "b", "v": 2}]});
+        let new = json!({"l": [{"k": "b", "v": 3}]});
+        super::check(&schema, &new, Some(&old)).iter().map(ToString::to_string).collect::<Vec<_>>()
+    };
+    assert_eq!(
+        check(&json!({"type": "array", "x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["k"],
+            "items": item})),
+        ["l[0].v: Invalid value: 3: immutable"]
+    );
+    assert_eq!(check(&json!({"type": "array", "items": item})), Vec::<String>::new());
+}
+
+#[test]
+fn an_optional_old_self_is_there_on_creation() {
+    let schema = parse::custom(&json!({"type": "object", "properties": {"f": {"type": "integer",
+        "x-kubernetes-validations": [{"rule": "oldSelf.hasValue() || self == 1", "optionalOldSelf": true,
+            "message": "starts at one"}]}}}))
+    .unwrap();
+    let check =
+        |value: i64, old: Option<Value>| super::check(&schema, &json!({"f": value}), old.as_ref()).len();
+    assert_eq!(check(1, None), 0);
+    assert_eq!(check(2, None), 1);
+    assert_eq!(check(2, Some(json!({"f": 1}))), 0);
+}
+
+#[test]
+fn work_is_bounded() {
+    let list = json!({"type": "array", "items": {"type": "integer"}});
+    let items: Vec<u32> = (0..1000).collect();
+    let rule = "self.all(a, self.all(b, self.all(c, a + b + c >= 0)))";
+    assert_eq!(
+        one(&list, rule, json!(items), None),
+        [
+            "f: Invalid value: validation failed due to running out of cost budget, no further validation rules will be run"
+        ]
+    );
+    let ten = "[1,2,3,4,5,6,7,8,9,10]";
+    let nested = (0..12).fold("true".to_owned(), |inner, n| format!("{ten}.all(x{n}, {inner})"));
+    assert_eq!(one(&list, &nested, json!([1]), None).len(), 1);
+    assert_eq!(
+        one(&list, "self.all(a, self.exists(b, b == a))", json!([1, 2, 3]), None),
+        Vec::<String>::new()
+    );
+    for n in [10, 47, 49, 1000, 1500] {
+        for rule in deep_rules(n) {
+            let _ = one(&list, &rule, json!([1]), None);
+        }
+    }
+}
+
+fn deep_rules(n: usize) -> Vec<String> {
+    vec![
+        format!("{}true{}", "(".repeat(n), ")".repeat(n)),
+        format!("{}true{}", "[".repeat(n), "]".repeat(n)),
+        format!("{}true{}", "f(".repeat(n), ")".repeat(n)),
+        format!("{}true{}", "!(".repeat(n), ")".repeat(n)),
+        format!("{}true{}", "true ? ".repeat(n), " : b".repeat(n)),
+        format!("{}true", "a ? b : ".repeat(n)),
+        format!("{}true", "- ! ".repeat(5 * n)),
+        format!("true{}", " && true".repeat(5 * n)),
+        format!("0 <= 1{}", " + 1".repeat(10 * n)),
+        format!("self{} == 1", ".a".repeat(10 * n)),
+        format!("self{} == 1", "[0]".repeat(10 * n)),
+        format!("self{} == 1", ".f()".repeat(5 * n)),
+        format!("'{}", "\\'(".repeat(n)),
+    ]
+}
+
+#[test]
+fn unknown_fields_are_found_before_anything_runs() {
+    let schema = laws();
+    let spec = schema.child("spec").unwrap();
+    let error = |rule: &str| {
+        compile_error(&Rule { rule: rule.to_owned(), ..Rule::default() }, spec, false).unwrap_or_default()
+    };
+    assert_eq!(error("self.min > 1 && self.list.all(x, x.size() > 0)"), "");
+    assert!(error("self.c > 1").contains("undefined field 'c'"));
+    assert!(error("other > 1").contains("undeclared reference to 'other'"));
+    assert!(error("self.list.all(x, x.y)").contains("does not support field selection"));
+    assert!(error("self.min >").starts_with("compilation failed"));
+    let root = |rule: &str| {
+        compile_error(&Rule { rule: rule.to_owned(), ..Rule::default() }, &schema, true).unwrap_or_default()
+    };
+    assert_eq!(root("self.metadata.name == 'x' && self.kind == 'y'"), "");
+    assert!(root("self.metadata.labels.x == 'x'").contains("undefined field 'labels'"));
+}
+
+proptest! {
+    #[test]
+    fn rules_never_panic(value in arbitrary_json(), old in arbitrary_json()) {
+        let _ = super::check(&laws(), &value, Some(&old));
+        let _ = one(&json!({"x-kubernetes-preserve-unknown-fields": true}),
+            "self.spec.all(k, self.spec[k] == oldSelf.spec[k]) || size(self) > 2", value, Some(old));
+    }
+
+    #[test]
+    fn compilation_never_panics(text in "[a-c0-9 ().,\\[\\]{}'\"?:!&|=<>+*/%-]{0,40}") {
+        let rule = Rule { rule: text, ..Rule::default() };
+        let _ = compile_error(&rule, &laws(), true);
+    }
+}

@@ -1,0 +1,43 @@
+//! The custom resource definitions, as an API server takes them.
+
+use kube::CustomResourceExt;
+use serde_json::Value;
+
+use crate::{
+    ip_pool::IPPool, migration::VirtualMachineMigration, pod_autoscaler::PodAutoscaler,
+    schema::make_structural, virtual_machine::VirtualMachine,
+};
+
+/// All definitions: `VirtualMachine`, `VirtualMachineMigration`, `IPPool`, `PodAutoscaler`.
+#[must_use]
+pub fn crds() -> Vec<Value> {
+    vec![
+        definition::<VirtualMachine>(),
+        definition::<VirtualMachineMigration>(),
+        definition::<IPPool>(),
+        definition::<PodAutoscaler>(),
+    ]
+}
+
+/// The schema of a kind's objects, or `None` for a kind that is not ours.
+#[must_use]
+pub fn object_schema(kind: &str) -> Option<Value> {
+    let mut crd =
+        crds().into_iter().find(|crd| crd.pointer("/spec/names/kind").is_some_and(|name| name == kind))?;
+    crd.pointer_mut(SCHEMA).map(Value::take)
+}
+
+/// Where the schema of the one version is.
+const SCHEMA: &str = "/spec/versions/0/schema/openAPIV3Schema";
+
+fn definition<T: CustomResourceExt>() -> Value {
+    // Serialising the generated definition cannot fail; the golden test would see an empty one.
+    let mut crd = serde_json::to_value(T::crd()).unwrap_or_default();
+    if let Some(schema) = crd.pointer_mut(SCHEMA) {
+        make_structural(schema);
+    }
+    crd
+}
+
+#[cfg(test)]
+mod tests;

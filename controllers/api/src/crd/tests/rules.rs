@@ -1,0 +1,171 @@
+//! The CEL rules, evaluated. The functions of Kubernetes' quantity library are stood in for by thousandths.
+
+use cel::{Context, Program, extractors::This};
+use neonvm_types::Quantity;
+use serde_json::{Value, json};
+
+use crate::schema::rules;
+
+fn milli(text: &str) -> i64 {
+    i64::try_from(text.parse::<Quantity>().unwrap().milli_rounded_up()).unwrap()
+}
+
+/// The messages of the rules that `new` breaks; rules about changes are skipped without an `old`.
+fn broken(rules: &Value, new: &Value, old: Option<&Value>) -> Vec<String> {
+    let mut context = Context::default();
+    context.add_variable("self", new).unwrap();
+    if let Some(old) = old {
+        context.add_variable("oldSelf", old).unwrap();
+    }
+    context.add_function("quantity", |text: std::sync::Arc<String>| milli(&text)).unwrap();
+    context.add_function("compareTo", |This(a): This<i64>, b: i64| (a > b) as i64 - (a < b) as i64).unwrap();
+    context.add_function("isInteger", |This(a): This<i64>| a % 1000 == 0).unwrap();
+    context.add_function("asInteger", |This(a): This<i64>| a / 1000).unwrap();
+    let mut messages = Vec::new();
+    for rule in rules.as_array().unwrap() {
+        let text = rule["rule"].as_str().unwrap();
+        if text.contains("oldSelf") && old.is_none() {
+            continue;
+        }
+        let result = Program::compile(text).unwrap().execute(&context);
+        match result {
+            Ok(cel::Value::Bool(true)) => {}
+            Ok(cel::Value::Bool(false)) => messages.push(rule["message"].as_str().unwrap().to_owned()),
+            other => panic!("{text}: {other:?}"),
+        }
+    }
+    messages
+}
+
+fn counts(rules: &Value, new: &Value, old: Option<&Value>, expected: usize) {
+    let messages = broken(rules, new, old);
+    assert_eq!(messages.len(), expected, "{new}: {messages:?}");
+}
+
+#[test]
+fn cpus() {
+    let rules = rules::cpus();
+    let cpus = |min: Value, max: Value, used: Value| json!({"min": min, "max": max, "use": used});
+    let good = cpus(json!("250m"), json!(1), json!("500m"));
+    counts(&rules, &good, None, 0);
+    counts(&rules, &good, Some(&cpus(json!("0.25"), json!("1"), json!(1))), 0);
+    counts(&rules, &cpus(json!("250m"), json!(1), json!("100m")), None, 1);
+    counts(&rules, &cpus(json!("250m"), json!(1), json!(2)), None, 1);
+    counts(&rules, &cpus(json!(0), json!(1), json!(1)), None, 1);
+    counts(&rules, &cpus(json!("250m"), json!(2), json!(1)), Some(&good), 1);
+    counts(&rules, &cpus(json!("300m"), json!(1), json!(1)), Some(&good), 1);
+}
+
+#[test]
+fn memory() {
+    let rules = rules::memory_slots();
+    let slots = |min: u64, max: u64, used: u64| json!({"min": min, "max": max, "use": used});
+    counts(&rules, &slots(1, 4, 2), Some(&slots(1, 4, 1)), 0);
+    counts(&rules, &slots(2, 4, 1), None, 1);
+    counts(&rules, &slots(1, 4, 5), None, 1);
+    counts(&rules, &slots(2, 5, 3), Some(&slots(1, 4, 3)), 2);
+    let rules = rules::memory_slot_size();
+    for (size, faults) in
+        [(json!("1Gi"), 0), (json!("8Mi"), 0), (json!(8_388_608), 0), (json!("12Mi"), 1), (json!("0"), 1)]
+    {
+        counts(&rules, &size, None, faults);
+    }
+    counts(&rules, &json!("1Gi"), Some(&json!("1024Mi")), 0);
+    counts(&rules, &json!("2Gi"), Some(&json!("1Gi")), 1);
+}
+
+#[test]
+fn guest() {
+    let rules = rules::guest();
+    let old = json!({"rootDisk": {"image": "a"}, "command": ["x"]});
+    counts(&rules, &old, Some(&old), 0);
+    counts(&rules, &json!({"rootDisk": {"image": "b"}, "command": ["x"]}), Some(&old), 1);
+    counts(&rules, &json!({"rootDisk": {"image": "a"}}), Some(&old), 1);
+    counts(&rules, &json!({"rootDisk": {"image": "a"}, "command": ["x"], "args": []}), Some(&old), 1);
+    let ports = |first: &str, second: &str| json!({"rootDisk": {}, "ports": [{"port": 1, "name": first}, {"port": 2, "name": second}, {"port": 3}]});
+    counts(&rules, &ports("a", "b"), None, 0);
+    counts(&rules, &ports("", ""), None, 0);
+    counts(&rules, &ports("a", "a"), None, 1);
+    counts(&rules::port_name(), &json!("qmp"), None, 1);
+    counts(&rules::port_name(), &json!("http"), None, 0);
+}
+
+#[test]
+fn spec() {
+    let rules = rules::virtual_machine_spec();
+    let base = json!({"qmp": 1, "qmpManual": 2, "runnerPort": 3, "podResources": {}, "enableAcceleration": true,
+        "enableSSH": true, "enableNetworkMonitoring": false, "guest": {"ports": [{"port": 3, "protocol": "UDP"}]}});
+    let with = |key: &str, value: Value| {
+        let mut spec = base.clone();
+        spec[key] = value;
+        spec
+    };
+    counts(&rules, &base, Some(&base), 0);
+    counts(&rules, &with("qmp", json!(3)), None, 1);
+    counts(&rules, &with("guest", json!({"ports": [{"port": 3, "protocol": "TCP"}]})), None, 1);
+    counts(&rules, &with("enableSSH", json!(false)), Some(&base), 1);
+    counts(&rules, &with("disks", json!([])), Some(&base), 1);
+    counts(&rules, &with("initScript", json!("x")), Some(&base), 1);
+    let mode = with("cpuScalingMode", json!("QmpScaling"));
+    counts(&rules, &mode, Some(&base), 0);
+    counts(&rules, &base, Some(&mode), 1);
+    counts(&rules, &with("cpuScalingMode", json!("SysfsScaling")), Some(&mode), 1);
+}
+
+#[test]
+fn disks() {
+    let rules = rules::disk();
+    counts(&rules, &json!({"name": "a", "tmpfs": {}}), None, 0);
+    counts(&rules, &json!({"name": "a"}), None, 1);
+    counts(&rules, &json!({"name": "a", "tmpfs": {}, "secret": {}}), None, 1);
+    counts(&rules, &json!({"name": "a".repeat(17), "emptyDisk": {}}), None, 1);
+    counts(&rules, &json!({"name": "a".repeat(17), "secret": {}}), None, 0);
+    counts(&rules::disk_name(), &json!("tls"), None, 1);
+    counts(&rules::disk_name(), &json!("data"), None, 0);
+}
+
+#[test]
+fn migrations_do_not_change() {
+    let rules = rules::immutable_spec();
+    counts(&rules, &json!({"vmName": "a"}), Some(&json!({"vmName": "a"})), 0);
+    counts(&rules, &json!({"vmName": "a"}), Some(&json!({"vmName": "b"})), 1);
+}
+
+#[test]
+fn pod_autoscalers() {
+    let rules = rules::pod_autoscaler();
+    let base = json!({"maxReplicas": 3, "metricsSources": [{}], "scalingStrategy": "HPA"});
+    let with = |key: &str, value: Value| {
+        let mut spec = base.clone();
+        spec[key] = value;
+        spec
+    };
+    counts(&rules, &base, None, 0);
+    counts(&rules, &with("minReplicas", json!(4)), None, 1);
+    counts(&rules, &json!({"maxReplicas": 3, "scalingStrategy": "KPA"}), None, 1);
+    counts(&rules, &with("subTargetSelector", json!({"roleName": "r"})), None, 1);
+    counts(&rules, &with("subTargetSelector", json!({})), None, 0);
+    counts(&rules, &with("observeWindowSeconds", json!(30)), None, 1);
+    counts(&rules::scale_target(), &json!({"kind": "Deployment", "name": "d"}), None, 0);
+    counts(&rules::scale_target(), &json!({"kind": "Deployment"}), None, 1);
+    counts(&rules::target_value(), &json!("0.5"), None, 0);
+    counts(&rules::target_value(), &json!("0"), None, 1);
+}
+
+#[test]
+fn schedules_and_metrics() {
+    let rules = rules::schedule();
+    counts(&rules, &json!({"startTime": "08:00", "endTime": "18:00", "minReplicas": 1}), None, 0);
+    counts(&rules, &json!({"startTime": "18:00", "endTime": "08:00", "minReplicas": 1}), None, 1);
+    counts(&rules, &json!({"startTime": "08:00", "endTime": "18:00"}), None, 1);
+    let crossed = json!({"startTime": "08:00", "endTime": "18:00", "minReplicas": 2, "maxReplicas": 1});
+    counts(&rules, &crossed, None, 1);
+    let rules = rules::metric_source();
+    let pod = json!({"metricSourceType": "pod", "protocolType": "http", "port": "1", "path": "m", "targetMetric": "x"});
+    counts(&rules, &pod, None, 0);
+    counts(&rules, &json!({"metricSourceType": "pod", "targetMetric": "x"}), None, 1);
+    counts(&rules, &json!({"metricSourceType": "external", "targetMetric": "x"}), None, 0);
+    counts(&rules, &json!({"metricSourceType": "domain", "endpoint": "e", "targetMetric": "x"}), None, 1);
+    counts(&rules, &json!({"metricSourceType": "resource", "targetMetric": "cpu"}), None, 0);
+    counts(&rules, &json!({"metricSourceType": "resource", "port": "1", "targetMetric": "x"}), None, 2);
+}

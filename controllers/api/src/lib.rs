@@ -1,0 +1,37 @@
+//! Kubernetes objects of the system: Rust types, schemas, defaults, normalisation and validation.
+//!
+//! For: controllers, the embedded API server's start-up, admission webhooks, the CLI.
+//! Owns: field names and printed forms of `VirtualMachine`, `VirtualMachineMigration`, `IPPool` and `PodAutoscaler`.
+//! May not: talk to an API server, read a clock.
+//!
+//! Admission is three pure steps: [`normalise()`] (spellings), [`apply_defaults`] (what is absent), and a function of
+//! [`validate`] (what is wrong). The definitions of [`crds`] carry the same checks as CEL rules, for clusters where a
+//! webhook is not asked.
+
+pub mod crd;
+mod defaults;
+pub mod duration;
+mod field_error;
+pub mod ip_pool;
+pub mod migration;
+pub mod names;
+mod normalise;
+pub mod pod_annotation;
+pub mod pod_autoscaler;
+pub mod scaling;
+mod schema;
+pub mod validate;
+pub mod virtual_machine;
+pub mod vm_info;
+
+pub use crd::crds;
+pub use defaults::apply_defaults;
+pub use duration::GoDuration;
+pub use field_error::FieldError;
+pub use ip_pool::{IPPool, IPPoolSpec};
+pub use migration::{VirtualMachineMigration, VirtualMachineMigrationSpec, VirtualMachineMigrationStatus};
+pub use normalise::normalise;
+pub use pod_autoscaler::{PodAutoscaler, PodAutoscalerSpec, PodAutoscalerStatus};
+pub use scaling::{ScalingBounds, ScalingConfig};
+pub use virtual_machine::{VirtualMachine, VirtualMachineSpec, VirtualMachineStatus};
+pub use vm_info::VmInfo;

@@ -1,0 +1,120 @@
+//! Names with a fixed meaning: API groups, labels, annotations, finalizers, object name patterns.
+
+/// API group of machines, migrations and address pools.
+pub const VM_GROUP: &str = "vm.neon.tech";
+/// `apiVersion` of that group's objects.
+pub const VM_API_VERSION: &str = "vm.neon.tech/v1";
+/// API group of pod autoscalers.
+pub const POD_AUTOSCALER_GROUP: &str = "autoscaling.aibrix.ai";
+/// `apiVersion` of that group's objects.
+pub const POD_AUTOSCALER_API_VERSION: &str = "autoscaling.aibrix.ai/v1alpha1";
+
+/// Finalizer of both `VirtualMachine` and `VirtualMachineMigration`.
+pub const FINALIZER: &str = "vm.neon.tech/finalizer";
+
+/// Value that switches a label on; nothing else does.
+pub const TRUE: &str = "true";
+
+/// Keys of labels.
+pub mod label {
+    /// Runner pod → name of its VM; on the source and on the target of a migration.
+    pub const VM_NAME: &str = "vm.neon.tech/name";
+    /// Always [`APP_NAME_VALUE`] on runner pods.
+    pub const APP_NAME: &str = "app.kubernetes.io/name";
+    /// Value of [`APP_NAME`].
+    pub const APP_NAME_VALUE: &str = "NeonVM";
+    /// Protocol version of old runners.
+    pub const RUNNER_VERSION: &str = "vm.neon.tech/runner-version";
+    /// VM and pod: the size is scaled automatically.
+    pub const SCALING_ENABLED: &str = "autoscaling.neon.tech/enabled";
+    /// VM and pod: the scheduler may start migrations.
+    pub const AUTO_MIGRATION_ENABLED: &str = "autoscaling.neon.tech/auto-migration-enabled";
+    /// VM and pod, for tests: migrate without end.
+    pub const ALWAYS_MIGRATE: &str = "autoscaling.neon.tech/testing-only-always-migrate";
+    /// Migration: the scheduler made it.
+    pub const CREATED_BY_SCHEDULER: &str = "autoscaling.neon.tech/created-by-scheduler";
+    /// VM: endpoint shown in metrics.
+    pub const ENDPOINT_ID: &str = "neon/endpoint-id";
+    /// VM: project shown in metrics.
+    pub const PROJECT_ID: &str = "neon/project-id";
+}
+
+/// Keys of annotations.
+pub mod annotation {
+    /// Pod: `{"cpu":"500m","memory":"2Gi"}`, what the VM uses by its spec.
+    pub const USAGE: &str = "vm.neon.tech/usage";
+    /// Pod: bounds and use, as the spec has them.
+    pub const RESOURCES: &str = "vm.neon.tech/resources";
+    /// Pod: factors by which the scheduler may overcommit.
+    pub const OVERCOMMIT: &str = "vm.neon.tech/overcommit";
+    /// VM and pod: scaling bounds, JSON.
+    pub const BOUNDS: &str = "autoscaling.neon.tech/bounds";
+    /// VM and pod: overrides of the scaling configuration, JSON.
+    pub const CONFIG: &str = "autoscaling.neon.tech/config";
+    /// VM: endpoint to bill; its presence turns billing on.
+    pub const BILLING_ENDPOINT_ID: &str = "autoscaling.neon.tech/billing-endpoint-id";
+    /// VM and pod: the agent's compute unit, JSON.
+    pub const SCALING_UNIT: &str = "autoscaling.neon.tech/scaling-unit";
+    /// VM and pod: the agent's last request, JSON.
+    pub const REQUESTED: &str = "internal.autoscaling.neon.tech/resources-requested";
+    /// VM and pod: what the scheduler granted, JSON.
+    pub const APPROVED: &str = "internal.autoscaling.neon.tech/resources-approved";
+    /// Never copied from a VM to its pod.
+    pub const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
+    /// Pod: the container that clients pick.
+    pub const DEFAULT_CONTAINER: &str = "kubectl.kubernetes.io/default-container";
+    /// Pod: further networks.
+    pub const NETWORKS: &str = "k8s.v1.cni.cncf.io/networks";
+}
+
+/// Container of a runner pod in which the VM lives.
+pub const RUNNER_CONTAINER: &str = "neonvm-runner";
+
+/// Name of the secret with a VM's SSH keys.
+#[must_use]
+pub fn ssh_secret_name(vm: &str) -> String {
+    format!("ssh-neonvm-{vm}")
+}
+
+/// Name of the secret with a VM's TLS certificate.
+#[must_use]
+pub fn tls_secret_name(vm: &str) -> String {
+    format!("tls-neonvm-{vm}")
+}
+
+/// Name of the pool for a range (`/` becomes `-`), with the network's name in front if there is one.
+#[must_use]
+pub fn ip_pool_name(network: Option<&str>, range: &str) -> String {
+    let range = range.replace('/', "-");
+    match network {
+        Some(network) => format!("{network}-{range}"),
+        None => range,
+    }
+}
+
+/// Disk names that the runner needs for itself. `tls-keys` is used upstream without being reserved.
+pub const RESERVED_DISK_NAMES: [&str; 10] = [
+    "virtualmachineimages",
+    "rootdisk",
+    "runtime",
+    "swapdisk",
+    "sysfscgroup",
+    "ssh-privatekey",
+    "ssh-publickey",
+    "ssh-authorized-keys",
+    "tls",
+    "tls-keys",
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn patterns() {
+        assert_eq!(ssh_secret_name("vm-a"), "ssh-neonvm-vm-a");
+        assert_eq!(tls_secret_name("vm-a"), "tls-neonvm-vm-a");
+        assert_eq!(ip_pool_name(Some("neonvm"), "10.100.0.0/16"), "neonvm-10.100.0.0-16");
+        assert_eq!(ip_pool_name(None, "10.100.0.0/16"), "10.100.0.0-16");
+    }
+}

@@ -1,0 +1,246 @@
+//! CEL rules of the schemas: what must hold even where no webhook is asked.
+//!
+//! They use the standard library, and of the Kubernetes libraries only `quantity` (Kubernetes 1.29 and later).
+//! A message names the remedy; the path is the API server's.
+
+use serde_json::{Value, json};
+
+use crate::names::RESERVED_DISK_NAMES;
+
+fn rule(rule: impl Into<String>, message: &str) -> Value {
+    json!({ "rule": rule.into(), "message": message })
+}
+
+/// An amount as a comparable quantity; the field holds an integer or a string.
+fn quantity(field: &str) -> String {
+    format!("quantity(string({field}))")
+}
+
+fn not_above(small: &str, large: &str, message: &str) -> Value {
+    rule(format!("{}.compareTo({}) <= 0", quantity(small), quantity(large)), message)
+}
+
+fn same_quantity(field: &str, message: &str) -> Value {
+    rule(
+        format!(
+            "{}.compareTo({}) == 0",
+            quantity(&format!("self{field}")),
+            quantity(&format!("oldSelf{field}"))
+        ),
+        message,
+    )
+}
+
+/// A field that is always there, by default if need be.
+fn fixed(field: &str) -> Value {
+    rule(
+        format!("self.{field} == oldSelf.{field}"),
+        &format!("{field} cannot change; delete the machine and create it anew"),
+    )
+}
+
+/// A field that may be absent.
+fn fixed_optional(field: &str) -> Value {
+    rule(
+        format!(
+            "has(self.{field}) == has(oldSelf.{field}) && (!has(self.{field}) || self.{field} == oldSelf.{field})"
+        ),
+        &format!("{field} cannot change; delete the machine and create it anew"),
+    )
+}
+
+fn set_once(field: &str) -> Value {
+    rule(
+        format!("!has(oldSelf.{field}) || (has(self.{field}) && self.{field} == oldSelf.{field})"),
+        &format!("{field} can be set once and not changed; put the old value back"),
+    )
+}
+
+pub(crate) fn cpus() -> Value {
+    json!([
+        rule(
+            format!("{}.compareTo(quantity('0')) > 0", quantity("self.min")),
+            "min must be above 0; the smallest sensible value is 50m"
+        ),
+        not_above("self.min", "self.use", "use must not be below min; raise use or lower min"),
+        not_above("self.use", "self.max", "use must not be above max; lower use or raise max"),
+        same_quantity(".min", "min cannot change; delete the machine and create it anew"),
+        same_quantity(".max", "max cannot change; delete the machine and create it anew"),
+    ])
+}
+
+pub(crate) fn memory_slots() -> Value {
+    json!([
+        rule("self.min <= self.use", "use must not be below min; raise use or lower min"),
+        rule("self.use <= self.max", "use must not be above max; lower use or raise max"),
+        fixed("min"),
+        fixed("max"),
+    ])
+}
+
+pub(crate) fn memory_slot_size() -> Value {
+    json!([
+        rule(
+            concat!(
+                "quantity(string(self)).isInteger() && quantity(string(self)).asInteger() > 0",
+                " && quantity(string(self)).asInteger() % 8388608 == 0"
+            ),
+            "memorySlotSize must be a multiple of 8Mi; write for example 128Mi or 1Gi"
+        ),
+        same_quantity("", "memorySlotSize cannot change; delete the machine and create it anew"),
+    ])
+}
+
+pub(crate) fn guest() -> Value {
+    json!([
+        fixed("rootDisk"),
+        fixed_optional("command"),
+        fixed_optional("args"),
+        fixed_optional("env"),
+        fixed_optional("ports"),
+        fixed_optional("settings"),
+        rule(
+            concat!(
+                "!has(self.ports) || self.ports.all(p, !has(p.name) || p.name == ''",
+                " || self.ports.exists_one(q, has(q.name) && q.name == p.name))"
+            ),
+            "names of ports must differ; rename one or leave its name out"
+        ),
+    ])
+}
+
+pub(crate) fn port_name() -> Value {
+    json!([rule("self != 'qmp'", "the name qmp is taken by the runner; choose another")])
+}
+
+pub(crate) fn virtual_machine_spec() -> Value {
+    json!([
+        fixed_optional("disks"),
+        fixed("podResources"),
+        fixed("enableAcceleration"),
+        fixed("enableSSH"),
+        fixed_optional("initScript"),
+        fixed("enableNetworkMonitoring"),
+        set_once("cpuScalingMode"),
+        set_once("targetArchitecture"),
+        rule(
+            "self.qmp != self.qmpManual && self.qmp != self.runnerPort && self.qmpManual != self.runnerPort",
+            "qmp, qmpManual and runnerPort must differ; leave them out to get the defaults"
+        ),
+        rule(
+            concat!(
+                "!has(self.guest.ports) || self.guest.ports.all(p, p.protocol == 'UDP'",
+                " || !(p.port in [self.qmp, self.qmpManual, self.runnerPort]))"
+            ),
+            "a guest port must not be one of qmp, qmpManual and runnerPort; choose another port"
+        ),
+    ])
+}
+
+pub(crate) fn disk() -> Value {
+    json!([
+        rule(
+            concat!(
+                "(has(self.emptyDisk) ? 1 : 0) + (has(self.configMap) ? 1 : 0)",
+                " + (has(self.secret) ? 1 : 0) + (has(self.tmpfs) ? 1 : 0) == 1"
+            ),
+            "exactly one of emptyDisk, configMap, secret and tmpfs must be set"
+        ),
+        rule(
+            "!has(self.emptyDisk) || size(self.name) <= 16",
+            "the name of an emptyDisk must not be longer than 16 characters, the length of a file system label"
+        ),
+    ])
+}
+
+pub(crate) fn disk_name() -> Value {
+    let reserved: Vec<String> = RESERVED_DISK_NAMES.iter().map(|name| format!("'{name}'")).collect();
+    json!([rule(
+        format!("!(self in [{}])", reserved.join(", ")),
+        "this name is taken by the runner; choose another"
+    )])
+}
+
+pub(crate) fn immutable_spec() -> Value {
+    json!([rule("self == oldSelf", "the spec of a migration cannot change; create another migration")])
+}
+
+pub(crate) fn scale_target() -> Value {
+    json!([rule(
+        "has(self.kind) && self.kind != '' && has(self.name) && self.name != ''",
+        "kind and name of the object to scale must be set"
+    )])
+}
+
+pub(crate) fn pod_autoscaler() -> Value {
+    json!([
+        rule(
+            "!has(self.minReplicas) || self.minReplicas <= self.maxReplicas",
+            "minReplicas must not be above maxReplicas; lower it or raise maxReplicas"
+        ),
+        rule("has(self.metricsSources)", "metricsSources must have at least one entry"),
+        rule(
+            concat!(
+                "self.scalingStrategy != 'HPA' || !has(self.subTargetSelector)",
+                " || !has(self.subTargetSelector.roleName) || self.subTargetSelector.roleName == ''"
+            ),
+            "strategy HPA cannot scale a single role; choose KPA or APA, or leave out subTargetSelector"
+        ),
+        rule(
+            concat!(
+                "(has(self.panicWindowSeconds) ? self.panicWindowSeconds : 60)",
+                " <= (has(self.observeWindowSeconds) ? self.observeWindowSeconds : 180)"
+            ),
+            "panicWindowSeconds (60 when absent) must not be above observeWindowSeconds (180 when absent)"
+        ),
+    ])
+}
+
+pub(crate) fn schedule() -> Value {
+    json!([
+        rule("self.startTime < self.endTime", "startTime must be before endTime; split a window at midnight"),
+        rule(
+            "has(self.minReplicas) || has(self.maxReplicas)",
+            "a window must set minReplicas, maxReplicas or both"
+        ),
+        rule(
+            "!has(self.minReplicas) || !has(self.maxReplicas) || self.minReplicas <= self.maxReplicas",
+            "minReplicas must not be above maxReplicas; lower it or raise maxReplicas"
+        ),
+    ])
+}
+
+pub(crate) fn metric_source() -> Value {
+    json!([
+        rule(
+            concat!(
+                "self.metricSourceType != 'pod' || (has(self.protocolType) && has(self.port) && self.port != ''",
+                " && has(self.path) && self.path != '')"
+            ),
+            "a metric of type pod needs protocolType, port and path"
+        ),
+        rule(
+            concat!(
+                "!(self.metricSourceType in ['external', 'domain']) || !has(self.endpoint)",
+                " || self.endpoint == '' || (has(self.protocolType) && has(self.path) && self.path != '')"
+            ),
+            "a metric with an endpoint needs protocolType and path"
+        ),
+        rule(
+            "self.metricSourceType != 'resource' || self.targetMetric in ['cpu', 'memory']",
+            "a metric of type resource must be cpu or memory"
+        ),
+        rule(
+            concat!(
+                "self.metricSourceType != 'resource' || !(has(self.protocolType)",
+                " || (has(self.port) && self.port != '') || (has(self.path) && self.path != '')",
+                " || (has(self.endpoint) && self.endpoint != ''))"
+            ),
+            "a metric of type resource takes no protocolType, endpoint, port or path; leave them out"
+        ),
+    ])
+}
+
+pub(crate) fn target_value() -> Value {
+    json!([rule("double(self) > 0.0", "targetValue must be a number above 0, such as \"50\"")])
+}

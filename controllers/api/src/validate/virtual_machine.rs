@@ -1,0 +1,348 @@
+//! `VirtualMachine`: sizes, disks, ports, what may change.
+
+use std::collections::BTreeSet;
+
+use neonvm_types::{Bytes, Quantity};
+
+use crate::{
+    FieldError, VirtualMachine, VirtualMachineSpec,
+    field_error::Faults,
+    names::RESERVED_DISK_NAMES,
+    validate::is_dns_label,
+    virtual_machine::{Disk, PortProtocol, Tls},
+};
+
+/// Slot sizes are multiples of this, for the sake of memory plugging in the guest.
+const SLOT_GRANULARITY: Bytes = Bytes::mib(8);
+/// Longest disk name.
+const DISK_NAME: usize = 32;
+/// Longest name of an empty disk: the length of a file system label.
+const LABEL: usize = 16;
+/// Longest value of a Kubernetes label, which carries the machine's name.
+const MACHINE_NAME: usize = 63;
+const ANEW: &str = "cannot change; put the old value back, or delete the machine and create it anew";
+
+/// All faults of a new machine.
+#[must_use]
+pub fn virtual_machine_create(vm: &VirtualMachine) -> Vec<FieldError> {
+    let mut faults = Faults::default();
+    let spec = &vm.spec;
+    cpu_bounds(spec, &mut faults);
+    slot_size(spec, &mut faults);
+    slot_bounds(spec, &mut faults);
+    disks(&spec.disks, &mut faults);
+    ports(spec, &mut faults);
+    environment(spec, &mut faults);
+    port_clashes(spec, &mut faults);
+    if let Some(tls) = &spec.tls {
+        tls_certificate(tls, &mut faults);
+    }
+    amounts(spec, &mut faults);
+    let name = vm.metadata.name.as_deref().unwrap_or_default();
+    faults.require(
+        name.len() <= MACHINE_NAME,
+        "metadata.name",
+        format!("must not be longer than {MACHINE_NAME} characters, because it becomes the value of a label"),
+    );
+    faults.finish()
+}
+
+/// All faults of a change. What was checked at creation and cannot change is not checked again.
+#[must_use]
+pub fn virtual_machine_update(old: &VirtualMachine, new: &VirtualMachine) -> Vec<FieldError> {
+    let mut faults = Faults::default();
+    immutable(&old.spec, &new.spec, &mut faults);
+    cpu_bounds(&new.spec, &mut faults);
+    slot_bounds(&new.spec, &mut faults);
+    port_clashes(&new.spec, &mut faults);
+    if let (tls, Some(new_tls)) = (&old.spec.tls, &new.spec.tls)
+        && tls.as_ref() != Some(new_tls)
+    {
+        tls_certificate(new_tls, &mut faults);
+    }
+    amounts(&new.spec, &mut faults);
+    faults.finish()
+}
+
+/// Fields that are accepted for the sake of existing manifests and do nothing.
+#[must_use]
+pub fn virtual_machine_warnings(vm: &VirtualMachine) -> Vec<FieldError> {
+    let mut faults = Faults::default();
+    faults.require(
+        vm.spec.guest.root_disk.execute.is_empty(),
+        "spec.guest.rootDisk.execute",
+        "has no effect; use spec.guest.command",
+    );
+    faults.finish()
+}
+
+fn cpu_bounds(spec: &VirtualMachineSpec, faults: &mut Faults) {
+    let cpus = spec.guest.cpus;
+    let field = "spec.guest.cpus.use";
+    faults.require(
+        cpus.r#use >= cpus.min,
+        field,
+        format!("{} is below min {}; raise use or lower min", cpus.r#use, cpus.min),
+    );
+    faults.require(
+        cpus.r#use <= cpus.max,
+        field,
+        format!("{} is above max {}; lower use or raise max", cpus.r#use, cpus.max),
+    );
+    faults.require(
+        cpus.min.milli() > 0,
+        "spec.guest.cpus.min",
+        "must be above 0; the smallest sensible value is 50m",
+    );
+    faults.require(
+        cpus.min <= cpus.max,
+        "spec.guest.cpus.min",
+        format!("{} is above max {}; lower min or raise max", cpus.min, cpus.max),
+    );
+}
+
+fn slot_size(spec: &VirtualMachineSpec, faults: &mut Faults) {
+    let field = "spec.guest.memorySlotSize";
+    match Bytes::try_from(spec.guest.memory_slot_size) {
+        Err(error) => faults.push(field, error.to_string()),
+        Ok(size) => {
+            let exact = spec.guest.memory_slot_size == size.to_quantity();
+            faults.require(
+                size != Bytes::ZERO && exact && size.is_multiple_of(SLOT_GRANULARITY),
+                field,
+                format!(
+                    "{} must be a multiple of {SLOT_GRANULARITY}; write for example 128Mi or 1Gi",
+                    spec.guest.memory_slot_size
+                ),
+            );
+            faults.require(
+                size.checked_mul(u32::from(spec.guest.memory_slots.max)).is_some(),
+                field,
+                format!("{size} times memorySlots.max is out of range; lower one of them"),
+            );
+        }
+    }
+}
+
+fn slot_bounds(spec: &VirtualMachineSpec, faults: &mut Faults) {
+    let slots = spec.guest.memory_slots;
+    let field = "spec.guest.memorySlots.use";
+    faults.require(
+        slots.r#use >= slots.min,
+        field,
+        format!("{} is below min {}; raise use or lower min", slots.r#use, slots.min),
+    );
+    faults.require(
+        slots.r#use <= slots.max,
+        field,
+        format!("{} is above max {}; lower use or raise max", slots.r#use, slots.max),
+    );
+    faults.require(
+        slots.min <= slots.max,
+        "spec.guest.memorySlots.min",
+        format!("{} is above max {}; lower min or raise max", slots.min, slots.max),
+    );
+    for (name, value) in [("min", slots.min), ("max", slots.max), ("use", slots.r#use)] {
+        faults.require(
+            (1..=512).contains(&value),
+            format!("spec.guest.memorySlots.{name}"),
+            format!("{value} must be between 1 and 512"),
+        );
+    }
+}
+
+fn disks(disks: &[Disk], faults: &mut Faults) {
+    let (mut names, mut mounts) = (BTreeSet::new(), BTreeSet::new());
+    for (index, disk) in disks.iter().enumerate() {
+        let field = |name: &str| format!("spec.disks[{index}].{name}");
+        let name = &disk.name;
+        if RESERVED_DISK_NAMES.contains(&name.as_str()) {
+            faults.push(field("name"), format!("{name} is taken by the runner; choose another"));
+        } else if name.len() > DISK_NAME {
+            faults.push(field("name"), format!("must not be longer than {DISK_NAME} characters; shorten it"));
+        } else if disk.empty_disk.is_some() && name.len() > LABEL {
+            faults.push(
+                field("name"),
+                format!("must not be longer than {LABEL} characters for an emptyDisk; shorten it"),
+            );
+        } else {
+            faults.require(
+                is_dns_label(name),
+                field("name"),
+                format!("{name:?} must be lower-case letters, digits and inner hyphens"),
+            );
+        }
+        faults.require(names.insert(name), field("name"), format!("{name} is there twice; rename one"));
+        faults.require(
+            disk.source_count() == 1,
+            format!("spec.disks[{index}]"),
+            format!(
+                "has {} sources; set exactly one of emptyDisk, configMap, secret and tmpfs",
+                disk.source_count()
+            ),
+        );
+        let path = &disk.mount_path;
+        faults.require(
+            is_mount_path(path),
+            field("mountPath"),
+            format!("{path:?} must be an absolute path other than /, without spaces, quotes, colons, backslashes and .."),
+        );
+        faults.require(
+            mounts.insert(path.trim_end_matches('/')),
+            field("mountPath"),
+            format!("{path} is there twice; mount one elsewhere"),
+        );
+        let sizes = [
+            ("emptyDisk.size", disk.empty_disk.map(|source| source.size)),
+            ("tmpfs.size", disk.tmpfs.map(|source| source.size)),
+        ];
+        for (name, size) in sizes {
+            if let Some(size) = size {
+                faults.require(
+                    size.nanos() > 0 && Bytes::try_from(size).is_ok(),
+                    field(name),
+                    format!("{size} must be above 0; write for example 1Gi"),
+                );
+            }
+        }
+    }
+}
+
+fn is_mount_path(path: &str) -> bool {
+    path.trim_end_matches('/').len() > 1
+        && path.starts_with('/')
+        && !path.chars().any(|c| c.is_whitespace() || c.is_control() || ":'\"\\".contains(c))
+        && path.split('/').all(|part| part != "..")
+}
+
+fn ports(spec: &VirtualMachineSpec, faults: &mut Faults) {
+    let (mut names, mut numbers) = (BTreeSet::new(), BTreeSet::new());
+    for (index, port) in spec.guest.ports.iter().enumerate() {
+        let field = |name: &str| format!("spec.guest.ports[{index}].{name}");
+        faults.require(port.name != "qmp", field("name"), "qmp is taken by the runner; choose another");
+        faults.require(
+            port.name.is_empty() || names.insert(&port.name),
+            field("name"),
+            format!("{} is there twice; rename one or leave it out", port.name),
+        );
+        faults.require(
+            numbers.insert((port.port, port.protocol)),
+            field("port"),
+            format!("{} is there twice for one protocol; remove one", port.port),
+        );
+        faults.require(port.port > 0, field("port"), "0 must be between 1 and 65535");
+    }
+}
+
+fn environment(spec: &VirtualMachineSpec, faults: &mut Faults) {
+    let mut names = BTreeSet::new();
+    for (index, variable) in spec.guest.env.iter().enumerate() {
+        let (field, name) = (format!("spec.guest.env[{index}].name"), &variable.name);
+        faults.require(
+            !name.is_empty() && !name.contains(['=', '\0', '\n']),
+            &field,
+            format!("{name:?} must not be empty and not contain = or line ends"),
+        );
+        faults.require(names.insert(name), field, format!("{name} is there twice; remove one"));
+    }
+}
+
+fn port_clashes(spec: &VirtualMachineSpec, faults: &mut Faults) {
+    let own = [("qmp", spec.qmp), ("qmpManual", spec.qmp_manual), ("runnerPort", spec.runner_port)];
+    for (index, (name, port)) in own.iter().enumerate() {
+        faults.require(*port > 0, format!("spec.{name}"), "0 must be between 1 and 65535");
+        for (other, _) in own.iter().take(index).filter(|(_, taken)| taken == port) {
+            faults.push(
+                format!("spec.{name}"),
+                format!("{port} is {other} too; leave both out to get the defaults"),
+            );
+        }
+        let clashes = |(_, guest): &(usize, &crate::virtual_machine::Port)| {
+            guest.port == *port && guest.protocol == PortProtocol::Tcp
+        };
+        for (index, _) in spec.guest.ports.iter().enumerate().filter(clashes) {
+            faults.push(
+                format!("spec.guest.ports[{index}].port"),
+                format!("{port} is spec.{name}; choose another for one of them"),
+            );
+        }
+    }
+}
+
+fn tls_certificate(tls: &Tls, faults: &mut Faults) {
+    for (name, value) in [("certificateIssuer", &tls.certificate_issuer), ("serverName", &tls.server_name)] {
+        faults.require(!value.is_empty(), format!("spec.tls.{name}"), "must be set, or leave out spec.tls");
+    }
+    let (expire, renew) = (tls.expire_after.nanos(), tls.renew_before.nanos());
+    faults.require(expire >= 0, "spec.tls.expireAfter", "must not be negative");
+    faults.require(renew >= 0, "spec.tls.renewBefore", "must not be negative");
+    faults.require(
+        expire == 0 || renew < expire,
+        "spec.tls.renewBefore",
+        format!("{} must be shorter than expireAfter {}", tls.renew_before, tls.expire_after),
+    );
+}
+
+fn amounts(spec: &VirtualMachineSpec, faults: &mut Faults) {
+    let zero = Quantity::default();
+    faults.require(
+        Bytes::try_from(spec.guest.root_disk.size).is_ok(),
+        "spec.guest.rootDisk.size",
+        format!("{} must not be negative; 0 keeps the image's size", spec.guest.root_disk.size),
+    );
+    if let Some(swap) = spec.guest.settings.as_ref().and_then(|settings| settings.swap) {
+        faults.require(
+            Bytes::try_from(swap).is_ok(),
+            "spec.guest.settings.swap",
+            format!("{swap} must not be negative"),
+        );
+    }
+    let overcommit = spec.overcommit.unwrap_or_default();
+    for (name, factor) in [("cpu", overcommit.cpu), ("memory", overcommit.memory)] {
+        faults.require(
+            factor.is_none_or(|factor| factor > zero),
+            format!("spec.overcommit.{name}"),
+            "must be above 0; 1 means no overcommit",
+        );
+    }
+}
+
+fn immutable(old: &VirtualMachineSpec, new: &VirtualMachineSpec, faults: &mut Faults) {
+    let (before, after) = (&old.guest, &new.guest);
+    for (field, same) in [
+        ("spec.guest.cpus.min", before.cpus.min == after.cpus.min),
+        ("spec.guest.cpus.max", before.cpus.max == after.cpus.max),
+        ("spec.guest.memorySlots.min", before.memory_slots.min == after.memory_slots.min),
+        ("spec.guest.memorySlots.max", before.memory_slots.max == after.memory_slots.max),
+        ("spec.guest.memorySlotSize", before.memory_slot_size == after.memory_slot_size),
+        ("spec.guest.ports", before.ports == after.ports),
+        ("spec.guest.rootDisk", before.root_disk == after.root_disk),
+        ("spec.guest.command", before.command == after.command),
+        ("spec.guest.args", before.args == after.args),
+        ("spec.guest.env", before.env == after.env),
+        ("spec.guest.settings", before.settings == after.settings),
+        ("spec.disks", old.disks == new.disks),
+        ("spec.podResources", old.pod_resources == new.pod_resources),
+        ("spec.enableAcceleration", old.enable_acceleration == new.enable_acceleration),
+        ("spec.enableSSH", old.enable_ssh == new.enable_ssh),
+        ("spec.initScript", old.init_script == new.init_script),
+        ("spec.enableNetworkMonitoring", old.enable_network_monitoring == new.enable_network_monitoring),
+    ] {
+        faults.require(same, field, ANEW);
+    }
+    for (field, same) in [
+        (
+            "spec.cpuScalingMode",
+            old.cpu_scaling_mode.is_none() || old.cpu_scaling_mode == new.cpu_scaling_mode,
+        ),
+        (
+            "spec.targetArchitecture",
+            old.target_architecture.is_none() || old.target_architecture == new.target_architecture,
+        ),
+    ] {
+        faults.require(same, field, "can be set once and not changed; put the old value back");
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,316 @@
+use neonvm_types::MilliCpu;
+
+use super::*;
+use crate::virtual_machine::{
+    Architecture, CpuBounds, CpuScalingMode, EmptyDisk, EnvVar, Guest, GuestSettings, MemorySlots,
+    Overcommit, Port, TmpfsDisk,
+};
+
+fn spec() -> VirtualMachineSpec {
+    let cpus = CpuBounds { min: MilliCpu::new(250), max: MilliCpu::new(1000), r#use: MilliCpu::new(500) };
+    VirtualMachineSpec::new(Guest::new(cpus, MemorySlots { min: 1, max: 4, r#use: 2 }, "img:tag"))
+}
+
+fn vm(change: impl FnOnce(&mut VirtualMachineSpec)) -> VirtualMachine {
+    let mut spec = spec();
+    change(&mut spec);
+    VirtualMachine::new("vm-a", spec)
+}
+
+fn tmpfs(name: &str, mount_path: &str) -> Disk {
+    Disk {
+        name: name.into(),
+        mount_path: mount_path.into(),
+        tmpfs: Some(TmpfsDisk { size: "64Mi".parse().unwrap() }),
+        ..Disk::default()
+    }
+}
+
+fn port(name: &str, port: u16) -> Port {
+    Port { name: name.into(), port, protocol: PortProtocol::Tcp }
+}
+
+fn tls(issuer: &str, expire: &str, renew: &str) -> Option<Tls> {
+    Some(Tls {
+        certificate_issuer: issuer.into(),
+        expire_after: expire.parse().unwrap(),
+        renew_before: renew.parse().unwrap(),
+        server_name: "a.example".into(),
+        mount_path: "/var/tls".into(),
+    })
+}
+
+type Change = fn(&mut VirtualMachineSpec);
+
+fn check_all(cases: &[(Change, &[&str])], validate: impl Fn(&VirtualMachine) -> Vec<FieldError>) {
+    for (index, (change, expected)) in cases.iter().enumerate() {
+        let errors: Vec<String> = validate(&vm(change)).iter().map(ToString::to_string).collect();
+        assert_eq!(&errors, expected, "case {index}");
+    }
+}
+
+#[test]
+fn sizes() {
+    check_all(
+        &[
+            (|_| {}, &[]),
+            (
+                |spec| spec.guest.cpus.r#use = MilliCpu::new(100),
+                &["spec.guest.cpus.use: 100m is below min 250m; raise use or lower min"],
+            ),
+            (
+                |spec| spec.guest.cpus.r#use = MilliCpu::new(2000),
+                &["spec.guest.cpus.use: 2 is above max 1; lower use or raise max"],
+            ),
+            (
+                |spec| spec.guest.cpus = CpuBounds::default(),
+                &["spec.guest.cpus.min: must be above 0; the smallest sensible value is 50m"],
+            ),
+            (
+                |spec| spec.guest.memory_slot_size = "12Mi".parse().unwrap(),
+                &[
+                    "spec.guest.memorySlotSize: 12Mi must be a multiple of 8Mi; write for example 128Mi or 1Gi",
+                ],
+            ),
+            (
+                |spec| spec.guest.memory_slot_size = "0".parse().unwrap(),
+                &["spec.guest.memorySlotSize: 0 must be a multiple of 8Mi; write for example 128Mi or 1Gi"],
+            ),
+            (
+                |spec| spec.guest.memory_slot_size = "-1Gi".parse().unwrap(),
+                &[
+                    "spec.guest.memorySlotSize: -1Gi is out of range; it must be between 0 and 18446744073709551615",
+                ],
+            ),
+            (
+                |spec| spec.guest.memory_slot_size = "8Ei".parse().unwrap(),
+                &["spec.guest.memorySlotSize: 8Ei times memorySlots.max is out of range; lower one of them"],
+            ),
+            (
+                |spec| spec.guest.memory_slots.r#use = 5,
+                &["spec.guest.memorySlots.use: 5 is above max 4; lower use or raise max"],
+            ),
+            (
+                |spec| spec.guest.memory_slots.min = 3,
+                &["spec.guest.memorySlots.use: 2 is below min 3; raise use or lower min"],
+            ),
+            (
+                |spec| spec.guest.memory_slots = MemorySlots { min: 1, max: 600, r#use: 2 },
+                &["spec.guest.memorySlots.max: 600 must be between 1 and 512"],
+            ),
+        ],
+        virtual_machine_create,
+    );
+}
+
+/// Bounds that cross make `use` wrong whatever it is; the cause is named too.
+#[test]
+fn crossed_bounds_are_named() {
+    let crossed = vm(|spec| spec.guest.memory_slots = MemorySlots { min: 4, max: 2, r#use: 3 });
+    let errors: Vec<String> =
+        virtual_machine_create(&crossed).iter().map(|error| error.path.clone()).collect();
+    assert_eq!(
+        errors,
+        ["spec.guest.memorySlots.use", "spec.guest.memorySlots.use", "spec.guest.memorySlots.min"]
+    );
+}
+
+#[test]
+fn disks_and_ports() {
+    check_all(
+        &[
+            (
+                |spec| spec.disks = vec![tmpfs("tls", "/a")],
+                &["spec.disks[0].name: tls is taken by the runner; choose another"],
+            ),
+            (
+                |spec| spec.disks = vec![tmpfs(&"a".repeat(33), "/a")],
+                &["spec.disks[0].name: must not be longer than 32 characters; shorten it"],
+            ),
+            (
+                |spec| {
+                    let mut disk = tmpfs(&"a".repeat(17), "/a");
+                    disk.tmpfs = None;
+                    disk.empty_disk =
+                        Some(EmptyDisk { size: "1Gi".parse().unwrap(), ..EmptyDisk::default() });
+                    spec.disks = vec![disk];
+                },
+                &["spec.disks[0].name: must not be longer than 16 characters for an emptyDisk; shorten it"],
+            ),
+            (
+                |spec| spec.disks = vec![tmpfs("A_b", "/a")],
+                &["spec.disks[0].name: \"A_b\" must be lower-case letters, digits and inner hyphens"],
+            ),
+            (
+                |spec| spec.disks = vec![tmpfs("a", "/a"), tmpfs("a", "/a/")],
+                &[
+                    "spec.disks[1].name: a is there twice; rename one",
+                    "spec.disks[1].mountPath: /a/ is there twice; mount one elsewhere",
+                ],
+            ),
+            (
+                |spec| spec.disks = vec![Disk { tmpfs: None, ..tmpfs("a", "/a") }],
+                &["spec.disks[0]: has 0 sources; set exactly one of emptyDisk, configMap, secret and tmpfs"],
+            ),
+            (
+                |spec| spec.disks = vec![tmpfs("a", "/a/../etc")],
+                &[concat!(
+                    "spec.disks[0].mountPath: \"/a/../etc\" must be an absolute path other than /, ",
+                    "without spaces, quotes, colons, backslashes and .."
+                )],
+            ),
+            (
+                |spec| {
+                    spec.disks = vec![Disk { tmpfs: Some(TmpfsDisk::default()), ..tmpfs("a", "/a") }];
+                },
+                &["spec.disks[0].tmpfs.size: 0 must be above 0; write for example 1Gi"],
+            ),
+            (
+                |spec| spec.guest.ports = vec![port("qmp", 80)],
+                &["spec.guest.ports[0].name: qmp is taken by the runner; choose another"],
+            ),
+            (
+                |spec| spec.guest.ports = vec![port("a", 80), port("a", 80), port("", 81), port("", 82)],
+                &[
+                    "spec.guest.ports[1].name: a is there twice; rename one or leave it out",
+                    "spec.guest.ports[1].port: 80 is there twice for one protocol; remove one",
+                ],
+            ),
+            (
+                |spec| spec.guest.ports = vec![port("a", 25183)],
+                &["spec.guest.ports[0].port: 25183 is spec.runnerPort; choose another for one of them"],
+            ),
+            (
+                |spec| spec.qmp_manual = 20183,
+                &["spec.qmpManual: 20183 is qmp too; leave both out to get the defaults"],
+            ),
+        ],
+        virtual_machine_create,
+    );
+}
+
+#[test]
+fn the_rest() {
+    check_all(
+        &[
+            (
+                |spec| {
+                    let variable = |name: &str| EnvVar { name: name.into(), value: String::new() };
+                    spec.guest.env = vec![variable("A"), variable("A"), variable("B=C")];
+                },
+                &[
+                    "spec.guest.env[1].name: A is there twice; remove one",
+                    "spec.guest.env[2].name: \"B=C\" must not be empty and not contain = or line ends",
+                ],
+            ),
+            (
+                |spec| spec.tls = tls("", "24h", "8h"),
+                &["spec.tls.certificateIssuer: must be set, or leave out spec.tls"],
+            ),
+            (
+                |spec| spec.tls = tls("i", "1h", "1h"),
+                &["spec.tls.renewBefore: 1h0m0s must be shorter than expireAfter 1h0m0s"],
+            ),
+            (|spec| spec.tls = tls("i", "0", "-1h"), &["spec.tls.renewBefore: must not be negative"]),
+            (
+                |spec| spec.guest.root_disk.size = "-1".parse().unwrap(),
+                &["spec.guest.rootDisk.size: -1 must not be negative; 0 keeps the image's size"],
+            ),
+            (
+                |spec| {
+                    spec.guest.settings =
+                        Some(GuestSettings { swap: "-1Gi".parse().ok(), ..GuestSettings::default() });
+                },
+                &["spec.guest.settings.swap: -1Gi must not be negative"],
+            ),
+            (
+                |spec| spec.overcommit = Some(Overcommit { cpu: "0".parse().ok(), memory: None }),
+                &["spec.overcommit.cpu: must be above 0; 1 means no overcommit"],
+            ),
+        ],
+        virtual_machine_create,
+    );
+    let errors = virtual_machine_create(&VirtualMachine::new(&"x".repeat(64), spec()));
+    assert_eq!(errors[0].path, "metadata.name");
+}
+
+/// Each of upstream's immutable fields, and the slot size, which upstream forgot.
+#[test]
+fn what_cannot_change() {
+    let cases: [(Change, &str); 17] = [
+        (|spec| spec.guest.cpus.min = MilliCpu::new(300), "spec.guest.cpus.min"),
+        (|spec| spec.guest.cpus.max = MilliCpu::new(2000), "spec.guest.cpus.max"),
+        (|spec| spec.guest.memory_slots.min = 2, "spec.guest.memorySlots.min"),
+        (|spec| spec.guest.memory_slots.max = 5, "spec.guest.memorySlots.max"),
+        (|spec| spec.guest.memory_slot_size = "2Gi".parse().unwrap(), "spec.guest.memorySlotSize"),
+        (|spec| spec.guest.ports = vec![port("a", 80)], "spec.guest.ports"),
+        (|spec| spec.guest.root_disk.image = "other".into(), "spec.guest.rootDisk"),
+        (|spec| spec.guest.command = vec!["x".into()], "spec.guest.command"),
+        (|spec| spec.guest.args = vec!["x".into()], "spec.guest.args"),
+        (|spec| spec.guest.env = vec![EnvVar { name: "A".into(), value: "1".into() }], "spec.guest.env"),
+        (|spec| spec.guest.settings = Some(GuestSettings::default()), "spec.guest.settings"),
+        (|spec| spec.disks = vec![tmpfs("a", "/a")], "spec.disks"),
+        (|spec| spec.pod_resources.limits = Some([].into()), "spec.podResources"),
+        (|spec| spec.enable_acceleration = false, "spec.enableAcceleration"),
+        (|spec| spec.enable_ssh = false, "spec.enableSSH"),
+        (|spec| spec.init_script = "true".into(), "spec.initScript"),
+        (|spec| spec.enable_network_monitoring = true, "spec.enableNetworkMonitoring"),
+    ];
+    for (change, path) in cases {
+        let errors = virtual_machine_update(&vm(|_| {}), &vm(change));
+        assert_eq!(errors, [FieldError { path: path.into(), message: ANEW.into() }]);
+    }
+}
+
+#[test]
+fn what_can_change() {
+    let changes: [Change; 6] = [
+        |spec| spec.guest.cpus.r#use = MilliCpu::new(1000),
+        |spec| spec.guest.memory_slots.r#use = 4,
+        |spec| spec.guest.memory_slot_size = "1024Mi".parse().unwrap(),
+        |spec| spec.cpu_scaling_mode = Some(CpuScalingMode::QmpScaling),
+        |spec| spec.target_architecture = Some(Architecture::Arm64),
+        |spec| spec.overcommit = Some(Overcommit { cpu: "2".parse().ok(), memory: None }),
+    ];
+    for change in changes {
+        assert_eq!(virtual_machine_update(&vm(|_| {}), &vm(change)), []);
+    }
+}
+
+#[test]
+fn what_can_be_set_once() {
+    let set: Change = |spec| {
+        spec.cpu_scaling_mode = Some(CpuScalingMode::QmpScaling);
+        spec.target_architecture = Some(Architecture::Amd64);
+    };
+    let text = "can be set once and not changed; put the old value back";
+    let other: Change = |spec| {
+        spec.cpu_scaling_mode = Some(CpuScalingMode::SysfsScaling);
+        spec.target_architecture = Some(Architecture::Arm64);
+    };
+    for change in [other, |_| {}] {
+        let errors: Vec<String> =
+            virtual_machine_update(&vm(set), &vm(change)).iter().map(ToString::to_string).collect();
+        assert_eq!(
+            errors,
+            [format!("spec.cpuScalingMode: {text}"), format!("spec.targetArchitecture: {text}")]
+        );
+    }
+    assert_eq!(virtual_machine_update(&vm(set), &vm(set)), []);
+}
+
+#[test]
+fn an_update_checks_sizes_again() {
+    let new = vm(|spec| spec.guest.cpus.r#use = MilliCpu::new(3000));
+    let errors = virtual_machine_update(&vm(|_| {}), &new);
+    assert_eq!(errors[0].to_string(), "spec.guest.cpus.use: 3 is above max 1; lower use or raise max");
+}
+
+#[test]
+fn a_dead_field_is_a_warning() {
+    assert_eq!(virtual_machine_warnings(&vm(|_| {})), []);
+    let warned = vm(|spec| spec.guest.root_disk.execute = vec!["x".into()]);
+    let text = "spec.guest.rootDisk.execute: has no effect; use spec.guest.command";
+    assert_eq!(virtual_machine_warnings(&warned)[0].to_string(), text);
+    assert_eq!(virtual_machine_create(&warned), []);
+}

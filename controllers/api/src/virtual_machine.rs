@@ -1,0 +1,311 @@
+//! `VirtualMachine`: a machine, its guest, and how far it is.
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::api::core::v1 as core;
+use kube::CustomResource;
+use neonvm_types::{MilliCpu, Quantity, RevisionWithTime};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::{duration::GoDuration, schema, schema::rules};
+
+mod disk;
+mod guest;
+mod status;
+
+pub use disk::{Disk, EmptyDisk, TmpfsDisk};
+pub use guest::{
+    CpuBounds, EnvVar, Guest, GuestSettings, ImagePullPolicy, MemorySlots, Port, PortProtocol, RootDisk,
+};
+pub use status::{Phase, VirtualMachineStatus};
+
+/// Default TCP port of QEMU's control socket in old runners.
+pub const DEFAULT_QMP_PORT: u16 = 20183;
+/// Default TCP port of QEMU's second control socket in old runners.
+pub const DEFAULT_QMP_MANUAL_PORT: u16 = 20184;
+/// Default TCP port of the runner.
+pub const DEFAULT_RUNNER_PORT: u16 = neonvm_types::runner_protocol::RUNNER_PORT;
+
+/// What a virtual machine should be.
+#[derive(CustomResource, Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[kube(
+    group = "vm.neon.tech",
+    version = "v1",
+    kind = "VirtualMachine",
+    plural = "virtualmachines",
+    singular = "neonvm",
+    shortname = "vm",
+    category = "neonvm",
+    namespaced,
+    status = "VirtualMachineStatus",
+    derive = "PartialEq",
+    doc = "A virtual machine whose CPU and memory change while it runs.",
+    printcolumn = r#"{"name":"Cpus","type":"string","jsonPath":".status.cpus"}"#,
+    printcolumn = r#"{"name":"Memory","type":"string","jsonPath":".status.memorySize"}"#,
+    printcolumn = r#"{"name":"Pod","type":"string","jsonPath":".status.podName"}"#,
+    printcolumn = r#"{"name":"ExtraIP","type":"string","jsonPath":".status.extraNetIP"}"#,
+    printcolumn = r#"{"name":"Status","type":"string","jsonPath":".status.phase"}"#,
+    printcolumn = r#"{"name":"Restarts","type":"integer","jsonPath":".status.restartCount"}"#,
+    printcolumn = r#"{"name":"Age","type":"date","jsonPath":".metadata.creationTimestamp"}"#,
+    printcolumn = r#"{"name":"Node","type":"string","jsonPath":".status.node","priority":1}"#,
+    printcolumn = r#"{"name":"Image","type":"string","jsonPath":".spec.guest.rootDisk.image","priority":1}"#,
+    printcolumn = r#"{"name":"CPUScalingMode","type":"string","jsonPath":".spec.cpuScalingMode","priority":1}"#,
+    printcolumn = r#"{"name":"TargetArchitecture","type":"string","jsonPath":".spec.targetArchitecture","priority":1}"#
+)]
+#[serde(rename_all = "camelCase")]
+#[schemars(extend("x-kubernetes-validations" = rules::virtual_machine_spec()))]
+pub struct VirtualMachineSpec {
+    /// TCP port of QEMU's control socket. Kept for existing manifests; the runner owns the socket.
+    #[serde(default = "default_qmp")]
+    #[schemars(range(min = 1, max = 65535))]
+    pub qmp: u16,
+    /// Second such port, for people. Kept for existing manifests.
+    #[serde(default = "default_qmp_manual")]
+    #[schemars(range(min = 1, max = 65535))]
+    pub qmp_manual: u16,
+    /// TCP port of the runner.
+    #[serde(default = "default_runner_port")]
+    #[schemars(range(min = 1, max = 65535))]
+    pub runner_port: u16,
+    /// How long the guest has to shut down, in seconds.
+    #[serde(default = "default_grace", skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 0))]
+    pub termination_grace_period_seconds: Option<i64>,
+    /// Labels a node must have.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub node_selector: BTreeMap<String, String>,
+    /// Rules about nodes and other pods.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "schema::foreign::<core::Affinity>")]
+    pub affinity: Option<core::Affinity>,
+    /// Node taints the VM bears.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(schema_with = "schema::foreign::<Vec<core::Toleration>>")]
+    pub tolerations: Vec<core::Toleration>,
+    /// The scheduler that chooses the node.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub scheduler_name: String,
+    /// Service account of the pod; its token is not mounted.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub service_account_name: String,
+    /// Resources of the runner container.
+    #[serde(default)]
+    #[schemars(schema_with = "schema::foreign::<core::ResourceRequirements>", extend("default" = {}))]
+    pub pod_resources: core::ResourceRequirements,
+    /// Whether the machine is started again when it has ended.
+    #[serde(default)]
+    pub restart_policy: RestartPolicy,
+    /// Secrets for pulling images.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(schema_with = "schema::foreign::<Vec<core::LocalObjectReference>>")]
+    pub image_pull_secrets: Vec<core::LocalObjectReference>,
+    /// CPU architecture of the node; may be set once.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub target_architecture: Option<Architecture>,
+    /// The machine inside.
+    pub guest: Guest,
+    /// Containers that run before the VM, after the built-in ones.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(schema_with = "schema::foreign::<Vec<core::Container>>")]
+    pub extra_init_containers: Vec<core::Container>,
+    /// Shell script the runner executes before anything else.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub init_script: String,
+    /// Disks besides the root disk.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 64))]
+    #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["name"]))]
+    pub disks: Vec<Disk>,
+    /// An interface on the overlay network.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub extra_network: Option<ExtraNetwork>,
+    /// Whether the pod gets environment variables about services.
+    #[serde(rename = "service_links", default, skip_serializing_if = "Option::is_none")]
+    pub service_links: Option<bool>,
+    /// Use hardware virtualisation.
+    #[serde(default = "yes")]
+    pub enable_acceleration: bool,
+    /// Runner image, if not the usual one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub runner_image: Option<String>,
+    /// Make SSH keys and let them log in.
+    #[serde(default = "yes", rename = "enableSSH")]
+    pub enable_ssh: bool,
+    /// A TLS certificate for the guest.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tls: Option<Tls>,
+    /// Factors by which the scheduler may overcommit for this VM.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub overcommit: Option<Overcommit>,
+    /// The revision the status should reach.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "schema::revision_with_time")]
+    pub target_revision: Option<RevisionWithTime>,
+    /// How CPUs come and go; filled in once by the controller if absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cpu_scaling_mode: Option<CpuScalingMode>,
+    /// Serve network counters on the runner's `/metrics`.
+    #[serde(default)]
+    pub enable_network_monitoring: bool,
+}
+
+fn default_qmp() -> u16 {
+    DEFAULT_QMP_PORT
+}
+
+fn default_qmp_manual() -> u16 {
+    DEFAULT_QMP_MANUAL_PORT
+}
+
+fn default_runner_port() -> u16 {
+    DEFAULT_RUNNER_PORT
+}
+
+// The type is that of the field: absent after a null in a stored object, present by default.
+#[allow(clippy::unnecessary_wraps)]
+fn default_grace() -> Option<i64> {
+    Some(5)
+}
+
+fn yes() -> bool {
+    true
+}
+
+/// When a machine is started again.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub enum RestartPolicy {
+    /// However it ended.
+    #[default]
+    Always,
+    /// When it failed.
+    OnFailure,
+    /// Not at all.
+    Never,
+}
+
+/// CPU architectures.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum Architecture {
+    /// 64-bit x86.
+    Amd64,
+    /// 64-bit Arm.
+    Arm64,
+}
+
+/// How CPUs come and go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[allow(clippy::enum_variant_names, reason = "the names are those of the wire format")]
+pub enum CpuScalingMode {
+    /// QEMU plugs and unplugs them.
+    QmpScaling,
+    /// All are there; the guest takes them on and off line.
+    SysfsScaling,
+}
+
+/// An interface on the overlay network.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct ExtraNetwork {
+    /// Whether the VM gets it.
+    #[serde(default)]
+    pub enable: bool,
+    /// Its name in the pod.
+    #[serde(default = "default_interface")]
+    pub interface: String,
+    /// The network attachment, `<namespace>/<name>`, if not the usual one.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub multus_network: String,
+}
+
+fn default_interface() -> String {
+    "net1".to_owned()
+}
+
+/// A TLS certificate for the guest.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Tls {
+    /// The cluster issuer that signs it.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub certificate_issuer: String,
+    /// How long it is valid.
+    #[serde(default)]
+    #[schemars(schema_with = "schema::duration", extend("default" = "0s"))]
+    pub expire_after: GoDuration,
+    /// How long before its end a new one is asked for.
+    #[serde(default)]
+    #[schemars(schema_with = "schema::duration", extend("default" = "0s"))]
+    pub renew_before: GoDuration,
+    /// Common name and only DNS name.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub server_name: String,
+    /// Where it appears in the guest.
+    #[serde(default = "default_tls_mount")]
+    pub mount_path: String,
+}
+
+fn default_tls_mount() -> String {
+    "/var/tls".to_owned()
+}
+
+/// Factors by which the scheduler may overcommit: with 2, twice the size counts once.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Overcommit {
+    /// For CPU.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "schema::quantity")]
+    pub cpu: Option<Quantity>,
+    /// For memory.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "schema::quantity")]
+    pub memory: Option<Quantity>,
+}
+
+impl VirtualMachineSpec {
+    /// The spec with every default, for a guest.
+    #[must_use]
+    pub fn new(guest: Guest) -> Self {
+        Self {
+            qmp: default_qmp(),
+            qmp_manual: default_qmp_manual(),
+            runner_port: default_runner_port(),
+            termination_grace_period_seconds: default_grace(),
+            node_selector: BTreeMap::new(),
+            affinity: None,
+            tolerations: Vec::new(),
+            scheduler_name: String::new(),
+            service_account_name: String::new(),
+            pod_resources: core::ResourceRequirements::default(),
+            restart_policy: RestartPolicy::default(),
+            image_pull_secrets: Vec::new(),
+            target_architecture: None,
+            guest,
+            extra_init_containers: Vec::new(),
+            init_script: String::new(),
+            disks: Vec::new(),
+            extra_network: None,
+            service_links: None,
+            enable_acceleration: true,
+            runner_image: None,
+            enable_ssh: true,
+            tls: None,
+            overcommit: None,
+            target_revision: None,
+            cpu_scaling_mode: None,
+            enable_network_monitoring: false,
+        }
+    }
+}
+
+impl CpuBounds {
+    /// The same amount for all three.
+    #[must_use]
+    pub const fn fixed(cpu: MilliCpu) -> Self {
+        Self { min: cpu, max: cpu, r#use: cpu }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,107 @@
+//! How far a machine is.
+
+use std::fmt;
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
+use neonvm_types::{MilliCpu, Quantity, RevisionWithTime};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::schema;
+
+/// What is observed of a virtual machine.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct VirtualMachineStatus {
+    /// `Available` and `Degraded`, with reasons.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(schema_with = "schema::conditions")]
+    pub conditions: Vec<Condition>,
+    /// Where the machine is in its life.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "String")]
+    pub phase: Option<Phase>,
+    /// How often it was started again.
+    #[serde(default)]
+    pub restart_count: i32,
+    /// The runner pod.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub pod_name: String,
+    /// The runner pod's address.
+    #[serde(default, rename = "podIP", skip_serializing_if = "String::is_empty")]
+    pub pod_ip: String,
+    /// The address on the overlay network.
+    #[serde(default, rename = "extraNetIP", skip_serializing_if = "String::is_empty")]
+    pub extra_net_ip: String,
+    /// The mask on the overlay network.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub extra_net_mask: String,
+    /// The node.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub node: String,
+    /// Observed CPU.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "schema::milli_cpu")]
+    pub cpus: Option<MilliCpu>,
+    /// Observed memory.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "schema::quantity")]
+    pub memory_size: Option<Quantity>,
+    /// The secret with the SSH keys.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub ssh_secret_name: String,
+    /// The secret with the TLS certificate.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub tls_secret_name: String,
+    /// The last revision that was reached.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "schema::revision_with_time")]
+    pub current_revision: Option<RevisionWithTime>,
+}
+
+/// Where a machine is in its life. Before the first pass of the controller there is none.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub enum Phase {
+    /// Its pod is on its way.
+    Pending,
+    /// It runs at the size asked for.
+    Running,
+    /// It has ended well.
+    Succeeded,
+    /// It has ended badly.
+    Failed,
+    /// A migration is being prepared.
+    PreMigrating,
+    /// It is moving.
+    Migrating,
+    /// It runs and its size is changing.
+    Scaling,
+}
+
+impl Phase {
+    /// Whether the guest is running.
+    #[must_use]
+    pub const fn is_alive(self) -> bool {
+        matches!(self, Self::Running | Self::PreMigrating | Self::Migrating | Self::Scaling)
+    }
+
+    /// The text in the object.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Pending => "Pending",
+            Self::Running => "Running",
+            Self::Succeeded => "Succeeded",
+            Self::Failed => "Failed",
+            Self::PreMigrating => "PreMigrating",
+            Self::Migrating => "Migrating",
+            Self::Scaling => "Scaling",
+        }
+    }
+}
+
+impl fmt::Display for Phase {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}

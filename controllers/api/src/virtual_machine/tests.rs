@@ -1,0 +1,135 @@
+use std::{fs, path::PathBuf};
+
+use kube::Resource;
+use serde_json::{Value, json};
+
+use super::*;
+use crate::{PodAutoscaler, VirtualMachineMigration, apply_defaults, normalise, validate};
+
+fn examples(folder: &str) -> Vec<(PathBuf, Value)> {
+    let folder = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../examples").join(folder);
+    let mut files: Vec<PathBuf> = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect();
+    files.retain(|file| file.extension().is_some_and(|extension| extension == "yaml"));
+    files.sort();
+    assert!(!files.is_empty());
+    files
+        .into_iter()
+        .map(|file| {
+            let object = serde_saphyr::from_str(&fs::read_to_string(&file).unwrap()).unwrap();
+            (file, object)
+        })
+        .collect()
+}
+
+/// Admission, as the webhook does it; the result must decode and encode without a difference.
+fn admit<T: Serialize + for<'de> Deserialize<'de>>(file: &PathBuf, kind: &str, mut object: Value) -> T {
+    assert_eq!(object["kind"], kind, "{file:?}");
+    assert_eq!(normalise(kind, &mut object), [], "{file:?}");
+    apply_defaults(kind, &mut object);
+    let typed: T = serde_json::from_value(object.clone()).unwrap_or_else(|error| panic!("{file:?}: {error}"));
+    assert_eq!(serde_json::to_value(&typed).unwrap(), object, "{file:?}");
+    typed
+}
+
+#[test]
+fn example_machines_are_valid_and_keep_every_field() {
+    for (file, object) in examples("vm") {
+        let vm: VirtualMachine = admit(&file, "VirtualMachine", object);
+        assert_eq!(validate::virtual_machine_create(&vm), [], "{file:?}");
+        assert_eq!(validate::virtual_machine_update(&vm, &vm), [], "{file:?}");
+        assert_eq!(validate::virtual_machine_warnings(&vm), [], "{file:?}");
+    }
+}
+
+#[test]
+fn example_migrations_are_valid() {
+    for (file, object) in examples("migration") {
+        let migration: VirtualMachineMigration = admit(&file, "VirtualMachineMigration", object);
+        assert_eq!(validate::migration_create(&migration), [], "{file:?}");
+    }
+}
+
+#[test]
+fn example_autoscalers_are_valid() {
+    for (file, object) in examples("podautoscaler") {
+        let autoscaler: PodAutoscaler = admit(&file, "PodAutoscaler", object);
+        assert_eq!(validate::pod_autoscaler(&autoscaler), [], "{file:?}");
+    }
+}
+
+/// The stored form of the specification's example.
+#[test]
+fn the_rust_defaults_are_those_of_the_schema() {
+    let cpus = CpuBounds { min: MilliCpu::new(250), max: MilliCpu::new(1000), r#use: MilliCpu::new(250) };
+    let mut spec =
+        VirtualMachineSpec::new(Guest::new(cpus, MemorySlots { min: 1, max: 4, r#use: 1 }, "img:tag"));
+    spec.cpu_scaling_mode = Some(CpuScalingMode::QmpScaling);
+    let stored = json!({
+        "qmp": 20183, "qmpManual": 20184, "runnerPort": 25183, "terminationGracePeriodSeconds": 5,
+        "podResources": {}, "restartPolicy": "Always", "enableAcceleration": true, "enableSSH": true,
+        "enableNetworkMonitoring": false, "cpuScalingMode": "QmpScaling",
+        "guest": {
+            "cpus": {"min": "250m", "max": 1, "use": "250m"}, "memorySlotSize": "1Gi",
+            "memorySlots": {"min": 1, "max": 4, "use": 1},
+            "rootDisk": {"image": "img:tag", "size": "0", "imagePullPolicy": "IfNotPresent"},
+        },
+    });
+    assert_eq!(serde_json::to_value(&spec).unwrap(), stored);
+    let least = json!({"cpuScalingMode": "QmpScaling", "guest": {"cpus": {"min": 0.25, "max": 1, "use": 0.25},
+        "memorySlots": {"min": 1, "max": 4, "use": 1}, "rootDisk": {"image": "img:tag"}}});
+    assert_eq!(serde_json::from_value::<VirtualMachineSpec>(least).unwrap(), spec);
+}
+
+#[test]
+fn a_stored_object_with_removed_fields_is_read() {
+    let spec = json!({"guest": {"cpus": {"min": 1, "max": 1, "use": 1}, "memorySlots": {"min": 1, "max": 1, "use": 1},
+        "rootDisk": {"image": "i"}, "memoryProvider": "DIMMSlots", "settings": {"swapInfo": {"size": "1Gi"}}},
+        "extraNetwork": {"enable": true, "multusNetworkNoIP": "x"}});
+    let spec: VirtualMachineSpec = serde_json::from_value(spec).unwrap();
+    assert_eq!(spec.guest.settings, Some(GuestSettings::default()));
+    let status: VirtualMachineStatus =
+        serde_json::from_value(json!({"memoryProvider": "VirtioMem"})).unwrap();
+    assert_eq!(serde_json::to_value(status).unwrap(), json!({"restartCount": 0}));
+}
+
+#[test]
+fn status_has_the_printed_forms() {
+    let status = json!({"phase": "PreMigrating", "restartCount": 1, "podName": "p", "podIP": "10.0.0.1",
+        "extraNetIP": "10.100.0.1", "extraNetMask": "255.255.0.0", "node": "n", "cpus": "250m", "memorySize": "1Gi",
+        "sshSecretName": "s", "tlsSecretName": "t",
+        "currentRevision": {"revision": {"value": 1, "flags": 1}, "updatedAt": "2024-07-01T11:00:00Z"}});
+    let typed: VirtualMachineStatus = serde_json::from_value(status.clone()).unwrap();
+    assert!(typed.phase.unwrap().is_alive());
+    assert_eq!(serde_json::to_value(typed).unwrap(), status);
+}
+
+#[test]
+fn phases_are_alive_or_not() {
+    for (phase, alive) in [
+        (Phase::Pending, false),
+        (Phase::Running, true),
+        (Phase::Succeeded, false),
+        (Phase::Failed, false),
+        (Phase::PreMigrating, true),
+        (Phase::Migrating, true),
+        (Phase::Scaling, true),
+    ] {
+        assert_eq!(phase.is_alive(), alive);
+        assert_eq!(serde_json::to_value(phase).unwrap(), phase.to_string());
+    }
+}
+
+#[test]
+fn memory_in_use_is_slots_times_size() {
+    let mut guest = Guest::new(CpuBounds::fixed(MilliCpu::new(1000)), MemorySlots::fixed(3), "i");
+    guest.memory_slot_size = "128Mi".parse().unwrap();
+    assert_eq!(guest.memory_use(), Ok(neonvm_types::Bytes::mib(384)));
+    guest.memory_slot_size = "-1".parse().unwrap();
+    assert!(guest.memory_use().is_err());
+}
+
+#[test]
+fn names_match_the_constants() {
+    assert_eq!(VirtualMachine::api_version(&()), crate::names::VM_API_VERSION);
+    assert_eq!(PodAutoscaler::api_version(&()), crate::names::POD_AUTOSCALER_API_VERSION);
+}

@@ -3,6 +3,9 @@
 //! Existing manifests write `min: 0.25`; the API server would refuse the float by the schema. Admission rewrites it to
 //! `"250m"` before the schema is checked, and all other quantities and durations to their canonical form, so that equal
 //! amounts are equal texts. Where a schema wants text, a bare number is put in quotes.
+//!
+//! Empty values that clients leave out when they write an object back (`args: []`, `initScript: ""`) are dropped, so that
+//! writing an object back unchanged does not count as a change of a field that cannot change.
 
 use neonvm_types::{MilliCpu, Quantity};
 use serde_json::Value;
@@ -48,6 +51,33 @@ const MIGRATION: [(&str, Scalar); 1] = [("spec.maxBandwidth", Scalar::Quantity)]
 const POD_AUTOSCALER: [(&str, Scalar); 2] =
     [("spec.metricsSources.*.targetValue", Scalar::Text), ("spec.metricsSources.*.port", Scalar::Text)];
 
+/// Values that are dropped when they are empty: null, false, or without content.
+const OMITTED: [(&str, &str); 23] = [
+    ("VirtualMachine", "spec.nodeSelector"),
+    ("VirtualMachine", "spec.tolerations"),
+    ("VirtualMachine", "spec.schedulerName"),
+    ("VirtualMachine", "spec.serviceAccountName"),
+    ("VirtualMachine", "spec.imagePullSecrets"),
+    ("VirtualMachine", "spec.extraInitContainers"),
+    ("VirtualMachine", "spec.initScript"),
+    ("VirtualMachine", "spec.disks"),
+    ("VirtualMachine", "spec.disks.*.emptyDisk.discard"),
+    ("VirtualMachine", "spec.disks.*.emptyDisk.enableQuotas"),
+    ("VirtualMachine", "spec.guest.command"),
+    ("VirtualMachine", "spec.guest.args"),
+    ("VirtualMachine", "spec.guest.env"),
+    ("VirtualMachine", "spec.guest.ports"),
+    ("VirtualMachine", "spec.guest.ports.*.name"),
+    ("VirtualMachine", "spec.guest.rootDisk.execute"),
+    ("VirtualMachine", "spec.guest.settings.sysctl"),
+    ("VirtualMachine", "spec.extraNetwork.multusNetwork"),
+    ("VirtualMachine", "spec.tls.certificateIssuer"),
+    ("VirtualMachine", "spec.tls.serverName"),
+    ("VirtualMachineMigration", "spec.nodeSelector"),
+    ("PodAutoscaler", "spec.subTargetSelector.roleName"),
+    ("PodAutoscaler", "spec.schedules.*.timezone"),
+];
+
 /// Rewrites the values of an object of `kind` to their canonical forms, in place. What cannot be read is left as it is
 /// and reported. Applying it twice is the same as once. Objects of other kinds are left alone.
 pub fn normalise(kind: &str, object: &mut Value) -> Vec<FieldError> {
@@ -62,7 +92,35 @@ pub fn normalise(kind: &str, object: &mut Value) -> Vec<FieldError> {
         let steps: Vec<&str> = path.split('.').collect();
         walk(object, &steps, String::new(), *scalar, &mut errors);
     }
+    for (_, path) in OMITTED.iter().filter(|(of, _)| *of == kind) {
+        let steps: Vec<&str> = path.split('.').collect();
+        omit(object, &steps);
+    }
     errors
+}
+
+/// Recursion follows the table's paths, so it is at most as deep as they are long.
+fn omit(value: &mut Value, steps: &[&str]) {
+    match (value, steps) {
+        (Value::Object(fields), [last]) => fields.retain(|name, field| name != last || !is_empty(field)),
+        (Value::Object(fields), [step, rest @ ..]) => {
+            if let Some(field) = fields.get_mut(*step) {
+                omit(field, rest);
+            }
+        }
+        (Value::Array(items), ["*", rest @ ..]) => items.iter_mut().for_each(|item| omit(item, rest)),
+        _ => {}
+    }
+}
+
+fn is_empty(value: &Value) -> bool {
+    match value {
+        Value::Null | Value::Bool(false) => true,
+        Value::String(text) => text.is_empty(),
+        Value::Array(items) => items.is_empty(),
+        Value::Object(fields) => fields.is_empty(),
+        _ => false,
+    }
 }
 
 /// Recursion follows the table's paths, so it is at most as deep as they are long.

@@ -33,20 +33,29 @@ fn same_quantity(field: &str, message: &str) -> Value {
 
 /// A field that is always there, by default if need be.
 fn fixed(field: &str) -> Value {
-    rule(
-        format!("self.{field} == oldSelf.{field}"),
-        &format!("{field} cannot change; delete the machine and create it anew"),
+    cannot_change(field, format!("self.{field} == oldSelf.{field}"))
+}
+
+fn cannot_change(field: &str, rule_text: impl Into<String>) -> Value {
+    rule(rule_text, &format!("{field} cannot change; delete the machine and create it anew"))
+}
+
+/// A list or text that may be absent. Clients leave out what is empty, so the two are the same.
+fn fixed_or_empty(field: &str) -> Value {
+    let (new, old) = (format!("self.{field}"), format!("oldSelf.{field}"));
+    cannot_change(
+        field,
+        format!(
+            "has({new}) && has({old}) ? {new} == {old} : \
+             (!has({new}) || size({new}) == 0) && (!has({old}) || size({old}) == 0)"
+        ),
     )
 }
 
-/// A field that may be absent.
+/// An object that may be absent.
 fn fixed_optional(field: &str) -> Value {
-    rule(
-        format!(
-            "has(self.{field}) == has(oldSelf.{field}) && (!has(self.{field}) || self.{field} == oldSelf.{field})"
-        ),
-        &format!("{field} cannot change; delete the machine and create it anew"),
-    )
+    let (new, old) = (format!("self.{field}"), format!("oldSelf.{field}"));
+    cannot_change(field, format!("has({new}) == has({old}) && (!has({new}) || {new} == {old})"))
 }
 
 fn set_once(field: &str) -> Value {
@@ -94,10 +103,10 @@ pub(crate) fn memory_slot_size() -> Value {
 pub(crate) fn guest() -> Value {
     json!([
         fixed("rootDisk"),
-        fixed_optional("command"),
-        fixed_optional("args"),
-        fixed_optional("env"),
-        fixed_optional("ports"),
+        fixed_or_empty("command"),
+        fixed_or_empty("args"),
+        fixed_or_empty("env"),
+        fixed_or_empty("ports"),
         fixed_optional("settings"),
         rule(
             concat!(
@@ -115,11 +124,11 @@ pub(crate) fn port_name() -> Value {
 
 pub(crate) fn virtual_machine_spec() -> Value {
     json!([
-        fixed_optional("disks"),
+        fixed_or_empty("disks"),
         fixed("podResources"),
         fixed("enableAcceleration"),
         fixed("enableSSH"),
-        fixed_optional("initScript"),
+        fixed_or_empty("initScript"),
         fixed("enableNetworkMonitoring"),
         set_once("cpuScalingMode"),
         set_once("targetArchitecture"),

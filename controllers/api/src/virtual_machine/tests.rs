@@ -41,6 +41,20 @@ fn example_machines_are_valid_and_keep_every_field() {
     }
 }
 
+/// Empty values are what typed clients leave out; writing such an object back must not look like a change.
+#[test]
+fn empty_values_do_not_come_and_go() {
+    let object = json!({"apiVersion": "vm.neon.tech/v1", "kind": "VirtualMachine", "metadata": {"name": "a"},
+        "spec": {"initScript": "", "nodeSelector": {}, "tolerations": [], "schedulerName": "",
+            "serviceAccountName": "", "imagePullSecrets": [], "extraInitContainers": [],
+            "disks": [{"name": "d", "mountPath": "/d", "emptyDisk": {"size": 1, "discard": false, "enableQuotas": false}}],
+            "extraNetwork": {"multusNetwork": ""}, "tls": {"certificateIssuer": "", "serverName": ""},
+            "guest": {"cpus": {"min": 1, "max": 1, "use": 1}, "memorySlots": {"min": 1, "max": 1, "use": 1},
+                "rootDisk": {"image": "i", "execute": []}, "command": [], "args": [], "env": [],
+                "ports": [{"port": 1, "name": ""}], "settings": {"sysctl": []}}}});
+    let _: VirtualMachine = admit(&PathBuf::new(), "VirtualMachine", object);
+}
+
 #[test]
 fn example_migrations_are_valid() {
     for (file, object) in examples("migration") {

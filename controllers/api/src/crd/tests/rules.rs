@@ -81,7 +81,10 @@ fn guest() {
     counts(&rules, &old, Some(&old), 0);
     counts(&rules, &json!({"rootDisk": {"image": "b"}, "command": ["x"]}), Some(&old), 1);
     counts(&rules, &json!({"rootDisk": {"image": "a"}}), Some(&old), 1);
-    counts(&rules, &json!({"rootDisk": {"image": "a"}, "command": ["x"], "args": []}), Some(&old), 1);
+    counts(&rules, &json!({"rootDisk": {"image": "a"}, "command": ["x"], "args": []}), Some(&old), 0);
+    counts(&rules, &json!({"rootDisk": {"image": "a"}, "command": ["x"], "args": ["y"]}), Some(&old), 1);
+    counts(&rules, &json!({"rootDisk": {"image": "a"}, "command": []}), Some(&old), 1);
+    counts(&rules, &json!({"rootDisk": {"image": "a"}, "command": ["x"], "settings": {}}), Some(&old), 1);
     let ports = |first: &str, second: &str| json!({"rootDisk": {}, "ports": [{"port": 1, "name": first}, {"port": 2, "name": second}, {"port": 3}]});
     counts(&rules, &ports("a", "b"), None, 0);
     counts(&rules, &ports("", ""), None, 0);
@@ -104,7 +107,9 @@ fn spec() {
     counts(&rules, &with("qmp", json!(3)), None, 1);
     counts(&rules, &with("guest", json!({"ports": [{"port": 3, "protocol": "TCP"}]})), None, 1);
     counts(&rules, &with("enableSSH", json!(false)), Some(&base), 1);
-    counts(&rules, &with("disks", json!([])), Some(&base), 1);
+    counts(&rules, &with("disks", json!([])), Some(&base), 0);
+    counts(&rules, &base, Some(&with("disks", json!([]))), 0);
+    counts(&rules, &with("disks", json!([{}])), Some(&base), 1);
     counts(&rules, &with("initScript", json!("x")), Some(&base), 1);
     let mode = with("cpuScalingMode", json!("QmpScaling"));
     counts(&rules, &mode, Some(&base), 0);

@@ -11,6 +11,7 @@ mod pending;
 pub mod access;
 pub mod admission;
 pub mod apply;
+pub mod builtin;
 
 mod chores;
 pub mod context;

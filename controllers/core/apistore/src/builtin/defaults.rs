@@ -1,0 +1,152 @@
+//! The table of defaults, and the defaults that take more than a table.
+
+use std::collections::BTreeMap;
+use std::sync::OnceLock;
+
+use serde_json::{Map, Value, json};
+
+use super::{autoscaling, config, pod, service, workload};
+use crate::schema::{MAX_DEPTH, Schema};
+
+type Object = Map<String, Value>;
+
+#[derive(Debug, Default)]
+struct Entry {
+    fill: Vec<(&'static str, Value)>,
+    /// Fields whose zero value is left out.
+    omit: Vec<&'static str>,
+}
+
+const TABLE: &str = include_str!("defaults.txt");
+
+fn table() -> &'static BTreeMap<&'static str, Entry> {
+    static PARSED: OnceLock<BTreeMap<&'static str, Entry>> = OnceLock::new();
+    PARSED.get_or_init(|| {
+        let mut table: BTreeMap<&str, Entry> = BTreeMap::new();
+        for line in TABLE.lines().filter(|line| !line.starts_with('#')) {
+            let mut words = line.splitn(3, ' ');
+            let (Some(name), Some(field), Some(value)) = (words.next(), words.next(), words.next()) else {
+                continue;
+            };
+            let entry = table.entry(name).or_default();
+            match serde_json::from_str(value) {
+                Ok(value) => entry.fill.push((field, value)),
+                Err(_) => entry.omit.push(field),
+            }
+        }
+        table
+    })
+}
+
+/// Fills in a value and everything below it.
+pub(super) fn fill(value: &mut Value, schema: &Schema) {
+    walk(value, schema, 0);
+}
+
+fn walk(value: &mut Value, schema: &Schema, depth: usize) {
+    if depth > MAX_DEPTH {
+        return;
+    }
+    match value {
+        Value::Object(map) => {
+            let name = schema.type_name.as_deref().and_then(|name| name.strip_prefix("io.k8s.api."));
+            if let Some(name) = name {
+                fill_type(name, map);
+            }
+            for (key, item) in map.iter_mut() {
+                if let Some(child) = schema.child(key).filter(|_| item.is_object() || item.is_array()) {
+                    walk(item, child, depth + 1);
+                }
+            }
+        }
+        Value::Array(list) => {
+            if let Some(child) = &schema.items {
+                list.iter_mut().for_each(|item| walk(item, child, depth + 1));
+            }
+        }
+        _ => {}
+    }
+}
+
+fn fill_type(name: &str, map: &mut Object) {
+    if let Some(entry) = table().get(name) {
+        for field in &entry.omit {
+            let zero = match map.get(*field) {
+                Some(Value::Bool(flag)) => !flag,
+                Some(Value::String(text)) => text.is_empty(),
+                Some(Value::Number(number)) => number.as_i64() == Some(0),
+                _ => false,
+            };
+            if zero {
+                map.remove(*field);
+            }
+        }
+        for (field, value) in &entry.fill {
+            if !map.contains_key(*field) {
+                map.insert((*field).to_owned(), value.clone());
+            }
+        }
+    }
+    match name {
+        "core.v1.Pod" => pod::default(map),
+        "core.v1.Container" | "core.v1.EphemeralContainer" => pull_policy(map),
+        "core.v1.Volume" if map.keys().all(|key| key == "name") => set(map, "emptyDir", json!({})),
+        "core.v1.NodeSpec" => {
+            if let Some(range) = map.get("podCIDR").cloned() {
+                set(map, "podCIDRs", json!([range]));
+            }
+        }
+        "core.v1.Secret" => config::default_secret(map),
+        "core.v1.ServiceSpec" => service::default_spec(map),
+        "core.v1.ServicePort" => {
+            if let Some(port) = map.get("port").cloned() {
+                set(map, "targetPort", port);
+            }
+        }
+        "apps.v1.DeploymentStrategy" => {
+            rolling(map, &[("maxUnavailable", json!("25%")), ("maxSurge", json!("25%"))]);
+        }
+        "apps.v1.StatefulSetUpdateStrategy" => rolling(map, &[("partition", json!(0))]),
+        "apps.v1.DaemonSetUpdateStrategy" => {
+            rolling(map, &[("maxUnavailable", json!(1)), ("maxSurge", json!(0))]);
+        }
+        "apps.v1.StatefulSetSpec" => workload::default_claim_templates(map),
+        "apps.v1.DaemonSet" => workload::default_template_generation(map),
+        "batch.v1.JobSpec" => workload::default_job(map),
+        "autoscaling.v2.HorizontalPodAutoscalerSpec" => autoscaling::default_spec(map),
+        "rbac.v1.Subject" => {
+            if matches!(map.get("kind").and_then(Value::as_str), Some("User" | "Group")) {
+                set(map, "apiGroup", json!(crate::access::GROUP));
+            }
+        }
+        "rbac.v1.RoleRef" => set(map, "apiGroup", json!(crate::access::GROUP)),
+        _ => {}
+    }
+}
+
+/// Sets what is not there.
+pub(super) fn set(map: &mut Object, key: &str, value: Value) {
+    if !map.contains_key(key) {
+        map.insert(key.to_owned(), value);
+    }
+}
+
+fn rolling(strategy: &mut Object, defaults: &[(&str, Value)]) {
+    if strategy.get("type").and_then(Value::as_str) != Some("RollingUpdate") {
+        return;
+    }
+    if let Some(update) = strategy.entry("rollingUpdate").or_insert_with(|| json!({})).as_object_mut() {
+        for (key, value) in defaults {
+            set(update, key, value.clone());
+        }
+    }
+}
+
+/// Images that can change under their name are pulled each time.
+fn pull_policy(container: &mut Object) {
+    let image = container.get("image").and_then(Value::as_str).unwrap_or_default();
+    let last = image.rsplit('/').next().unwrap_or(image);
+    let moving = !image.contains('@') && last.split_once(':').is_none_or(|(_, tag)| tag == "latest");
+    let policy = if moving { "Always" } else { "IfNotPresent" };
+    set(container, "imagePullPolicy", json!(policy));
+}

@@ -1,0 +1,48 @@
+//! Nodes.
+
+use serde_json::{Value, json};
+
+use super::{items, name, one_of, required};
+use crate::field::FieldError;
+use crate::object::{at, text_at};
+
+pub(super) const TAINT_EFFECTS: [&str; 3] = ["NoExecute", "NoSchedule", "PreferNoSchedule"];
+
+pub(super) fn validate(object: &Value, errors: &mut Vec<FieldError>) {
+    let mut seen: Vec<(&str, &str)> = Vec::new();
+    for (index, taint) in items(object, "spec.taints").iter().enumerate() {
+        // The real server names them under metadata, where they once were.
+        let path = format!("metadata.taints[{index}]");
+        let (key, effect) = (text_at(taint, "key"), text_at(taint, "effect"));
+        for fault in name::qualified(key) {
+            errors.push(FieldError::invalid(format!("{path}.key"), &json!(key), &fault));
+        }
+        for fault in name::label_value(text_at(taint, "value")) {
+            errors.push(FieldError::invalid(
+                format!("{path}.value"),
+                &json!(text_at(taint, "value")),
+                &fault,
+            ));
+        }
+        required(taint, &format!("{path}."), "effect", errors);
+        if !effect.is_empty() {
+            one_of(taint, &format!("{path}."), "effect", &TAINT_EFFECTS, errors);
+        }
+        if seen.contains(&(key, effect)) {
+            errors.push(FieldError::duplicate(path, taint));
+        }
+        seen.push((key, effect));
+    }
+}
+
+pub(super) fn validate_update(object: &Value, live: &Value, errors: &mut Vec<FieldError>) {
+    if !items(live, "spec.podCIDRs").is_empty() && at(object, "spec.podCIDRs") != at(live, "spec.podCIDRs") {
+        let why = "node updates may not change podCIDR except from \"\" to valid";
+        errors.push(FieldError::forbidden("spec.podCIDRs", why));
+    }
+    let before = text_at(live, "spec.providerID");
+    if !before.is_empty() && before != text_at(object, "spec.providerID") {
+        let why = "node updates may not change providerID except from \"\" to valid";
+        errors.push(FieldError::forbidden("spec.providerID", why));
+    }
+}

@@ -1,0 +1,244 @@
+//! Pods and the pod templates of workloads.
+
+use serde_json::{Map, Value, json};
+
+use super::container::{self, Surroundings};
+use super::defaults::set;
+use super::{items, meta, node, number, one_of, volume};
+use crate::field::FieldError;
+use crate::object::{at, text_at};
+use crate::schema::quantity::Quantity;
+
+const LISTS: [&str; 2] = ["containers", "initContainers"];
+
+/// Defaults of a pod that templates do not get.
+pub(super) fn default(pod: &mut Map<String, Value>) {
+    if let Some(spec) = pod.get_mut("spec").and_then(Value::as_object_mut) {
+        set(spec, "enableServiceLinks", json!(true));
+        let on_host = spec.get("hostNetwork").and_then(Value::as_bool).unwrap_or(false);
+        for list in LISTS {
+            for container in spec.get_mut(list).and_then(Value::as_array_mut).into_iter().flatten() {
+                default_requests(container);
+                if on_host {
+                    default_host_ports(container);
+                }
+            }
+        }
+    }
+    let class = quality_class(pod.get("spec").unwrap_or(&Value::Null));
+    if let Some(status) = pod.get_mut("status").and_then(Value::as_object_mut) {
+        set(status, "qosClass", json!(class));
+    }
+}
+
+/// What is limited but not requested is requested to the limit.
+fn default_requests(container: &mut Value) {
+    let Some(resources) = container.get_mut("resources").and_then(Value::as_object_mut) else { return };
+    let Some(limits) = resources.get("limits").and_then(Value::as_object).cloned() else { return };
+    if let Some(requests) = resources.entry("requests").or_insert_with(|| json!({})).as_object_mut() {
+        for (name, limit) in limits {
+            requests.entry(name).or_insert(limit);
+        }
+    }
+}
+
+/// On the host's network a port is the host's port.
+fn default_host_ports(container: &mut Value) {
+    for port in container.get_mut("ports").and_then(Value::as_array_mut).into_iter().flatten() {
+        let Some(port) = port.as_object_mut() else { continue };
+        let unset = port.get("hostPort").and_then(Value::as_i64).unwrap_or(0) == 0;
+        if let Some(number) = port.get("containerPort").cloned().filter(|_| unset) {
+            port.insert("hostPort".to_owned(), number);
+        }
+    }
+}
+
+/// `Guaranteed` if every container's limits of CPU and memory equal its requests, `BestEffort` if there are neither.
+fn quality_class(spec: &Value) -> &'static str {
+    let (mut any, mut all) = (false, true);
+    for container in LISTS.into_iter().flat_map(|list| items(spec, list)) {
+        for resource in ["cpu", "memory"] {
+            let get = |list: &str| {
+                let text = container.get("resources").and_then(|r| r.get(list)?.get(resource)?.as_str());
+                text.and_then(Quantity::parse).filter(|quantity| quantity.sign() > 0)
+            };
+            let (request, limit) = (get("requests"), get("limits"));
+            any |= request.is_some() || limit.is_some();
+            all &= limit.is_some() && request == limit;
+        }
+    }
+    match (any, all) {
+        (false, _) => "BestEffort",
+        (true, true) => "Guaranteed",
+        (true, false) => "Burstable",
+    }
+}
+
+pub(super) fn validate(pod: &Value, errors: &mut Vec<FieldError>) {
+    validate_spec(at(pod, "spec").unwrap_or(&Value::Null), "spec.", errors);
+}
+
+/// A pod spec whose fields stand at `prefix`.
+pub(super) fn validate_spec(spec: &Value, prefix: &str, errors: &mut Vec<FieldError>) {
+    let volumes = volume::validate_volumes(spec, prefix, errors);
+    container::validate_all(spec, prefix, &Surroundings { volumes: &volumes }, errors);
+    one_of(spec, prefix, "restartPolicy", &["Always", "Never", "OnFailure"], errors);
+    one_of(
+        spec,
+        prefix,
+        "dnsPolicy",
+        &["ClusterFirst", "ClusterFirstWithHostNet", "Default", "None"],
+        errors,
+    );
+    meta::validate_labels(spec.get("nodeSelector"), &format!("{prefix}nodeSelector"), errors);
+    super::not_negative(spec, prefix, "terminationGracePeriodSeconds", errors);
+    if let Some(seconds) = number(spec, "activeDeadlineSeconds")
+        && !(1..=i64::from(i32::MAX)).contains(&seconds)
+    {
+        let detail = "must be between 1 and 2147483647, inclusive";
+        errors.push(FieldError::invalid(format!("{prefix}activeDeadlineSeconds"), &json!(seconds), detail));
+    }
+    for (index, toleration) in items(spec, "tolerations").iter().enumerate() {
+        validate_toleration(toleration, &format!("{prefix}tolerations[{index}]"), errors);
+    }
+}
+
+fn validate_toleration(toleration: &Value, path: &str, errors: &mut Vec<FieldError>) {
+    let get = |key: &str| text_at(toleration, key);
+    let (key, operator, value, effect) = (get("key"), get("operator"), get("value"), get("effect"));
+    if !key.is_empty() {
+        for fault in super::name::qualified(key) {
+            errors.push(FieldError::invalid(format!("{path}.key"), &json!(key), &fault));
+        }
+    } else if operator != "Exists" {
+        let detail =
+            "operator must be Exists when `key` is empty, which means \"match all values and all keys\"";
+        errors.push(FieldError::invalid(format!("{path}.operator"), &json!(operator), detail));
+    }
+    if number(toleration, "tolerationSeconds").is_some() && effect != "NoExecute" {
+        let detail = "effect must be 'NoExecute' when `tolerationSeconds` is set";
+        errors.push(FieldError::invalid(format!("{path}.effect"), &json!(effect), detail));
+    }
+    match operator {
+        "" | "Equal" => {
+            for fault in super::name::label_value(value) {
+                errors.push(FieldError::invalid(format!("{path}.operator"), &json!(value), &fault));
+            }
+        }
+        "Exists" if !value.is_empty() => {
+            let detail = "value must be empty when `operator` is 'Exists'";
+            errors.push(FieldError::invalid(format!("{path}.operator"), &json!(value), detail));
+        }
+        "Exists" => {}
+        other => {
+            let supported = ["Equal", "Exists"];
+            errors.push(FieldError::not_supported(format!("{path}.operator"), &json!(other), &supported));
+        }
+    }
+    if !effect.is_empty() {
+        one_of(toleration, &format!("{path}."), "effect", &node::TAINT_EFFECTS, errors);
+    }
+}
+
+const FIXED: &str = "pod updates may not change fields other than `spec.containers[*].image`,\
+    `spec.initContainers[*].image`,`spec.activeDeadlineSeconds`,`spec.tolerations` (only additions to existing \
+    tolerations),`spec.terminationGracePeriodSeconds` (allow it to be set to 1 if it was previously negative)\n";
+
+/// What may change on a pod that exists, by subresource.
+pub(super) fn validate_update(subresource: &str, pod: &Value, live: &Value) -> Vec<FieldError> {
+    let mut errors = Vec::new();
+    validate(pod, &mut errors);
+    let (new, old) = (at(pod, "spec"), at(live, "spec"));
+    let (Some(new), Some(old)) = (new, old) else { return errors };
+    match subresource {
+        "ephemeralcontainers" => {
+            if without(new, &["ephemeralContainers"]) != without(old, &["ephemeralContainers"]) {
+                errors.push(FieldError::forbidden("spec", FIXED));
+            }
+        }
+        "resize" => {
+            let rest = |spec: &Value| same_but(spec, &["resources", "resizePolicy"], &[]);
+            if rest(new) != rest(old) {
+                let why = "only cpu and memory resources are mutable";
+                errors.push(FieldError::forbidden("spec", why));
+            }
+        }
+        _ => validate_spec_update(new, old, &mut errors),
+    }
+    errors
+}
+
+fn validate_spec_update(new: &Value, old: &Value, errors: &mut Vec<FieldError>) {
+    for list in LISTS {
+        if items(new, list).len() != items(old, list).len() {
+            let why = "pod updates may not add or remove containers";
+            errors.push(FieldError::forbidden(format!("spec.{list}"), why));
+            return;
+        }
+    }
+    validate_deadline(new, old, errors);
+    let added_only = tolerations_grow(items(new, "tolerations"), items(old, "tolerations"));
+    if !added_only {
+        let why = "existing toleration can not be modified except its tolerationSeconds";
+        errors.push(FieldError::forbidden("spec.tolerations", why));
+    }
+    let free = ["activeDeadlineSeconds", "tolerations"];
+    let grace = number(old, "terminationGracePeriodSeconds").is_some_and(|seconds| seconds < 0)
+        && number(new, "terminationGracePeriodSeconds") == Some(1);
+    let free = if grace { [&free[..], &["terminationGracePeriodSeconds"]].concat() } else { free.to_vec() };
+    if same_but(new, &["image"], &free) != same_but(old, &["image"], &free) {
+        errors.push(FieldError::forbidden("spec", FIXED));
+    }
+}
+
+fn validate_deadline(new: &Value, old: &Value, errors: &mut Vec<FieldError>) {
+    let field = "spec.activeDeadlineSeconds";
+    match (number(new, "activeDeadlineSeconds"), number(old, "activeDeadlineSeconds")) {
+        (Some(now), Some(before)) if now > before => {
+            let detail = "must be less than or equal to previous value";
+            errors.push(FieldError::invalid(field, &json!(now), detail));
+        }
+        (None, Some(_)) => {
+            let detail = "must not update from a positive integer to nil value";
+            errors.push(FieldError::invalid(field, &Value::Null, detail));
+        }
+        _ => {}
+    }
+}
+
+/// Whether each old toleration is still there, its seconds aside.
+fn tolerations_grow(new: &[Value], old: &[Value]) -> bool {
+    let plain = |toleration: &Value| without(toleration, &["tolerationSeconds"]);
+    let now: Vec<Value> = new.iter().map(plain).collect();
+    old.iter().all(|toleration| now.contains(&plain(toleration)))
+}
+
+fn without(value: &Value, keys: &[&str]) -> Value {
+    let mut value = value.clone();
+    if let Some(map) = value.as_object_mut() {
+        map.retain(|key, _| !keys.contains(&key.as_str()));
+    }
+    value
+}
+
+/// The spec without some fields of its own and of its containers.
+fn same_but(spec: &Value, of_containers: &[&str], own: &[&str]) -> Value {
+    let mut rest = without(spec, own);
+    for list in LISTS {
+        for container in rest.get_mut(list).and_then(Value::as_array_mut).into_iter().flatten() {
+            *container = without(container, of_containers);
+        }
+    }
+    rest
+}
+
+/// The status as a kubelet reports it.
+pub(super) fn validate_status(pod: &Value, errors: &mut Vec<FieldError>) {
+    for (index, entry) in items(pod, "status.podIPs").iter().enumerate() {
+        let address = text_at(entry, "ip");
+        if address.parse::<std::net::IpAddr>().is_err() {
+            let detail = "must be a valid IP address, (e.g. 10.9.8.7 or 2001:db8::ffff)";
+            errors.push(FieldError::invalid(format!("status.podIPs[{index}]"), &json!(address), detail));
+        }
+    }
+}

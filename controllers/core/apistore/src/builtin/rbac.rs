@@ -1,0 +1,99 @@
+//! Roles and bindings.
+
+use serde_json::{Value, json};
+
+use super::{items, required};
+use crate::field::FieldError;
+use crate::object::{at, text_at};
+
+pub(super) fn validate(kind: &str, object: &Value, errors: &mut Vec<FieldError>) {
+    match kind {
+        "Role" | "ClusterRole" => {
+            for (index, rule) in items(object, "rules").iter().enumerate() {
+                validate_rule(rule, &format!("rules[{index}]"), kind == "Role", errors);
+            }
+        }
+        _ => validate_binding(kind, object, errors),
+    }
+}
+
+fn validate_rule(rule: &Value, path: &str, namespaced: bool, errors: &mut Vec<FieldError>) {
+    if items(rule, "verbs").is_empty() {
+        errors.push(FieldError::required(format!("{path}.verbs"), "verbs must contain at least one value"));
+    }
+    let urls = items(rule, "nonResourceURLs");
+    if !urls.is_empty() {
+        let field = format!("{path}.nonResourceURLs");
+        if namespaced {
+            let detail = "namespaced rules cannot apply to non-resource URLs";
+            errors.push(FieldError::invalid(field.clone(), &json!(urls), detail));
+        }
+        if ["apiGroups", "resources", "resourceNames"].iter().any(|list| !items(rule, list).is_empty()) {
+            let detail = "rules cannot apply to both regular resources and non-resource URLs";
+            errors.push(FieldError::invalid(field, &json!(urls), detail));
+        }
+        return;
+    }
+    for (list, thing) in [("apiGroups", "api group"), ("resources", "resource")] {
+        if items(rule, list).is_empty() {
+            let detail = format!("resource rules must supply at least one {thing}");
+            errors.push(FieldError::required(format!("{path}.{list}"), &detail));
+        }
+    }
+}
+
+fn validate_binding(kind: &str, object: &Value, errors: &mut Vec<FieldError>) {
+    let group = text_at(object, "roleRef.apiGroup");
+    if group != crate::access::GROUP {
+        errors.push(FieldError::not_supported("roleRef.apiGroup", &json!(group), &[crate::access::GROUP]));
+    }
+    let roles: &[&str] = if kind == "RoleBinding" { &["Role", "ClusterRole"] } else { &["ClusterRole"] };
+    let role = text_at(object, "roleRef.kind");
+    if !roles.contains(&role) {
+        errors.push(FieldError::not_supported("roleRef.kind", &json!(role), roles));
+    }
+    required(object, "", "roleRef.name", errors);
+    for (index, subject) in items(object, "subjects").iter().enumerate() {
+        validate_subject(subject, &format!("subjects[{index}]"), kind == "RoleBinding", errors);
+    }
+}
+
+fn validate_subject(subject: &Value, path: &str, namespaced: bool, errors: &mut Vec<FieldError>) {
+    required(subject, &format!("{path}."), "name", errors);
+    let (kind, group) = (text_at(subject, "kind"), text_at(subject, "apiGroup"));
+    match kind {
+        "ServiceAccount" => {
+            if !group.is_empty() {
+                errors.push(FieldError::not_supported(format!("{path}.apiGroup"), &json!(group), &[""]));
+            }
+            let name = text_at(subject, "name");
+            for fault in if name.is_empty() { Vec::new() } else { super::name::subdomain(name) } {
+                errors.push(FieldError::invalid(format!("{path}.name"), &json!(name), &fault));
+            }
+            if !namespaced && text_at(subject, "namespace").is_empty() {
+                errors.push(FieldError::required(format!("{path}.namespace"), ""));
+            }
+        }
+        "User" | "Group" => {
+            if group != crate::access::GROUP {
+                let supported = [crate::access::GROUP];
+                errors.push(FieldError::not_supported(format!("{path}.apiGroup"), &json!(group), &supported));
+            }
+        }
+        _ => {
+            let supported = ["ServiceAccount", "User", "Group"];
+            errors.push(FieldError::not_supported(format!("{path}.kind"), &json!(kind), &supported));
+        }
+    }
+}
+
+/// The role of a binding stays.
+pub(super) fn validate_update(object: &Value, live: &Value, errors: &mut Vec<FieldError>) {
+    let (new, old) = (at(object, "roleRef"), at(live, "roleRef"));
+    if new != old {
+        let part = |key: &str| json!(text_at(object, &format!("roleRef.{key}")));
+        // Shown as the server's internal type, which has no names for the wire.
+        let shown = json!({"APIGroup": part("apiGroup"), "Kind": part("kind"), "Name": part("name")});
+        errors.push(FieldError::invalid("roleRef", &shown, "cannot change roleRef"));
+    }
+}

@@ -1,0 +1,131 @@
+//! Services and disruption budgets.
+
+use serde_json::{Map, Value, json};
+
+use super::defaults::set;
+use super::workload::validate_count;
+use super::{container, items, number, one_of};
+use crate::field::FieldError;
+use crate::object::{at, text_at};
+
+/// Seconds that a client stays with a pod, where affinity is asked for.
+const AFFINITY_SECONDS: i64 = 10_800;
+
+pub(super) fn default_spec(spec: &mut Map<String, Value>) {
+    let text = |spec: &Map<String, Value>, key: &str| {
+        spec.get(key).and_then(Value::as_str).unwrap_or_default().to_owned()
+    };
+    if text(spec, "sessionAffinity") == "ClientIP" {
+        set(spec, "sessionAffinityConfig", json!({"clientIP": {"timeoutSeconds": AFFINITY_SECONDS}}));
+    }
+    let kind = text(spec, "type");
+    if kind == "ExternalName" {
+        return;
+    }
+    if matches!(kind.as_str(), "NodePort" | "LoadBalancer") {
+        set(spec, "externalTrafficPolicy", json!("Cluster"));
+    }
+    if kind == "LoadBalancer" {
+        set(spec, "allocateLoadBalancerNodePorts", json!(true));
+    }
+    set(spec, "internalTrafficPolicy", json!("Cluster"));
+    set(spec, "ipFamilies", json!(["IPv4"]));
+    set(spec, "ipFamilyPolicy", json!("SingleStack"));
+}
+
+pub(super) fn validate(object: &Value, errors: &mut Vec<FieldError>) {
+    let kind = text_at(object, "spec.type");
+    one_of(object, "", "spec.type", &["ClusterIP", "ExternalName", "LoadBalancer", "NodePort"], errors);
+    one_of(object, "", "spec.sessionAffinity", &["ClientIP", "None"], errors);
+    let ports = items(object, "spec.ports");
+    let headless = text_at(object, "spec.clusterIP") == "None";
+    if ports.is_empty() && !headless && kind != "ExternalName" {
+        errors.push(FieldError::required("spec.ports", ""));
+    }
+    if kind == "ExternalName" {
+        let name = text_at(object, "spec.externalName");
+        if name.is_empty() {
+            errors.push(FieldError::required("spec.externalName", ""));
+        } else {
+            for fault in super::name::subdomain(name.trim_end_matches('.')) {
+                errors.push(FieldError::invalid("spec.externalName", &json!(name), &fault));
+            }
+        }
+    }
+    super::meta::validate_labels(at(object, "spec.selector"), "spec.selector", errors);
+    let (mut names, mut used) = (Vec::new(), Vec::new());
+    for (index, port) in ports.iter().enumerate() {
+        let path = format!("spec.ports[{index}]");
+        container::check_port(number(port, "port").unwrap_or(0), format!("{path}.port"), errors);
+        one_of(port, &format!("{path}."), "protocol", &["SCTP", "TCP", "UDP"], errors);
+        validate_target(port, &path, errors);
+        let name = text_at(port, "name");
+        if name.is_empty() {
+            if ports.len() > 1 {
+                errors.push(FieldError::required(format!("{path}.name"), ""));
+            }
+        } else {
+            for fault in super::name::label(name) {
+                errors.push(FieldError::invalid(format!("{path}.name"), &json!(name), &fault));
+            }
+            if names.contains(&name) {
+                errors.push(FieldError::duplicate(format!("{path}.name"), &json!(name)));
+            }
+            names.push(name);
+        }
+        let place = (port.get("protocol"), port.get("port"));
+        if used.contains(&place) {
+            let value = json!({"protocol": place.0, "port": place.1});
+            errors.push(FieldError::duplicate(path.clone(), &value));
+        }
+        used.push(place);
+        if kind == "ClusterIP" && number(port, "nodePort").unwrap_or(0) != 0 {
+            let why = "may not be used when `type` is 'ClusterIP'";
+            errors.push(FieldError::forbidden(format!("{path}.nodePort"), why));
+        }
+    }
+}
+
+fn validate_target(port: &Value, path: &str, errors: &mut Vec<FieldError>) {
+    match port.get("targetPort") {
+        Some(Value::Number(target)) => {
+            let number = target.as_i64().unwrap_or(0);
+            container::check_port(number, format!("{path}.targetPort"), errors);
+        }
+        Some(Value::String(name)) if name.len() > 15 || name.is_empty() => {
+            let detail =
+                if name.is_empty() { "must contain at least one letter (a-z)" } else { TARGET_LENGTH };
+            errors.push(FieldError::invalid(format!("{path}.targetPort"), &json!(name), detail));
+        }
+        _ => {}
+    }
+}
+
+const TARGET_LENGTH: &str = "must be no more than 15 characters";
+
+/// Addresses stay for the life of a service, unless it becomes or was an external name.
+pub(super) fn validate_update(object: &Value, live: &Value, errors: &mut Vec<FieldError>) {
+    let external = |object: &Value| text_at(object, "spec.type") == "ExternalName";
+    if external(object) || external(live) {
+        return;
+    }
+    let (new, old) = (items(object, "spec.clusterIPs"), items(live, "spec.clusterIPs"));
+    if let (Some(new), Some(old)) = (new.first(), old.first())
+        && new != old
+    {
+        errors.push(FieldError::invalid("spec.clusterIPs[0]", new, "may not change once set"));
+    }
+}
+
+pub(super) fn validate_budget(object: &Value, errors: &mut Vec<FieldError>) {
+    let (least, most) = (at(object, "spec.minAvailable"), at(object, "spec.maxUnavailable"));
+    if least.is_some() && most.is_some() {
+        let detail = "minAvailable and maxUnavailable cannot be both set";
+        errors.push(FieldError::invalid("spec", at(object, "spec").unwrap_or(&Value::Null), detail));
+    }
+    for (path, value) in [("spec.minAvailable", least), ("spec.maxUnavailable", most)] {
+        if let Some(value) = value {
+            validate_count(value, path, errors);
+        }
+    }
+}

@@ -1,0 +1,157 @@
+//! Webhook configurations.
+
+use serde_json::{Value, json};
+
+use super::{items, name, number, one_of};
+use crate::field::FieldError;
+use crate::object::{at, text_at};
+use crate::schema::rules::compile_error;
+use crate::schema::{Rule, Schema};
+
+const OPERATIONS: [&str; 5] = ["*", "CONNECT", "CREATE", "DELETE", "UPDATE"];
+const REVIEWS: [&str; 2] = ["v1", "v1beta1"];
+
+/// Most conditions one webhook may have.
+const MAX_CONDITIONS: usize = 64;
+
+pub(super) fn validate(kind: &str, object: &Value, errors: &mut Vec<FieldError>) {
+    let mut names = Vec::new();
+    for (index, hook) in items(object, "webhooks").iter().enumerate() {
+        let path = format!("webhooks[{index}]");
+        let name = text_at(hook, "name");
+        if names.contains(&name) {
+            errors.push(FieldError::duplicate(format!("{path}.name"), &json!(name)));
+        }
+        names.push(name);
+        validate_name(name, &path, errors);
+        validate_hook(kind, hook, &path, errors);
+        validate_conditions(hook, &path, errors);
+    }
+}
+
+fn validate_name(text: &str, path: &str, errors: &mut Vec<FieldError>) {
+    let field = format!("{path}.name");
+    if text.is_empty() {
+        errors.push(FieldError::required(field, ""));
+        return;
+    }
+    let faults = name::subdomain(text);
+    if faults.is_empty() && text.split('.').count() < 3 {
+        let detail = "should be a domain with at least three segments separated by dots";
+        errors.push(FieldError::invalid(field.clone(), &json!(text), detail));
+    }
+    for fault in faults {
+        errors.push(FieldError::invalid(field.clone(), &json!(text), &fault));
+    }
+}
+
+fn validate_hook(kind: &str, hook: &Value, path: &str, errors: &mut Vec<FieldError>) {
+    let below = format!("{path}.");
+    let versions = items(hook, "admissionReviewVersions");
+    let field = format!("{path}.admissionReviewVersions");
+    let known = |version: &Value| version.as_str().is_some_and(|version| REVIEWS.contains(&version));
+    if versions.is_empty() {
+        errors.push(FieldError::required(field, &format!("must specify one of {}", REVIEWS.join(", "))));
+    } else if !versions.iter().any(known) {
+        let detail = format!("must include at least one of {}", REVIEWS.join(", "));
+        errors.push(FieldError::invalid(field, &json!(versions), &detail));
+    }
+    let effects = ["None", "NoneOnDryRun"];
+    match text_at(hook, "sideEffects") {
+        "" => errors.push(FieldError::required(
+            format!("{path}.sideEffects"),
+            &format!("must specify one of {}", effects.join(", ")),
+        )),
+        _ => one_of(hook, &below, "sideEffects", &effects, errors),
+    }
+    if let Some(seconds) = number(hook, "timeoutSeconds").filter(|seconds| !(1..=30).contains(seconds)) {
+        let detail = "the timeout value must be between 1 and 30 seconds";
+        errors.push(FieldError::invalid(format!("{path}.timeoutSeconds"), &json!(seconds), detail));
+    }
+    one_of(hook, &below, "failurePolicy", &["Fail", "Ignore"], errors);
+    one_of(hook, &below, "matchPolicy", &["Equivalent", "Exact"], errors);
+    if kind == "MutatingWebhookConfiguration" {
+        one_of(hook, &below, "reinvocationPolicy", &["IfNeeded", "Never"], errors);
+    }
+    validate_client(hook, path, errors);
+    for (index, rule) in items(hook, "rules").iter().enumerate() {
+        validate_rule(rule, &format!("{path}.rules[{index}]"), errors);
+    }
+}
+
+fn validate_client(hook: &Value, path: &str, errors: &mut Vec<FieldError>) {
+    let path = format!("{path}.clientConfig");
+    let (url, service) = (at(hook, "clientConfig.url"), at(hook, "clientConfig.service"));
+    match (url.and_then(Value::as_str), service) {
+        (None, None) | (Some(_), Some(_)) => {
+            errors.push(FieldError::required(path, "exactly one of url or service is required"));
+        }
+        (Some(url), None) if !url.starts_with("https://") => {
+            let scheme = url.split_once("://").map_or("", |(scheme, _)| scheme);
+            let detail = format!(
+                "'https' is the only allowed URL scheme; desired format: https://host[/path], not {scheme:?}"
+            );
+            errors.push(FieldError::invalid(format!("{path}.url"), &json!(url), &detail));
+        }
+        (None, Some(service)) => {
+            for key in ["name", "namespace"] {
+                if text_at(service, key).is_empty() {
+                    let detail = format!("service {key} is required");
+                    errors.push(FieldError::required(format!("{path}.service.{key}"), &detail));
+                }
+            }
+        }
+        _ => {}
+    }
+}
+
+fn validate_rule(rule: &Value, path: &str, errors: &mut Vec<FieldError>) {
+    for list in ["operations", "apiGroups", "apiVersions", "resources"] {
+        if items(rule, list).is_empty() {
+            errors.push(FieldError::required(format!("{path}.{list}"), ""));
+        }
+        let all = items(rule, list).contains(&json!("*"));
+        if all && items(rule, list).len() > 1 && list != "resources" {
+            let detail = "if '*' is present, must not specify other values";
+            let value = json!(items(rule, list));
+            errors.push(FieldError::invalid(format!("{path}.{list}"), &value, detail));
+        }
+    }
+    for (index, operation) in items(rule, "operations").iter().enumerate() {
+        if !operation.as_str().is_some_and(|operation| OPERATIONS.contains(&operation)) {
+            errors.push(FieldError::not_supported(
+                format!("{path}.operations[{index}]"),
+                operation,
+                &OPERATIONS,
+            ));
+        }
+    }
+    one_of(rule, &format!("{path}."), "scope", &["*", "Cluster", "Namespaced"], errors);
+}
+
+fn validate_conditions(hook: &Value, path: &str, errors: &mut Vec<FieldError>) {
+    let conditions = items(hook, "matchConditions");
+    if conditions.len() > MAX_CONDITIONS {
+        let detail = format!("{}: must have at most {MAX_CONDITIONS} items", conditions.len());
+        let reason = crate::field::FieldReason::TooMany;
+        errors.push(FieldError::bare(reason, format!("{path}.matchConditions"), &detail));
+    }
+    for (index, condition) in conditions.iter().take(MAX_CONDITIONS).enumerate() {
+        let path = format!("{path}.matchConditions[{index}]");
+        if text_at(condition, "name").is_empty() {
+            errors.push(FieldError::required(format!("{path}.name"), ""));
+        }
+        let expression = text_at(condition, "expression");
+        if expression.is_empty() {
+            errors.push(FieldError::required(format!("{path}.expression"), ""));
+        } else if let Some(why) = syntax_error(expression) {
+            errors.push(FieldError::invalid(format!("{path}.expression"), &json!(expression), &why));
+        }
+    }
+}
+
+/// Why an expression cannot be read. Its names are not those of a rule: they are looked up when a request comes.
+fn syntax_error(expression: &str) -> Option<String> {
+    let rule = Rule { rule: expression.to_owned(), ..Rule::default() };
+    compile_error(&rule, &Schema::any(), true).filter(|why| !why.contains("undeclared reference"))
+}

@@ -7,6 +7,28 @@ use serde_json::Value;
 use crate::field::FieldError;
 use crate::schema::{Schema, SchemaRef, parse};
 
+mod columns;
+mod names;
+mod nested;
+pub mod prepare;
+pub mod scale;
+mod schemas;
+pub mod status;
+mod structure;
+pub mod validate;
+
+pub use prepare::{prepare_create, prepare_update};
+pub use validate::{validate_create, validate_update};
+
+/// Brings the status of a definition up to date among the others: accepted names and conditions. `now` is an
+/// RFC 3339 time.
+pub fn judge(definition: &mut Value, others: &[&Value], now: &str) {
+    let settled = status::settle(definition, others.iter().copied(), now);
+    if let Some(fields) = definition.as_object_mut() {
+        fields.insert("status".to_owned(), settled);
+    }
+}
+
 /// A definition as the server serves it.
 #[derive(Clone, Debug)]
 pub struct CustomKind {
@@ -142,7 +164,7 @@ impl CustomKind {
 
 impl CustomVersion {
     fn read(version: &Value) -> Result<Self, Vec<FieldError>> {
-        let document = version["schema"]["openAPIV3Schema"].clone();
+        let document = at(version, &["schema", "openAPIV3Schema"]).clone();
         let schema = parse::custom(&document)?;
         let subresources = &version["subresources"];
         let scale = subresources["scale"].as_object().map(|_| {
@@ -221,6 +243,11 @@ fn version_rank(name: &str) -> Option<(u8, u64, u64)> {
         None => (0, tail.strip_prefix("alpha")?),
     };
     Some((stage, major, minor.parse().ok()?))
+}
+
+/// The value under some keys; `null` where there is none.
+fn at<'a>(value: &'a Value, keys: &[&str]) -> &'a Value {
+    keys.iter().try_fold(value, |value, key| value.get(key)).unwrap_or(&Value::Null)
 }
 
 fn text(value: &Value, key: &str) -> String {

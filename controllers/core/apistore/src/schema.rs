@@ -20,6 +20,8 @@ pub mod quantity;
 pub mod rules;
 pub mod validate;
 
+pub(crate) use pattern::compile as compile_pattern;
+
 /// Deepest nesting of schemas and of values under a schema that this crate follows.
 pub const MAX_DEPTH: usize = 256;
 
@@ -152,7 +154,7 @@ pub struct Rule {
     /// `optionalOldSelf`.
     pub optional_old_self: bool,
     /// The compiled rule.
-    pub(crate) compiled: Cached<Result<rules::program::Compiled, String>>,
+    pub(crate) compiled: Cached<Result<rules::program::Program, String>>,
 }
 
 /// Value constraints; `None` where not given. `validations` of a node without any is `None`, to keep nodes small.

@@ -274,7 +274,7 @@ fn is_isbn10(text: &str) -> bool {
         };
         sum += value * (10 - u32::try_from(index.min(9)).unwrap_or_default());
     }
-    digits.len() == 10 && sum % 11 == 0
+    digits.len() == 10 && sum.is_multiple_of(11)
 }
 
 fn is_isbn13(text: &str) -> bool {

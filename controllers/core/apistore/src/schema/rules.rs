@@ -25,6 +25,7 @@ mod types;
 
 pub use cost::{OBJECT_BUDGET, RULE_BUDGET};
 pub use types::compile_error;
+pub(crate) use types::{field_path_exists, is_transition};
 
 /// Whether any node has a rule. The answer is kept at the node.
 pub fn has_rules(schema: &Schema) -> bool {
@@ -45,6 +46,14 @@ fn rules_below(schema: &Schema, depth: usize) -> bool {
             .chain(&schema.additional)
             .any(|child| rules_below(child, depth + 1))
     })
+}
+
+/// Evaluates a condition, such as a webhook's, over named values.
+///
+/// # Errors
+/// When it does not compile, is too expensive for these values, fails, or yields no boolean.
+pub fn condition(source: &str, variables: &[(&str, Value)]) -> Result<bool, String> {
+    program::condition(source, variables)
 }
 
 /// The rules that do not hold for `object`, or cannot be evaluated. `old` is the stored object, on an update.
@@ -97,7 +106,7 @@ impl Walk {
     }
 
     fn rule(&mut self, schema: &Schema, value: &Value, rule: &Rule, inputs: &mut program::Inputs<'_>) {
-        let compiled = rule.compiled.get_or_init(|| program::Compiled::new(rule));
+        let compiled = rule.compiled.get_or_init(|| program::Program::new(rule));
         let compiled = match compiled {
             Ok(compiled) => compiled,
             Err(message) => {

@@ -3,7 +3,7 @@
 use std::sync::{Arc, OnceLock};
 
 use cel::objects::OptionalValue;
-use cel::{Context, Env, Program, Value as Cel};
+use cel::{Context, Env, Program as Expression, Value as Cel};
 use serde_json::Value;
 
 use super::super::{Rule, Schema};
@@ -74,7 +74,7 @@ fn is_flat_enough(source: &str) -> bool {
 ///
 /// # Errors
 /// The parser's message.
-pub(super) fn compile(source: &str) -> Result<Program, String> {
+pub(super) fn compile(source: &str) -> Result<Expression, String> {
     if source.len() > MAX_SOURCE {
         return Err(format!("compilation failed: expression exceeds {MAX_SOURCE} bytes"));
     }
@@ -90,13 +90,13 @@ pub(super) fn compile(source: &str) -> Result<Program, String> {
 
 /// A rule ready to run.
 #[derive(Debug)]
-pub(crate) struct Compiled {
-    rule: Program,
-    message: Option<Program>,
+pub(crate) struct Program {
+    rule: Expression,
+    message: Option<Expression>,
     needs_old: bool,
 }
 
-impl Compiled {
+impl Program {
     /// Compiles a rule and its message expression; a message expression that does not compile is left out.
     pub(crate) fn new(rule: &Rule) -> Result<Self, String> {
         let program = compile(&rule.rule)?;
@@ -156,7 +156,7 @@ impl<'a> Inputs<'a> {
         self.old.is_some()
     }
 
-    fn run(&mut self, program: &Program, optional_old: bool) -> Result<Cel, String> {
+    fn run(&mut self, program: &Expression, optional_old: bool) -> Result<Cel, String> {
         let (schema, is_root) = (self.schema, self.is_root);
         let (value, old) = (self.value, self.old);
         let (value, old) = self.converted.get_or_insert_with(|| {
@@ -189,5 +189,27 @@ fn worded(error: &cel::ExecutionError) -> String {
             let text = other.to_string();
             text.chars().take(200).collect()
         }
+    }
+}
+
+/// Evaluates an expression over named JSON values, untyped: the match conditions of webhooks.
+///
+/// # Errors
+/// When it does not compile, is too expensive for these values, fails, or yields no boolean.
+pub(super) fn condition(source: &str, variables: &[(&str, Value)]) -> Result<bool, String> {
+    let expression = compile(source)?;
+    let sizes =
+        variables.iter().fold(cost::Sizes::default(), |sizes, (_, value)| sizes.max(cost::Sizes::of(value)));
+    if cost::estimate(expression.expression(), sizes) > cost::RULE_BUDGET {
+        return Err("evaluation is too expensive for values of this size".to_owned());
+    }
+    let any = Schema::any();
+    let mut context = Context::with_env(Arc::clone(env()));
+    for (name, value) in variables {
+        context.add_variable_from_value(*name, convert::to_cel(&any, value, false));
+    }
+    match expression.execute(&context).map_err(|error| worded(&error))? {
+        Cel::Bool(outcome) => Ok(outcome),
+        _ => Err("the expression yields no boolean".to_owned()),
     }
 }

@@ -215,3 +215,9 @@ pub(crate) fn field_path_exists(schema: &Schema, path: &str) -> bool {
     }
     true
 }
+
+/// Whether a rule only compares with what was before.
+pub(crate) fn is_transition(rule: &Rule) -> bool {
+    !rule.optional_old_self
+        && program::compile(&rule.rule).is_ok_and(|program| program.references().has_variable("oldSelf"))
+}

@@ -283,4 +283,4 @@ impl Schema {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

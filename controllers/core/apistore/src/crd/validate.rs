@@ -72,7 +72,7 @@ fn approval(definition: &Value, errors: &mut Vec<FieldError>) {
     let protected =
         |root: &&str| group.strip_suffix(*root).is_some_and(|rest| rest.is_empty() || rest.ends_with('.'));
     let annotation = text(at(definition, &["metadata", "annotations"]), APPROVAL);
-    if PROTECTED.iter().any(|root| protected(&root)) && annotation.is_empty() {
+    if PROTECTED.iter().any(protected) && annotation.is_empty() {
         let detail = format!(
             "protected groups must have approval annotation \"{APPROVAL}\", see https://github.com/kubernetes/enhancements/pull/1111"
         );

@@ -110,6 +110,8 @@ fn add_object_fields(schema: &mut Schema) {
                 meta.properties.insert(key.to_owned(), constrained.clone());
             }
         }
+        // No longer the built-in type: rules and constraints may stand in it.
+        meta.type_name = None;
         meta.constraints.clone_from(&own.constraints);
         meta.required.clone_from(&own.required);
     }

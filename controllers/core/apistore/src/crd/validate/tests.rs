@@ -1,1 +1,244 @@
+use proptest::prelude::*;
+use serde_json::{Value, json};
 
+use super::super::{CustomKind, judge, prepare_create, prepare_update};
+use super::{validate_create, validate_update};
+use crate::schema::tests::arbitrary_json;
+
+fn version(schema: &Value) -> Value {
+    json!({"name": "v1", "served": true, "storage": true, "schema": {"openAPIV3Schema": schema}})
+}
+
+fn definition(name: &str, names: &Value, versions: &Value) -> Value {
+    let mut definition = json!({
+        "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition", "metadata": {"name": name},
+        "spec": {"group": "x.example.dev", "scope": "Namespaced", "names": names, "versions": versions},
+    });
+    prepare_create(&mut definition);
+    definition
+}
+
+fn open() -> Value {
+    json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true})
+}
+
+fn cars() -> Value {
+    let names = json!({"kind": "Car", "plural": "cars", "shortNames": ["cc"]});
+    definition("cars.x.example.dev", &names, &json!([version(&open())]))
+}
+
+fn texts(definition: &Value) -> Vec<String> {
+    validate_create(definition).iter().map(ToString::to_string).collect()
+}
+
+fn with_schema(schema: &Value) -> Vec<String> {
+    texts(&definition("as.x.example.dev", &json!({"kind": "A", "plural": "as"}), &json!([version(schema)])))
+}
+
+#[test]
+fn names_conversion_and_status_are_filled_in() {
+    let definition =
+        definition("as.x.example.dev", &json!({"kind": "A", "plural": "as"}), &json!([version(&open())]));
+    assert_eq!(texts(&definition), Vec::<String>::new());
+    assert_eq!(
+        definition["spec"]["names"],
+        json!({"plural": "as", "singular": "a", "kind": "A", "listKind": "AList"})
+    );
+    assert_eq!(definition["spec"]["conversion"], json!({"strategy": "None"}));
+    assert_eq!(
+        definition["status"],
+        json!({"conditions": null, "acceptedNames": {"plural": "", "kind": ""}, "storedVersions": ["v1"]})
+    );
+}
+
+const RULES: &str = "spec.validation.openAPIV3Schema.properties[spec].x-kubernetes-validations[0].rule";
+
+#[test]
+fn schemas_are_refused_as_recorded() {
+    let path = "spec.validation.openAPIV3Schema";
+    for (schema, want) in [
+        (
+            json!({"type": "string"}),
+            format!("{path}.type: Invalid value: \"string\": must be object at the root"),
+        ),
+        (
+            json!({"type": "object", "properties": {"a": {"type": "array"}}}),
+            format!("{path}.properties[a].items: Required value: must be specified"),
+        ),
+        (
+            json!({"type": "object", "properties": {
+                "a": {"type": "array", "items": {"type": "string"}, "uniqueItems": true}}}),
+            format!(
+                "{path}.properties[a].uniqueItems: Forbidden: uniqueItems cannot be set to true since the runtime complexity becomes quadratic"
+            ),
+        ),
+        (
+            json!({"type": "object", "properties": {"a": {"type": "string", "enum": ["x"], "default": "y"}}}),
+            format!("{path}.properties[a].default: Unsupported value: \"y\": supported values: \"x\""),
+        ),
+        (
+            json!({"type": "object", "properties": {"a": {"type": "array", "x-kubernetes-list-type": "map",
+                "items": {"type": "object", "properties": {"k": {"type": "string"}}}}}}),
+            format!(
+                "{path}.properties[a].x-kubernetes-list-map-keys: Required value: must not be empty if x-kubernetes-list-type is map"
+            ),
+        ),
+        (
+            json!({"type": "object", "properties": {"a": {"type": "string", "anyOf": [{"type": "string"}]}}}),
+            format!("{path}.properties[a].anyOf[0].type: Forbidden: must be empty to be structural"),
+        ),
+        (
+            json!({"type": "object", "properties": {"a": {}}}),
+            format!(
+                "{path}.properties[a].type: Required value: must not be empty for specified object fields"
+            ),
+        ),
+        (
+            json!({"type": "object", "oneOf": [{"properties": {"b": {"minLength": 1}}}]}),
+            format!(
+                "{path}.properties[b]: Required value: because it is defined in {path}.oneOf[0].properties[b]"
+            ),
+        ),
+    ] {
+        assert_eq!(with_schema(&schema), [want], "{schema}");
+    }
+    let rule = |rule: &str| {
+        with_schema(&json!({"type": "object", "properties": {"spec": {"type": "object",
+            "properties": {"b": {"type": "integer"}}, "x-kubernetes-validations": [{"rule": rule}]}}}))
+    };
+    assert_eq!(rule("self.b > 1"), Vec::<String>::new());
+    assert!(
+        rule("self.c > 1")[0]
+            .starts_with(&format!("{RULES}: Invalid value: \"self.c > 1\": compilation failed: "))
+    );
+    assert!(
+        with_schema(&json!({"type": "object", "properties": {"a": {"type": "string", "pattern": "("}}}))[0]
+            .starts_with(&format!(
+                "{path}.properties[a].pattern: Invalid value: \"(\": must be a valid regular"
+            ))
+    );
+}
+
+#[test]
+fn int_or_string_may_be_spelled_out() {
+    let either = json!({"x-kubernetes-int-or-string": true, "anyOf": [{"type": "integer"}, {"type": "string"}],
+        "pattern": "^[0-9]+%$"});
+    assert_eq!(with_schema(&json!({"type": "object", "properties": {"a": either}})), Vec::<String>::new());
+}
+
+#[test]
+fn transition_rules_need_identity() {
+    let items = json!({"type": "integer", "x-kubernetes-validations": [{"rule": "self >= oldSelf"}]});
+    let found =
+        with_schema(&json!({"type": "object", "properties": {"a": {"type": "array", "items": items}}}));
+    assert_eq!(
+        found,
+        [
+            "spec.validation.openAPIV3Schema.properties[a].items.x-kubernetes-validations[0].rule: Invalid value: \"self >= oldSelf\": oldSelf cannot be used on the uncorrelatable portion of the schema within spec.validation.openAPIV3Schema.properties[a]"
+        ]
+    );
+}
+
+#[test]
+fn updates_keep_what_is_immutable() {
+    let mut old = cars();
+    judge(&mut old, &[], "2024-01-01T00:00:00Z");
+    let change = |pointer: &str, value: Value| {
+        let mut new = old.clone();
+        *new.pointer_mut(pointer).unwrap() = value;
+        prepare_update(&mut new);
+        validate_update(&new, &old)
+            .iter()
+            .map(|e| format!("{} {}", e.reason.as_str(), e.field))
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(change("/spec/group", json!("other.example.dev")), ["FieldValueInvalid spec.group"]);
+    assert_eq!(change("/spec/scope", json!("Cluster")), ["FieldValueInvalid spec.scope"]);
+    assert_eq!(change("/spec/names/kind", json!("Kar")), ["FieldValueInvalid spec.names.kind"]);
+    assert_eq!(change("/spec/names/shortNames", json!(["kr"])), Vec::<String>::new());
+    let mut v2 = version(&open());
+    v2["name"] = json!("v2");
+    assert_eq!(change("/spec/versions", json!([v2])), ["FieldValueInvalid status.storedVersions[0]"]);
+}
+
+#[test]
+fn storage_versions_are_remembered() {
+    let mut changed = cars();
+    let mut v2 = version(&open());
+    v2["name"] = json!("v2");
+    changed["spec"]["versions"][0]["storage"] = json!(false);
+    changed["spec"]["versions"].as_array_mut().unwrap().push(v2);
+    prepare_update(&mut changed);
+    assert_eq!(changed["status"]["storedVersions"], json!(["v1", "v2"]));
+}
+
+#[test]
+fn names_are_accepted_first_come_first_served() {
+    let now = "2024-01-01T00:00:00Z";
+    let mut first = cars();
+    judge(&mut first, &[], now);
+    assert_eq!(
+        first["status"],
+        json!({
+            "acceptedNames": {"plural": "cars", "singular": "car", "shortNames": ["cc"], "kind": "Car",
+                "listKind": "CarList"},
+            "conditions": [
+                {"type": "NamesAccepted", "status": "True", "lastTransitionTime": now, "reason": "NoConflicts",
+                    "message": "no conflicts found"},
+                {"type": "Established", "status": "True", "lastTransitionTime": now,
+                    "reason": "InitialNamesAccepted", "message": "the initial names have been accepted"}
+            ],
+            "storedVersions": ["v1"]
+        })
+    );
+    let names = json!({"kind": "Car", "plural": "autos", "shortNames": ["cc"]});
+    let mut second = definition("autos.x.example.dev", &names, &json!([version(&open())]));
+    judge(&mut second, &[&first], now);
+    assert_eq!(second["status"]["acceptedNames"], json!({"plural": "autos", "kind": ""}));
+    assert_eq!(second["status"]["conditions"][0]["reason"], "ListKindConflict");
+    assert_eq!(second["status"]["conditions"][0]["message"], "\"CarList\" is already in use");
+    assert_eq!(second["status"]["conditions"][1]["status"], "False");
+    judge(&mut second, &[], "2024-01-02T00:00:00Z");
+    assert_eq!(second["status"]["acceptedNames"]["kind"], "Car");
+    assert_eq!(second["status"]["conditions"][1]["status"], "True");
+    assert_eq!(second["status"]["conditions"][1]["lastTransitionTime"], "2024-01-02T00:00:00Z");
+}
+
+#[test]
+fn the_model_of_a_definition() {
+    let mut v1 = version(&open());
+    v1["deprecated"] = json!(true);
+    v1["storage"] = json!(false);
+    let v2 = json!({"name": "v2", "served": true, "storage": true,
+        "schema": {"openAPIV3Schema": {"type": "object", "properties": {"spec": {"type": "object",
+            "properties": {"color": {"type": "string", "default": "red"}}}}}},
+        "subresources": {"status": {}, "scale": {"specReplicasPath": ".spec.n", "statusReplicasPath": ".status.n"}},
+        "selectableFields": [{"jsonPath": ".spec.color"}],
+        "additionalPrinterColumns": [{"name": "Color", "type": "string", "jsonPath": ".spec.color"}]});
+    let definition =
+        definition("tools.x.example.dev", &json!({"kind": "Tool", "plural": "tools"}), &json!([v1, v2]));
+    assert_eq!(texts(&definition), Vec::<String>::new());
+    let kind = CustomKind::read(&definition).unwrap();
+    let [v1, v2] = kind.versions.as_slice() else { panic!("two versions") };
+    assert_eq!(
+        v1.deprecation_warning.as_deref(),
+        Some("x.example.dev/v1 Tool is deprecated; use x.example.dev/v2 Tool")
+    );
+    assert!(!v1.has_defaults && v2.has_defaults && v2.status && v2.storage);
+    assert_eq!(v2.scale.as_ref().map(|scale| scale.spec_replicas.as_str()), Some(".spec.n"));
+    assert_eq!(v2.selectable_fields, ["spec.color"]);
+    assert_eq!(v2.columns[0].json_path, ".spec.color");
+}
+
+proptest! {
+    #[test]
+    fn any_definition_is_answered(value in arbitrary_json(), schema in arbitrary_json()) {
+        let mut odd = json!({"metadata": value, "spec": value, "status": value});
+        prepare_create(&mut odd);
+        prop_assert!(!validate_create(&odd).is_empty());
+        let _ = validate_update(&odd, &cars());
+        judge(&mut odd, &[&cars()], "now");
+        let _ = CustomKind::read(&odd);
+        let _ = with_schema(&json!({"type": "object", "properties": {"spec": schema}}));
+    }
+}

@@ -47,6 +47,7 @@ fn laws() -> SchemaRef {
     .unwrap()
 }
 
+#[allow(clippy::needless_pass_by_value)]
 fn check(name: &str, spec: Value, old: Option<Value>) -> Vec<String> {
     let object = json!({"apiVersion": "x/v1", "kind": "Law", "metadata": {"name": name}, "spec": spec});
     let old =
@@ -125,6 +126,7 @@ fn transition_rules_need_an_old_value() {
     assert_eq!(check("l", before.clone(), Some(json!({"min": 1, "max": 2}))), none);
 }
 
+#[allow(clippy::needless_pass_by_value)]
 fn one(node: &Value, rule: &str, value: Value, old: Option<Value>) -> Vec<String> {
     let mut node = node.clone();
     node["x-kubernetes-validations"] = json!([{"rule": rule}]);

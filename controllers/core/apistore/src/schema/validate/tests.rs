@@ -65,6 +65,7 @@ fn with(field: &str, value: Value) -> Vec<String> {
 }
 
 #[test]
+#[allow(clippy::too_many_lines)]
 fn messages_as_recorded() {
     let none: [&str; 0] = [];
     assert_eq!(
@@ -224,6 +225,19 @@ fn embedded_objects_need_their_type() {
     assert_eq!(
         found.iter().map(ToString::to_string).collect::<Vec<_>>(),
         ["spec.emb.apiVersion: Required value", "spec.emb.kind: Required value"]
+    );
+}
+
+#[test]
+fn of_metadata_only_names_are_checked() {
+    let schema = parse::custom(&json!({"type": "object", "properties": {
+        "metadata": {"type": "object", "properties": {"name": {"type": "string", "pattern": "^a"}}}}}))
+    .unwrap();
+    let object = json!({"metadata": {"name": "b", "ownerReferences": [{"name": "incomplete"}]}});
+    let found = custom(&schema, Subject { object: &object, old: None, status_only: false });
+    assert_eq!(
+        found.iter().map(ToString::to_string).collect::<Vec<_>>(),
+        [r#"metadata.name: Invalid value: "b": metadata.name in body should match '^a'"#]
     );
 }
 

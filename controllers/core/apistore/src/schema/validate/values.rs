@@ -64,8 +64,25 @@ impl Checker<'_> {
         for (key, value) in fields {
             let Some(child) = schema.child(key) else { continue };
             let length = self.push(key);
-            self.node(child, value, old.and_then(|old| old.get(key)), depth + 1);
+            let old = old.and_then(|old| old.get(key));
+            match value {
+                Value::Object(fields) if depth == 0 && key == "metadata" && self.at.is_empty() => {
+                    self.names(child, fields, depth + 1);
+                }
+                value => self.node(child, value, old, depth + 1),
+            }
             self.name.truncate(length);
+        }
+    }
+
+    /// Of the object's own metadata, a definition can constrain the names; the rest is checked as for every kind.
+    fn names(&mut self, schema: &Schema, fields: &Map<String, Value>, depth: usize) {
+        for key in ["name", "generateName"] {
+            if let (Some(child), Some(value)) = (schema.properties.get(key), fields.get(key)) {
+                let length = self.push(key);
+                self.node(child, value, None, depth + 1);
+                self.name.truncate(length);
+            }
         }
     }
 

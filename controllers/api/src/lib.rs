@@ -4,10 +4,11 @@
 //! Owns: field names and printed forms of `VirtualMachine`, `VirtualMachineMigration`, `IPPool` and `PodAutoscaler`.
 //! May not: talk to an API server, read a clock.
 //!
-//! Admission is three pure steps: [`normalise()`] (spellings), [`apply_defaults`] (what is absent), and a function of
-//! [`validate`] (what is wrong). The definitions of [`crds`] carry the same checks as CEL rules, for clusters where a
+//! Admission ([`admission::admit`]) is three pure steps: [`normalise()`] (spellings), [`apply_defaults`] (what is absent),
+//! and a function of [`validate`] (what is wrong). The definitions of [`crds`] carry the same checks as CEL rules, for clusters where a
 //! webhook is not asked.
 
+pub mod admission;
 pub mod crd;
 mod defaults;
 pub mod duration;
@@ -24,6 +25,7 @@ pub mod validate;
 pub mod virtual_machine;
 pub mod vm_info;
 
+pub use admission::{Verdict, admit};
 pub use crd::crds;
 pub use defaults::apply_defaults;
 pub use duration::GoDuration;

@@ -106,7 +106,7 @@ pub struct VirtualMachineMigrationStatus {
     #[schemars(schema_with = "schema::conditions")]
     pub conditions: Vec<Condition>,
     /// Where the migration is.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default, deserialize_with = "schema::empty_is_none", skip_serializing_if = "Option::is_none")]
     #[schemars(with = "String")]
     pub phase: Option<MigrationPhase>,
     /// The pod it leaves.

@@ -7,6 +7,7 @@
 //! it every rule about `min`, `use` and `max`; it would also store what no other client can read.
 
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
+use serde::{Deserialize, Deserializer, de::Error};
 use serde_json::Value;
 
 pub(crate) mod rules;
@@ -104,4 +105,18 @@ pub(crate) fn scale_target(generator: &mut SchemaGenerator) -> Schema {
     schema.insert("x-kubernetes-map-type".to_owned(), "atomic".into());
     schema.insert("x-kubernetes-validations".to_owned(), rules::scale_target());
     schema
+}
+
+/// Reads a phase; clients in other languages may write the absent one as an empty text.
+pub(crate) fn empty_is_none<'de, D, T>(deserializer: D) -> Result<Option<T>, D::Error>
+where
+    D: Deserializer<'de>,
+    T: serde::de::DeserializeOwned,
+{
+    match Option::<String>::deserialize(deserializer)? {
+        Some(text) if !text.is_empty() => {
+            serde_json::from_value(Value::String(text)).map(Some).map_err(D::Error::custom)
+        }
+        _ => Ok(None),
+    }
 }

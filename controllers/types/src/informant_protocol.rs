@@ -18,6 +18,32 @@ pub use agent_id::{AgentId, AgentIdError};
 /// TCP port of the informant in the guest.
 pub const INFORMANT_PORT: u16 = 10301;
 
+/// Paths that the informant serves.
+pub mod informant_path {
+    /// POST [`AgentDesc`](super::AgentDesc), answered with [`InformantDesc`](super::InformantDesc).
+    pub const REGISTER: &str = "/register";
+    /// PUT [`AgentIdentification`](super::AgentIdentification), answered with [`Empty`](super::Empty); from v1.2.
+    pub const HEALTH_CHECK: &str = "/health-check";
+    /// PUT, see [`decode_resources`](super::decode_resources); answered with [`DownscaleResult`](super::DownscaleResult).
+    pub const DOWNSCALE: &str = "/downscale";
+    /// PUT, see [`decode_resources`](super::decode_resources); answered with [`Empty`](super::Empty).
+    pub const UPSCALE: &str = "/upscale";
+    /// DELETE [`AgentDesc`](super::AgentDesc), answered with [`UnregisterAgent`](super::UnregisterAgent).
+    pub const UNREGISTER: &str = "/unregister";
+}
+
+/// Paths that the agent serves; all answer with [`AgentIdentificationMessage`].
+pub mod agent_path {
+    /// GET [`Empty`](super::Empty).
+    pub const ID: &str = "/id";
+    /// POST [`ExpectedAgent`](super::ExpectedAgent).
+    pub const RESUME: &str = "/resume";
+    /// POST [`ExpectedAgent`](super::ExpectedAgent).
+    pub const SUSPEND: &str = "/suspend";
+    /// POST [`MoreResourcesRequest`](super::MoreResourcesRequest); from v1.1.
+    pub const TRY_UPSCALE: &str = "/try-upscale";
+}
+
 /// How an agent introduces itself (`/register`, `/unregister`).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]

@@ -71,6 +71,10 @@ pub(crate) fn cpus() -> Value {
             format!("{}.compareTo(quantity('0')) > 0", quantity("self.min")),
             "min must be above 0; the smallest sensible value is 50m"
         ),
+        rule(
+            format!("{}.compareTo(quantity('4294967')) <= 0", quantity("self.max")),
+            "max must not be above 4294967; is the unit right?"
+        ),
         not_above("self.min", "self.use", "use must not be below min; raise use or lower min"),
         not_above("self.use", "self.max", "use must not be above max; lower use or raise max"),
         same_quantity(".min", "min cannot change; delete the machine and create it anew"),

@@ -5,11 +5,12 @@ use std::collections::BTreeSet;
 use neonvm_types::{Bytes, Quantity};
 
 use crate::{
-    FieldError, VirtualMachine, VirtualMachineSpec,
+    FieldError, VirtualMachine, VirtualMachineSpec, VmInfo,
     field_error::Faults,
-    names::RESERVED_DISK_NAMES,
+    names::{RESERVED_DISK_NAMES, annotation},
     validate::is_dns_label,
     virtual_machine::{Disk, PortProtocol, Tls},
+    vm_info::VmInfoError,
 };
 
 /// Slot sizes are multiples of this, for the sake of memory plugging in the guest.
@@ -64,7 +65,8 @@ pub fn virtual_machine_update(old: &VirtualMachine, new: &VirtualMachine) -> Vec
     faults.finish()
 }
 
-/// Fields that are accepted for the sake of existing manifests and do nothing.
+/// What is taken but does not work: fields kept for the sake of existing manifests, and annotations about scaling that
+/// the agent will not be able to use.
 #[must_use]
 pub fn virtual_machine_warnings(vm: &VirtualMachine) -> Vec<FieldError> {
     let mut faults = Faults::default();
@@ -73,6 +75,16 @@ pub fn virtual_machine_warnings(vm: &VirtualMachine) -> Vec<FieldError> {
         "spec.guest.rootDisk.execute",
         "has no effect; use spec.guest.command",
     );
+    let scaling = vm.metadata.annotations.as_ref().is_some_and(|annotations| {
+        annotations.contains_key(annotation::BOUNDS) || annotations.contains_key(annotation::CONFIG)
+    });
+    // Without a namespace, as in a file not yet sent, nothing can be said.
+    if scaling
+        && let Err(error) = VmInfo::from_vm(vm)
+        && !matches!(error, VmInfoError::MissingMetadata(_))
+    {
+        faults.push("metadata.annotations", format!("the machine will not be scaled: {error}"));
+    }
     faults.finish()
 }
 

@@ -18,7 +18,7 @@ pub struct VirtualMachineStatus {
     #[schemars(schema_with = "schema::conditions")]
     pub conditions: Vec<Condition>,
     /// Where the machine is in its life.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default, deserialize_with = "schema::empty_is_none", skip_serializing_if = "Option::is_none")]
     #[schemars(with = "String")]
     pub phase: Option<Phase>,
     /// How often it was started again.

@@ -118,6 +118,14 @@ fn status_has_the_printed_forms() {
 }
 
 #[test]
+fn an_empty_phase_is_none() {
+    for json in [json!({"phase": ""}), json!({"phase": null}), json!({})] {
+        assert_eq!(serde_json::from_value::<VirtualMachineStatus>(json).unwrap().phase, None);
+    }
+    assert!(serde_json::from_value::<VirtualMachineStatus>(json!({"phase": "Dancing"})).is_err());
+}
+
+#[test]
 fn phases_are_alive_or_not() {
     for (phase, alive) in [
         (Phase::Pending, false),

@@ -52,6 +52,7 @@ fn cpus() {
     counts(&rules, &cpus(json!("250m"), json!(1), json!("100m")), None, 1);
     counts(&rules, &cpus(json!("250m"), json!(1), json!(2)), None, 1);
     counts(&rules, &cpus(json!(0), json!(1), json!(1)), None, 1);
+    counts(&rules, &cpus(json!("250m"), json!("99999999999m"), json!(1)), None, 1);
     counts(&rules, &cpus(json!("250m"), json!(2), json!(1)), Some(&good), 1);
     counts(&rules, &cpus(json!("300m"), json!(1), json!(1)), Some(&good), 1);
 }

@@ -1,0 +1,173 @@
+//! Admission of an object as one step, for webhooks and for the embedded API server.
+
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+
+use crate::{FieldError, IPPool, PodAutoscaler, VirtualMachine, apply_defaults, normalise, validate};
+
+/// What admission says.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Verdict {
+    /// Faults; the object is refused if there are any.
+    pub errors: Vec<FieldError>,
+    /// What the writer should know although the object is taken.
+    pub warnings: Vec<FieldError>,
+}
+
+/// Normalises `new` and gives it its defaults, in place, then says what is wrong with it. `old` is the stored object of an
+/// update. Objects of other kinds are left alone and taken.
+///
+/// An update is only checked if the spec changes (of a pod autoscaler, its annotations too), so that an object stored
+/// under older rules can still lose its finalizers.
+pub fn admit(kind: &str, new: &mut Value, old: Option<&Value>) -> Verdict {
+    let errors = normalise(kind, new);
+    if !errors.is_empty() {
+        return Verdict { errors, warnings: Vec::new() };
+    }
+    apply_defaults(kind, new);
+    let old = old.map(|old| {
+        let mut old = old.clone();
+        // What is wrong with the stored object is not this writer's fault.
+        let _ = normalise(kind, &mut old);
+        apply_defaults(kind, &mut old);
+        old
+    });
+    // Annotations of other kinds change often and are not refused.
+    let parts: &[&str] =
+        if kind == "PodAutoscaler" { &["/spec", "/metadata/annotations"] } else { &["/spec"] };
+    if old.as_ref().is_some_and(|old| parts.iter().all(|part| old.pointer(part) == new.pointer(part))) {
+        return Verdict::default();
+    }
+    let verdict = match kind {
+        "VirtualMachine" => machine(new, old.as_ref()),
+        "VirtualMachineMigration" => {
+            check(new, old.as_ref(), validate::migration_create, validate::migration_update)
+        }
+        "IPPool" => check(new, old.as_ref(), validate::ip_pool, |_: &IPPool, new| validate::ip_pool(new)),
+        "PodAutoscaler" => check(new, old.as_ref(), validate::pod_autoscaler, |_: &PodAutoscaler, new| {
+            validate::pod_autoscaler(new)
+        }),
+        _ => Ok(Verdict::default()),
+    };
+    verdict.unwrap_or_else(|error| Verdict { errors: vec![error], warnings: Vec::new() })
+}
+
+fn read<T: DeserializeOwned>(object: &Value) -> Result<T, FieldError> {
+    serde_json::from_value(object.clone()).map_err(|error| FieldError {
+        path: "object".to_owned(),
+        message: format!("cannot be read: {error}"),
+    })
+}
+
+fn check<T: DeserializeOwned>(
+    new: &Value,
+    old: Option<&Value>,
+    create: impl FnOnce(&T) -> Vec<FieldError>,
+    update: impl FnOnce(&T, &T) -> Vec<FieldError>,
+) -> Result<Verdict, FieldError> {
+    let new: T = read(new)?;
+    // An old object that cannot be read leaves nothing to compare with; the new one must stand by itself.
+    let errors = match old.map(read::<T>) {
+        Some(Ok(old)) => update(&old, &new),
+        _ => create(&new),
+    };
+    Ok(Verdict { errors, warnings: Vec::new() })
+}
+
+fn machine(new: &Value, old: Option<&Value>) -> Result<Verdict, FieldError> {
+    let verdict = check(new, old, validate::virtual_machine_create, validate::virtual_machine_update)?;
+    let warnings = validate::virtual_machine_warnings(&read::<VirtualMachine>(new)?);
+    Ok(Verdict { warnings, ..verdict })
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use serde_json::json;
+
+    use super::*;
+
+    fn machine() -> Value {
+        json!({"apiVersion": "vm.neon.tech/v1", "kind": "VirtualMachine", "metadata": {"name": "a"}, "spec": {"guest": {
+            "cpus": {"min": 0.25, "max": 1, "use": 0.25}, "memorySlots": {"min": 1, "max": 4, "use": 1},
+            "rootDisk": {"image": "i", "execute": ["x"]}}}})
+    }
+
+    fn paths(errors: &[FieldError]) -> Vec<&str> {
+        errors.iter().map(|error| error.path.as_str()).collect()
+    }
+
+    #[test]
+    fn a_machine_is_normalised_completed_and_warned_about() {
+        let mut new = machine();
+        let verdict = admit("VirtualMachine", &mut new, None);
+        assert_eq!(verdict.errors, []);
+        assert_eq!(paths(&verdict.warnings), ["spec.guest.rootDisk.execute"]);
+        assert_eq!(new.pointer("/spec/guest/cpus/min"), Some(&json!("250m")));
+        assert_eq!(new.pointer("/spec/runnerPort"), Some(&json!(25183)));
+    }
+
+    #[test]
+    fn faults_of_each_step_refuse_it() {
+        for (pointer, value, path) in [
+            ("/spec/guest/cpus/min", json!("x"), "spec.guest.cpus.min"),
+            ("/spec/guest/memorySlots", json!("x"), "object"),
+            ("/spec/guest/cpus/use", json!(2), "spec.guest.cpus.use"),
+        ] {
+            let mut new = machine();
+            *new.pointer_mut(pointer).unwrap() = value;
+            assert_eq!(paths(&admit("VirtualMachine", &mut new, None).errors), [path]);
+        }
+    }
+
+    #[test]
+    fn an_update_is_compared_in_canonical_form() {
+        let old = machine();
+        let mut new = machine();
+        new["spec"]["guest"]["cpus"] = json!({"min": "250m", "max": "1", "use": 1});
+        assert_eq!(admit("VirtualMachine", &mut new, Some(&old)).errors, []);
+        new["spec"]["guest"]["cpus"]["max"] = json!(2);
+        assert_eq!(paths(&admit("VirtualMachine", &mut new, Some(&old)).errors), ["spec.guest.cpus.max"]);
+    }
+
+    #[test]
+    fn an_object_stored_under_older_rules_can_lose_its_finalizer() {
+        let mut old = machine();
+        old["spec"]["guest"]["cpus"]["use"] = json!(9);
+        let mut new = old.clone();
+        new["metadata"]["finalizers"] = json!([]);
+        new["metadata"]["annotations"] = json!({"a": "b"});
+        assert_eq!(admit("VirtualMachine", &mut new, Some(&old)), Verdict::default());
+        new["spec"]["guest"]["cpus"]["use"] = json!(8);
+        assert_eq!(paths(&admit("VirtualMachine", &mut new, Some(&old)).errors), ["spec.guest.cpus.use"]);
+    }
+
+    #[test]
+    fn the_other_kinds() {
+        let mut migration = json!({"metadata": {"name": "m"}, "spec": {"vmName": ""}});
+        assert_eq!(paths(&admit("VirtualMachineMigration", &mut migration, None).errors), ["spec.vmName"]);
+        let mut pool = json!({"metadata": {"name": "p"}, "spec": {"range": "x", "allocations": {}}});
+        assert_eq!(paths(&admit("IPPool", &mut pool, None).errors), ["spec.range"]);
+        let mut autoscaler = json!({"metadata": {"name": "a"}, "spec": {"scaleTargetRef": {"kind": "D", "name": "d"},
+            "maxReplicas": 1, "scalingStrategy": "KPA"}});
+        assert_eq!(paths(&admit("PodAutoscaler", &mut autoscaler, None).errors), ["spec.metricsSources"]);
+        let old = autoscaler.clone();
+        assert_eq!(admit("PodAutoscaler", &mut autoscaler, Some(&old)), Verdict::default());
+        autoscaler["metadata"]["annotations"] = json!({"autoscaling.aibrix.ai/panic-threshold": "x"});
+        assert_eq!(admit("PodAutoscaler", &mut autoscaler, Some(&old)).errors.len(), 2);
+        assert_eq!(admit("Pod", &mut json!({"spec": 1}), None), Verdict::default());
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_admitted_once_is_admitted_unchanged(use_milli in 250u32..=1000, slots in 1u16..=4) {
+            let mut new = machine();
+            new["spec"]["guest"]["cpus"]["use"] = json!(f64::from(use_milli) / 1000.0);
+            new["spec"]["guest"]["memorySlots"]["use"] = json!(slots);
+            prop_assert_eq!(admit("VirtualMachine", &mut new, None).errors, []);
+            let stored = new.clone();
+            prop_assert_eq!(admit("VirtualMachine", &mut new, Some(&stored)), Verdict::default());
+            prop_assert_eq!(new, stored);
+        }
+    }
+}

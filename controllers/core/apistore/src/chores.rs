@@ -159,8 +159,17 @@ impl Engine {
         }
         let mut entropy = Context { seed: context.seed ^ hash(&kind.table, &key), ..context.clone() }.entropy();
         crate::write::decode::default(&kind, &mut object);
+        let status = object.get("status").cloned();
         crate::strategy::prepare_create(&kind, &mut object, context, &mut entropy);
+        if let (Some(status), Some(map)) = (status, object.as_object_mut()) {
+            map.insert("status".into(), status);
+        }
         self.put(&kind, &key, object);
+    }
+
+    /// Makes an object that every cluster has, unless it exists.
+    pub fn ensure(&mut self, group: &str, version: &str, plural: &str, object: Value, context: &Context) {
+        self.create_as_system(group, version, plural, object, context);
     }
 
     /// Stores a change that the system itself makes.

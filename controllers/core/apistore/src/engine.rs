@@ -6,7 +6,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use serde_json::Value;
 
-use crate::pending::access::RuleIndex;
+use crate::access::RuleIndex;
 use crate::admission::{Call, Cluster, Halt, Trail, Webhooks};
 use crate::chores::Chore;
 use crate::context::Context;
@@ -68,6 +68,8 @@ pub enum Reply {
     Ask(Box<Call>),
     /// Hand over to the node that runs the pod.
     Node(Box<NodeRequest>),
+    /// Check the token in this `TokenReview` and answer with the outcome.
+    TokenReview(Box<Value>),
     /// Sign a service account token and answer with it.
     Token(Box<TokenRequest>),
 }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
-use crate::pending::access::RuleIndex;
+use crate::access::RuleIndex;
 use crate::admission::Webhooks;
 use crate::chores::Chore;
 use crate::crd::CustomKind;

@@ -7,7 +7,6 @@
 //! [`admission`] → [`store`] for changes; what follows from a change is done by `follow` at once and by `chores`
 //! right after.
 
-mod pending;
 pub mod access;
 pub mod admission;
 pub mod apply;

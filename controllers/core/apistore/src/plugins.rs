@@ -2,9 +2,9 @@
 
 use serde_json::{Value, json};
 
-use crate::pending::access;
+use crate::access;
 use crate::admission::Halt;
-use crate::pending::crd;
+use crate::crd;
 use crate::engine::Engine;
 use crate::object;
 use crate::status::ApiError;
@@ -93,7 +93,8 @@ impl Write<'_> {
         if self.kind.kind == "Service" && self.kind.group.is_empty() {
             crate::services::allocate(engine, object, Some(live))?;
         }
-        if self.kind.kind == "CustomResourceDefinition" && self.target.subresource.is_empty() {
+        if crate::write::decode::is_definition(&self.kind) && self.target.subresource.is_empty() {
+            crd::prepare_update(object);
             engine.judge_definition(object, self.context);
         }
         Ok(())

@@ -9,7 +9,7 @@ use super::{Call, Change, Client, Cluster, Halt, Trail};
 use crate::kinds::Kind;
 use crate::object::{self, strings, text_at};
 use crate::patch;
-use crate::pending::condition;
+use crate::schema::rules::condition;
 use crate::selector::LabelSelector;
 use crate::status::ApiError;
 

@@ -15,6 +15,12 @@ const LISTS: [&str; 2] = ["containers", "initContainers"];
 pub(super) fn default(pod: &mut Map<String, Value>) {
     if let Some(spec) = pod.get_mut("spec").and_then(Value::as_object_mut) {
         set(spec, "enableServiceLinks", json!(true));
+        // Two names of one field.
+        if let Some(account) = spec.get("serviceAccountName").or_else(|| spec.get("serviceAccount")).cloned()
+        {
+            spec.insert("serviceAccount".to_owned(), account.clone());
+            spec.insert("serviceAccountName".to_owned(), account);
+        }
         let on_host = spec.get("hostNetwork").and_then(Value::as_bool).unwrap_or(false);
         for list in LISTS {
             for container in spec.get_mut(list).and_then(Value::as_array_mut).into_iter().flatten() {
@@ -185,7 +191,12 @@ fn validate_spec_update(new: &Value, old: &Value, errors: &mut Vec<FieldError>) 
     let free = ["activeDeadlineSeconds", "tolerations"];
     let grace = number(old, "terminationGracePeriodSeconds").is_some_and(|seconds| seconds < 0)
         && number(new, "terminationGracePeriodSeconds") == Some(1);
-    let free = if grace { [&free[..], &["terminationGracePeriodSeconds"]].concat() } else { free.to_vec() };
+    let mut free = free.to_vec();
+    if grace {
+        free.push("terminationGracePeriodSeconds");
+    }
+    // Admission gave the pod its priority; an update that leaves it out means the same.
+    free.extend(["priority", "preemptionPolicy"].into_iter().filter(|key| new.get(*key).is_none()));
     if same_but(new, &["image"], &free) != same_but(old, &["image"], &free) {
         errors.push(FieldError::forbidden("spec", FIXED));
     }

@@ -9,7 +9,7 @@ use crate::field::FieldError;
 use crate::object::{self, is_deleting, set_meta};
 use crate::ownership;
 use crate::status::{ApiError, Subject};
-use crate::pending::builtin;
+use crate::builtin;
 use crate::strategy;
 
 /// Attempts at a generated name before giving up.
@@ -142,6 +142,9 @@ impl Write<'_> {
         let mut errors = decode::validate(&self.kind, "", object, None, errors);
         if self.kind.is_builtin() {
             errors.extend(builtin::validate_create(&self.kind.group, &self.kind.kind, object));
+        }
+        if decode::is_definition(&self.kind) {
+            errors.extend(crate::crd::validate_create(object));
         }
         if errors.is_empty() {
             return self.escalation(engine, object);

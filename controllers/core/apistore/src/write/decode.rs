@@ -4,7 +4,8 @@ use serde_json::{Value, json};
 
 use super::Write;
 use crate::admission::Halt;
-use crate::pending::builtin;
+use crate::builtin;
+use crate::crd;
 use crate::field::FieldError;
 use crate::kinds::Kind;
 use crate::media::BodyFormat;
@@ -119,9 +120,17 @@ pub(crate) fn check(write: &mut Write<'_>, object: &mut Value, _patched: bool) -
 pub(crate) fn default(kind: &Kind, object: &mut Value) {
     if kind.is_builtin() {
         builtin::default(&kind.group, &kind.version, &kind.kind, object);
+        if is_definition(kind) {
+            crd::prepare::apply_defaults(object);
+        }
     } else {
         schema::default::apply_defaults(object, kind.schema());
     }
+}
+
+/// Whether the kind is that of custom resource definitions.
+pub(crate) fn is_definition(kind: &Kind) -> bool {
+    kind.kind == "CustomResourceDefinition" && kind.group == "apiextensions.k8s.io"
 }
 
 /// Schema validation; built-in kinds have their own rules.

@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::{Write, decode};
-use crate::pending::access;
+use crate::access;
 use crate::admission::Halt;
 use crate::engine::{Engine, Reply, TokenRequest};
 use crate::field::FieldError;

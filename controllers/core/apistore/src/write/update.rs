@@ -9,7 +9,7 @@ use crate::field::FieldError;
 use crate::object::{self, is_deleting, meta_text, set_meta};
 use crate::ownership::{self, Ownership};
 use crate::status::{ApiError, Subject};
-use crate::pending::builtin;
+use crate::builtin;
 use crate::strategy;
 
 const STALE: &str = "the object has been modified; please apply your changes to the latest version and try again";
@@ -148,6 +148,9 @@ impl Write<'_> {
         let mut errors = decode::validate(&self.kind, sub, object, Some(live), errors);
         if self.kind.is_builtin() {
             errors.extend(builtin::validate_update(&self.kind.group, &self.kind.kind, sub, object, live));
+        }
+        if decode::is_definition(&self.kind) && sub.is_empty() {
+            errors.extend(crate::crd::validate_update(object, live));
         }
         if errors.is_empty() {
             return self.escalation(engine, object);

@@ -1,0 +1,190 @@
+//! The internal certificate authority: made once, kept on disk, signs servers and clients.
+
+use std::fs;
+use std::io::Write as _;
+use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _};
+use std::path::Path;
+
+use rcgen::{
+    BasicConstraints, CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair,
+    KeyUsagePurpose,
+};
+use time::{Duration, OffsetDateTime};
+
+/// Validity of the authority.
+const AUTHORITY_YEARS: i64 = 10;
+/// Validity of what it signs, in days; services renew at start.
+const LEAF_DAYS: i64 = 365;
+/// Clocks of peers may run behind by this much.
+const CLOCK_SKEW: Duration = Duration::minutes(10);
+
+/// What can go wrong with certificates.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// A file could not be read or written.
+    #[error("cannot access {path}")]
+    File {
+        /// Which file.
+        path: String,
+        /// Why.
+        #[source]
+        source: std::io::Error,
+    },
+    /// The certificate library refused.
+    #[error("cannot make a certificate")]
+    Certificate(#[from] rcgen::Error),
+    /// rustls refused.
+    #[error("cannot set up TLS")]
+    Tls(#[from] rustls::Error),
+    /// A PEM file holds something else.
+    #[error("{path} does not hold {wanted} in PEM form")]
+    Pem {
+        /// Which file.
+        path: String,
+        /// What it should hold.
+        wanted: &'static str,
+    },
+}
+
+/// A certificate with its private key, both PEM.
+#[derive(Clone, Debug)]
+pub struct Identity {
+    /// Certificate.
+    pub certificate: String,
+    /// Private key.
+    pub key: String,
+}
+
+/// The authority.
+#[derive(Debug)]
+pub struct Authority {
+    issuer: Issuer<'static, KeyPair>,
+    certificate: String,
+}
+
+fn name(common: &str, organisations: &[&str]) -> DistinguishedName {
+    let mut name = DistinguishedName::new();
+    for organisation in organisations {
+        name.push(DnType::OrganizationName, *organisation);
+    }
+    name.push(DnType::CommonName, common);
+    name
+}
+
+fn authority_params() -> CertificateParams {
+    let mut params = CertificateParams::default();
+    params.distinguished_name = name("neonvm-ca", &[]);
+    params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+    params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign, KeyUsagePurpose::DigitalSignature];
+    let now = OffsetDateTime::now_utc();
+    params.not_before = now - CLOCK_SKEW;
+    params.not_after = now + Duration::days(365 * AUTHORITY_YEARS);
+    params
+}
+
+impl Authority {
+    /// Opens the authority kept in `directory` (`ca.crt`, `ca.key`), or makes one there.
+    ///
+    /// # Errors
+    /// If the files cannot be read, written or understood.
+    pub fn open(directory: &Path) -> Result<Self, Error> {
+        let (certificate, key) = (directory.join("ca.crt"), directory.join("ca.key"));
+        if certificate.exists() && key.exists() {
+            let key = KeyPair::from_pem(&read(&key)?)?;
+            let certificate = read(&certificate)?;
+            // The issuer needs the name and the key only; both are those of the kept certificate.
+            return Ok(Self { issuer: Issuer::new(authority_params(), key), certificate });
+        }
+        let pair = KeyPair::generate()?;
+        let params = authority_params();
+        let signed = params.self_signed(&pair)?;
+        write_private(&key, &pair.serialize_pem())?;
+        write_file(&certificate, &signed.pem())?;
+        Ok(Self { issuer: Issuer::new(params, pair), certificate: signed.pem() })
+    }
+
+    /// The authority's own certificate, PEM.
+    pub fn certificate(&self) -> &str {
+        &self.certificate
+    }
+
+    /// A server certificate for these DNS names and IP addresses.
+    ///
+    /// # Errors
+    /// If a name is not valid.
+    pub fn server(&self, common: &str, names: &[String]) -> Result<Identity, Error> {
+        let mut params = CertificateParams::new(names.to_vec())?;
+        params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
+        self.sign(params, name(common, &[]))
+    }
+
+    /// A client certificate for a user in groups, as Kubernetes reads them: common name and organisations.
+    ///
+    /// # Errors
+    /// If the certificate cannot be made.
+    pub fn client(&self, user: &str, groups: &[&str]) -> Result<Identity, Error> {
+        let mut params = CertificateParams::default();
+        params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
+        self.sign(params, name(user, groups))
+    }
+
+    fn sign(&self, mut params: CertificateParams, subject: DistinguishedName) -> Result<Identity, Error> {
+        params.distinguished_name = subject;
+        params.key_usages = vec![KeyUsagePurpose::DigitalSignature, KeyUsagePurpose::KeyEncipherment];
+        params.use_authority_key_identifier_extension = true;
+        let now = OffsetDateTime::now_utc();
+        params.not_before = now - CLOCK_SKEW;
+        params.not_after = now + Duration::days(LEAF_DAYS);
+        let key = KeyPair::generate()?;
+        let certificate = params.signed_by(&key, &self.issuer)?;
+        Ok(Identity { certificate: certificate.pem(), key: key.serialize_pem() })
+    }
+}
+
+fn read(path: &Path) -> Result<String, Error> {
+    fs::read_to_string(path).map_err(|source| Error::File { path: path.display().to_string(), source })
+}
+
+fn write_file(path: &Path, text: &str) -> Result<(), Error> {
+    fs::write(path, text).map_err(|source| Error::File { path: path.display().to_string(), source })
+}
+
+/// Writes a file that only its owner can read.
+///
+/// # Errors
+/// If it cannot be written.
+pub fn write_private(path: &Path, text: &str) -> Result<(), Error> {
+    let failed = |source| Error::File { path: path.display().to_string(), source };
+    let mut file =
+        fs::OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(path).map_err(failed)?;
+    // An existing file keeps its mode otherwise.
+    file.set_permissions(fs::Permissions::from_mode(0o600)).map_err(failed)?;
+    file.write_all(text.as_bytes()).map_err(failed)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn authority_survives_reopening() {
+        let directory = tempfile::tempdir().unwrap();
+        let first = Authority::open(directory.path()).unwrap();
+        let second = Authority::open(directory.path()).unwrap();
+        assert_eq!(first.certificate(), second.certificate());
+        let mode = fs::metadata(directory.path().join("ca.key")).unwrap().permissions().mode();
+        assert_eq!(mode & 0o777, 0o600);
+    }
+
+    #[test]
+    fn server_and_client_trust_each_other() {
+        let directory = tempfile::tempdir().unwrap();
+        let authority = Authority::open(directory.path()).unwrap();
+        let server = authority.server("api", &["localhost".into(), "127.0.0.1".into()]).unwrap();
+        let client = authority.client("admin", &["system:masters"]).unwrap();
+        let config = crate::tls::server(&server, authority.certificate()).unwrap();
+        assert_eq!(config.alpn_protocols, vec![b"h2".to_vec(), b"http/1.1".to_vec()]);
+        crate::tls::client(Some(&client), authority.certificate().as_bytes()).unwrap();
+        assert!(crate::tls::client(None, b"not a certificate").is_err());
+    }
+}

@@ -1,0 +1,4 @@
+//! What every service needs around its core: certificates and TLS set-up.
+
+pub mod ca;
+pub mod tls;

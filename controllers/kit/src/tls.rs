@@ -1,0 +1,69 @@
+//! rustls configurations from PEM texts. One stack: rustls with ring.
+
+use std::sync::Arc;
+
+use rustls::pki_types::pem::PemObject as _;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::server::WebPkiClientVerifier;
+use rustls::{ClientConfig, RootCertStore, ServerConfig};
+
+use crate::ca::{Error, Identity};
+
+fn certificates(pem: &[u8], path: &str) -> Result<Vec<CertificateDer<'static>>, Error> {
+    let bad = || Error::Pem { path: path.to_owned(), wanted: "a certificate" };
+    let all: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(pem).collect();
+    let all = all.map_err(|_| bad())?;
+    if all.is_empty() { Err(bad()) } else { Ok(all) }
+}
+
+fn key(pem: &str) -> Result<PrivateKeyDer<'static>, Error> {
+    PrivateKeyDer::from_pem_slice(pem.as_bytes())
+        .map_err(|_| Error::Pem { path: "the private key".into(), wanted: "a private key" })
+}
+
+fn roots(pem: &[u8]) -> Result<RootCertStore, Error> {
+    let mut store = RootCertStore::empty();
+    for certificate in certificates(pem, "the certificate authority")? {
+        store.add(certificate)?;
+    }
+    Ok(store)
+}
+
+fn provider() -> Arc<rustls::crypto::CryptoProvider> {
+    Arc::new(rustls::crypto::ring::default_provider())
+}
+
+/// A server that takes client certificates of the authority, and clients without one.
+///
+/// # Errors
+/// If a PEM text cannot be read.
+pub fn server(identity: &Identity, authority: &str) -> Result<ServerConfig, Error> {
+    let roots = Arc::new(roots(authority.as_bytes())?);
+    let verifier = WebPkiClientVerifier::builder_with_provider(roots, provider())
+        .allow_unauthenticated()
+        .build()
+        .map_err(|_| Error::Pem { path: "the certificate authority".into(), wanted: "a certificate" })?;
+    let mut config = ServerConfig::builder_with_provider(provider())
+        .with_safe_default_protocol_versions()?
+        .with_client_cert_verifier(verifier)
+        .with_single_cert(certificates(identity.certificate.as_bytes(), "the server certificate")?, key(&identity.key)?)?;
+    config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+    Ok(config)
+}
+
+/// A client that trusts `authority` (PEM) and shows `identity` if it has one.
+///
+/// # Errors
+/// If a PEM text cannot be read.
+pub fn client(identity: Option<&Identity>, authority: &[u8]) -> Result<ClientConfig, Error> {
+    let builder = ClientConfig::builder_with_provider(provider())
+        .with_safe_default_protocol_versions()?
+        .with_root_certificates(roots(authority)?);
+    Ok(match identity {
+        None => builder.with_no_client_auth(),
+        Some(identity) => builder.with_client_auth_cert(
+            certificates(identity.certificate.as_bytes(), "the client certificate")?,
+            key(&identity.key)?,
+        )?,
+    })
+}

@@ -1,0 +1,17 @@
+//! The embedded cluster: `neonvm-core-apistore` behind TLS, with its state on disk.
+//!
+//! `server` accepts connections, `identity` says who is there, `state` runs requests against the engine and waits for
+//! the disk, `disk` groups commits, `watching` streams, `webhook` calls out, `token` signs service account tokens.
+
+pub mod bootstrap;
+pub mod disk;
+pub mod faults;
+mod identity;
+mod metrics;
+pub mod server;
+pub mod state;
+mod token;
+mod watching;
+mod webhook;
+
+pub use server::{Config, Server};

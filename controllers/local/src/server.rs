@@ -1,0 +1,470 @@
+//! The listening server: TLS, limits, and the loop that carries requests to [`State`].
+
+mod respond;
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use http::{HeaderMap, header};
+use http_body_util::{BodyExt as _, Limited};
+use hyper::body::Incoming as Body;
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use neonvm_core_apistore::context::User;
+use neonvm_core_apistore::engine::{Engine, Reply, refusal};
+use neonvm_core_apistore::request::Method;
+use neonvm_core_apistore::status::ApiError;
+use neonvm_kit::ca::{Authority, Identity};
+use serde_json::{Value, json};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::Semaphore;
+use tokio_rustls::TlsAcceptor;
+
+use crate::disk::Disk;
+use crate::faults::{Fate, Faults};
+use crate::identity;
+use crate::metrics::Metrics;
+use crate::state::{Incoming, State};
+use crate::token::Tokens;
+use crate::{bootstrap, watching};
+use respond::Response;
+
+/// Largest request body, as on a real server.
+pub const MAX_BODY: usize = 3 << 20;
+/// Bodies above this size are read a few at a time, so that many of them cannot fill the memory.
+const LARGE_BODY: u64 = 256 << 10;
+/// Large bodies in memory at once.
+const LARGE_BODIES: usize = 32;
+/// Open connections.
+const MAX_CONNECTIONS: usize = 8192;
+/// Time for a TLS handshake, for the headers of a request, and for its body.
+const HANDSHAKE: Duration = Duration::from_secs(10);
+const HEADERS: Duration = Duration::from_secs(30);
+const BODY: Duration = Duration::from_secs(60);
+/// Time that open requests get when the server stops.
+const DRAIN: Duration = Duration::from_secs(5);
+
+/// How a server is started.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// State and keys.
+    pub directory: PathBuf,
+    /// Address to listen on; port 0 picks a free one.
+    pub listen: SocketAddr,
+    /// Further DNS names and addresses for the certificate.
+    pub names: Vec<String>,
+    /// Whether fault switches can be set.
+    pub faults: bool,
+}
+
+/// What can go wrong at start.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// State on disk.
+    #[error(transparent)]
+    Disk(#[from] crate::disk::Error),
+    /// Certificates.
+    #[error(transparent)]
+    Certificate(#[from] neonvm_kit::ca::Error),
+    /// The address.
+    #[error("cannot listen on {address}")]
+    Listen {
+        /// Where.
+        address: SocketAddr,
+        /// Why.
+        #[source]
+        source: std::io::Error,
+    },
+    /// Anything else about files.
+    #[error("cannot prepare {path}")]
+    Prepare {
+        /// Which file or directory.
+        path: String,
+        /// Why.
+        #[source]
+        source: std::io::Error,
+    },
+}
+
+/// A started server.
+pub struct Server {
+    shared: Arc<Shared>,
+    listener: TcpListener,
+    acceptor: TlsAcceptor,
+    address: SocketAddr,
+    admin: Identity,
+    authority: String,
+}
+
+pub(crate) struct Shared {
+    pub(crate) state: Arc<State>,
+    tokens: Tokens,
+    faults: Arc<Faults>,
+    metrics: Arc<Metrics>,
+    large: Semaphore,
+}
+
+impl std::fmt::Debug for Server {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Server").field("address", &self.address).finish_non_exhaustive()
+    }
+}
+
+impl std::fmt::Debug for Shared {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Shared").finish_non_exhaustive()
+    }
+}
+
+impl Server {
+    /// Opens the state and starts listening.
+    ///
+    /// # Errors
+    /// If state, keys or address cannot be used.
+    pub async fn start(config: &Config) -> Result<Self, Error> {
+        let prepare =
+            |source| Error::Prepare { path: config.directory.display().to_string(), source };
+        std::fs::create_dir_all(&config.directory).map_err(prepare)?;
+        let listener = TcpListener::bind(config.listen)
+            .await
+            .map_err(|source| Error::Listen { address: config.listen, source })?;
+        let address = listener.local_addr().map_err(prepare)?;
+        let authority = Authority::open(&config.directory)?;
+        let tokens = Tokens::open(&config.directory).map_err(prepare)?;
+        let (disk, store) = Disk::open(&config.directory.join("state.redb"), |_| {
+            // Without its disk the server can promise nothing; whoever supervises it starts it again.
+            std::process::abort();
+        })?;
+        let mut engine = Engine::new(store);
+        let context = neonvm_core_apistore::context::Context { now: jiff::Timestamp::now(), seed: 1 };
+        let state = {
+            bootstrap::run(&mut engine, &context, address.port());
+            Arc::new(State::new(engine, disk))
+        };
+        let fresh = state.context();
+        state.change(|engine| {
+            engine.set_root_ca(authority.certificate(), &fresh);
+            while engine.run_chores(&fresh, 1000) {}
+        });
+        let mut names =
+            vec!["localhost".to_owned(), "kubernetes".into(), "kubernetes.default".into(), "kubernetes.default.svc".into()];
+        names.extend(["127.0.0.1".to_owned(), "::1".into(), "10.96.0.1".into(), address.ip().to_string()]);
+        names.extend(config.names.iter().cloned());
+        names.sort();
+        names.dedup();
+        let identity = authority.server("neonvm-apiserver", &names)?;
+        let tls = neonvm_kit::tls::server(&identity, authority.certificate())?;
+        let admin = authority.client("kubernetes-admin", &["system:masters"])?;
+        let faults = if config.faults { Faults::enabled() } else { Faults::default() };
+        let shared = Shared {
+            state,
+            tokens,
+            faults: Arc::new(faults),
+            metrics: Arc::default(),
+            large: Semaphore::new(LARGE_BODIES),
+        };
+        Ok(Self {
+            shared: Arc::new(shared),
+            listener,
+            acceptor: TlsAcceptor::from(Arc::new(tls)),
+            address,
+            admin,
+            authority: authority.certificate().to_owned(),
+        })
+    }
+
+    /// Where it listens.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// `https://…`
+    pub fn url(&self) -> String {
+        format!("https://{}", self.address)
+    }
+
+    /// A kubeconfig for a cluster administrator, as JSON (which is YAML).
+    pub fn kubeconfig(&self, name: &str) -> Value {
+        use base64::Engine as _;
+        let encode = |text: &str| base64::engine::general_purpose::STANDARD.encode(text);
+        json!({ "apiVersion": "v1", "kind": "Config", "current-context": name,
+            "clusters": [{ "name": name, "cluster": { "server": self.url(),
+                "certificate-authority-data": encode(&self.authority) } }],
+            "users": [{ "name": format!("{name}-admin"), "user": {
+                "client-certificate-data": encode(&self.admin.certificate),
+                "client-key-data": encode(&self.admin.key) } }],
+            "contexts": [{ "name": name, "context": { "cluster": name, "user": format!("{name}-admin") } }] })
+    }
+
+    /// Certificate and key of the administrator, and the authority's certificate.
+    pub fn admin(&self) -> (&Identity, &str) {
+        (&self.admin, &self.authority)
+    }
+
+    /// The state, for services in the same process.
+    pub fn state(&self) -> Arc<State> {
+        Arc::clone(&self.shared.state)
+    }
+
+    /// Serves until `stop` ends, then lets open requests finish and writes what is left to disk.
+    pub async fn run(self, stop: impl Future<Output = ()>) {
+        let tend = tokio::spawn({
+            let state = Arc::clone(&self.shared.state);
+            async move { state.tend().await }
+        });
+        let places = Arc::new(Semaphore::new(MAX_CONNECTIONS));
+        let graceful = hyper_util::server::graceful::GracefulShutdown::new();
+        tokio::pin!(stop);
+        loop {
+            let accepted = tokio::select! {
+                () = &mut stop => break,
+                accepted = self.listener.accept() => accepted,
+            };
+            let Ok((stream, _)) = accepted else {
+                // Out of file descriptors, most likely: others will be closed in a moment.
+                tokio::time::sleep(Duration::from_millis(20)).await;
+                continue;
+            };
+            let Ok(place) = Arc::clone(&places).try_acquire_owned() else { continue };
+            let (shared, acceptor, watcher) = (Arc::clone(&self.shared), self.acceptor.clone(), graceful.watcher());
+            tokio::spawn(async move {
+                connection(shared, acceptor, stream, watcher).await;
+                drop(place);
+            });
+        }
+        tend.abort();
+        if tokio::time::timeout(DRAIN, graceful.shutdown()).await.is_err() {
+            tracing::debug!("some connections were still open after the drain time");
+        }
+        let state = Arc::clone(&self.shared.state);
+        if tokio::task::spawn_blocking(move || state.disk().close()).await.is_err() {
+            tracing::error!("closing the state file failed");
+        }
+    }
+}
+
+async fn connection(
+    shared: Arc<Shared>,
+    acceptor: TlsAcceptor,
+    stream: TcpStream,
+    watcher: hyper_util::server::graceful::Watcher,
+) {
+    if stream.set_nodelay(true).is_err() {
+        return;
+    }
+    let Ok(Ok(tls)) = tokio::time::timeout(HANDSHAKE, acceptor.accept(stream)).await else { return };
+    let certificate = tls.get_ref().1.peer_certificates().and_then(|list| list.first());
+    let user = certificate.and_then(|der| identity::of_certificate(der)).map(Arc::new);
+    let service = service_fn(move |request| {
+        let (shared, user) = (Arc::clone(&shared), user.clone());
+        async move { Ok::<_, Lost>(serve(&shared, user.as_ref(), request).await?) }
+    });
+    let mut builder = hyper_util::server::conn::auto::Builder::new(TokioExecutor::new());
+    builder.http1().timer(TokioTimer::new()).header_read_timeout(HEADERS);
+    builder.http2().timer(TokioTimer::new()).max_concurrent_streams(250).keep_alive_interval(Duration::from_secs(60));
+    let connection = builder.serve_connection_with_upgrades(TokioIo::new(tls), service);
+    if let Err(error) = watcher.watch(connection.into_owned()).await {
+        tracing::debug!(%error, "a connection ended");
+    }
+}
+
+/// The answer is lost on purpose, by a fault switch.
+#[derive(Debug)]
+struct Lost;
+
+impl std::fmt::Display for Lost {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("the answer was dropped by a fault switch")
+    }
+}
+
+impl std::error::Error for Lost {}
+
+fn header<'a>(headers: &'a HeaderMap, name: &header::HeaderName) -> &'a str {
+    headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or("")
+}
+
+async fn serve(
+    shared: &Arc<Shared>,
+    certificate: Option<&Arc<User>>,
+    request: hyper::Request<Body>,
+) -> Result<Response, Lost> {
+    let started = Instant::now();
+    let method = Method::parse(request.method().as_str());
+    let verb = verb_name(method);
+    let user = match identity::of_request(&shared.state, &shared.tokens, certificate, request.headers()) {
+        Ok(user) => user,
+        Err(identity::Unauthorized) => {
+            let error = ApiError::plain(401, "Unauthorized", "Unauthorized");
+            return Ok(respond::answer(refusal(&error, Vec::new())));
+        }
+    };
+    let fate = match shared.faults.fate(method != Method::Get) {
+        Fate::Refused(code) => return Ok(respond::answer(refusal(&injected(code), Vec::new()))),
+        fate => fate,
+    };
+    let (parts, body) = request.into_parts();
+    let body = match read_body(shared, &parts.headers, body).await {
+        Ok(body) => body,
+        Err(error) => return Ok(respond::answer(refusal(&error, Vec::new()))),
+    };
+    let accept: Vec<&str> =
+        parts.headers.get_all(header::ACCEPT).iter().filter_map(|value| value.to_str().ok()).collect();
+    let incoming = Incoming {
+        method,
+        path: parts.uri.path().to_owned(),
+        query: parts.uri.query().unwrap_or("").to_owned(),
+        accept: accept.join(","),
+        content_type: header(&parts.headers, &header::CONTENT_TYPE).to_owned(),
+        user_agent: header(&parts.headers, &header::USER_AGENT).to_owned(),
+        body,
+        user,
+    };
+    if let Some(own) = own_path(shared, &incoming) {
+        return Ok(own);
+    }
+    let reply = shared.state.run(&incoming).await;
+    if fate == Fate::Lost {
+        return Err(Lost);
+    }
+    let response = finish(shared, &incoming, reply).await;
+    shared.metrics.request(verb, response.status().as_u16(), started.elapsed());
+    Ok(response)
+}
+
+fn verb_name(method: Method) -> &'static str {
+    match method {
+        Method::Get => "GET",
+        Method::Post => "POST",
+        Method::Put => "PUT",
+        Method::Patch => "PATCH",
+        Method::Delete => "DELETE",
+        Method::Other => "OTHER",
+    }
+}
+
+fn injected(code: u16) -> ApiError {
+    match code {
+        409 => ApiError::plain(409, "Conflict", "injected conflict"),
+        429 => {
+            let mut error = ApiError::plain(429, "TooManyRequests", "injected overload");
+            error.retry_after = Some(1);
+            error
+        }
+        _ => ApiError::internal("injected failure"),
+    }
+}
+
+async fn read_body(shared: &Shared, headers: &HeaderMap, body: Body) -> Result<Bytes, ApiError> {
+    use hyper::body::Body as _;
+    if body.is_end_stream() {
+        return Ok(Bytes::new());
+    }
+    let too_large = || {
+        ApiError::plain(413, "RequestEntityTooLarge", format!("Request entity too large: limit is {MAX_BODY}"))
+    };
+    let announced = header(headers, &header::CONTENT_LENGTH).parse::<u64>().unwrap_or(LARGE_BODY + 1);
+    if u64::try_from(MAX_BODY).is_ok_and(|max| announced > max) && headers.contains_key(header::CONTENT_LENGTH) {
+        return Err(too_large());
+    }
+    let _place = if announced > LARGE_BODY { shared.large.acquire().await.ok() } else { None };
+    let read = tokio::time::timeout(BODY, Limited::new(body, MAX_BODY).collect()).await;
+    match read {
+        Ok(Ok(collected)) => Ok(collected.to_bytes()),
+        Ok(Err(error)) if error.is::<http_body_util::LengthLimitError>() => Err(too_large()),
+        Ok(Err(_)) => Err(ApiError::bad_request("the request body could not be read")),
+        Err(_) => Err(ApiError::plain(504, "Timeout", "the request body did not arrive in time")),
+    }
+}
+
+/// Paths that the shell answers itself: metrics and fault switches.
+fn own_path(shared: &Shared, incoming: &Incoming) -> Option<Response> {
+    let chaos = incoming.path.strip_prefix("/chaos/");
+    if incoming.path != "/metrics" && chaos.is_none() {
+        return None;
+    }
+    let attributes = neonvm_core_apistore::access::Attributes {
+        verb: if incoming.method == Method::Get { "get" } else { "put" },
+        path: &incoming.path,
+        ..neonvm_core_apistore::access::Attributes::of(&incoming.user)
+    };
+    let allowed = shared.state.with(|engine| engine.authorize(&attributes));
+    if let Err(error) = allowed {
+        return Some(respond::answer(refusal(&error, Vec::new())));
+    }
+    if let Some(name) = chaos {
+        if name == "compact" && shared.faults.is_enabled() {
+            shared.state.change(|engine| engine.store_mut().compact());
+            return Some(respond::text(200, "ok\n".into()));
+        }
+        let value = incoming.query.strip_prefix("value=").and_then(|text| text.parse().ok());
+        let done = shared.faults.is_enabled() && value.is_some_and(|value| shared.faults.set(name, value));
+        return Some(if done { respond::text(200, "ok\n".into()) } else { respond::text(404, "no such switch; the server must run with fault switches on\n".into()) });
+    }
+    let (objects, revision) = shared.state.with(|engine| (engine.counts(), engine.store().revision()));
+    Some(respond::text(200, shared.metrics.render(&objects, revision)))
+}
+
+async fn finish(shared: &Arc<Shared>, incoming: &Incoming, reply: Reply) -> Response {
+    match reply {
+        Reply::Answer(answer) => respond::answer(answer),
+        Reply::Watch(watch) => {
+            let open = shared.metrics.watch();
+            let stream =
+                watching::start(Arc::clone(&shared.state), *watch, Arc::clone(&shared.faults), open);
+            respond::stream(stream, &incoming.accept)
+        }
+        Reply::TokenReview(body) => respond::answer(token_review(shared, &body)),
+        Reply::Token(request) => {
+            let context = shared.state.context();
+            let id = context.entropy().uuid();
+            match shared.tokens.sign(&request.account, &request.body, context.now, &id) {
+                Ok(status) => respond::json(201, &token_answer(&request.account, &request.body, &status)),
+                Err(why) => respond::answer(refusal(&ApiError::internal(why), Vec::new())),
+            }
+        }
+        Reply::Node(request) => respond::answer(refusal(&unreachable_node(&request.pod), Vec::new())),
+        Reply::Ask(_) => {
+            let error = ApiError::internal("a webhook call was left open");
+            respond::answer(refusal(&error, Vec::new()))
+        }
+    }
+}
+
+/// No node of this server runs the pod: what a real server says when it cannot reach the kubelet.
+fn unreachable_node(pod: &Value) -> ApiError {
+    let text = |pointer: &str| pod.pointer(pointer).and_then(Value::as_str).unwrap_or("").to_owned();
+    let (name, node) = (text("/metadata/name"), text("/spec/nodeName"));
+    if node.is_empty() {
+        return ApiError::bad_request(format!("pod {name} does not have a host assigned"));
+    }
+    ApiError::internal(format!("no node agent for {node:?} is connected; the pod {name:?} cannot be reached"))
+}
+
+fn token_review(shared: &Shared, body: &Value) -> neonvm_core_apistore::engine::Answer {
+    let audiences: Vec<String> = body
+        .pointer("/spec/audiences")
+        .and_then(|list| serde_json::from_value(list.clone()).ok())
+        .unwrap_or_default();
+    let token = body.pointer("/spec/token").and_then(Value::as_str).unwrap_or("");
+    let now = jiff::Timestamp::now();
+    let checked = shared.state.with(|engine| shared.tokens.check(engine, token, &audiences, now));
+    let found = checked.as_ref().map(|c| (&c.user, c.audiences.as_slice())).map_err(|why| *why);
+    respond::made(201, &neonvm_core_apistore::access::review::token(body, found))
+}
+
+fn token_answer(account: &Value, body: &Value, status: &Value) -> Value {
+    let mut answer = body.clone();
+    if let Some(map) = answer.as_object_mut() {
+        map.insert("kind".into(), json!("TokenRequest"));
+        map.insert("apiVersion".into(), json!("authentication.k8s.io/v1"));
+        map.insert("status".into(), status.clone());
+        let pick = |pointer: &str| account.pointer(pointer).cloned().unwrap_or_default();
+        map.insert("metadata".into(), json!({ "name": pick("/metadata/name"), "namespace": pick("/metadata/namespace") }));
+    }
+    answer
+}
+

@@ -1,0 +1,73 @@
+//! HTTP responses.
+
+use std::convert::Infallible;
+
+use bytes::Bytes;
+use http::header::{CONTENT_TYPE, HeaderName, HeaderValue, RETRY_AFTER};
+use http_body_util::{BodyExt as _, Full, combinators::UnsyncBoxBody};
+use neonvm_core_apistore::engine::Answer;
+use serde_json::Value;
+
+use crate::watching::Stream;
+
+/// What the server sends.
+pub(super) type Response = hyper::Response<UnsyncBoxBody<Bytes, Infallible>>;
+
+const WARNING: HeaderName = HeaderName::from_static("warning");
+
+fn full(code: u16, content_type: &'static str, body: Bytes) -> Response {
+    let mut response = hyper::Response::new(Full::new(body).boxed_unsync());
+    *response.status_mut() = http::StatusCode::from_u16(code).unwrap_or(http::StatusCode::INTERNAL_SERVER_ERROR);
+    if !content_type.is_empty() {
+        response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(content_type));
+    }
+    response
+}
+
+/// A finished answer.
+pub(super) fn answer(answer: Answer) -> Response {
+    let mut response = full(answer.code, answer.content_type, answer.body);
+    let headers = response.headers_mut();
+    headers.insert("cache-control", HeaderValue::from_static("no-cache, private"));
+    if let Some(seconds) = answer.retry_after {
+        headers.insert(RETRY_AFTER, HeaderValue::from(seconds));
+    }
+    for text in answer.warnings {
+        let escaped = text.replace('\\', "\\\\").replace('"', "\\\"");
+        // Control characters cannot stand in a header; such a warning is shown without them.
+        let clean: String = escaped.chars().filter(|c| !c.is_control()).collect();
+        if let Ok(value) = HeaderValue::from_str(&format!("299 - \"{clean}\"")) {
+            headers.append(WARNING, value);
+        }
+    }
+    response
+}
+
+/// An answer with a JSON body.
+pub(super) fn made(code: u16, value: &Value) -> Answer {
+    Answer {
+        code,
+        content_type: "application/json",
+        body: Bytes::from(value.to_string()),
+        warnings: Vec::new(),
+        retry_after: None,
+        revision: 0,
+    }
+}
+
+/// JSON.
+pub(super) fn json(code: u16, value: &Value) -> Response {
+    answer(made(code, value))
+}
+
+/// Plain text.
+pub(super) fn text(code: u16, text: String) -> Response {
+    full(code, "text/plain; version=0.0.4; charset=utf-8", Bytes::from(text))
+}
+
+/// A stream of watch events.
+pub(super) fn stream(stream: Stream, _accept: &str) -> Response {
+    let mut response = hyper::Response::new(stream.boxed_unsync());
+    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    response
+}

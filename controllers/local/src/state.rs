@@ -1,0 +1,169 @@
+//! The engine under its lock, and the rule that nothing leaves before it is on disk.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use neonvm_core_apistore::admission::Trail;
+use neonvm_core_apistore::context::{Context, User};
+use neonvm_core_apistore::engine::{Engine, Reply};
+use neonvm_core_apistore::request::{Method, Request};
+use parking_lot::RwLock;
+use ring::rand::{SecureRandom as _, SystemRandom};
+
+use crate::disk::Disk;
+use crate::webhook;
+
+/// Chores run with a request, under its lock; the rest follows in the background.
+const CHORES_AT_ONCE: usize = 32;
+/// Chores per turn of the background loop.
+const CHORES_PER_TURN: usize = 200;
+/// Webhook calls one request may lead to.
+const MAX_CALLS: usize = 64;
+
+/// A request that owns its parts.
+#[derive(Clone, Debug)]
+pub struct Incoming {
+    /// Method.
+    pub method: Method,
+    /// Path.
+    pub path: String,
+    /// Raw query.
+    pub query: String,
+    /// `Accept`
+    pub accept: String,
+    /// `Content-Type`
+    pub content_type: String,
+    /// `User-Agent`
+    pub user_agent: String,
+    /// Body.
+    pub body: bytes::Bytes,
+    /// Who asks.
+    pub user: Arc<User>,
+}
+
+impl Incoming {
+    /// The engine's view of it.
+    pub fn as_request(&self) -> Request<'_> {
+        Request {
+            method: self.method,
+            path: &self.path,
+            query: &self.query,
+            accept: &self.accept,
+            content_type: &self.content_type,
+            user_agent: &self.user_agent,
+            body: &self.body,
+            user: &self.user,
+        }
+    }
+}
+
+/// Engine and disk together.
+#[derive(Debug)]
+pub struct State {
+    engine: RwLock<Engine>,
+    disk: Disk,
+    random: SystemRandom,
+    more_chores: tokio::sync::Notify,
+}
+
+impl State {
+    /// Over an engine and the disk its store came from.
+    pub fn new(engine: Engine, disk: Disk) -> Self {
+        Self {
+            engine: RwLock::new(engine),
+            disk,
+            random: SystemRandom::new(),
+            more_chores: tokio::sync::Notify::new(),
+        }
+    }
+
+    /// Now, and fresh entropy.
+    pub fn context(&self) -> Context {
+        let mut seed = [0; 16];
+        if self.random.fill(&mut seed).is_err() {
+            // Names would only be easier to guess; uniqueness still comes from the time.
+            seed = Timestamp::now().as_nanosecond().to_be_bytes();
+        }
+        Context { now: Timestamp::now(), seed: u128::from_be_bytes(seed) }
+    }
+
+    /// The disk.
+    pub fn disk(&self) -> &Disk {
+        &self.disk
+    }
+
+    /// Looks at the engine.
+    pub fn with<T>(&self, look: impl FnOnce(&Engine) -> T) -> T {
+        look(&self.engine.read())
+    }
+
+    /// Changes the engine; what changed goes to the disk.
+    pub fn change<T>(&self, change: impl FnOnce(&mut Engine) -> T) -> T {
+        let mut engine = self.engine.write();
+        let result = change(&mut engine);
+        // Under the lock, so that the disk sees changes in the order of their revisions.
+        self.disk.push(engine.take_changes());
+        result
+    }
+
+    /// Runs a request to its reply. What the reply shows is on disk when this returns.
+    pub async fn run(&self, incoming: &Incoming) -> Reply {
+        let request = incoming.as_request();
+        let context = self.context();
+        let reply = if Engine::is_read(&request) {
+            self.with(|engine| engine.read(&request, &context))
+        } else {
+            self.write(&request, &context).await
+        };
+        if let Reply::Answer(answer) = &reply
+            && !self.disk.wait(answer.revision).await
+        {
+            let error = neonvm_core_apistore::status::ApiError::internal("the state could not be written to disk");
+            return Reply::Answer(neonvm_core_apistore::engine::refusal(&error, Vec::new()));
+        }
+        reply
+    }
+
+    async fn write(&self, request: &Request<'_>, context: &Context) -> Reply {
+        let mut trail = Trail::default();
+        for _ in 0..MAX_CALLS {
+            let (reply, more) = self.change(|engine| {
+                let reply = engine.write(request, context, &trail);
+                let more = engine.run_chores(context, CHORES_AT_ONCE);
+                (reply, more)
+            });
+            if more {
+                self.more_chores.notify_one();
+            }
+            let Reply::Ask(call) = reply else { return reply };
+            let answer = webhook::call(&call, self).await;
+            trail.add(*call, answer);
+        }
+        let error = neonvm_core_apistore::status::ApiError::internal("too many admission webhook calls");
+        Reply::Answer(neonvm_core_apistore::engine::refusal(&error, Vec::new()))
+    }
+
+    /// Works off chores that requests left behind, and removes old events; never returns.
+    pub async fn tend(&self) {
+        let mut next_expiry = Duration::from_secs(60);
+        loop {
+            tokio::select! {
+                () = self.more_chores.notified() => {}
+                () = tokio::time::sleep(next_expiry) => {
+                    let context = self.context();
+                    let due = self.change(|engine| engine.expire_events(&context));
+                    let seconds = due.and_then(|s| u64::try_from(s).ok()).unwrap_or(600);
+                    next_expiry = Duration::from_secs(seconds.clamp(1, 600));
+                }
+            }
+            loop {
+                let context = self.context();
+                if !self.change(|engine| engine.run_chores(&context, CHORES_PER_TURN)) {
+                    break;
+                }
+                tokio::task::yield_now().await;
+            }
+        }
+    }
+}

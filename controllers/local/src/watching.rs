@@ -1,0 +1,111 @@
+//! Streams of watch events.
+
+use std::convert::Infallible;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context as TaskContext, Poll};
+use std::time::Duration;
+
+use bytes::Bytes;
+use hyper::body::{Body, Frame};
+use neonvm_core_apistore::watch::{Batch, Watch};
+use tokio::sync::mpsc;
+use tokio::time::{Instant, sleep_until};
+
+use crate::faults::Faults;
+use crate::metrics::OpenWatch;
+use crate::state::State;
+
+/// Without `timeoutSeconds` a watch lasts between half an hour and an hour, as on a real server.
+const DEFAULT_SECONDS: u64 = 1800;
+/// Bookmarks come this often.
+const BOOKMARK_EVERY: Duration = Duration::from_secs(60);
+/// The last bookmark comes this long before the end.
+const BOOKMARK_BEFORE_END: Duration = Duration::from_secs(2);
+/// Chunks that may wait for a slow reader; then the watch itself waits, its cursor standing still.
+const CHUNKS: usize = 2;
+/// A reader that takes nothing for this long is cut off.
+const STALLED: Duration = Duration::from_secs(300);
+
+/// A response body fed by a task.
+#[derive(Debug)]
+pub(crate) struct Stream {
+    chunks: mpsc::Receiver<Bytes>,
+    _open: OpenWatch,
+}
+
+impl Body for Stream {
+    type Data = Bytes;
+    type Error = Infallible;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut TaskContext<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+        self.chunks.poll_recv(context).map(|chunk| chunk.map(|bytes| Ok(Frame::data(bytes))))
+    }
+}
+
+/// Starts streaming.
+pub(crate) fn start(state: Arc<State>, watch: Watch, faults: Arc<Faults>, open: OpenWatch) -> Stream {
+    let (sender, chunks) = mpsc::channel(CHUNKS);
+    tokio::spawn(run(state, watch, sender, faults));
+    Stream { chunks, _open: open }
+}
+
+async fn run(state: Arc<State>, mut watch: Watch, sender: mpsc::Sender<Bytes>, faults: Arc<Faults>) {
+    let spread = u64::try_from(state.context().seed % u128::from(DEFAULT_SECONDS)).unwrap_or(0);
+    let seconds = watch.timeout().filter(|s| *s > 0).unwrap_or(DEFAULT_SECONDS + spread);
+    let start = Instant::now();
+    let end = start + Duration::from_secs(seconds);
+    let last_mark = end.checked_sub(BOOKMARK_BEFORE_END).filter(|at| *at > start);
+    let mut next_mark = start + BOOKMARK_EVERY;
+    let mut changed = state.disk().follow(watch.table());
+    // Events that are not on disk yet stay unseen: after a crash they would never have happened. A watch that begins
+    // with the present state waits for it to be there.
+    let present = state.with(|engine| engine.store().revision());
+    if !state.disk().wait(present).await {
+        return;
+    }
+    loop {
+        let upto = state.disk().durable();
+        changed.borrow_and_update();
+        loop {
+            let now = jiff::Timestamp::now();
+            let Batch { lines, ended, more } = state.with(|engine| watch.next(engine.store(), upto, now));
+            if !lines.is_empty() {
+                let lines = faults.watch_lines(lines).await;
+                let Some(lines) = lines else { return };
+                match tokio::time::timeout(STALLED, sender.send(lines)).await {
+                    Ok(Ok(())) => {}
+                    Ok(Err(_)) | Err(_) => return,
+                }
+            }
+            if ended {
+                return;
+            }
+            if !more {
+                break;
+            }
+        }
+        let mark = match last_mark {
+            Some(last) if Instant::now() < last => next_mark.min(last),
+            _ => next_mark,
+        };
+        tokio::select! {
+            result = changed.changed() => {
+                if result.is_err() {
+                    return;
+                }
+            }
+            () = sleep_until(mark), if watch.bookmarks() => {
+                next_mark = Instant::now() + BOOKMARK_EVERY;
+                if sender.send(watch.bookmark()).await.is_err() {
+                    return;
+                }
+            }
+            () = sleep_until(end) => return,
+            () = sender.closed() => return,
+        }
+    }
+}

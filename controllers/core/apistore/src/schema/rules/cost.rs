@@ -1,6 +1,7 @@
 //! An upper bound of the work an expression makes, known before it runs.
 //!
-//! A step is one node of the expression; calls cost more the longer the strings they may read. A loop multiplies the
+//! A step is one node of the expression; what copies or compares values costs a step for each value, and calls cost more
+//! the longer the strings they may read. A loop multiplies the
 //! cost of its body by the greatest length its range can have: that of a literal list, of the largest list or map in
 //! `self` and `oldSelf`, or, for what a function returns, a product of the lengths that went in.
 
@@ -8,7 +9,7 @@ use cel::common::ast::{EntryExpr, Expr, IdedExpr};
 use serde_json::Value;
 
 /// Most steps one rule may take.
-pub const RULE_BUDGET: u64 = 1_000_000;
+pub const RULE_BUDGET: u64 = 2_000_000;
 /// Most steps all rules of one object may take together.
 pub const OBJECT_BUDGET: u64 = 10_000_000;
 /// Deepest nesting of an expression, macros expanded.
@@ -21,35 +22,50 @@ pub(crate) struct Sizes {
     items: u64,
     /// Bytes of the longest string.
     text: u64,
+    /// Values in all, through all levels.
+    values: u64,
+    /// Values in the largest part of it.
+    part: u64,
 }
 
 impl Sizes {
     pub(super) fn of(value: &Value) -> Self {
         let mut sizes = Self::default();
-        sizes.add(value);
+        sizes.values = sizes.add(value, 0);
         sizes
     }
 
     pub(super) fn max(self, other: Self) -> Self {
-        Self { items: self.items.max(other.items), text: self.text.max(other.text) }
+        Self {
+            items: self.items.max(other.items),
+            text: self.text.max(other.text),
+            values: self.values.max(other.values),
+            part: self.part.max(other.part),
+        }
     }
 
-    fn add(&mut self, value: &Value) {
+    /// Takes a value in; returns how many values it holds, itself included.
+    fn add(&mut self, value: &Value, depth: usize) -> u64 {
+        let mut held = 1;
         match value {
             Value::String(text) => self.text = self.text.max(length(text.len())),
             Value::Array(items) => {
                 self.items = self.items.max(length(items.len()));
-                items.iter().for_each(|item| self.add(item));
+                held += items.iter().map(|item| self.add(item, depth + 1)).sum::<u64>();
             }
             Value::Object(fields) => {
                 self.items = self.items.max(length(fields.len()));
                 for (key, value) in fields {
                     self.text = self.text.max(length(key.len()));
-                    self.add(value);
+                    held += self.add(value, depth + 1);
                 }
             }
             _ => {}
         }
+        if depth > 0 {
+            self.part = self.part.max(held);
+        }
+        held
     }
 }
 
@@ -92,25 +108,84 @@ pub(super) fn depth(expression: &IdedExpr) -> usize {
 
 /// Upper bound of the steps to evaluate an expression that is no deeper than [`MAX_AST_DEPTH`].
 pub(super) fn estimate(expression: &IdedExpr, sizes: Sizes) -> u64 {
+    if let Expr::Comprehension(loops) = &expression.expr {
+        let body = estimate(&loops.loop_cond, sizes)
+            .saturating_add(estimate(&loops.loop_step, sizes))
+            .saturating_add(2);
+        let around = estimate(&loops.iter_range, sizes)
+            .saturating_add(estimate(&loops.accu_init, sizes))
+            .saturating_add(estimate(&loops.result, sizes));
+        return around.saturating_add(body.saturating_mul(bound(&loops.iter_range, sizes)));
+    }
+    let parts = children(expression);
+    let own = match &expression.expr {
+        Expr::Call(call) => match call.func_name.as_str() {
+            "_==_" | "_!=_" => parts.iter().map(|part| weight(part, sizes)).min().unwrap_or(1),
+            "_+_" if !collects(&parts) => copies(&parts, sizes).saturating_add(sizes.text / 256),
+            name if is_cheap(name) => 1,
+            // Arguments are copied, and texts read.
+            _ => copies(&parts, sizes).saturating_add(sizes.text / 64),
+        },
+        Expr::List(_) | Expr::Map(_) | Expr::Struct(_) => copies(&parts, sizes),
+        _ => 1,
+    };
+    parts.into_iter().fold(own.max(1), |sum, part| sum.saturating_add(estimate(part, sizes)))
+}
+
+/// Whether a sum appends to what a loop collects, which copies nothing.
+fn collects(parts: &[&IdedExpr]) -> bool {
+    matches!(parts.first().map(|part| &part.expr), Some(Expr::Ident(name)) if name.starts_with('@'))
+}
+
+/// Operators that neither copy nor walk their operands.
+fn is_cheap(function: &str) -> bool {
+    matches!(
+        function,
+        "_&&_"
+            | "_||_"
+            | "!_"
+            | "_?_:_"
+            | "_<_"
+            | "_<=_"
+            | "_>_"
+            | "_>=_"
+            | "_-_"
+            | "_+_"
+            | "_*_"
+            | "_/_"
+            | "_%_"
+            | "-_"
+            | "_[_]"
+            | "_?._"
+            | "_[?_]"
+            | "@not_strictly_false"
+            | "size"
+    )
+}
+
+fn copies(parts: &[&IdedExpr], sizes: Sizes) -> u64 {
+    parts.iter().fold(0, |sum, part| sum.saturating_add(weight(part, sizes)))
+}
+
+/// Upper bound of the number of values in what an expression yields, counted through all levels.
+fn weight(expression: &IdedExpr, sizes: Sizes) -> u64 {
+    let parts = children(expression);
     match &expression.expr {
-        Expr::Comprehension(loops) => {
-            let body = estimate(&loops.loop_cond, sizes)
-                .saturating_add(estimate(&loops.loop_step, sizes))
-                .saturating_add(2);
-            let around = estimate(&loops.iter_range, sizes)
-                .saturating_add(estimate(&loops.accu_init, sizes))
-                .saturating_add(estimate(&loops.result, sizes));
-            around.saturating_add(body.saturating_mul(bound(&loops.iter_range, sizes)))
-        }
-        other => {
-            let own = match other {
-                Expr::Call(_) => 1 + (sizes.text + sizes.items) / 64,
-                _ => 1,
-            };
-            children(expression)
-                .into_iter()
-                .fold(own, |sum, child| sum.saturating_add(estimate(child, sizes)))
-        }
+        Expr::Literal(_) | Expr::Unspecified => 1,
+        Expr::Ident(name) if matches!(name.as_str(), "self" | "oldSelf") => sizes.values.max(1),
+        Expr::Ident(_) | Expr::Select(_) => sizes.part.max(1),
+        Expr::List(_) | Expr::Map(_) | Expr::Struct(_) => copies(&parts, sizes).saturating_add(1),
+        Expr::Call(call) => match call.func_name.as_str() {
+            "_+_" | "_?_:_" => copies(&parts, sizes),
+            "_[_]" | "_?._" | "_[?_]" => sizes.part.max(1),
+            name if is_cheap(name) || matches!(name, "_==_" | "_!=_" | "@in") => 1,
+            _ => copies(&parts, sizes).saturating_add(bound(expression, sizes)),
+        },
+        Expr::Comprehension(loops) => match &loops.loop_step.expr {
+            // Only loops that collect yield more than a yes or a no.
+            Expr::Call(call) if matches!(call.func_name.as_str(), "_&&_" | "_||_") => 1,
+            _ => bound(&loops.iter_range, sizes).saturating_mul(weight(&loops.loop_step, sizes)),
+        },
     }
 }
 

@@ -252,6 +252,16 @@ fn work_is_bounded() {
         one(&list, "self.all(a, self.exists(b, b == a))", json!([1, 2, 3]), None),
         Vec::<String>::new()
     );
+    for copying in [
+        "self.map(x, self).size() > 0",
+        "self.all(x, (self + self).size() > 0)",
+        "self.all(x, [self] == [self])",
+    ] {
+        let items: Vec<u32> = (0..3000).collect();
+        assert_eq!(one(&list, copying, json!(items), None).len(), 1, "{copying}");
+    }
+    let items: Vec<u32> = (0..20_000).collect();
+    assert_eq!(one(&list, "self.map(x, x + 1).all(x, x > 0)", json!(items), None), Vec::<String>::new());
     for n in [10, 47, 49, 1000, 1500] {
         for rule in deep_rules(n) {
             let _ = one(&list, &rule, json!([1]), None);

@@ -25,6 +25,19 @@ pub fn decode_builtin(value: &mut Value, schema: &Schema) -> Result<Vec<String>,
     Ok(walk.unknown)
 }
 
+/// Decodes the `metadata` of an object of any kind in place, with paths from the object's root.
+///
+/// # Errors
+/// As [`decode_builtin`].
+pub fn decode_metadata(object: &mut Value) -> Result<Vec<String>, String> {
+    let Some(metadata) = object.get_mut("metadata") else { return Ok(Vec::new()) };
+    let path = "metadata".to_owned();
+    let owner = "ObjectMeta".to_owned();
+    let mut walk = Walk { path: path.clone(), go_path: path, owner, unknown: Vec::new() };
+    walk.node(metadata, &super::builtin::object_meta(), 0)?;
+    Ok(walk.unknown)
+}
+
 /// `<Kind> in version "<version>" cannot be handled as a <Kind>: <why>`.
 pub fn cannot_be_handled(kind: &str, version: &str, why: &str) -> String {
     format!("{kind} in version \"{version}\" cannot be handled as a {kind}: {why}")

@@ -8,7 +8,7 @@ use super::super::SchemaRef;
 use super::super::builtin::builtin;
 use super::super::json::{in_document_order, parse_json};
 use super::super::tests::arbitrary_json;
-use super::{cannot_be_handled, complaints, decode_builtin, strict_error};
+use super::{cannot_be_handled, complaints, decode_builtin, decode_metadata, strict_error};
 
 fn decoded(schema: &SchemaRef, mut value: Value) -> Result<(Value, Vec<String>), String> {
     decode_builtin(&mut value, schema).map(|unknown| (value, unknown))
@@ -81,6 +81,17 @@ fn wrong_types_are_refused_like_go_does() {
     assert_eq!(
         decoded(&builtin::<Secret>(), json!({"data": {"a": "***"}})).unwrap_err(),
         "illegal base64 data at input byte 0"
+    );
+}
+
+#[test]
+fn metadata_of_any_kind_is_decoded_with_full_paths() {
+    let mut object = json!({"metadata": {"name": "x", "colour": "red"}, "spec": {"anything": 1}});
+    assert_eq!(decode_metadata(&mut object), Ok(vec!["metadata.colour".to_owned()]));
+    assert_eq!(object, json!({"metadata": {"name": "x"}, "spec": {"anything": 1}}));
+    assert_eq!(
+        decode_metadata(&mut json!({"metadata": {"labels": {"a": 1}}})).unwrap_err(),
+        "json: cannot unmarshal number into Go struct field ObjectMeta.metadata.labels of type string"
     );
 }
 

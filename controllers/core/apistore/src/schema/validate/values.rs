@@ -6,6 +6,9 @@ use super::super::{Constraints, JsonType, MAX_DEPTH, Schema, go};
 use super::{NO_FIELD, checks, correlated};
 use crate::field::{FieldError, FieldReason};
 
+/// Nobody reads further than this, and a list of a million wrong items should not become a larger answer.
+const MAX_ERRORS: usize = 1000;
+
 /// Checks `value`; on an update, parts that equal the corresponding part of `old` are not looked at. `at` is the path
 /// of `value` in the object: fields are reported below it, messages speak of paths relative to it.
 pub fn check(schema: &Schema, value: &Value, old: Option<&Value>, at: &str) -> Vec<FieldError> {
@@ -29,7 +32,7 @@ impl Checker<'_> {
             self.text(&format!("{} is nested too deeply", go::quoted(&self.name)));
             return;
         }
-        if old == Some(value) {
+        if old == Some(value) || self.errors.len() >= MAX_ERRORS {
             return;
         }
         let typed = self.json_type(schema, value);

@@ -204,7 +204,11 @@ impl Refused {
     }
 }
 
-fn check(applied: &Value, schema: &Schema, manager: &Manager<'_>) -> Result<(), ApiError> {
+/// Judges a configuration as it came, before unknown fields are dropped from it. [`apply`] does this too.
+///
+/// # Errors
+/// As [`apply`] for a configuration of another version, with `managedFields`, or that does not fit the schema.
+pub fn check(applied: &Value, schema: &Schema, manager: &Manager<'_>) -> Result<(), ApiError> {
     let text = |key: &str| applied.get(key).and_then(Value::as_str).unwrap_or_default();
     let version = text("apiVersion");
     if version != manager.api_version {

@@ -139,6 +139,10 @@ fn nobody_grants_more_than_they_have() {
         "user \"system:serviceaccount:ns:bot\" (groups=[\"system:serviceaccounts\" \"system:authenticated\"]) is \
          attempting to grant RBAC permissions not currently held:\n{APIGroups:[\"\"], Resources:[\"*\"], Verbs:[\"*\"]}"
     );
+    let mut labelled = more.clone();
+    labelled["metadata"]["labels"] = json!({"a": "b"});
+    assert_eq!(escalation::check_update(&index, &bot, "Role", &labelled, &more), Ok(()));
+    assert!(escalation::check_update(&index, &bot, "Role", &more, &less).is_err());
     let bind = |name: &str| json!({"metadata": {"namespace": "ns"}, "roleRef": {"kind": "ClusterRole", "name": name}});
     assert!(check("RoleBinding", &bind("system:discovery")).is_ok());
     assert!(check("RoleBinding", &bind("cluster-admin")).is_err());

@@ -1,0 +1,76 @@
+//! The arrows between crates: which crate may depend on which. An edge that is not in the table is an error.
+
+use crate::package::Package;
+
+/// Crate, and the crates of ours that its product may use.
+const ARROWS: &[(&str, &[&str])] = &[
+    ("neonvm-types", &[]),
+    ("neonvm-api", &["neonvm-types"]),
+    ("neonvm-core-apistore", &["neonvm-types"]),
+    ("neonvm-kit", &["neonvm-types", "neonvm-api"]),
+    ("neonvm-local", &["neonvm-types", "neonvm-api", "neonvm-core-apistore", "neonvm-kit"]),
+    ("neond", &["neonvm-types", "neonvm-api", "neonvm-kit", "neonvm-local"]),
+    ("neonvm-neond", &["neonvm-types", "neonvm-api", "neonvm-kit", "neonvm-local"]),
+    // Starts `neond local` as a process; does not link it.
+    ("neonvm-cli", &["neonvm-types", "neonvm-api", "neonvm-kit"]),
+    ("neonvm-xtask", &[]),
+    // Talk to a server or run binaries; they know none of our types.
+    ("neonvm-conformance", &["neonvm-kit"]),
+    ("neonvm-e2e", &["neonvm-kit"]),
+    ("neonvm-bench", &["neonvm-types", "neonvm-api", "neonvm-core-apistore", "neonvm-kit", "neonvm-local"]),
+];
+
+/// What nothing under `controllers/core/`, `types` or `api` may use: clocks, sockets, tasks, logs.
+const SHELL_ONLY: &[&str] =
+    &["tokio", "hyper", "hyper-util", "rustls", "tokio-rustls", "reqwest", "tracing", "redb", "rand", "axum"];
+
+/// Everything that breaks the table.
+pub(crate) fn faults(packages: &[Package]) -> Vec<String> {
+    packages.iter().flat_map(|package| faults_of(package, packages)).collect()
+}
+
+fn faults_of(package: &Package, all: &[Package]) -> Vec<String> {
+    let name = &package.name;
+    let Some((_, allowed)) = ARROWS.iter().find(|(known, _)| known == name) else {
+        return vec![format!("{name}: not in the table of arrows (tests/xtask/src/arrows.rs)")];
+    };
+    let ours = |dependency: &&String| all.iter().any(|other| other.name == **dependency);
+    let wrong = package.dependencies.iter().filter(ours).filter(|to| !allowed.contains(&to.as_str()));
+    let mut faults: Vec<String> = wrong.map(|to| format!("{name} must not depend on {to}")).collect();
+    let pure =
+        package.directory.starts_with("controllers/core") || name == "neonvm-types" || name == "neonvm-api";
+    if pure {
+        let shell = package.dependencies.iter().filter(|to| SHELL_ONLY.contains(&to.as_str()));
+        faults.extend(shell.map(|to| format!("{name} is pure and must not depend on {to}")));
+    }
+    faults
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn package(name: &str, dependencies: &[&str]) -> Package {
+        Package {
+            name: name.into(),
+            dependencies: dependencies.iter().map(|&d| d.to_owned()).collect(),
+            ..Package::default()
+        }
+    }
+
+    #[test]
+    fn an_arrow_against_the_table_is_a_fault() {
+        let types = package("neonvm-types", &["serde", "neonvm-api"]);
+        let api = package("neonvm-api", &["neonvm-types", "tokio"]);
+        let stranger = package("neonvm-stranger", &[]);
+        let faults = faults(&[types, api, stranger]);
+        assert_eq!(
+            faults,
+            [
+                "neonvm-types must not depend on neonvm-api",
+                "neonvm-api is pure and must not depend on tokio",
+                "neonvm-stranger: not in the table of arrows (tests/xtask/src/arrows.rs)",
+            ]
+        );
+    }
+}

@@ -1,0 +1,29 @@
+//! `xtask check`: everything that can be told without running the product.
+
+use std::path::Path;
+
+use crate::{arrows, generated, links, orphans, package, sizes, wording};
+
+/// Prints every fault; true if there is none.
+pub(crate) fn run(root: &Path) -> anyhow::Result<bool> {
+    let packages = package::workspace(root)?;
+    let tracked = package::tracked(root)?;
+    let results = [
+        ("arrows", arrows::faults(&packages)),
+        ("orphans", orphans::faults(root, &packages, &tracked)),
+        ("sizes", sizes::faults(root, &tracked)),
+        ("links", links::faults(root, &tracked)),
+        ("wording", wording::faults(root, &tracked)),
+        ("bans", generated::bans(root)?),
+        ("generated", generated::faults(root)?),
+    ];
+    let mut good = true;
+    for (name, faults) in results {
+        println!("check {name:<10} {}", if faults.is_empty() { "ok" } else { "FAILED" });
+        good &= faults.is_empty();
+        for fault in faults {
+            println!("  {fault}");
+        }
+    }
+    Ok(good)
+}

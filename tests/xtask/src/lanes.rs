@@ -1,0 +1,106 @@
+//! `xtask test`: every lane in order, each in its time box, and one closing line.
+
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use crate::process::{self, installed};
+use crate::tally::Tally;
+
+/// One stage of the test run.
+struct Lane {
+    name: &'static str,
+    command: Vec<&'static str>,
+    /// Minutes it may take, compilation included.
+    minutes: u64,
+    /// Whether its runner counts tests itself; otherwise the lane is one test.
+    counts: bool,
+    /// Why it cannot run here.
+    skip: Option<String>,
+}
+
+impl Lane {
+    fn new(name: &'static str, minutes: u64, command: &[&'static str]) -> Self {
+        Self { name, command: command.to_vec(), minutes, counts: false, skip: None }
+    }
+
+    fn counting(self) -> Self {
+        Self { counts: true, ..self }
+    }
+
+    fn needs(self, there: bool, reason: &str) -> Self {
+        Self { skip: (!there).then(|| reason.to_owned()), ..self }
+    }
+}
+
+/// Crates whose tests have lanes of their own because they start servers.
+const APART: &[&str] = &["--exclude", "neonvm-conformance", "--exclude", "neonvm-e2e"];
+
+fn lanes() -> Vec<Lane> {
+    let nextest = installed("cargo-nextest");
+    let mut unit = if nextest {
+        vec!["cargo", "nextest", "run", "--locked", "--workspace", "--no-fail-fast", "--no-tests", "pass"]
+    } else {
+        vec!["cargo", "test", "--locked", "--workspace", "--no-fail-fast"]
+    };
+    unit.extend(APART);
+    vec![
+        Lane::new("format", 1, &["cargo", "fmt", "--all", "--check"])
+            .needs(installed("rustfmt"), "rustfmt is not installed"),
+        Lane::new("check", 10, &["cargo", "xtask", "check"]),
+        Lane::new(
+            "clippy",
+            20,
+            &["cargo", "clippy", "--locked", "--workspace", "--all-targets", "--", "-D", "warnings"],
+        )
+        .needs(installed("cargo-clippy"), "clippy is not installed"),
+        Lane::new("unit", 30, &unit).counting(),
+        Lane::new("binaries", 20, &["cargo", "build", "--locked", "--bins"]),
+        Lane::new(
+            "conformance",
+            10,
+            &["cargo", "run", "--locked", "--quiet", "-p", "neonvm-conformance", "--", "--quiet"],
+        )
+        .counting(),
+        Lane::new("e2e", 10, &["cargo", "test", "--locked", "--no-fail-fast", "-p", "neonvm-e2e"]).counting(),
+        Lane::new("packages", 1, &["cargo", "deny", "--offline", "check", "bans", "licenses", "sources"])
+            .needs(
+                installed("cargo-deny"),
+                "cargo-deny is not installed; the check lane has looked at the bans",
+            ),
+    ]
+}
+
+/// Runs all lanes; true if nothing failed.
+pub(crate) fn run(root: &Path) -> anyhow::Result<bool> {
+    let mut total = Tally::default();
+    for lane in lanes() {
+        total = total.plus(one(root, &lane)?);
+    }
+    println!("{total}");
+    Ok(total.failed == 0)
+}
+
+fn one(root: &Path, lane: &Lane) -> anyhow::Result<Tally> {
+    let name = lane.name;
+    if let Some(reason) = &lane.skip {
+        println!("SKIP {name}: {reason}");
+        return Ok(Tally { skipped: 1, ..Tally::default() });
+    }
+    println!("LANE {name}: {}", lane.command.join(" "));
+    let begun = Instant::now();
+    // Runs must not depend on the settings of whoever runs them.
+    let environment = [("CARGO_TERM_COLOR", "never"), ("NO_COLOR", "1")];
+    let ended = process::run(root, &lane.command, &environment, Duration::from_secs(60 * lane.minutes))?;
+    let seconds = begun.elapsed().as_secs_f64();
+    let mut tally = if lane.counts { Tally::read(&ended.lines) } else { Tally::default() };
+    if ended.good {
+        tally.passed += u64::from(!lane.counts);
+        println!("DONE {name} ({seconds:.1} s)");
+    } else {
+        // A runner that broke before it could count is a failure too.
+        tally.failed = tally.failed.max(1);
+        let why = if ended.late { "did not end in its time box" } else { "failed" };
+        println!("FAIL {name}: {why} ({seconds:.1} s)");
+    }
+    Ok(tally)
+}

@@ -1,0 +1,44 @@
+//! `cargo xtask check|test|demo|bench`: what people and CI run on this repository.
+//!
+//! Depends on next to nothing, so that a fresh machine sees the first check after seconds. Tested by its own unit tests.
+
+#![allow(clippy::print_stdout, reason = "a program for people; there is no result type to render")]
+
+mod arrows;
+mod check;
+mod demo;
+mod generated;
+mod lanes;
+mod links;
+mod orphans;
+mod package;
+mod process;
+mod sizes;
+mod tally;
+mod wording;
+
+use std::process::ExitCode;
+
+const USAGE: &str = "usage: cargo xtask <command>
+
+  check   arrows between crates, orphan files, file sizes, generated files, links, banned packages
+  test    every lane in order; ends with one line: N passed, N failed, N skipped
+  demo    a local cluster from start to end
+  bench   measure the promises of SPEC.md
+";
+
+fn main() -> anyhow::Result<ExitCode> {
+    let root = package::root()?;
+    let mut args = std::env::args().skip(1);
+    let good = match args.next().as_deref() {
+        Some("check") => check::run(&root)?,
+        Some("test") => lanes::run(&root)?,
+        Some("demo") => demo::run(&root)?,
+        Some("bench") => demo::bench(&root, &args.collect::<Vec<_>>())?,
+        _ => {
+            print!("{USAGE}");
+            return Ok(ExitCode::from(2));
+        }
+    };
+    Ok(if good { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}

@@ -1,0 +1,86 @@
+//! The workspace as `cargo metadata` sees it, and its tracked files.
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context as _, bail};
+use serde_json::Value;
+
+/// One crate of the workspace.
+#[derive(Debug, Default, Clone)]
+pub(crate) struct Package {
+    pub(crate) name: String,
+    /// Directory, relative to the root of the repository.
+    pub(crate) directory: PathBuf,
+    /// Names of packages it depends on, for its product and its build.
+    pub(crate) dependencies: BTreeSet<String>,
+    /// Root source files of its targets.
+    pub(crate) roots: Vec<PathBuf>,
+}
+
+/// The root of the repository: the directory above the manifest of this crate that holds the workspace.
+pub(crate) fn root() -> anyhow::Result<PathBuf> {
+    let start = std::env::current_dir().context("cannot tell the current directory")?;
+    start
+        .ancestors()
+        .find(|directory| {
+            directory.join("Cargo.lock").exists() && directory.join("tests/xtask/Cargo.toml").exists()
+        })
+        .map(Path::to_path_buf)
+        .context("not inside the repository")
+}
+
+/// All crates of the workspace.
+pub(crate) fn workspace(root: &Path) -> anyhow::Result<Vec<Package>> {
+    let output = Command::new(cargo())
+        .args(["metadata", "--format-version", "1", "--no-deps", "--locked"])
+        .current_dir(root)
+        .output()
+        .context("cannot run cargo metadata")?;
+    if !output.status.success() {
+        bail!("cargo metadata failed: {}", String::from_utf8_lossy(&output.stderr));
+    }
+    let metadata: Value = serde_json::from_slice(&output.stdout)?;
+    Ok(items(&metadata, "packages").iter().map(|package| parse(root, package)).collect())
+}
+
+/// The cargo that runs us.
+pub(crate) fn cargo() -> std::ffi::OsString {
+    std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into())
+}
+
+fn items<'a>(value: &'a Value, key: &str) -> &'a [Value] {
+    value.get(key).and_then(Value::as_array).map_or(&[], Vec::as_slice)
+}
+
+fn text<'a>(value: &'a Value, key: &str) -> &'a str {
+    value.get(key).and_then(Value::as_str).unwrap_or_default()
+}
+
+fn parse(root: &Path, package: &Value) -> Package {
+    let inside = |path: &str| Path::new(path).strip_prefix(root).unwrap_or(Path::new(path)).to_path_buf();
+    let manifest = inside(text(package, "manifest_path"));
+    Package {
+        name: text(package, "name").to_owned(),
+        directory: manifest.parent().map(Path::to_path_buf).unwrap_or_default(),
+        dependencies: items(package, "dependencies")
+            .iter()
+            .filter(|dependency| text(dependency, "kind") != "dev")
+            .map(|dependency| text(dependency, "name").to_owned())
+            .collect(),
+        roots: items(package, "targets").iter().map(|target| inside(text(target, "src_path"))).collect(),
+    }
+}
+
+/// Every file that git tracks and that exists, relative to the root.
+pub(crate) fn tracked(root: &Path) -> anyhow::Result<Vec<PathBuf>> {
+    let output = Command::new("git").args(["ls-files", "-z"]).current_dir(root).output();
+    let output = output.context("cannot run git ls-files")?;
+    if !output.status.success() {
+        bail!("git ls-files failed: {}", String::from_utf8_lossy(&output.stderr));
+    }
+    let names = String::from_utf8_lossy(&output.stdout);
+    let names = names.split('\0').filter(|name| !name.is_empty()).map(PathBuf::from);
+    Ok(names.filter(|name| root.join(name).is_file()).collect())
+}

@@ -1,0 +1,110 @@
+//! Running a lane: a child in a process group of its own, its output shown and kept, and a deadline.
+
+use std::io::{BufRead as _, BufReader, Read};
+use std::os::unix::process::CommandExt as _;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::sync::mpsc;
+use std::time::{Duration, Instant};
+
+use anyhow::Context as _;
+
+/// How a child ended.
+#[derive(Debug)]
+pub(crate) struct Ended {
+    /// It exited with status 0 in time.
+    pub(crate) good: bool,
+    /// It had to be stopped.
+    pub(crate) late: bool,
+    /// Both streams, line by line.
+    pub(crate) lines: Vec<String>,
+}
+
+/// Runs a command with a time limit; its lines are shown as they come.
+pub(crate) fn run(
+    root: &Path,
+    command: &[&str],
+    environment: &[(&str, &str)],
+    limit: Duration,
+) -> anyhow::Result<Ended> {
+    let (program, arguments) = command.split_first().context("no command")?;
+    let program = if *program == "cargo" { crate::package::cargo() } else { program.into() };
+    let mut child = Command::new(&program)
+        .args(arguments)
+        .envs(environment.iter().copied())
+        .current_dir(root)
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .process_group(0)
+        .spawn()
+        .with_context(|| format!("cannot run {}", program.display()))?;
+    let (send, receive) = mpsc::sync_channel(1024);
+    follow(child.stdout.take(), &send);
+    follow(child.stderr.take(), &send);
+    drop(send);
+    let deadline = Instant::now() + limit;
+    let mut lines: Vec<String> = Vec::new();
+    let late = loop {
+        match receive.recv_timeout(deadline.saturating_duration_since(Instant::now())) {
+            Ok(line) => {
+                println!("{line}");
+                lines.push(line);
+            }
+            Err(mpsc::RecvTimeoutError::Disconnected) => break false,
+            Err(mpsc::RecvTimeoutError::Timeout) => break true,
+        }
+    };
+    if late {
+        // The whole group: a test runner's children must not outlive their lane.
+        let group = format!("-{}", child.id());
+        let _ = Command::new("kill").args(["-KILL", "--", &group]).status();
+    }
+    let status = child.wait().context("cannot wait for a lane")?;
+    Ok(Ended { good: status.success() && !late, late, lines })
+}
+
+fn follow(stream: Option<impl Read + Send + 'static>, lines: &mpsc::SyncSender<String>) {
+    let Some(stream) = stream else { return };
+    let lines = lines.clone();
+    std::thread::spawn(move || {
+        let mut reader = BufReader::new(stream);
+        let mut raw = Vec::new();
+        while reader.read_until(b'\n', &mut raw).is_ok_and(|read| read > 0) {
+            let line = String::from_utf8_lossy(&raw).trim_end().to_owned();
+            raw.clear();
+            if lines.send(line).is_err() {
+                return;
+            }
+        }
+    });
+}
+
+/// Whether a program is installed.
+pub(crate) fn installed(program: &str) -> bool {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    std::env::split_paths(&path).any(|directory| directory.join(program).is_file())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_lane_is_stopped_at_its_deadline() {
+        let ended =
+            run(Path::new("/"), &["sh", "-c", "echo begun; sleep 60"], &[], Duration::from_millis(300))
+                .unwrap();
+        assert!(ended.late && !ended.good);
+        assert_eq!(ended.lines, ["begun"]);
+    }
+
+    #[test]
+    fn both_streams_are_kept() {
+        let mut ended =
+            run(Path::new("/"), &["sh", "-c", "echo a; echo b >&2"], &[], Duration::from_secs(20)).unwrap();
+        ended.lines.sort();
+        assert_eq!(ended.lines, ["a", "b"]);
+        assert!(ended.good);
+    }
+}

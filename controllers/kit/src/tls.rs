@@ -2,12 +2,14 @@
 
 use std::sync::Arc;
 
+use rustls::client::WebPkiServerVerifier;
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::server::WebPkiClientVerifier;
 use rustls::{ClientConfig, RootCertStore, ServerConfig};
 
 use crate::ca::{Error, Identity};
+use crate::pinned::Pinned;
 
 fn certificates(pem: &[u8], path: &str) -> Result<Vec<CertificateDer<'static>>, Error> {
     let bad = || Error::Pem { path: path.to_owned(), wanted: "a certificate" };
@@ -56,9 +58,14 @@ pub fn server(identity: &Identity, authority: &str) -> Result<ServerConfig, Erro
 /// # Errors
 /// If a PEM text cannot be read.
 pub fn client(identity: Option<&Identity>, authority: &[u8]) -> Result<ClientConfig, Error> {
+    let bundle = certificates(authority, "the certificate authority")?;
+    let usual = WebPkiServerVerifier::builder_with_provider(Arc::new(roots(authority)?), provider())
+        .build()
+        .map_err(|_| Error::Pem { path: "the certificate authority".into(), wanted: "a certificate" })?;
     let builder = ClientConfig::builder_with_provider(provider())
         .with_safe_default_protocol_versions()?
-        .with_root_certificates(roots(authority)?);
+        .dangerous()
+        .with_custom_certificate_verifier(Arc::new(Pinned { usual, bundle }));
     Ok(match identity {
         None => builder.with_no_client_auth(),
         Some(identity) => builder.with_client_auth_cert(

@@ -146,7 +146,7 @@ impl Server {
         };
         let fresh = state.context();
         state.change(|engine| {
-            engine.set_root_ca(authority.certificate(), &fresh);
+            engine.set_root_ca(authority.certificate());
             while engine.run_chores(&fresh, 1000) {}
         });
         let mut names =
@@ -411,18 +411,18 @@ fn own_path(shared: &Shared, incoming: &Incoming) -> Option<Response> {
 async fn finish(shared: &Arc<Shared>, incoming: &Incoming, reply: Reply) -> Response {
     match reply {
         Reply::Answer(answer) => respond::answer(answer),
-        Reply::Watch(watch) => {
+        Reply::Watch(watch, warnings) => {
             let open = shared.metrics.watch();
             let stream =
                 watching::start(Arc::clone(&shared.state), *watch, Arc::clone(&shared.faults), open);
-            respond::stream(stream, &incoming.accept)
+            respond::stream(stream, warnings)
         }
         Reply::TokenReview(body) => respond::answer(token_review(shared, &body)),
         Reply::Token(request) => {
             let context = shared.state.context();
             let id = context.entropy().uuid();
             match shared.tokens.sign(&request.account, &request.body, context.now, &id) {
-                Ok(status) => respond::json(201, &token_answer(&request.account, &request.body, &status)),
+                Ok(status) => respond::json(201, &token_answer(&request.account, &request.body, &status, &context.time())),
                 Err(why) => respond::answer(refusal(&ApiError::internal(why), Vec::new())),
             }
         }
@@ -456,14 +456,19 @@ fn token_review(shared: &Shared, body: &Value) -> neonvm_core_apistore::engine::
     respond::made(201, &neonvm_core_apistore::access::review::token(body, found))
 }
 
-fn token_answer(account: &Value, body: &Value, status: &Value) -> Value {
+fn token_answer(account: &Value, body: &Value, status: &Value, now: &str) -> Value {
     let mut answer = body.clone();
     if let Some(map) = answer.as_object_mut() {
         map.insert("kind".into(), json!("TokenRequest"));
         map.insert("apiVersion".into(), json!("authentication.k8s.io/v1"));
         map.insert("status".into(), status.clone());
         let pick = |pointer: &str| account.pointer(pointer).cloned().unwrap_or_default();
-        map.insert("metadata".into(), json!({ "name": pick("/metadata/name"), "namespace": pick("/metadata/namespace") }));
+        map.insert("metadata".into(), json!({ "name": pick("/metadata/name"), "namespace": pick("/metadata/namespace"),
+            "uid": pick("/metadata/uid"), "creationTimestamp": now }));
+        if let Some(spec) = map.get_mut("spec").and_then(Value::as_object_mut) {
+            spec.entry("audiences").or_insert_with(crate::token::default_audiences);
+            spec.entry("boundObjectRef").or_insert(Value::Null);
+        }
     }
     answer
 }

@@ -15,7 +15,15 @@ use ring::signature::{
 use serde_json::{Value, json};
 
 /// Issuer and default audience.
-const ISSUER: &str = "https://kubernetes.default.svc.cluster.local";
+const ISSUER: &str = "https://kubernetes.default.svc";
+
+/// What is said of anything that is no token of ours.
+const INVALID: &str = "invalid bearer token";
+
+/// Issuer, where no audience is asked for: the audience, too.
+pub(crate) fn default_audiences() -> Value {
+    json!([ISSUER])
+}
 
 /// Signs and checks tokens.
 #[derive(Debug)]
@@ -100,11 +108,11 @@ impl Tokens {
         audiences: &[String],
         now: Timestamp,
     ) -> Result<Checked, &'static str> {
-        let (signed, signature) = token.rsplit_once('.').ok_or("the token is not a JSON Web Token")?;
-        let signature = URL_SAFE_NO_PAD.decode(signature).map_err(|_| "the token's signature is malformed")?;
+        let (signed, signature) = token.rsplit_once('.').ok_or(INVALID)?;
+        let signature = URL_SAFE_NO_PAD.decode(signature).map_err(|_| INVALID)?;
         UnparsedPublicKey::new(&ECDSA_P256_SHA256_FIXED, &self.public)
             .verify(signed.as_bytes(), &signature)
-            .map_err(|_| "invalid bearer token")?;
+            .map_err(|_| INVALID)?;
         let (_, claims) = signed.split_once('.').ok_or("the token is not a JSON Web Token")?;
         let claims = URL_SAFE_NO_PAD.decode(claims).map_err(|_| "the token's claims are malformed")?;
         let claims: Value = serde_json::from_slice(&claims).map_err(|_| "the token's claims are malformed")?;

@@ -39,8 +39,12 @@ pub(crate) enum Chore {
     Definition(String),
     /// Names in this group have become free.
     Definitions(String),
+    /// Served group versions may have changed.
+    ApiServices,
 }
 
+/// The finalizer of definitions whose objects are being deleted.
+const DEFINITION_CLEANUP: &str = "customresourcecleanup.apiextensions.k8s.io";
 /// Most events kept after their last change: one hour, as real servers do.
 const EVENT_SECONDS: i64 = 3600;
 
@@ -68,6 +72,7 @@ impl Engine {
             Chore::Owners(table, key) => self.check_owners(table, key, context),
             Chore::Definition(name) => self.tend_definition(name, context),
             Chore::Definitions(group) => self.rejudge_definitions(group, context),
+            Chore::ApiServices => self.list_api_services(context),
         }
     }
 
@@ -76,6 +81,7 @@ impl Engine {
         for namespace in self.values("/namespaces") {
             self.chores.push_back(Chore::Namespace(object::name(&namespace).to_owned()));
         }
+        self.chores.push_back(Chore::ApiServices);
         let uids: Vec<String> = self.owned.keys().cloned().collect();
         self.chores.extend(uids.into_iter().map(Chore::Removed));
         for definition in self.values("apiextensions.k8s.io/customresourcedefinitions") {
@@ -181,12 +187,16 @@ impl Engine {
 
     fn tend_definition(&mut self, name: &str, context: &Context) {
         const TABLE: &str = "apiextensions.k8s.io/customresourcedefinitions";
-        const CLEANUP: &str = "customresourcecleanup.apiextensions.k8s.io";
         let Some(definition) = self.value(TABLE, &key_of("", name)) else { return };
         let Some(kind) = self.kinds.resource("apiextensions.k8s.io", "v1", "customresourcedefinitions").cloned() else {
             return;
         };
         if !object::is_deleting(&definition) {
+            let mut judged = definition.clone();
+            self.judge_definition(&mut judged, context);
+            if judged != definition {
+                self.put_as_system(&kind, judged);
+            }
             return;
         }
         let group = object::text_at(&definition, "spec.group").to_owned();
@@ -203,7 +213,7 @@ impl Engine {
         }
         let mut definition = definition;
         let rest: Vec<String> =
-            object::finalizers(&definition).into_iter().filter(|f| *f != CLEANUP).map(str::to_owned).collect();
+            object::finalizers(&definition).into_iter().filter(|f| *f != DEFINITION_CLEANUP).map(str::to_owned).collect();
         if rest.len() == object::finalizers(&definition).len() && !rest.is_empty() {
             return;
         }
@@ -212,6 +222,37 @@ impl Engine {
             self.remove(&kind, &key_of("", name), definition);
         } else {
             self.put_as_system(&kind, definition);
+        }
+    }
+
+    /// Makes an `APIService` for every group version, and takes away those of versions that are gone.
+    fn list_api_services(&mut self, context: &Context) {
+        let Some(kind) = self.kinds.resource("apiregistration.k8s.io", "v1", "apiservices").cloned() else { return };
+        let mut wanted = std::collections::BTreeSet::new();
+        let groups: Vec<(String, Vec<String>)> = self.kinds.groups().to_vec();
+        for (group, versions) in groups {
+            let custom = self.kinds.all().any(|kind| kind.group == group && kind.custom.is_some());
+            for (at, version) in versions.iter().enumerate() {
+                let name = format!("{version}.{group}");
+                let managed = if custom { "true" } else { "onstart" };
+                let (minimum, priority) = if custom { (1000, 100) } else { (17_800, 15) };
+                let at = i64::try_from(at).unwrap_or(0);
+                let service = json!({ "apiVersion": "apiregistration.k8s.io/v1", "kind": "APIService",
+                    "metadata": { "name": name, "labels": { "kube-aggregator.kubernetes.io/automanaged": managed } },
+                    "spec": { "group": group, "version": version, "groupPriorityMinimum": minimum,
+                        "versionPriority": priority - at },
+                    "status": { "conditions": [{ "type": "Available", "status": "True", "reason": "Local",
+                        "message": "Local APIServices are always available",
+                        "lastTransitionTime": context.time() }] } });
+                self.create_as_system("apiregistration.k8s.io", "v1", "apiservices", service, context);
+                wanted.insert(name);
+            }
+        }
+        for service in self.values(&kind.table) {
+            let local = object::at(&service, "spec.service").is_none_or(Value::is_null);
+            if local && !wanted.contains(object::name(&service)) {
+                self.remove(&kind, &key_of("", object::name(&service)), service);
+            }
         }
     }
 
@@ -230,6 +271,19 @@ impl Engine {
             }
         }
     }
+}
+
+/// Marks a definition whose objects have to go first.
+pub(crate) fn start_definition_end(definition: &mut Value, now: &str) {
+    let mut finalizers: Vec<String> = object::finalizers(definition).into_iter().map(str::to_owned).collect();
+    if !finalizers.iter().any(|f| f == DEFINITION_CLEANUP) {
+        finalizers.push(DEFINITION_CLEANUP.to_owned());
+    }
+    object::set_meta(definition, "finalizers", json!(finalizers));
+    let condition = json!({ "type": "Terminating", "status": "True", "reason": "InstanceDeletionPending",
+        "message": "CustomResourceDefinition marked for deletion; CustomResource deletion will begin soon",
+        "lastTransitionTime": now });
+    set_condition(definition, condition);
 }
 
 fn hash(table: &str, key: &str) -> u128 {

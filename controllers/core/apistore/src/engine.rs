@@ -62,8 +62,8 @@ pub struct TokenRequest {
 pub enum Reply {
     /// Send this.
     Answer(Answer),
-    /// Stream this.
-    Watch(Box<Watch>),
+    /// Stream this, with these warnings.
+    Watch(Box<Watch>, Vec<String>),
     /// Make this call, then run the request again.
     Ask(Box<Call>),
     /// Hand over to the node that runs the pod.
@@ -169,7 +169,7 @@ impl Engine {
     /// Stores an object: gives it its revision, and lets everything derived follow.
     pub(crate) fn put(&mut self, kind: &Kind, key: &str, mut object: Value) -> (Value, Stored) {
         let before = self.store.read(&kind.table, key).cloned();
-        crate::convert::to_storage(&mut object, kind);
+        self.to_storage(&mut object, kind);
         let revision = self.store.next_revision();
         crate::object::set_meta(&mut object, "resourceVersion", Value::String(revision.to_string()));
         let json = render::to_bytes(&object);
@@ -181,10 +181,25 @@ impl Engine {
         (shown, stored)
     }
 
+    /// Brings an object of a served version into the stored one. Custom objects lose what the stored version does
+    /// not have.
+    fn to_storage(&self, object: &mut Value, kind: &Kind) {
+        if kind.api_version() == kind.storage {
+            return;
+        }
+        crate::convert::to_storage(object, kind);
+        if kind.custom.is_some()
+            && let Some(stored) = self.kinds.of_table(&kind.table)
+        {
+            crate::schema::prune::prune(object, stored.schema());
+            crate::schema::default::apply_defaults(object, stored.schema());
+        }
+    }
+
     /// Removes an object whose last state is `object`; returns that state at its final revision.
     pub(crate) fn remove(&mut self, kind: &Kind, key: &str, mut object: Value) -> Value {
         let before = self.store.read(&kind.table, key).cloned();
-        crate::convert::to_storage(&mut object, kind);
+        self.to_storage(&mut object, kind);
         let revision = self.store.next_revision();
         crate::object::set_meta(&mut object, "resourceVersion", Value::String(revision.to_string()));
         let json = render::to_bytes(&object);
@@ -231,6 +246,10 @@ pub(crate) fn answer(code: u16, content_type: &'static str, body: Bytes) -> Answ
 
 /// The answer of an error.
 pub fn refusal(error: &ApiError, warnings: Vec<String>) -> Answer {
+    if error.reason == crate::status::NO_SUCH_PATH {
+        let text = Bytes::from(format!("{}\n", error.message));
+        return answer(error.code, "text/plain; charset=utf-8", text);
+    }
     Answer {
         code: error.code,
         content_type: "application/json",

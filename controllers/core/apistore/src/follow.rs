@@ -121,6 +121,7 @@ impl Engine {
                 Some((definition, _)) => {
                     self.serve(definition);
                     self.chores.push_back(Chore::Definition(object::name(definition).to_owned()));
+                    self.chores.push_back(Chore::ApiServices);
                 }
                 None => {
                     if let Some(old) = before.map(|stored| render::parse(&stored.json)) {
@@ -129,6 +130,7 @@ impl Engine {
                         self.kinds.withdraw(&group, &plural);
                         self.store.close_table(&format!("{group}/{plural}"));
                         self.chores.push_back(Chore::Definitions(group));
+                        self.chores.push_back(Chore::ApiServices);
                     }
                 }
             },

@@ -85,6 +85,10 @@ pub struct Kind {
     pub has_generation: bool,
     /// Whether a PUT may create.
     pub create_on_update: bool,
+    /// Whether a PUT must name the version it replaces.
+    pub needs_version: bool,
+    /// Whether a collection can be deleted as a whole.
+    pub deletes_collection: bool,
     /// Extra field-selector paths.
     pub fields: Vec<String>,
     /// The definition's version behind a custom kind.
@@ -120,6 +124,13 @@ impl Kind {
     /// Whether `status` is written through its own subresource.
     pub fn has_status(&self) -> bool {
         self.subresource("status").is_some()
+    }
+
+    /// Verbs in the order discovery gives them.
+    pub(crate) fn verb_names(&self) -> Vec<&'static str> {
+        const CUSTOM: &[&str] = &["delete", "deletecollection", "get", "list", "patch", "create", "update", "watch"];
+        let names = if self.custom.is_some() { CUSTOM } else { self.verbs.names() };
+        names.iter().copied().filter(|name| self.deletes_collection || *name != "deletecollection").collect()
     }
 
     /// Whether the kind is built in.
@@ -169,6 +180,8 @@ impl Kind {
             storage: format!("{}/{storage}", custom.group),
             has_generation: true,
             create_on_update: false,
+            needs_version: true,
+            deletes_collection: true,
             fields: version.selectable_fields.clone(),
             source: Source::Custom(version.schema.clone()),
             custom: Some(Arc::clone(version)),

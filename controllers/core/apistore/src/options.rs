@@ -33,11 +33,11 @@ pub struct ListOptions {
 }
 
 impl ListOptions {
-    /// Reads and checks.
+    /// Reads and checks; `watch`: for a watch.
     ///
     /// # Errors
     /// 400 for values that cannot be read, 422 for combinations that make no sense.
-    pub fn parse(query: &Query<'_>) -> Result<Self, ApiError> {
+    pub fn parse(query: &Query<'_>, watch: bool) -> Result<Self, ApiError> {
         let limit = query.number("limit")?.unwrap_or(0);
         let timeout = query.number("timeoutSeconds")?;
         let options = Self {
@@ -47,7 +47,7 @@ impl ListOptions {
             token: query.text("continue").to_owned(),
             revision: query.text("resourceVersion").to_owned(),
             matching: query.text("resourceVersionMatch").to_owned(),
-            watch: query.flag("watch"),
+            watch,
             bookmarks: query.flag("allowWatchBookmarks"),
             initial: query.has("sendInitialEvents").then(|| query.flag("sendInitialEvents")),
             timeout: timeout.and_then(|t| u64::try_from(t).ok()),
@@ -131,11 +131,11 @@ pub struct WriteOptions {
 }
 
 impl WriteOptions {
-    /// Reads and checks; `kind` is `CreateOptions`, `UpdateOptions` or `PatchOptions`.
+    /// Reads and checks; `kind` is `CreateOptions`, `UpdateOptions` or `PatchOptions`; `apply`: a server-side apply.
     ///
     /// # Errors
     /// 422 naming the option.
-    pub fn parse(query: &Query<'_>, kind: &str, user_agent: &str) -> Result<Self, ApiError> {
+    pub fn parse(query: &Query<'_>, kind: &str, apply: bool, user_agent: &str) -> Result<Self, ApiError> {
         let mut errors = Vec::new();
         let dry_run = dry_run(&query.all("dryRun"), &mut errors);
         let given = query.text("fieldManager");
@@ -153,6 +153,9 @@ impl WriteOptions {
                 FieldValidation::Warn
             }
         };
+        if query.flag("force") && !apply && kind == "PatchOptions" {
+            errors.push(FieldError::forbidden("force", "may not be specified for non-apply patch"));
+        }
         if !errors.is_empty() {
             return Err(invalid_options(kind, &errors));
         }

@@ -50,6 +50,12 @@ pub(crate) fn track(write: &Write<'_>, old: Option<&Value>, object: &mut Value) 
     apply::track_update(old, object, write.kind.schema(), &manager, &reset);
 }
 
+/// Judges an applied configuration as it came.
+pub(crate) fn check_applied(write: &Write<'_>, applied: &Value) -> Result<(), ApiError> {
+    let identity = Identity::of(write);
+    apply::check(applied, write.kind.schema(), &identity.manager(write, Operation::Apply))
+}
+
 /// Server-side apply onto the live object.
 pub(crate) fn apply(write: &Write<'_>, live: Option<&Value>, applied: &Value) -> Result<Value, ApiError> {
     let identity = Identity::of(write);

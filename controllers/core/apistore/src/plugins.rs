@@ -20,6 +20,9 @@ impl Write<'_> {
         match (self.kind.group.as_str(), self.kind.kind.as_str()) {
             ("", "Namespace") => admit_namespace(live, object),
             ("", "Pod") if live.is_none() => self.admit_pod(engine, object)?,
+            ("", "Node") if live.is_none() => taint_new_node(object),
+            ("", "PersistentVolumeClaim") if live.is_none() => add_finalizer(object, "kubernetes.io/pvc-protection"),
+            ("", "PersistentVolume") if live.is_none() => add_finalizer(object, "kubernetes.io/pv-protection"),
             ("apiextensions.k8s.io", "CustomResourceDefinition") if live.is_none() => {
                 crd::prepare_create(object);
             }
@@ -81,7 +84,6 @@ impl Write<'_> {
     /// Last step before a new object is stored.
     pub(crate) fn before_create(&self, engine: &Engine, object: &mut Value) -> Result<(), Halt> {
         match (self.kind.group.as_str(), self.kind.kind.as_str()) {
-            ("apiextensions.k8s.io", "CustomResourceDefinition") => engine.judge_definition(object, self.context),
             ("", "Service") => crate::services::allocate(engine, object, None)?,
             _ => {}
         }
@@ -93,26 +95,30 @@ impl Write<'_> {
         if self.kind.kind == "Service" && self.kind.group.is_empty() {
             crate::services::allocate(engine, object, Some(live))?;
         }
-        if crate::write::decode::is_definition(&self.kind) && self.target.subresource.is_empty() {
-            crd::prepare_update(object);
-            engine.judge_definition(object, self.context);
-        }
         Ok(())
     }
 
     /// What a creation sets off at once.
-    pub(crate) fn after_create(&self, _engine: &mut Engine, _object: &Value) {}
-
-    /// What a change sets off at once.
-    pub(crate) fn after_update(&self, _engine: &mut Engine, _object: &Value, _live: &Value) {}
+    pub(crate) fn after_create(&self, engine: &mut Engine, object: &Value) {
+        let mounts = |volume: &Value| object::text_at(volume, "name").starts_with("kube-api-access-");
+        if self.kind.kind == "Pod"
+            && object::at(object, "spec.volumes").and_then(Value::as_array).is_some_and(|v| v.iter().any(mounts))
+        {
+            engine.publish_root_ca(object::namespace(object), self.context);
+        }
+    }
 
     /// Nobody may hand out rights that they do not have.
-    pub(crate) fn escalation(&self, engine: &Engine, object: &Value) -> Result<(), ApiError> {
+    pub(crate) fn escalation(&self, engine: &Engine, object: &Value, live: Option<&Value>) -> Result<(), ApiError> {
         if self.kind.group != "rbac.authorization.k8s.io" || !engine.enforce {
             return Ok(());
         }
-        access::escalation::check(&engine.rules, self.request.user, &self.kind.kind, object)
-            .map_err(|why| ApiError::forbidden(self.subject(object::name(object)), &why))
+        let (rules, user, kind) = (&engine.rules, self.request.user, self.kind.kind.as_str());
+        let judged = match live {
+            Some(live) => access::escalation::check_update(rules, user, kind, object, live),
+            None => access::escalation::check(rules, user, kind, object),
+        };
+        judged.map_err(|why| ApiError::forbidden(self.subject(object::name(object)), &why))
     }
 }
 
@@ -123,6 +129,37 @@ impl Engine {
         let name = object::name(definition).to_owned();
         let others: Vec<&Value> = others.iter().filter(|other| object::name(other) != name).collect();
         crd::judge(definition, &others, &context.time());
+    }
+}
+
+/// What admission gave a pod at its creation stays where an update leaves it out.
+pub(crate) fn keep_assigned(kind: &crate::kinds::Kind, object: &mut Value, live: &Value) {
+    if kind.kind != "Pod" || !kind.is_builtin() {
+        return;
+    }
+    for key in ["priority", "preemptionPolicy", "serviceAccountName", "serviceAccount", "nodeName"] {
+        if let Some(assigned) = object::at(live, "spec").and_then(|spec| spec.get(key)) {
+            object::child_mut(object, "spec").entry(key).or_insert_with(|| assigned.clone());
+        }
+    }
+}
+
+fn add_finalizer(object: &mut Value, finalizer: &str) {
+    let mut all: Vec<String> = object::finalizers(object).into_iter().map(str::to_owned).collect();
+    if !all.iter().any(|f| f == finalizer) {
+        all.push(finalizer.to_owned());
+    }
+    object::set_meta(object, "finalizers", json!(all));
+}
+
+/// A new node takes no pods until something says that it is ready.
+fn taint_new_node(node: &mut Value) {
+    const KEY: &str = "node.kubernetes.io/not-ready";
+    let taints = object::child_mut(node, "spec").entry("taints").or_insert_with(|| json!([]));
+    if let Some(taints) = taints.as_array_mut()
+        && !taints.iter().any(|t| object::text_at(t, "key") == KEY)
+    {
+        taints.push(json!({ "key": KEY, "effect": "NoSchedule" }));
     }
 }
 

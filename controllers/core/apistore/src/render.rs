@@ -59,6 +59,8 @@ pub(crate) fn value_in(kind: &Kind, stored: &Stored) -> Value {
     let mut value = parse(&stored.json);
     if !same_version(kind) {
         convert::convert(&mut value, kind);
+    } else if convert::needs_defaults(kind) {
+        crate::schema::default::apply_defaults(&mut value, kind.schema());
     }
     value
 }

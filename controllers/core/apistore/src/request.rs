@@ -162,6 +162,8 @@ pub struct Target {
     pub subresource: String,
     /// What follows the subresource (proxies).
     pub rest: String,
+    /// The path itself asks for a watch (`/api/v1/watch/…`), as old clients do.
+    pub watch: bool,
 }
 
 impl Target {
@@ -173,9 +175,13 @@ impl Target {
             "apis" => (parts.next()?.to_owned(), parts.next()?.to_owned()),
             _ => return None,
         };
-        let parts: Vec<Cow<'_, str>> = parts.map(decode_path).collect();
+        let mut parts: Vec<Cow<'_, str>> = parts.map(decode_path).collect();
+        let watch = parts.len() > 1 && parts.first().is_some_and(|part| part == "watch");
+        if watch {
+            parts.remove(0);
+        }
         let text = |at: usize| parts.get(at).map(|p| p.clone().into_owned()).unwrap_or_default();
-        let mut target = Self { group, version, ..Self::default() };
+        let mut target = Self { group, version, watch, ..Self::default() };
         match parts.first()?.as_ref() {
             "" => return None,
             // `namespaces/x`, and its subresources, name the namespace itself.

@@ -29,10 +29,15 @@ pub(crate) fn is_read(request: &Request<'_>) -> bool {
     request.method == Method::Get
 }
 
-/// 404 for a path that means nothing.
-fn unknown_path() -> ApiError {
+/// 404 for a resource that its group version does not have.
+fn unknown_resource() -> ApiError {
     ApiError::plain(404, "NotFound", "the server could not find the requested resource")
         .with_details(serde_json::Map::new())
+}
+
+/// 404 for a path that means nothing: plain text, as from any web server.
+fn unknown_path() -> ApiError {
+    ApiError::plain(404, crate::status::NO_SUCH_PATH, "404 page not found")
 }
 
 fn method_not_allowed() -> ApiError {
@@ -82,7 +87,8 @@ pub(crate) fn read(engine: &Engine, request: &Request<'_>, context: &Context) ->
         return discovery::answer(engine, request).unwrap_or_else(|| Err(unknown_path())).map(Reply::Answer);
     };
     let query = Query::parse(request.query);
-    authorize(engine, request, &target, target.verb(request.method, query.flag("watch")))?;
+    let watched = target.watch || query.flag("watch");
+    authorize(engine, request, &target, target.verb(request.method, watched))?;
     let kind = find(engine, &target)?;
     if !target.subresource.is_empty() {
         return read_subresource(engine, request, context, &kind, &target);
@@ -94,13 +100,13 @@ pub(crate) fn read(engine: &Engine, request: &Request<'_>, context: &Context) ->
     let include = include_object(&query, accepted.shape)?;
     let form = Form { kind: &kind, accepted, include, now: context.now };
     let namespace = target.namespace_of(&kind);
-    if !target.name.is_empty() && !query.flag("watch") {
+    if !target.name.is_empty() && !watched {
         return read_one(engine, &form, &query, &target).map(Reply::Answer);
     }
-    let options = ListOptions::parse(&query)?;
-    if options.watch {
+    let options = ListOptions::parse(&query, watched)?;
+    if watched {
         let watch = Watch::open(&engine.store, &kind, accepted, include, (&namespace, &target.name), options)?;
-        return Ok(Reply::Watch(Box::new(watch)));
+        return Ok(Reply::Watch(Box::new(watch), deprecation(&kind)));
     }
     let page = query_list::list(&engine.store, &kind, &namespace, &options)?;
     let body = render::list(&form, &page.items, &page.meta)?;
@@ -153,7 +159,7 @@ fn read_subresource(
     kind: &Arc<Kind>,
     target: &Target,
 ) -> Result<Reply, ApiError> {
-    let sub = kind.subresource(&target.subresource).ok_or_else(unknown_path)?;
+    let sub = subresource(kind, target)?;
     if !sub.verbs.contains(&"get") {
         return Err(method_not_allowed());
     }
@@ -181,17 +187,20 @@ fn to_node(pod: Value, target: &Target, request: &Request<'_>) -> Reply {
 
 fn find(engine: &Engine, target: &Target) -> Result<Arc<Kind>, ApiError> {
     let kind = engine.kinds.resource(&target.group, &target.version, &target.resource).cloned();
-    let kind = kind.ok_or_else(unknown_path)?;
+    let Some(kind) = kind else {
+        let known = engine.kinds.has_version(&target.group, &target.version);
+        return Err(if known { unknown_resource() } else { unknown_path() });
+    };
     // A cluster-scoped resource has no path under a namespace, and an object in a namespace none without.
     let under_namespace = !target.namespace.is_empty();
-    let itself = target.resource == "namespaces";
-    if !kind.namespaced && under_namespace && !itself {
-        return Err(unknown_path());
+    let itself = target.resource == "namespaces" && kind.is_builtin();
+    let misplaced = (!kind.namespaced && under_namespace && !itself)
+        || (kind.namespaced && !under_namespace && !target.name.is_empty());
+    match (misplaced, kind.is_builtin()) {
+        (false, _) => Ok(kind),
+        (true, true) => Err(unknown_resource()),
+        (true, false) => Err(unknown_path()),
     }
-    if kind.namespaced && !under_namespace && !target.name.is_empty() {
-        return Err(unknown_path());
-    }
-    Ok(kind)
 }
 
 /// Answers anything but a GET.
@@ -220,8 +229,11 @@ pub(crate) fn write(
         _ => "PatchOptions",
     };
     let options = match request.method {
-        Method::Delete => WriteOptions::parse(&Query::default(), options_kind, request.user_agent)?,
-        _ => WriteOptions::parse(&query, options_kind, request.user_agent)?,
+        Method::Delete => WriteOptions::parse(&Query::default(), options_kind, false, request.user_agent)?,
+        _ => {
+            let apply = request.content_type.starts_with("application/apply-patch");
+            WriteOptions::parse(&query, options_kind, apply, request.user_agent)?
+        }
     };
     let mut write = Write { request, context, trail, kind, target, options, warnings };
     match request.method {
@@ -233,9 +245,19 @@ pub(crate) fn write(
     }
 }
 
+fn subresource<'k>(kind: &'k Kind, target: &Target) -> Result<&'k crate::kinds::Subresource, ApiError> {
+    kind.subresource(&target.subresource).ok_or_else(|| match kind.custom {
+        // The handler of custom kinds looks for the object first.
+        Some(_) => {
+            ApiError::not_found(Subject { group: &kind.group, resource: &kind.plural, name: &target.name })
+        }
+        None => unknown_resource(),
+    })
+}
+
 fn check_method(kind: &Kind, target: &Target, method: Method) -> Result<(), ApiError> {
     if !target.subresource.is_empty() {
-        let sub = kind.subresource(&target.subresource).ok_or_else(unknown_path)?;
+        let sub = subresource(kind, target)?;
         let verb = match method {
             Method::Post => "create",
             Method::Put => "update",
@@ -246,10 +268,14 @@ fn check_method(kind: &Kind, target: &Target, method: Method) -> Result<(), ApiE
         return if sub.verbs.contains(&verb) { Ok(()) } else { Err(method_not_allowed()) };
     }
     let everywhere = kind.namespaced && target.namespace.is_empty();
+    if everywhere && method == Method::Post && kind.custom.is_some() {
+        return Err(unknown_path());
+    }
     let allowed = match method {
         Method::Post => target.name.is_empty() && kind.verbs != Verbs::Read && !everywhere,
         Method::Put | Method::Patch => !target.name.is_empty() && kind.verbs == Verbs::All,
-        Method::Delete => kind.verbs == Verbs::All && !(everywhere && target.name.is_empty()),
+        Method::Delete if target.name.is_empty() => kind.verbs == Verbs::All && !everywhere && kind.deletes_collection,
+        Method::Delete => kind.verbs == Verbs::All,
         Method::Get | Method::Other => false,
     };
     if allowed { Ok(()) } else { Err(method_not_allowed()) }
@@ -266,7 +292,7 @@ fn status(write: &Write<'_>, code: u16, value: &Value) -> Result<Reply, Halt> {
 fn post(engine: &mut Engine, write: &mut Write<'_>) -> Result<Reply, Halt> {
     match write.target.subresource.as_str() {
         "" if write.kind.verbs == Verbs::Create && write.kind.kind == "Binding" => {
-            write.kind = engine.kinds.resource("", "v1", "pods").cloned().ok_or_else(unknown_path)?;
+            write.kind = engine.kinds.resource("", "v1", "pods").cloned().ok_or_else(unknown_resource)?;
             let done = write.bind(engine)?;
             status(write, 201, &done)
         }
@@ -359,7 +385,7 @@ fn delete_collection(
     query: &Query<'_>,
     options: &DeleteOptions,
 ) -> Result<Reply, Halt> {
-    let selection = ListOptions::parse(query)?;
+    let selection = ListOptions::parse(query, false)?;
     let namespace = write.target.namespace_of(&write.kind);
     let page = query_list::list(&engine.store, &write.kind, &namespace, &selection)?;
     let mut items = Vec::new();

@@ -186,10 +186,10 @@ impl<'a> Parser<'a> {
             return Ok(Requirement::In(key, vec![self.value()?]));
         }
         if self.eat(">") {
-            return self.bound(&key, "Gt").map(|n| Requirement::Greater(key, n));
+            return self.bound().map(|n| Requirement::Greater(key, n));
         }
         if self.eat("<") {
-            return self.bound(&key, "Lt").map(|n| Requirement::Less(key, n));
+            return self.bound().map(|n| Requirement::Less(key, n));
         }
         let shown = self.token();
         match self.word() {
@@ -201,10 +201,10 @@ impl<'a> Parser<'a> {
         }
     }
 
-    fn bound(&mut self, key: &str, _operator: &str) -> Result<i64, String> {
+    fn bound(&mut self) -> Result<i64, String> {
         let value = self.value()?;
         value.parse().map_err(|_| {
-            format!("values[0][{key}]: Invalid value: {value:?}: for 'Gt', 'Lt' operators, the value must be an integer")
+            format!("values[0]: Invalid value: {value:?}: for 'Gt', 'Lt' operators, the value must be an integer")
         })
     }
 
@@ -249,10 +249,10 @@ fn is_label_word(text: &str) -> bool {
 fn check_key(key: &str) -> Result<(), String> {
     let name = key.rsplit_once('/').map_or(key, |(_, name)| name);
     if !is_label_word(name) {
-        return Err(format!("key: Invalid value: {key:?}: {NAME_RULE}"));
+        return Err(format!("<nil>: Invalid value: {key:?}: {NAME_RULE}"));
     }
     if name.len() > 63 {
-        return Err(format!("key: Invalid value: {key:?}: name part must be no more than 63 bytes"));
+        return Err(format!("<nil>: Invalid value: {key:?}: name part must be no more than 63 bytes"));
     }
     Ok(())
 }

@@ -61,6 +61,11 @@ fn cluster_ip(service: &mut Value, live: Option<&Value>, others: &[&Value]) -> R
             ));
         };
         address = found;
+    } else if address != "None" && !in_block(&address) {
+        let why = format!(
+            "failed to allocate IP {address}: the provided IP is not in the valid range. The range of valid IPs is 10.96.0.0/16"
+        );
+        return Err(FieldError::invalid("spec.clusterIPs", &json!([address]), &why));
     } else if address != "None" && taken.contains(address.as_str()) {
         return Err(FieldError::invalid(
             "spec.clusterIPs",
@@ -71,6 +76,11 @@ fn cluster_ip(service: &mut Value, live: Option<&Value>, others: &[&Value]) -> R
     spec.insert("clusterIP".into(), json!(address));
     spec.insert("clusterIPs".into(), json!([address]));
     Ok(())
+}
+
+fn in_block(address: &str) -> bool {
+    let [a, b] = BLOCK;
+    address.parse::<std::net::Ipv4Addr>().is_ok_and(|ip| ip.octets().starts_with(&[a, b]))
 }
 
 fn node_ports(service: &mut Value, others: &[&Value]) -> Result<(), FieldError> {

@@ -5,6 +5,9 @@ use serde_json::{Map, Value, json};
 
 use crate::field::FieldError;
 
+/// The `reason` of a refusal that is shown as plain text and not as a Status.
+pub(crate) const NO_SUCH_PATH: &str = "NoSuchPath";
+
 /// A refused request.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ApiError {

@@ -21,7 +21,8 @@ pub(crate) fn prepare_create(kind: &Kind, object: &mut Value, context: &Context,
     if kind.has_generation {
         set_meta(object, "generation", json!(1));
     }
-    if kind.has_status() {
+    // Nodes register with their status; everything else begins without one.
+    if kind.has_status() && !(kind.kind == "Node" && kind.is_builtin()) {
         object::drop_key(object, "status");
     }
 }
@@ -44,6 +45,10 @@ pub(crate) fn prepare_update(kind: &Kind, subresource: &str, new: &mut Value, ol
             if let Some(map) = new.as_object_mut() {
                 map.retain(|key, _| matches!(key.as_str(), "status" | "metadata") || old.get(key).is_some());
             }
+            if kind.kind == "Deployment" && kind.is_builtin() {
+                let labels = meta(old).get("labels").cloned().unwrap_or_default();
+                set_meta(new, "labels", labels);
+            }
             if kind.custom.is_some() {
                 // A status write of a custom object changes nothing but the status.
                 let revision = meta(new).get("resourceVersion").cloned().unwrap_or_default();
@@ -54,8 +59,12 @@ pub(crate) fn prepare_update(kind: &Kind, subresource: &str, new: &mut Value, ol
         }
         _ => {}
     }
+    // What is left out stays as it was; what was changed is for validation to refuse.
     for key in SERVER_OWNED {
-        set_meta(new, key, meta(old).get(*key).cloned().unwrap_or_default());
+        let given = meta(new).get(*key).is_some_and(|value| !value.is_null());
+        if !given || *key == "generation" {
+            set_meta(new, key, meta(old).get(*key).cloned().unwrap_or_default());
+        }
     }
     count_generation(kind, new, old);
 }
@@ -73,7 +82,8 @@ fn count_generation(kind: &Kind, new: &mut Value, old: &Value) {
             .collect()
     };
     let before = meta(old).get("generation").and_then(Value::as_i64).unwrap_or(0);
-    if wanted(new) != wanted(old) {
+    let noted = |object: &Value| meta(object).get("annotations").cloned().filter(|_| kind.kind == "Deployment");
+    if wanted(new) != wanted(old) || noted(new) != noted(old) {
         set_meta(new, "generation", json!(before + 1));
     }
 }

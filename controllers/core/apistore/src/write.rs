@@ -40,7 +40,9 @@ impl Write<'_> {
 
     /// `Pod "x"` in validation errors.
     pub(crate) fn subject_kind<'s>(&'s self, name: &'s str) -> Subject<'s> {
-        Subject { group: &self.kind.group, resource: &self.kind.kind, name }
+        // Events of both groups are one kind inside, and it is the core one.
+        let group = if self.kind.kind == "Event" && self.kind.is_builtin() { "" } else { &self.kind.group };
+        Subject { group, resource: &self.kind.kind, name }
     }
 
     /// `namespace/name` of the target.

@@ -32,7 +32,12 @@ pub(super) fn answer(answer: Answer) -> Response {
     if let Some(seconds) = answer.retry_after {
         headers.insert(RETRY_AFTER, HeaderValue::from(seconds));
     }
-    for text in answer.warnings {
+    warn(headers, answer.warnings);
+    response
+}
+
+fn warn(headers: &mut http::HeaderMap, warnings: Vec<String>) {
+    for text in warnings {
         let escaped = text.replace('\\', "\\\\").replace('"', "\\\"");
         // Control characters cannot stand in a header; such a warning is shown without them.
         let clean: String = escaped.chars().filter(|c| !c.is_control()).collect();
@@ -40,7 +45,6 @@ pub(super) fn answer(answer: Answer) -> Response {
             headers.append(WARNING, value);
         }
     }
-    response
 }
 
 /// An answer with a JSON body.
@@ -66,8 +70,9 @@ pub(super) fn text(code: u16, text: String) -> Response {
 }
 
 /// A stream of watch events.
-pub(super) fn stream(stream: Stream, _accept: &str) -> Response {
+pub(super) fn stream(stream: Stream, warnings: Vec<String>) -> Response {
     let mut response = hyper::Response::new(stream.boxed_unsync());
     response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    warn(response.headers_mut(), warnings);
     response
 }

@@ -17,11 +17,8 @@ const ROOT_CA: &str = "kube-root-ca.crt";
 
 impl Engine {
     /// Sets the certificate authority that every namespace's `kube-root-ca.crt` holds.
-    pub fn set_root_ca(&mut self, pem: &str, context: &Context) {
-        self.root_ca = pem.to_owned();
-        for namespace in self.values("/namespaces") {
-            self.tend_namespace(object::name(&namespace), context);
-        }
+    pub fn set_root_ca(&mut self, pem: &str) {
+        pem.clone_into(&mut self.root_ca);
     }
 
     /// Gives a live namespace what it always has; takes a dying one apart.
@@ -35,9 +32,15 @@ impl Engine {
         let metadata = |item: &str| json!({ "name": item, "namespace": name });
         let account = json!({ "apiVersion": "v1", "kind": "ServiceAccount", "metadata": metadata("default") });
         self.create_as_system("", "v1", "serviceaccounts", account, context);
-        let mut notes = metadata(ROOT_CA);
-        notes["annotations"] = json!({ "kubernetes.io/description": "Certificate authority of the API server, for pods and clients in this namespace." });
-        let map = json!({ "apiVersion": "v1", "kind": "ConfigMap", "metadata": notes, "data": { "ca.crt": self.root_ca } });
+    }
+
+    /// Makes the config map with the certificate authority. Pods mount it next to their token; it appears with the
+    /// first pod of a namespace that does.
+    pub(crate) fn publish_root_ca(&mut self, namespace: &str, context: &Context) {
+        let map = json!({ "apiVersion": "v1", "kind": "ConfigMap",
+            "metadata": { "name": ROOT_CA, "namespace": namespace, "annotations": { "kubernetes.io/description":
+                "Certificate authority of the API server, for pods and clients in this namespace." } },
+            "data": { "ca.crt": self.root_ca } });
         self.create_as_system("", "v1", "configmaps", map, context);
     }
 

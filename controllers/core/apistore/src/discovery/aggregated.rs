@@ -37,7 +37,7 @@ fn resource(kind: &Kind) -> Value {
     };
     let mut entry = json!({ "resource": kind.plural, "responseKind": response(&kind.group, &kind.version, &kind.kind),
         "scope": if kind.namespaced { "Namespaced" } else { "Cluster" },
-        "singularResource": kind.singular, "verbs": kind.verbs.names() });
+        "singularResource": kind.singular, "verbs": kind.verb_names() });
     if !kind.short_names.is_empty() {
         entry["shortNames"] = json!(kind.short_names);
     }

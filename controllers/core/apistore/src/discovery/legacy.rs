@@ -38,7 +38,7 @@ pub(super) fn group(kinds: &Kinds, name: &str) -> Option<Value> {
 
 fn of_kind(kind: &Kind) -> Vec<Value> {
     let mut resource = json!({ "name": kind.plural, "singularName": kind.singular, "namespaced": kind.namespaced,
-        "kind": kind.kind, "verbs": kind.verbs.names() });
+        "kind": kind.kind, "verbs": kind.verb_names() });
     if !kind.short_names.is_empty() {
         resource["shortNames"] = json!(kind.short_names);
     }

@@ -17,7 +17,8 @@ use crate::schema::builtin::builtin;
 
 /// Group, version, kind, plural, short names (comma separated), categories, flags, subresources, field selectors.
 ///
-/// Flags: `n` namespaced, `g` counts generations, `u` PUT may create, `c` create only, `r` read only.
+/// Flags: `n` namespaced, `g` counts generations, `u` PUT may create, `c` create only, `r` read only,
+/// `v` a PUT must name the version it replaces, `d` no deletion of a whole collection.
 struct Row(
     &'static str,
     &'static str,
@@ -40,8 +41,8 @@ fn rows() -> Vec<Row> {
     Row("", "v1", "Endpoints", "endpoints", "ep", "", "nu", "", "", builtin::<core::Endpoints>),
     Row("", "v1", "Event", "events", "ev", "", "nu", "", "involvedObject.kind,involvedObject.namespace,involvedObject.name,involvedObject.uid,involvedObject.apiVersion,involvedObject.resourceVersion,involvedObject.fieldPath,reason,reportingComponent,source,type", builtin::<core::Event>),
     Row("", "v1", "LimitRange", "limitranges", "limits", "", "nu", "", "", builtin::<core::LimitRange>),
-    Row("", "v1", "Namespace", "namespaces", "ns", "", "", "status,finalize", "status.phase,name", builtin::<core::Namespace>),
-    Row("", "v1", "Node", "nodes", "no", "", "", "status,proxy", "spec.unschedulable", builtin::<core::Node>),
+    Row("", "v1", "Namespace", "namespaces", "ns", "", "d", "finalize,status", "status.phase,name", builtin::<core::Namespace>),
+    Row("", "v1", "Node", "nodes", "no", "", "", "proxy,status", "spec.unschedulable", builtin::<core::Node>),
     Row("", "v1", "PersistentVolumeClaim", "persistentvolumeclaims", "pvc", "", "n", "status", "", builtin::<core::PersistentVolumeClaim>),
     Row("", "v1", "PersistentVolume", "persistentvolumes", "pv", "", "", "status", "", builtin::<core::PersistentVolume>),
     Row("", "v1", "Pod", "pods", "po", "all", "ng", "attach,binding,ephemeralcontainers,eviction,exec,log,portforward,proxy,resize,status", "spec.nodeName,spec.restartPolicy,spec.schedulerName,spec.serviceAccountName,spec.hostNetwork,status.phase,status.podIP,status.podIPs,status.nominatedNodeName", builtin::<core::Pod>),
@@ -71,7 +72,7 @@ fn rows() -> Vec<Row> {
     Row("networking.k8s.io", "v1", "IngressClass", "ingressclasses", "", "", "g", "", "", builtin::<networking::IngressClass>),
     Row("networking.k8s.io", "v1", "Ingress", "ingresses", "ing", "", "ng", "status", "", builtin::<networking::Ingress>),
     Row("networking.k8s.io", "v1", "NetworkPolicy", "networkpolicies", "netpol", "", "ng", "", "", builtin::<networking::NetworkPolicy>),
-    Row("policy", "v1", "PodDisruptionBudget", "poddisruptionbudgets", "pdb", "", "ng", "status", "", builtin::<policy::PodDisruptionBudget>),
+    Row("policy", "v1", "PodDisruptionBudget", "poddisruptionbudgets", "pdb", "", "ngv", "status", "", builtin::<policy::PodDisruptionBudget>),
     Row("rbac.authorization.k8s.io", "v1", "ClusterRoleBinding", "clusterrolebindings", "", "", "u", "", "", builtin::<rbac::ClusterRoleBinding>),
     Row("rbac.authorization.k8s.io", "v1", "ClusterRole", "clusterroles", "", "", "u", "", "", builtin::<rbac::ClusterRole>),
     Row("rbac.authorization.k8s.io", "v1", "RoleBinding", "rolebindings", "", "", "nu", "", "", builtin::<rbac::RoleBinding>),
@@ -80,11 +81,11 @@ fn rows() -> Vec<Row> {
     Row("storage.k8s.io", "v1", "CSINode", "csinodes", "", "", "", "", "", builtin::<storage::CSINode>),
     Row("storage.k8s.io", "v1", "StorageClass", "storageclasses", "sc", "", "", "", "", builtin::<storage::StorageClass>),
     Row("storage.k8s.io", "v1", "VolumeAttachment", "volumeattachments", "", "", "", "status", "", builtin::<storage::VolumeAttachment>),
-    Row("admissionregistration.k8s.io", "v1", "MutatingWebhookConfiguration", "mutatingwebhookconfigurations", "", "api-extensions", "g", "", "", builtin::<admission::MutatingWebhookConfiguration>),
-    Row("admissionregistration.k8s.io", "v1", "ValidatingWebhookConfiguration", "validatingwebhookconfigurations", "", "api-extensions", "g", "", "", builtin::<admission::ValidatingWebhookConfiguration>),
-    Row("apiextensions.k8s.io", "v1", "CustomResourceDefinition", "customresourcedefinitions", "crd,crds", "api-extensions", "g", "status", "", builtin::<extensions::CustomResourceDefinition>),
+    Row("admissionregistration.k8s.io", "v1", "MutatingWebhookConfiguration", "mutatingwebhookconfigurations", "", "api-extensions", "gv", "", "", builtin::<admission::MutatingWebhookConfiguration>),
+    Row("admissionregistration.k8s.io", "v1", "ValidatingWebhookConfiguration", "validatingwebhookconfigurations", "", "api-extensions", "gv", "", "", builtin::<admission::ValidatingWebhookConfiguration>),
+    Row("apiextensions.k8s.io", "v1", "CustomResourceDefinition", "customresourcedefinitions", "crd,crds", "api-extensions", "gv", "status", "", builtin::<extensions::CustomResourceDefinition>),
     Row("scheduling.k8s.io", "v1", "PriorityClass", "priorityclasses", "pc", "", "g", "", "", builtin::<scheduling::PriorityClass>),
-    Row("coordination.k8s.io", "v1", "Lease", "leases", "", "", "nu", "", "", builtin::<coordination::Lease>),
+    Row("coordination.k8s.io", "v1", "Lease", "leases", "", "", "nuv", "", "", builtin::<coordination::Lease>),
     Row("node.k8s.io", "v1", "RuntimeClass", "runtimeclasses", "", "", "", "", "", builtin::<node::RuntimeClass>),
     Row("discovery.k8s.io", "v1", "EndpointSlice", "endpointslices", "", "", "ng", "", "", builtin::<discovery::EndpointSlice>),
     ]
@@ -129,6 +130,8 @@ impl From<Row> for Kind {
             storage,
             has_generation: flags.contains('g'),
             create_on_update: flags.contains('u'),
+            needs_version: flags.contains('v'),
+            deletes_collection: !flags.contains('d'),
             fields: list(fields),
             custom: None,
             source: Source::Builtin(schema, Arc::new(OnceLock::new())),

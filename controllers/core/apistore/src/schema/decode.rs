@@ -303,6 +303,11 @@ pub(crate) fn canonical_time(text: &str, micro: bool) -> Option<String> {
         return None;
     }
     let time: Timestamp = text.parse().ok()?;
+    // Go's layout of a micro time takes exactly six decimals.
+    let decimals = text.split_once('.').map_or(0, |(_, rest)| rest.bytes().take_while(u8::is_ascii_digit).count());
+    if micro && decimals != 6 {
+        return None;
+    }
     let format = if micro { "%Y-%m-%dT%H:%M:%S.%6fZ" } else { "%Y-%m-%dT%H:%M:%SZ" };
     Some(time.strftime(format).to_string())
 }

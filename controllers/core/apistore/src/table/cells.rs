@@ -478,7 +478,7 @@ pub(super) fn hpa_targets(object: &Value, _: Timestamp) -> Value {
                 let value = |of: Option<&Value>, missing: &str| {
                     of.and_then(|v| v.get(key)).map_or_else(|| missing.to_owned(), plain)
                 };
-                let suffix = if average.is_some() && field != "resource" { " (avg)" } else { "" };
+                let suffix = if average.is_some() && matches!(field, "object" | "external") { " (avg)" } else { "" };
                 format!("{}/{}{suffix}", value(now, "<unknown>"), value(target, ""))
             }
         };

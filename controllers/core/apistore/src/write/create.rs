@@ -25,6 +25,10 @@ impl Write<'_> {
         mut object: Value,
         applied: bool,
     ) -> Result<Value, Halt> {
+        if !object::resource_version(&object).is_empty() {
+            let why = "resourceVersion should not be set on objects to be created";
+            return Err(ApiError::plain(500, "", why).into());
+        }
         self.check_namespace(&mut object)?;
         self.lifecycle(engine, &object)?;
         let mut entropy = self.context.entropy();
@@ -147,7 +151,7 @@ impl Write<'_> {
             errors.extend(crate::crd::validate_create(object));
         }
         if errors.is_empty() {
-            return self.escalation(engine, object);
+            return self.escalation(engine, object, None);
         }
         Err(ApiError::invalid(self.subject_kind(object::name(object)), &errors))
     }

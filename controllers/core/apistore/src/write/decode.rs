@@ -11,7 +11,7 @@ use crate::kinds::Kind;
 use crate::media::BodyFormat;
 use crate::options::FieldValidation;
 use crate::schema::{self, json::parse_json};
-use crate::status::ApiError;
+use crate::status::{ApiError, Subject};
 
 /// Reads a body; also the paths of keys that stand in it more than once.
 pub(crate) fn body(bytes: &[u8], format: BodyFormat) -> Result<(Value, Vec<String>), ApiError> {
@@ -31,7 +31,10 @@ impl Write<'_> {
         let format = crate::media::body_format(self.request.content_type)?;
         let (mut object, duplicates) = body(self.request.body, format)?;
         self.header(&mut object)?;
-        let unknown = self.typed(&mut object)?;
+        let mut unknown = self.typed(&mut object)?;
+        if self.kind.is_builtin() {
+            schema::json::in_document_order(self.request.body, &mut unknown);
+        }
         self.report(&unknown, &duplicates)?;
         default(&self.kind, &mut object);
         Ok(object)
@@ -50,15 +53,24 @@ impl Write<'_> {
             )));
         };
         let wanted = self.kind.api_version();
-        for (key, wanted) in [("apiVersion", wanted.as_str()), ("kind", self.kind.kind.as_str())] {
+        let name = map.get("metadata").map_or("", |m| crate::object::text_at(m, "name")).to_owned();
+        for (key, shown, wanted) in
+            [("apiVersion", "API version", wanted.as_str()), ("kind", "kind", self.kind.kind.as_str())]
+        {
             match map.get(key) {
                 None | Some(Value::Null) => drop(map.insert(key.to_owned(), json!(wanted))),
                 Some(Value::String(given)) if given.is_empty() => drop(map.insert(key.to_owned(), json!(wanted))),
                 Some(Value::String(given)) if given == wanted => {}
                 Some(given) => {
                     let given = given.as_str().map_or_else(|| given.to_string(), str::to_owned);
+                    if key == "kind" && self.kind.custom.is_some() {
+                        let why = format!("must be {wanted}");
+                        let error = FieldError::invalid("kind", &json!(given), &why);
+                        let subject = Subject { group: &self.kind.group, resource: &given, name: &name };
+                        return Err(ApiError::invalid(subject, &[error]));
+                    }
                     return Err(ApiError::bad_request(format!(
-                        "the {key} in the data ({given}) does not match the expected {key} ({wanted})"
+                        "the {shown} in the data ({given}) does not match the expected {shown} ({wanted})"
                     )));
                 }
             }
@@ -71,22 +83,17 @@ impl Write<'_> {
         if !self.kind.is_builtin() {
             // Metadata has the same types everywhere; the rest is checked against the schema, with field paths.
             let mut unknown = schema::prune::prune(object, self.kind.schema());
-            if let Some(metadata) = object.get_mut("metadata") {
-                let found = schema::decode::decode_builtin(metadata, &schema::builtin::object_meta());
-                let found = found.map_err(|why| {
-                    ApiError::bad_request(schema::decode::cannot_be_handled(
-                        &self.kind.kind,
-                        &self.kind.version,
-                        &why,
-                    ))
-                })?;
-                unknown.extend(found.iter().map(|path| format!("metadata.{path}")));
-            }
+            let found = schema::decode::decode_metadata(object).map_err(|why| self.cannot_be_handled(&why))?;
+            unknown.extend(found);
             return Ok(unknown);
         }
-        schema::decode::decode_builtin(object, self.kind.schema()).map_err(|why| {
-            ApiError::bad_request(schema::decode::cannot_be_handled(&self.kind.kind, &self.kind.version, &why))
-        })
+        schema::decode::decode_builtin(object, self.kind.schema()).map_err(|why| self.cannot_be_handled(&why))
+    }
+
+    /// 400 for a body that does not fit the types of its kind.
+    fn cannot_be_handled(&self, why: &str) -> ApiError {
+        let Kind { kind, version, .. } = &*self.kind;
+        ApiError::bad_request(schema::decode::cannot_be_handled(kind, version, why))
     }
 
     /// Refuses, warns of, or ignores unknown and duplicate fields, as the request wants.
@@ -97,7 +104,7 @@ impl Write<'_> {
             FieldValidation::Warn => self.warn(complaints),
             FieldValidation::Strict => {
                 if let Some(message) = schema::decode::strict_error(&complaints) {
-                    return Err(ApiError::bad_request(message));
+                    return Err(self.cannot_be_handled(&message));
                 }
             }
         }
@@ -105,15 +112,21 @@ impl Write<'_> {
     }
 }
 
-/// Reports duplicate keys of a patch document.
-pub(crate) fn report_duplicates(write: &mut Write<'_>, duplicates: &[String]) -> Result<(), ApiError> {
-    write.report(&[], duplicates)
+/// Types a patched object. What is wrong with it is wrong with the patch: 422 for the field `patch`.
+pub(crate) fn check_patched(
+    write: &mut Write<'_>,
+    object: &mut Value,
+    patch: &Value,
+    duplicates: &[String],
+) -> Result<(), ApiError> {
+    let done = write.typed(object).and_then(|unknown| write.report(&unknown, duplicates));
+    done.map_err(|error| bad_patch(write, patch, &error.message))
 }
 
-/// Types an object that did not come from a body of its own (a patched or applied one).
-pub(crate) fn check(write: &mut Write<'_>, object: &mut Value, _patched: bool) -> Result<(), ApiError> {
-    let unknown = write.typed(object)?;
-    write.report(&unknown, &[])
+/// 422 for a patch.
+pub(crate) fn bad_patch(write: &Write<'_>, patch: &Value, why: &str) -> ApiError {
+    let error = FieldError::invalid("patch", &json!(patch.to_string()), why);
+    ApiError::invalid(write.subject_kind(&write.target.name), &[error])
 }
 
 /// Fills in defaults.
@@ -143,6 +156,10 @@ pub(crate) fn validate(
 ) -> Vec<FieldError> {
     if kind.is_builtin() {
         return earlier;
+    }
+    let mut earlier = earlier;
+    if let Some(scale) = kind.custom.as_ref().and_then(|version| version.scale.as_ref()) {
+        earlier.extend(crd::scale::check(scale, object));
     }
     let subject = schema::validate::Subject { object, old, status_only: subresource == "status" };
     schema::validate::custom_with(kind.schema(), subject, earlier)

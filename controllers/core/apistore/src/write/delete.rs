@@ -29,10 +29,16 @@ impl Write<'_> {
         self.validate_by_webhooks(engine, "DELETE", Some(&live), &live)?;
         let mut object = live.clone();
         let grace = self.grace(options, &live);
+        if super::decode::is_definition(&self.kind) && !is_deleting(&live) {
+            crate::chores::start_definition_end(&mut object, &self.context.time());
+        }
         set_propagation(&mut object, options, self.default_orphans());
         let waits = grace > 0 || !object::finalizers(&object).is_empty() || !self.holds_nothing(&object);
         if !is_deleting(&live) {
-            self.mark(&mut object, grace);
+            // What goes at once goes as it was; only pods and what waits for somebody carry a mark.
+            if waits || self.is_pod() {
+                self.mark(&mut object, grace);
+            }
         } else if let Some(now) = shortened(&live, grace) {
             set_meta(&mut object, "deletionGracePeriodSeconds", json!(now));
         }
@@ -40,6 +46,10 @@ impl Write<'_> {
             self.mark_gone(&mut object);
             if self.options.dry_run {
                 return Ok(Deleted::Gone(object));
+            }
+            if self.is_pod() && !crate::strategy::same(&object, &live) {
+                // Watchers of pods see the mark before the end.
+                engine.put(&self.kind, &self.key(), object.clone());
             }
             return Ok(Deleted::Gone(engine.remove(&self.kind, &self.key(), object)));
         }
@@ -65,7 +75,7 @@ impl Write<'_> {
 
     /// Seconds the object may go on. Only pods that a node runs have any.
     fn grace(&self, options: &DeleteOptions, live: &Value) -> i64 {
-        if self.kind.kind != "Pod" || !self.kind.group.is_empty() {
+        if !self.is_pod() {
             return 0;
         }
         let ended = matches!(object::text_at(live, "status.phase"), "Failed" | "Succeeded");
@@ -74,10 +84,7 @@ impl Write<'_> {
         }
         let own = object::at(live, "spec.terminationGracePeriodSeconds").and_then(Value::as_i64).unwrap_or(30);
         match options.grace.unwrap_or(own) {
-            negative @ i64::MIN..0 => {
-                let _ = negative;
-                1
-            }
+            i64::MIN..0 => 1,
             seconds => seconds,
         }
     }
@@ -100,6 +107,10 @@ impl Write<'_> {
         if !self.is_namespace() && is_deleting(object) {
             set_meta(object, "deletionGracePeriodSeconds", json!(0));
         }
+    }
+
+    fn is_pod(&self) -> bool {
+        self.kind.kind == "Pod" && self.kind.is_builtin()
     }
 
     pub(crate) fn is_namespace(&self) -> bool {

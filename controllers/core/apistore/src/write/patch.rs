@@ -30,28 +30,28 @@ impl Write<'_> {
         }
         let live = self.live(engine)?;
         let (document, duplicates) = decode::body(self.request.body, BodyFormat::Json)?;
-        decode::report_duplicates(self, &duplicates)?;
         let mut object = match media {
             JSON => patch::apply_json_patch(&live, &document)?,
             MERGE => patch::apply_merge_patch(&live, &document)?,
             _ => patch::apply_strategic(&live, &document, self.kind.schema())?,
         };
-        self.check_identity(&object)?;
-        decode::check(self, &mut object, true)?;
+        self.check_identity(&object, &document)?;
+        decode::check_patched(self, &mut object, &document, &duplicates)?;
         decode::default(&self.kind, &mut object);
         Ok((200, self.change_to(engine, live, object, Ownership::Update)?))
     }
 
     /// What a patch must not change: what and where the object is.
-    fn check_identity(&self, object: &Value) -> Result<(), ApiError> {
+    fn check_identity(&self, object: &Value, patch: &Value) -> Result<(), ApiError> {
         let text = |key: &str| object.get(key).and_then(Value::as_str).unwrap_or("");
         let (wanted, given) = (self.kind.api_version(), text("apiVersion"));
         if (given != wanted || text("kind") != self.kind.kind) && object.is_object() {
-            return Err(ApiError::bad_request(format!(
-                "the patched object is {given} {:?}, expected {wanted} {:?}: apiVersion and kind cannot be changed",
+            let why = format!(
+                "the patched object is {given} {}, expected {wanted} {}: apiVersion and kind cannot be changed",
                 text("kind"),
                 self.kind.kind
-            )));
+            );
+            return Err(decode::bad_patch(self, patch, &why));
         }
         let (name, given) = (self.target.name.as_str(), object::name(object));
         if given != name && !given.is_empty() {
@@ -76,10 +76,15 @@ impl Write<'_> {
             return Err(ApiError::invalid(subject, &[error]).into());
         }
         let (mut applied, duplicates) = decode::body(self.request.body, BodyFormat::Yaml)?;
-        decode::report_duplicates(self, &duplicates)?;
+        // As it came: decoding would drop what is wrong with it.
+        ownership::check_applied(self, &applied)?;
+        self.report(&[], &duplicates)?;
         self.check_applied(&mut applied)?;
-        decode::check(self, &mut applied, false)?;
+        self.typed(&mut applied)?;
         let live = self.live(engine).ok();
+        if let Some(live) = &live {
+            self.preconditions(live, &applied)?;
+        }
         if live.is_none() && !self.target.subresource.is_empty() {
             return Err(ApiError::not_found(self.subject(&self.target.name)).into());
         }
@@ -110,10 +115,6 @@ impl Write<'_> {
                 "invalid object type: {given}, Kind={kind}; the request is for {wanted}, Kind={}",
                 self.kind.kind
             )));
-        }
-        let managed = object::meta(applied).get("managedFields").and_then(Value::as_array);
-        if managed.is_some_and(|m| !m.is_empty()) {
-            return Err(ApiError::bad_request("metadata.managedFields must be nil"));
         }
         let (name, given) = (self.target.name.as_str(), object::name(applied));
         if !given.is_empty() && given != name {

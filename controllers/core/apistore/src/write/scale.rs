@@ -82,7 +82,10 @@ impl Write<'_> {
         let live = self.live(engine)?;
         let current = of(&self.kind, &live);
         let wanted = if patching { self.patched_scale(&current)? } else { self.given_scale(&current)? };
-        self.check_scale(&live, &wanted)?;
+        self.check_scale(&live, &wanted).map_err(|error| match error.code {
+            400 if patching => decode::bad_patch(self, &wanted, &error.message),
+            _ => error,
+        })?;
         self.mutate_scale(engine, &current, &wanted)?;
         let replicas = object::at(&wanted, "spec.replicas").and_then(Value::as_i64).unwrap_or(0);
         let mut object = live.clone();

@@ -8,7 +8,7 @@ use crate::engine::Engine;
 use crate::field::FieldError;
 use crate::object::{self, is_deleting, meta_text, set_meta};
 use crate::ownership::{self, Ownership};
-use crate::status::{ApiError, Subject};
+use crate::status::ApiError;
 use crate::builtin;
 use crate::strategy;
 
@@ -45,21 +45,22 @@ impl Write<'_> {
         let live = match self.live(engine) {
             Ok(live) => live,
             Err(_) if self.kind.create_on_update && self.target.subresource.is_empty() => {
-                if !object::resource_version(&object).is_empty() || !object::uid(&object).is_empty() {
+                if !object::uid(&object).is_empty() {
                     return Err(ApiError::not_found(self.subject(&name)).into());
                 }
+                set_meta(&mut object, "resourceVersion", Value::Null);
                 let created = self.create(engine, object, false)?;
                 return Ok((201, created));
             }
             Err(error) => return Err(error.into()),
         };
-        if self.kind.custom.is_some() && object::resource_version(&object).is_empty() {
+        if self.kind.needs_version && object::resource_version(&object).is_empty() {
             let error = FieldError {
                 reason: crate::field::FieldReason::Invalid,
                 field: "metadata.resourceVersion".into(),
-                message: "Invalid value: 0x0: must be specified for an update".into(),
+                message: "Invalid value: 0: must be specified for an update".into(),
             };
-            return Err(ApiError::invalid(self.subject_kind(&name), &[error]).into());
+            return Err(ApiError::invalid(self.subject(&name), &[error]).into());
         }
         Ok((200, self.change_to(engine, live, object, Ownership::Update)?))
     }
@@ -83,6 +84,9 @@ impl Write<'_> {
         self.mutate(engine, "UPDATE", Some(&live), &mut object)?;
         decode::default(&self.kind, &mut object);
         strategy::prepare_update(&self.kind, &self.target.subresource, &mut object, &live);
+        if decode::is_definition(&self.kind) && self.target.subresource.is_empty() {
+            crate::crd::prepare_update(&mut object);
+        }
         if ownership == Ownership::Update {
             ownership::track(self, Some(&live), &mut object);
         }
@@ -110,14 +114,14 @@ impl Write<'_> {
             return Ok(live.clone());
         }
         let (shown, _) = engine.put(&self.kind, &self.key(), object);
-        self.after_update(engine, &shown, live);
         Ok(shown)
     }
 
-    fn preconditions(&self, live: &Value, object: &Value) -> Result<(), ApiError> {
+    pub(crate) fn preconditions(&self, live: &Value, object: &Value) -> Result<(), ApiError> {
         let name = &self.target.name;
         let (given, current) = (object::uid(object), object::uid(live));
-        if !given.is_empty() && given != current {
+        // A PUT says which object it means; a patch that changes the uid is refused by validation.
+        if self.request.method == crate::request::Method::Put && !given.is_empty() && given != current {
             let why = format!("Precondition failed: UID in precondition: {given}, UID in object meta: {current}");
             return Err(ApiError::conflict(self.subject(name), &why));
         }
@@ -140,6 +144,7 @@ impl Write<'_> {
     /// Before webhooks see an update: the half that the subresource does not write is the live one.
     fn reset_for(&self, object: &mut Value, live: &Value) {
         strategy::prepare_update(&self.kind, &self.target.subresource, object, live);
+        crate::plugins::keep_assigned(&self.kind, object, live);
     }
 
     fn check_update(&self, engine: &Engine, object: &Value, live: &Value) -> Result<(), ApiError> {
@@ -153,10 +158,9 @@ impl Write<'_> {
             errors.extend(crate::crd::validate_update(object, live));
         }
         if errors.is_empty() {
-            return self.escalation(engine, object);
+            return self.escalation(engine, object, Some(live));
         }
-        let subject = Subject { group: &self.kind.group, resource: &self.kind.kind, name: &self.target.name };
-        Err(ApiError::invalid(subject, &errors))
+        Err(ApiError::invalid(self.subject_kind(&self.target.name), &errors))
     }
 }
 

@@ -1,0 +1,76 @@
+//! `neonvm-bench`: prints what the embedded API server does, beside what it should do.
+
+use std::io::Write as _;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use clap::Parser;
+use neonvm_bench::measure::{self, Setup};
+use neonvm_bench::process::Program;
+use neonvm_bench::report;
+
+#[derive(Debug, Parser)]
+#[command(name = "neonvm-bench", about = "Measure the embedded API server over TLS with a kube client")]
+struct Args {
+    /// Measure only this; may be repeated
+    #[arg(long, value_parser = clap::builder::PossibleValuesParser::new(measure::NAMES))]
+    only: Vec<String>,
+    /// The server's binary, release build [default: `neond` beside this one]
+    #[arg(long)]
+    neond: Option<PathBuf>,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+    /// Fail if a goal is missed
+    #[arg(long)]
+    strict: bool,
+    /// Seconds that each rate is taken over
+    #[arg(long, default_value_t = 5)]
+    seconds: u64,
+    /// Objects of the volume measurement
+    #[arg(long, default_value_t = 100_000)]
+    objects: usize,
+    /// Watchers of the watch measurement
+    #[arg(long, default_value_t = 1_000)]
+    watchers: usize,
+    /// Directory for state, on a disk [default: the directory for temporary files]
+    #[arg(long)]
+    directory: Option<PathBuf>,
+}
+
+fn main() -> anyhow::Result<ExitCode> {
+    let args = Args::parse();
+    tokio::runtime::Builder::new_multi_thread().enable_all().build()?.block_on(run(&args))
+}
+
+async fn run(args: &Args) -> anyhow::Result<ExitCode> {
+    let setup = Setup {
+        program: Program::neond(args.neond.as_deref())?,
+        duration: Duration::from_secs(args.seconds.max(1)),
+        objects: args.objects,
+        watchers: args.watchers,
+        directory: args.directory.clone().unwrap_or_else(std::env::temp_dir),
+    };
+    let mut rows = Vec::new();
+    for name in measure::NAMES {
+        if args.only.is_empty() || args.only.iter().any(|only| only == name) {
+            if !args.json {
+                writeln!(std::io::stderr(), "measuring {name} …")?;
+            }
+            rows.extend(measure::run(name, &setup).await?);
+        }
+    }
+    let mut out = std::io::stdout();
+    if args.json {
+        writeln!(out, "{}", report::json(&rows)?)?;
+    } else {
+        writeln!(out, "{}", report::table(&rows))?;
+        writeln!(
+            out,
+            "\nNo reference was measured beside it: there is no other API server on this machine."
+        )?;
+    }
+    let missed = rows.iter().any(|row| row.verdict() == "miss");
+    Ok(if args.strict && missed { ExitCode::FAILURE } else { ExitCode::SUCCESS })
+}

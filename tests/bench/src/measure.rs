@@ -1,0 +1,92 @@
+//! The measurements. Each starts a server of its own over a fresh directory, unless it says otherwise.
+
+mod load;
+mod reads;
+mod start;
+mod volume;
+mod watches;
+mod writes;
+
+use std::time::Duration;
+
+use crate::process::{Process, Program};
+use crate::report::Row;
+
+/// What the measurements share.
+#[derive(Clone, Debug)]
+pub struct Setup {
+    /// The server.
+    pub program: Program,
+    /// How long a rate is taken over.
+    pub duration: Duration,
+    /// Objects of the volume measurement.
+    pub objects: usize,
+    /// Watchers of the watch measurement.
+    pub watchers: usize,
+    /// Where the state goes; on a disk, not in memory, or durable writes measure nothing.
+    pub directory: std::path::PathBuf,
+}
+
+impl Setup {
+    fn directory(&self) -> anyhow::Result<tempfile::TempDir> {
+        Ok(tempfile::Builder::new().prefix("neonvm-bench-").tempdir_in(&self.directory)?)
+    }
+}
+
+/// Names for `--only`, in the order in which they run.
+pub const NAMES: &[&str] = &["start", "idle", "reads", "writes", "watches", "volume"];
+
+/// Runs one measurement.
+///
+/// # Errors
+/// If there is none of that name, or the server fails.
+pub async fn run(name: &str, setup: &Setup) -> anyhow::Result<Vec<Row>> {
+    match name {
+        "start" => start::empty(setup).await,
+        "idle" => start::idle(setup).await,
+        "reads" => reads::run(setup).await,
+        "writes" => writes::run(setup).await,
+        "watches" => watches::run(setup).await,
+        "volume" => volume::run(setup).await,
+        _ => anyhow::bail!("there is no measurement {name:?}; there are {}", NAMES.join(", ")),
+    }
+}
+
+/// How the processors were used meanwhile, for the note of a rate.
+struct Shares {
+    server: Duration,
+    own: Duration,
+    machine: Duration,
+}
+
+impl Shares {
+    fn now(process: &Process) -> anyhow::Result<Self> {
+        Ok(Self { server: process.cpu()?, own: crate::process::own_cpu()?, machine: machine()? })
+    }
+
+    /// Server and client microseconds per operation, and how busy others kept the machine.
+    fn note(&self, process: &Process, operations: usize, over: Duration) -> anyhow::Result<String> {
+        let now = Self::now(process)?;
+        let (server, own) = (now.server.saturating_sub(self.server), now.own.saturating_sub(self.own));
+        let others = now.machine.saturating_sub(self.machine).saturating_sub(server + own);
+        let cores = std::thread::available_parallelism()?.get();
+        #[allow(clippy::cast_precision_loss)]
+        let per = |time: Duration| time.as_secs_f64() * 1e6 / operations.max(1) as f64;
+        #[allow(clippy::cast_precision_loss)]
+        let share = 100.0 * others.as_secs_f64() / (over.as_secs_f64() * cores as f64);
+        let (server, own) = (per(server), per(own));
+        Ok(format!(
+            "server {server:.0} µs, client {own:.0} µs of processor each; {cores} cores, {share:.0} % used by others"
+        ))
+    }
+}
+
+/// Processor time that the whole machine has used. The kernel counts it in hundredths of a second on every Linux.
+fn machine() -> anyhow::Result<Duration> {
+    let text = std::fs::read_to_string("/proc/stat")?;
+    let first = text.lines().next().unwrap_or("");
+    let numbers: Vec<u64> = first.split_whitespace().skip(1).filter_map(|n| n.parse().ok()).collect();
+    // user nice system idle iowait irq softirq steal
+    let busy = [0, 1, 2, 5, 6, 7].iter().filter_map(|at: &usize| numbers.get(*at)).sum::<u64>();
+    Ok(Duration::from_millis(busy * 10))
+}

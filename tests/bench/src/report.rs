@@ -1,0 +1,167 @@
+//! Numbers beside their goals.
+
+use serde::Serialize;
+
+/// Which side of the goal is good.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Bound {
+    /// The number must reach the goal.
+    AtLeast,
+    /// The number must not exceed the goal.
+    AtMost,
+    /// There is no goal; the number explains another one.
+    None,
+}
+
+/// One number.
+#[derive(Clone, Debug, Serialize)]
+pub struct Row {
+    /// Measurement it belongs to, as given to `--only`.
+    pub measurement: &'static str,
+    /// What was measured.
+    pub what: String,
+    /// The number.
+    pub value: f64,
+    /// Its unit.
+    pub unit: &'static str,
+    /// What it should be, in the same unit.
+    pub goal: f64,
+    /// Which side is good.
+    pub bound: Bound,
+    /// Circumstances.
+    pub note: String,
+}
+
+impl Row {
+    /// A number that has to reach `goal`.
+    pub fn at_least(
+        measurement: &'static str,
+        what: &str,
+        value: f64,
+        unit: &'static str,
+        goal: f64,
+    ) -> Self {
+        let (what, note) = (what.to_owned(), String::new());
+        Self { measurement, what, value, unit, goal, bound: Bound::AtLeast, note }
+    }
+
+    /// A number that must stay below `goal`.
+    pub fn at_most(measurement: &'static str, what: &str, value: f64, unit: &'static str, goal: f64) -> Self {
+        Self { bound: Bound::AtMost, ..Self::at_least(measurement, what, value, unit, goal) }
+    }
+
+    /// A number without a goal.
+    pub fn plain(measurement: &'static str, what: &str, value: f64, unit: &'static str) -> Self {
+        Self { bound: Bound::None, ..Self::at_least(measurement, what, value, unit, 0.0) }
+    }
+
+    /// Adds circumstances.
+    #[must_use]
+    pub fn note(mut self, note: impl Into<String>) -> Self {
+        self.note = note.into();
+        self
+    }
+
+    /// `ok`, `miss`, or nothing.
+    pub fn verdict(&self) -> &'static str {
+        let ok = match self.bound {
+            Bound::AtLeast => self.value >= self.goal,
+            Bound::AtMost => self.value <= self.goal,
+            Bound::None => return "",
+        };
+        if ok { "ok" } else { "miss" }
+    }
+
+    fn goal_text(&self) -> String {
+        match self.bound {
+            Bound::AtLeast => format!("≥ {}", number(self.goal)),
+            Bound::AtMost => format!("≤ {}", number(self.goal)),
+            Bound::None => String::new(),
+        }
+    }
+}
+
+/// Three significant digits where the number is small, whole ones where it is not.
+fn number(value: f64) -> String {
+    if value.abs() >= 100.0 {
+        format!("{value:.0}")
+    } else if value.abs() >= 10.0 || value == value.trunc() {
+        let text = format!("{value:.1}");
+        text.strip_suffix(".0").map_or(text.clone(), str::to_owned)
+    } else {
+        format!("{value:.2}")
+    }
+}
+
+/// A table for people.
+pub fn table(rows: &[Row]) -> String {
+    let mut table = comfy_table::Table::new();
+    table.load_style(comfy_table::presets::NOTHING);
+    table.set_header(["MEASUREMENT", "WHAT", "MEASURED", "GOAL", "", "NOTE"]);
+    for row in rows {
+        let measured = format!("{} {}", number(row.value), row.unit);
+        let cells = [
+            row.measurement.to_owned(),
+            row.what.clone(),
+            measured,
+            row.goal_text(),
+            row.verdict().to_owned(),
+            row.note.clone(),
+        ];
+        table.add_row(cells);
+    }
+    table.trim_fmt()
+}
+
+/// An array of objects, each with its verdict.
+///
+/// # Errors
+/// None in practice: all keys are texts, all numbers finite.
+pub fn json(rows: &[Row]) -> anyhow::Result<String> {
+    let mut all = Vec::new();
+    for row in rows {
+        let mut value = serde_json::to_value(row)?;
+        value["verdict"] = row.verdict().into();
+        all.push(value);
+    }
+    Ok(serde_json::to_string_pretty(&all)?)
+}
+
+/// The value below which the share `q` (0 to 1) of the samples lies; 0 without samples. Sorts them.
+pub fn quantile(samples: &mut [f64], q: f64) -> f64 {
+    samples.sort_by(f64::total_cmp);
+    let last = samples.len().saturating_sub(1);
+    // A count fits a float exactly up to 2^53.
+    #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, clippy::cast_precision_loss)]
+    let at = (last as f64 * q).ceil() as usize;
+    samples.get(at.min(last)).copied().unwrap_or(0.0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn verdicts_follow_the_bound() {
+        assert_eq!(Row::at_least("a", "b", 5.0, "/s", 5.0).verdict(), "ok");
+        assert_eq!(Row::at_least("a", "b", 4.9, "/s", 5.0).verdict(), "miss");
+        assert_eq!(Row::at_most("a", "b", 5.1, "ms", 5.0).verdict(), "miss");
+        assert_eq!(Row::plain("a", "b", 5.1, "ms").verdict(), "");
+    }
+
+    #[test]
+    fn quantiles_take_the_sample_at_or_above() {
+        let mut samples = vec![3.0, 1.0, 2.0, 4.0];
+        assert_eq!(quantile(&mut samples, 0.5), 3.0);
+        assert_eq!(quantile(&mut samples, 0.99), 4.0);
+        assert_eq!(quantile(&mut [], 0.5), 0.0);
+    }
+
+    #[test]
+    fn both_forms_carry_the_verdict() {
+        let rows = [Row::at_most("start", "empty", 0.25, "s", 1.0).note("median")];
+        assert!(table(&rows).contains("0.25 s") && table(&rows).contains("≤ 1 "));
+        assert!(json(&rows).unwrap().contains("\"verdict\": \"ok\""));
+    }
+}

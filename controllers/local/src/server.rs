@@ -146,7 +146,6 @@ impl Server {
         };
         let fresh = state.context();
         state.change(|engine| {
-            engine.set_root_ca(authority.certificate());
             while engine.run_chores(&fresh, 1000) {}
         });
         let mut names =
@@ -330,7 +329,7 @@ async fn serve(
     if fate == Fate::Lost {
         return Err(Lost);
     }
-    let response = finish(shared, &incoming, reply).await;
+    let response = finish(shared, reply);
     shared.metrics.request(verb, response.status().as_u16(), started.elapsed());
     Ok(response)
 }
@@ -408,7 +407,7 @@ fn own_path(shared: &Shared, incoming: &Incoming) -> Option<Response> {
     Some(respond::text(200, shared.metrics.render(&objects, revision)))
 }
 
-async fn finish(shared: &Arc<Shared>, incoming: &Incoming, reply: Reply) -> Response {
+fn finish(shared: &Arc<Shared>, reply: Reply) -> Response {
     match reply {
         Reply::Answer(answer) => respond::answer(answer),
         Reply::Watch(watch, warnings) => {

@@ -5,10 +5,18 @@ use serde_json::{Value, json};
 use crate::kinds::Kind;
 use crate::object;
 use crate::schema;
+use crate::store::Stored;
 
-/// Whether reading this kind has to fill in defaults that stored objects may lack.
-pub(crate) fn needs_defaults(kind: &Kind) -> bool {
-    kind.custom.as_ref().is_some_and(|version| version.has_defaults)
+/// Whether a custom object was stored under another schema than today's: fields that are gone are then hidden, and
+/// defaults that came later show up, at every reading.
+pub(crate) fn is_outdated(kind: &Kind, stored: &Stored) -> bool {
+    kind.custom.is_some() && stored.revision < kind.since
+}
+
+/// Brings a custom object into today's schema.
+pub(crate) fn fit(value: &mut Value, kind: &Kind) {
+    schema::prune::prune(value, kind.schema());
+    schema::default::apply_defaults(value, kind.schema());
 }
 
 /// Turns a stored object into the version of `kind`.
@@ -26,8 +34,7 @@ pub(crate) fn convert(value: &mut Value, kind: &Kind) {
         map.insert("apiVersion".into(), json!(wanted));
     }
     if kind.custom.is_some() {
-        schema::prune::prune(value, kind.schema());
-        schema::default::apply_defaults(value, kind.schema());
+        fit(value, kind);
     }
 }
 

@@ -89,10 +89,17 @@ pub(crate) fn answer(engine: &Engine, request: &Request<'_>) -> Option<Result<An
     }
 }
 
-/// The document of one group version, for its hash in the index.
-pub(crate) fn document_of(engine: &Engine, name: &str) -> Option<Bytes> {
-    let path = format!("/openapi/v3/{name}");
-    engine.documents.get(engine.kinds.epoch, &path, || openapi::v3(&engine.kinds, name))
+/// Whether a discovery path is below a built-in group: what is missing there is answered as a Status.
+pub(crate) fn below_builtin(engine: &Engine, path: &str) -> bool {
+    let mut parts = path.trim_matches('/').split('/');
+    match parts.next() {
+        Some("api") => true,
+        Some("apis") => {
+            let group = parts.next().unwrap_or("");
+            engine.kinds.all().any(|kind| kind.group == group && kind.is_builtin())
+        }
+        _ => false,
+    }
 }
 
 fn roots(engine: &Engine) -> serde_json::Value {

@@ -90,8 +90,6 @@ pub struct Engine {
     pub(crate) owned: BTreeMap<String, BTreeSet<(Arc<str>, Arc<str>)>>,
     /// Owners that wait for their dependents, by uid.
     pub(crate) foreground: BTreeMap<String, (Arc<Kind>, String)>,
-    /// Certificate authority for `kube-root-ca.crt`, PEM.
-    pub(crate) root_ca: String,
     /// What is left to do in the background.
     pub(crate) chores: VecDeque<Chore>,
     pub(crate) documents: crate::discovery::Documents,
@@ -108,7 +106,6 @@ impl Engine {
             webhooks: Webhooks::default(),
             owned: BTreeMap::new(),
             foreground: BTreeMap::new(),
-            root_ca: String::new(),
             chores: VecDeque::new(),
             documents: crate::discovery::Documents::default(),
         };
@@ -191,8 +188,7 @@ impl Engine {
         if kind.custom.is_some()
             && let Some(stored) = self.kinds.of_table(&kind.table)
         {
-            crate::schema::prune::prune(object, stored.schema());
-            crate::schema::default::apply_defaults(object, stored.schema());
+            crate::convert::fit(object, stored);
         }
     }
 
@@ -205,6 +201,9 @@ impl Engine {
         let json = render::to_bytes(&object);
         self.store.remove(&kind.table, key, json.clone());
         self.follow(kind, key, before.as_ref(), None);
+        if kind.custom.is_some() {
+            self.chores.push_back(Chore::Definition(format!("{}.{}", kind.plural, kind.group)));
+        }
         self.chores.push_back(Chore::Removed(crate::object::uid(&object).to_owned()));
         if !crate::object::namespace(&object).is_empty() {
             let namespace = crate::object::namespace(&object).to_owned();

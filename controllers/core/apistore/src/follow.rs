@@ -69,7 +69,7 @@ impl Engine {
         let Ok(custom) = CustomKind::read(definition) else { return };
         if established {
             self.store.open_table(&format!("{}/{}", custom.group, custom.plural));
-            self.kinds.serve(&custom);
+            self.kinds.serve(&custom, object::resource_version(definition).parse().unwrap_or(0));
         }
     }
 

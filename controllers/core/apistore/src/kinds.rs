@@ -91,6 +91,8 @@ pub struct Kind {
     pub deletes_collection: bool,
     /// Extra field-selector paths.
     pub fields: Vec<String>,
+    /// Revision of the definition behind a custom kind.
+    pub since: u64,
     /// The definition's version behind a custom kind.
     pub custom: Option<Arc<CustomVersion>>,
     source: Source,
@@ -143,7 +145,7 @@ impl Kind {
         if self.group.is_empty() { self.plural.clone() } else { format!("{}.{}", self.plural, self.group) }
     }
 
-    fn from_custom(custom: &CustomKind, version: &Arc<CustomVersion>) -> Self {
+    fn from_custom(custom: &CustomKind, version: &Arc<CustomVersion>, since: u64) -> Self {
         let mut subresources = Vec::new();
         if version.status {
             subresources.push(Subresource {
@@ -174,6 +176,7 @@ impl Kind {
             short_names: custom.short_names.clone(),
             categories: custom.categories.clone(),
             namespaced: custom.namespaced,
+            since,
             verbs: Verbs::All,
             subresources,
             table: format!("{}/{}", custom.group, custom.plural).into(),
@@ -230,11 +233,11 @@ impl Kinds {
         self.epoch += 1;
     }
 
-    /// Serves (again) the versions of a definition.
-    pub fn serve(&mut self, custom: &CustomKind) {
+    /// Serves (again) the versions of a definition, which has this revision.
+    pub fn serve(&mut self, custom: &CustomKind, since: u64) {
         self.withdraw(&custom.group, &custom.plural);
         for version in custom.versions.iter().filter(|v| v.served) {
-            self.add(Kind::from_custom(custom, version));
+            self.add(Kind::from_custom(custom, version, since));
         }
     }
 

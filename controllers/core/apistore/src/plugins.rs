@@ -98,16 +98,6 @@ impl Write<'_> {
         Ok(())
     }
 
-    /// What a creation sets off at once.
-    pub(crate) fn after_create(&self, engine: &mut Engine, object: &Value) {
-        let mounts = |volume: &Value| object::text_at(volume, "name").starts_with("kube-api-access-");
-        if self.kind.kind == "Pod"
-            && object::at(object, "spec.volumes").and_then(Value::as_array).is_some_and(|v| v.iter().any(mounts))
-        {
-            engine.publish_root_ca(object::namespace(object), self.context);
-        }
-    }
-
     /// Nobody may hand out rights that they do not have.
     pub(crate) fn escalation(&self, engine: &Engine, object: &Value, live: Option<&Value>) -> Result<(), ApiError> {
         if self.kind.group != "rbac.authorization.k8s.io" || !engine.enforce {

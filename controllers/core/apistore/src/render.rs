@@ -59,8 +59,8 @@ pub(crate) fn value_in(kind: &Kind, stored: &Stored) -> Value {
     let mut value = parse(&stored.json);
     if !same_version(kind) {
         convert::convert(&mut value, kind);
-    } else if convert::needs_defaults(kind) {
-        crate::schema::default::apply_defaults(&mut value, kind.schema());
+    } else if convert::is_outdated(kind, stored) {
+        convert::fit(&mut value, kind);
     }
     value
 }
@@ -74,8 +74,7 @@ fn same_version(kind: &Kind) -> bool {
 
 /// The stored object as bytes in the version of `kind`.
 pub(crate) fn bytes_in(kind: &Kind, stored: &Stored) -> Bytes {
-    // A custom object was stored under the schema of its day; defaults that came later show up at once.
-    if same_version(kind) && !convert::needs_defaults(kind) {
+    if same_version(kind) && !convert::is_outdated(kind, stored) {
         return stored.json.clone();
     }
     to_bytes(&value_in(kind, stored))
@@ -83,15 +82,15 @@ pub(crate) fn bytes_in(kind: &Kind, stored: &Stored) -> Bytes {
 
 /// What a renderer needs to know besides the objects.
 #[derive(Clone, Copy, Debug)]
-pub struct Form<'a> {
+pub(crate) struct Form<'a> {
     /// Kind asked for.
-    pub kind: &'a Kind,
+    pub(crate) kind: &'a Kind,
     /// Negotiated form.
-    pub accepted: Accepted,
+    pub(crate) accepted: Accepted,
     /// `includeObject` of tables: `None`, `Metadata` (default) or `Object`.
-    pub include: &'a str,
+    pub(crate) include: &'a str,
     /// For ages.
-    pub now: Timestamp,
+    pub(crate) now: Timestamp,
 }
 
 /// Position of a list: what its `metadata` says.

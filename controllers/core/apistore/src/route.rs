@@ -45,6 +45,10 @@ fn method_not_allowed() -> ApiError {
         .with_details(serde_json::Map::new())
 }
 
+fn missing(engine: &Engine, request: &Request<'_>) -> ApiError {
+    if discovery::below_builtin(engine, request.path) { unknown_resource() } else { unknown_path() }
+}
+
 /// Checks the access rules for a resource request.
 fn authorize(engine: &Engine, request: &Request<'_>, target: &Target, verb: &str) -> Result<(), ApiError> {
     if !engine.enforce {
@@ -84,7 +88,7 @@ fn authorize_path(engine: &Engine, request: &Request<'_>) -> Result<(), ApiError
 pub(crate) fn read(engine: &Engine, request: &Request<'_>, context: &Context) -> Result<Reply, ApiError> {
     let Some(target) = Target::parse(request.path) else {
         authorize_path(engine, request)?;
-        return discovery::answer(engine, request).unwrap_or_else(|| Err(unknown_path())).map(Reply::Answer);
+        return discovery::answer(engine, request).unwrap_or_else(|| Err(missing(engine, request))).map(Reply::Answer);
     };
     let query = Query::parse(request.query);
     let watched = target.watch || query.flag("watch");
@@ -188,7 +192,8 @@ fn to_node(pod: Value, target: &Target, request: &Request<'_>) -> Reply {
 fn find(engine: &Engine, target: &Target) -> Result<Arc<Kind>, ApiError> {
     let kind = engine.kinds.resource(&target.group, &target.version, &target.resource).cloned();
     let Some(kind) = kind else {
-        let known = engine.kinds.has_version(&target.group, &target.version);
+        let builtin = engine.kinds.all().any(|kind| kind.group == target.group && kind.is_builtin());
+        let known = builtin || engine.kinds.has_version(&target.group, &target.version);
         return Err(if known { unknown_resource() } else { unknown_path() });
     };
     // A cluster-scoped resource has no path under a namespace, and an object in a namespace none without.
@@ -296,13 +301,13 @@ fn post(engine: &mut Engine, write: &mut Write<'_>) -> Result<Reply, Halt> {
             let done = write.bind(engine)?;
             status(write, 201, &done)
         }
-        "" if write.kind.kind == "TokenReview" => Ok(Reply::TokenReview(Box::new(write.decode()?))),
+        "" if write.kind.kind == "TokenReview" => Ok(Reply::TokenReview(Box::new(write.decode(engine)?))),
         "" if write.kind.verbs == Verbs::Create => {
             let done = write.review(engine)?;
             status(write, 201, &done)
         }
         "" => {
-            let object = write.decode()?;
+            let object = write.decode(engine)?;
             let created = write.create(engine, object, false)?;
             shown(write, 201, &created)
         }
@@ -342,7 +347,7 @@ fn put(engine: &mut Engine, write: &mut Write<'_>) -> Result<Reply, Halt> {
             Ok(to_node(pod, &write.target, write.request))
         }
         _ => {
-            let object = write.decode()?;
+            let object = write.decode(engine)?;
             let (code, done) = write.replace(engine, object)?;
             shown(write, code, &done)
         }
@@ -396,7 +401,8 @@ fn delete_collection(
             object::namespace(&object).clone_into(&mut write.target.namespace);
         }
         match write.delete(engine, options) {
-            Ok(Deleted::Gone(object) | Deleted::Marked(object)) => items.push(object),
+            // Shown as they were found.
+            Ok(Deleted::Gone(_) | Deleted::Marked(_)) => items.push(object),
             Err(Halt::Error(error)) if error.code == 404 => {}
             Err(halt) => return Err(halt),
         }

@@ -62,16 +62,16 @@ pub(crate) fn prepare_update(kind: &Kind, subresource: &str, new: &mut Value, ol
     // What is left out stays as it was; what was changed is for validation to refuse.
     for key in SERVER_OWNED {
         let given = meta(new).get(*key).is_some_and(|value| !value.is_null());
-        if !given || *key == "generation" {
+        if !given || matches!(*key, "generation" | "creationTimestamp") {
             set_meta(new, key, meta(old).get(*key).cloned().unwrap_or_default());
         }
     }
-    count_generation(kind, new, old);
+    count_generation(kind, subresource, new, old);
 }
 
 /// Bumps `metadata.generation` if the wanted state differs.
-fn count_generation(kind: &Kind, new: &mut Value, old: &Value) {
-    if !kind.has_generation {
+fn count_generation(kind: &Kind, subresource: &str, new: &mut Value, old: &Value) {
+    if !kind.has_generation || subresource == "status" {
         return;
     }
     let wanted = |object: &Value| -> Vec<(String, Value)> {

@@ -12,15 +12,8 @@ use crate::options::DeleteOptions;
 use crate::store::key_of;
 
 const KUBERNETES: &str = "kubernetes";
-/// The config map with the cluster's certificate authority, and where its content is taken from.
-const ROOT_CA: &str = "kube-root-ca.crt";
 
 impl Engine {
-    /// Sets the certificate authority that every namespace's `kube-root-ca.crt` holds.
-    pub fn set_root_ca(&mut self, pem: &str) {
-        pem.clone_into(&mut self.root_ca);
-    }
-
     /// Gives a live namespace what it always has; takes a dying one apart.
     pub(crate) fn tend_namespace(&mut self, name: &str, context: &Context) {
         let Some(namespace) = self.value("/namespaces", &key_of("", name)) else { return };
@@ -32,16 +25,6 @@ impl Engine {
         let metadata = |item: &str| json!({ "name": item, "namespace": name });
         let account = json!({ "apiVersion": "v1", "kind": "ServiceAccount", "metadata": metadata("default") });
         self.create_as_system("", "v1", "serviceaccounts", account, context);
-    }
-
-    /// Makes the config map with the certificate authority. Pods mount it next to their token; it appears with the
-    /// first pod of a namespace that does.
-    pub(crate) fn publish_root_ca(&mut self, namespace: &str, context: &Context) {
-        let map = json!({ "apiVersion": "v1", "kind": "ConfigMap",
-            "metadata": { "name": ROOT_CA, "namespace": namespace, "annotations": { "kubernetes.io/description":
-                "Certificate authority of the API server, for pods and clients in this namespace." } },
-            "data": { "ca.crt": self.root_ca } });
-        self.create_as_system("", "v1", "configmaps", map, context);
     }
 
     fn namespaced_kinds(&self) -> Vec<Arc<Kind>> {

@@ -133,6 +133,7 @@ impl From<Row> for Kind {
             needs_version: flags.contains('v'),
             deletes_collection: !flags.contains('d'),
             fields: list(fields),
+            since: 0,
             custom: None,
             source: Source::Builtin(schema, Arc::new(OnceLock::new())),
         }

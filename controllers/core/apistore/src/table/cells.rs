@@ -168,7 +168,12 @@ pub(super) fn node_os(node: &Value, _: Timestamp) -> Value {
 }
 
 pub(super) fn node_kernel(node: &Value, _: Timestamp) -> Value {
-    text_or(node, "status.nodeInfo.kernelVersion", "<unknown>")
+    let (kernel, machine) = (text_at(node, "status.nodeInfo.kernelVersion"), text_at(node, "status.nodeInfo.architecture"));
+    json!(match (kernel, machine) {
+        ("", _) => "<unknown>".to_owned(),
+        (kernel, "") => kernel.to_owned(),
+        (kernel, machine) => format!("{kernel} ({machine})"),
+    })
 }
 
 pub(super) fn node_runtime(node: &Value, _: Timestamp) -> Value {

@@ -6,6 +6,7 @@ use super::Write;
 use crate::admission::Halt;
 use crate::builtin;
 use crate::crd;
+use crate::engine::Engine;
 use crate::field::FieldError;
 use crate::kinds::Kind;
 use crate::media::BodyFormat;
@@ -27,10 +28,16 @@ pub(crate) fn body(bytes: &[u8], format: BodyFormat) -> Result<(Value, Vec<Strin
 
 impl Write<'_> {
     /// The object in the body, typed, checked and defaulted.
-    pub(crate) fn decode(&mut self) -> Result<Value, Halt> {
+    pub(crate) fn decode(&mut self, engine: &Engine) -> Result<Value, Halt> {
         let format = crate::media::body_format(self.request.content_type)?;
         let (mut object, duplicates) = body(self.request.body, format)?;
-        self.header(&mut object)?;
+        let mut odd = Vec::new();
+        if let Err(error) = self.header(engine, &mut object, &mut odd) {
+            if self.options.validation == FieldValidation::Warn {
+                self.warn(schema::decode::complaints(&odd, &[]));
+            }
+            return Err(error.into());
+        }
         let mut unknown = self.typed(&mut object)?;
         if self.kind.is_builtin() {
             schema::json::in_document_order(self.request.body, &mut unknown);
@@ -41,7 +48,7 @@ impl Write<'_> {
     }
 
     /// Checks `apiVersion` and `kind`, or fills them in.
-    fn header(&self, object: &mut Value) -> Result<(), ApiError> {
+    fn header(&self, engine: &Engine, object: &mut Value, unknown: &mut Vec<String>) -> Result<(), ApiError> {
         let Some(map) = object.as_object_mut() else {
             let shown = match object {
                 Value::Array(_) => "array",
@@ -68,6 +75,13 @@ impl Write<'_> {
                         let error = FieldError::invalid("kind", &json!(given), &why);
                         let subject = Subject { group: &self.kind.group, resource: &given, name: &name };
                         return Err(ApiError::invalid(subject, &[error]));
+                    }
+                    let unknown_version = key == "apiVersion" && engine.kinds.by_kind(&given, &self.kind.kind).is_none();
+                    if self.kind.custom.is_some() && unknown_version {
+                        // Read as an object of no known type, it has metadata and nothing else.
+                        let known = ["apiVersion", "kind", "metadata"];
+                        let others = map.keys().filter(|key| !known.contains(&key.as_str())).cloned();
+                        unknown.extend(others);
                     }
                     return Err(ApiError::bad_request(format!(
                         "the {shown} in the data ({given}) does not match the expected {shown} ({wanted})"

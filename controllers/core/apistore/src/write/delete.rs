@@ -92,14 +92,16 @@ impl Write<'_> {
     fn mark(&self, object: &mut Value, grace: i64) {
         let at = self.context.now.checked_add(jiff::SignedDuration::from_secs(grace)).unwrap_or(self.context.now);
         set_meta(object, "deletionTimestamp", json!(crate::context::time_text(at)));
-        if !self.is_namespace() {
-            set_meta(object, "deletionGracePeriodSeconds", json!(grace));
+        // Namespaces and definitions end by the hand of their controllers, without grace.
+        if self.is_namespace() || super::decode::is_definition(&self.kind) {
+            if self.is_namespace() {
+                object::child_mut(object, "status").insert("phase".into(), json!("Terminating"));
+            }
+            return;
         }
+        set_meta(object, "deletionGracePeriodSeconds", json!(grace));
         if let Some(generation) = object::meta(object).get("generation").and_then(Value::as_i64) {
             set_meta(object, "generation", json!(generation + 1));
-        }
-        if self.is_namespace() {
-            object::child_mut(object, "status").insert("phase".into(), json!("Terminating"));
         }
     }
 

@@ -168,7 +168,8 @@ impl Write<'_> {
             )));
         }
         let replicas = replicas.and_then(Value::as_i64).unwrap_or(0);
-        if replicas < 0 {
+        // A custom object is judged as a whole, with its own paths.
+        if replicas < 0 && self.kind.is_builtin() {
             let error = FieldError::invalid("spec.replicas", &json!(replicas), "must be greater than or equal to 0");
             let subject = crate::status::Subject { group: "autoscaling", resource: "Scale", name };
             return Err(ApiError::invalid(subject, &[error]));

@@ -150,7 +150,7 @@ impl Write<'_> {
 
     /// `namespaces/finalize`: the list of finalizers in `spec`.
     pub(crate) fn finalize(&mut self, engine: &mut Engine) -> Result<Value, Halt> {
-        let given = self.decode()?;
+        let given = self.decode(engine)?;
         let live = self.live(engine)?;
         let mut object = live.clone();
         let finalizers = object::at(&given, "spec.finalizers").cloned().unwrap_or_else(|| json!([]));
@@ -221,13 +221,13 @@ impl Write<'_> {
 
     /// Access and identity reviews.
     pub(crate) fn review(&mut self, engine: &Engine) -> Result<Value, Halt> {
-        let body = self.decode()?;
+        let body = self.decode(engine)?;
         Ok(access::review::answer(&self.kind.kind, &body, &self.target.namespace, self.request.user, &engine.rules)?)
     }
 
     /// `resize` and `ephemeralcontainers` are updates whose other half stays.
     pub(crate) fn partial(&mut self, engine: &mut Engine) -> Result<Value, Halt> {
-        let given = self.decode()?;
+        let given = self.decode(engine)?;
         let live = self.live(engine)?;
         let mut object = live.clone();
         let revision = object::meta(&given).get("resourceVersion").cloned().unwrap_or_default();

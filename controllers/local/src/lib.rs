@@ -8,6 +8,7 @@ pub mod disk;
 pub mod faults;
 mod identity;
 mod metrics;
+mod own_kinds;
 pub mod server;
 pub mod state;
 mod token;

@@ -139,6 +139,7 @@ impl Server {
             std::process::abort();
         })?;
         let mut engine = Engine::new(store);
+        engine.set_plugin(crate::own_kinds::admit);
         let context = neonvm_core_apistore::context::Context { now: jiff::Timestamp::now(), seed: 1 };
         let state = {
             bootstrap::run(&mut engine, &context, address.port());

@@ -90,6 +90,8 @@ pub struct Engine {
     pub(crate) owned: BTreeMap<String, BTreeSet<(Arc<str>, Arc<str>)>>,
     /// Owners that wait for their dependents, by uid.
     pub(crate) foreground: BTreeMap<String, (Arc<Kind>, String)>,
+    /// Admission of custom kinds.
+    pub(crate) plugin: Option<crate::plugins::Plugin>,
     /// What is left to do in the background.
     pub(crate) chores: VecDeque<Chore>,
     pub(crate) documents: crate::discovery::Documents,
@@ -106,6 +108,7 @@ impl Engine {
             webhooks: Webhooks::default(),
             owned: BTreeMap::new(),
             foreground: BTreeMap::new(),
+            plugin: None,
             chores: VecDeque::new(),
             documents: crate::discovery::Documents::default(),
         };

@@ -29,7 +29,7 @@ mod object;
 pub mod options;
 mod ownership;
 pub mod patch;
-mod plugins;
+pub mod plugins;
 mod query_list;
 mod render;
 pub mod request;

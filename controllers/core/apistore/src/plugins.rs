@@ -6,6 +6,7 @@ use crate::access;
 use crate::admission::Halt;
 use crate::crd;
 use crate::engine::Engine;
+use crate::field::FieldError;
 use crate::object;
 use crate::status::ApiError;
 use crate::store::key_of;
@@ -14,9 +15,40 @@ use crate::write::Write;
 /// Namespaces that cannot be deleted.
 const IMMORTAL: &[&str] = &["default", "kube-system", "kube-public"];
 
+/// What a plug-in for custom kinds says of an object, which it may have changed.
+#[derive(Clone, Debug, Default)]
+pub struct PluginVerdict {
+    /// Faults; the object is refused if there are any.
+    pub errors: Vec<FieldError>,
+    /// Texts for `Warning` headers.
+    pub warnings: Vec<String>,
+}
+
+/// Admission of custom kinds inside the server: group, kind, the object, the stored object of an update.
+pub type Plugin = fn(&str, &str, &mut Value, Option<&Value>) -> PluginVerdict;
+
+impl Engine {
+    /// Sets the plug-in that sees every custom object before webhooks and validation do. It must give the same
+    /// answer to the same object every time.
+    pub fn set_plugin(&mut self, plugin: Plugin) {
+        self.plugin = Some(plugin);
+    }
+}
+
 impl Write<'_> {
     /// Mutating plug-ins, before webhooks.
-    pub(crate) fn admit(&self, engine: &Engine, live: Option<&Value>, object: &mut Value) -> Result<(), Halt> {
+    pub(crate) fn admit(&mut self, engine: &Engine, live: Option<&Value>, object: &mut Value) -> Result<(), Halt> {
+        if self.kind.custom.is_some()
+            && self.target.subresource != "status"
+            && let Some(plugin) = engine.plugin
+        {
+            let verdict = plugin(&self.kind.group, &self.kind.kind, object, live);
+            self.warn(verdict.warnings);
+            if !verdict.errors.is_empty() {
+                let name = object::name(object).to_owned();
+                return Err(ApiError::invalid(self.subject_kind(&name), &verdict.errors).into());
+            }
+        }
         match (self.kind.group.as_str(), self.kind.kind.as_str()) {
             ("", "Namespace") => admit_namespace(live, object),
             ("", "Pod") if live.is_none() => self.admit_pod(engine, object)?,

@@ -6,8 +6,8 @@ use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _};
 use std::path::Path;
 
 use rcgen::{
-    BasicConstraints, CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair,
-    KeyUsagePurpose,
+    BasicConstraints, CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer,
+    KeyPair, KeyUsagePurpose,
 };
 use time::{Duration, OffsetDateTime};
 
@@ -75,7 +75,8 @@ fn authority_params() -> CertificateParams {
     let mut params = CertificateParams::default();
     params.distinguished_name = name("neonvm-ca", &[]);
     params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-    params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign, KeyUsagePurpose::DigitalSignature];
+    params.key_usages =
+        vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign, KeyUsagePurpose::DigitalSignature];
     let now = OffsetDateTime::now_utc();
     params.not_before = now - CLOCK_SKEW;
     params.not_after = now + Duration::days(365 * AUTHORITY_YEARS);
@@ -155,8 +156,13 @@ fn write_file(path: &Path, text: &str) -> Result<(), Error> {
 /// If it cannot be written.
 pub fn write_private(path: &Path, text: &str) -> Result<(), Error> {
     let failed = |source| Error::File { path: path.display().to_string(), source };
-    let mut file =
-        fs::OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(path).map_err(failed)?;
+    let mut file = fs::OpenOptions::new()
+        .write(true)
+        .create(true)
+        .truncate(true)
+        .mode(0o600)
+        .open(path)
+        .map_err(failed)?;
     // An existing file keeps its mode otherwise.
     file.set_permissions(fs::Permissions::from_mode(0o600)).map_err(failed)?;
     file.write_all(text.as_bytes()).map_err(failed)

@@ -57,7 +57,11 @@ impl ServerCertVerifier for Pinned {
 }
 
 /// `Err(None)`: the usual verifier's error stands.
-fn check(der: &CertificateDer<'_>, name: &ServerName<'_>, now: UnixTime) -> Result<ServerCertVerified, Option<Error>> {
+fn check(
+    der: &CertificateDer<'_>,
+    name: &ServerName<'_>,
+    now: UnixTime,
+) -> Result<ServerCertVerified, Option<Error>> {
     let (_, certificate) = X509Certificate::from_der(der).map_err(|_| None)?;
     let seconds = i64::try_from(now.as_secs()).unwrap_or(i64::MAX);
     let validity = certificate.validity();
@@ -68,8 +72,13 @@ fn check(der: &CertificateDer<'_>, name: &ServerName<'_>, now: UnixTime) -> Resu
         return Err(Some(CertificateError::NotValidYet.into()));
     }
     let names = certificate.subject_alternative_name().ok().flatten();
-    let listed = names.is_some_and(|names| names.value.general_names.iter().any(|entry| matches(entry, name)));
-    if listed { Ok(ServerCertVerified::assertion()) } else { Err(Some(CertificateError::NotValidForName.into())) }
+    let listed =
+        names.is_some_and(|names| names.value.general_names.iter().any(|entry| matches(entry, name)));
+    if listed {
+        Ok(ServerCertVerified::assertion())
+    } else {
+        Err(Some(CertificateError::NotValidForName.into()))
+    }
 }
 
 fn matches(entry: &GeneralName<'_>, name: &ServerName<'_>) -> bool {

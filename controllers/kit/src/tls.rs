@@ -48,7 +48,10 @@ pub fn server(identity: &Identity, authority: &str) -> Result<ServerConfig, Erro
     let mut config = ServerConfig::builder_with_provider(provider())
         .with_safe_default_protocol_versions()?
         .with_client_cert_verifier(verifier)
-        .with_single_cert(certificates(identity.certificate.as_bytes(), "the server certificate")?, key(&identity.key)?)?;
+        .with_single_cert(
+            certificates(identity.certificate.as_bytes(), "the server certificate")?,
+            key(&identity.key)?,
+        )?;
     config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
     Ok(config)
 }

@@ -69,7 +69,10 @@ impl Disk {
     ///
     /// # Errors
     /// If the file cannot be opened or is damaged.
-    pub fn open(path: &Path, on_failure: impl Fn(&redb::Error) + Send + 'static) -> Result<(Self, Store), Error> {
+    pub fn open(
+        path: &Path,
+        on_failure: impl Fn(&redb::Error) + Send + 'static,
+    ) -> Result<(Self, Store), Error> {
         let failed = |source: redb::Error| Error::Database {
             path: path.display().to_string(),
             source: Box::new(source),
@@ -172,7 +175,8 @@ fn read(database: &Database, path: &Path) -> Result<Store, Error> {
             let Some((revision, json)) = value.value().split_first_chunk::<8>() else {
                 return Ok(Err(damaged(format!("the value of {table} {key} is too short"))));
             };
-            let stored = Stored { revision: u64::from_be_bytes(*revision), json: Bytes::copy_from_slice(json) };
+            let stored =
+                Stored { revision: u64::from_be_bytes(*revision), json: Bytes::copy_from_slice(json) };
             store.restore(table, key, stored);
         }
         for entry in transaction.open_table(LAST)?.iter()? {

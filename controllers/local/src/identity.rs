@@ -62,8 +62,12 @@ fn impersonated(state: &State, user: Arc<User>, headers: &HeaderMap) -> Result<A
     if name.is_empty() {
         return Ok(user);
     }
-    let groups: Vec<String> =
-        headers.get_all("impersonate-group").iter().filter_map(|v| v.to_str().ok()).map(str::to_owned).collect();
+    let groups: Vec<String> = headers
+        .get_all("impersonate-group")
+        .iter()
+        .filter_map(|v| v.to_str().ok())
+        .map(str::to_owned)
+        .collect();
     let may = |resource: &str, name: &str, namespace: &str| {
         state.with(|engine| {
             engine.may(&neonvm_core_apistore::access::Attributes {

@@ -87,7 +87,9 @@ impl Metrics {
         for (resource, count) in objects {
             line(format_args!("apiserver_storage_objects{{resource=\"{resource}\"}} {count}\n"));
         }
-        line(format_args!("# TYPE neonvm_apiserver_revision counter\nneonvm_apiserver_revision {revision}\n"));
+        line(format_args!(
+            "# TYPE neonvm_apiserver_revision counter\nneonvm_apiserver_revision {revision}\n"
+        ));
         text
     }
 }

@@ -125,8 +125,7 @@ impl Server {
     /// # Errors
     /// If state, keys or address cannot be used.
     pub async fn start(config: &Config) -> Result<Self, Error> {
-        let prepare =
-            |source| Error::Prepare { path: config.directory.display().to_string(), source };
+        let prepare = |source| Error::Prepare { path: config.directory.display().to_string(), source };
         std::fs::create_dir_all(&config.directory).map_err(prepare)?;
         let listener = TcpListener::bind(config.listen)
             .await
@@ -146,11 +145,13 @@ impl Server {
             Arc::new(State::new(engine, disk))
         };
         let fresh = state.context();
-        state.change(|engine| {
-            while engine.run_chores(&fresh, 1000) {}
-        });
-        let mut names =
-            vec!["localhost".to_owned(), "kubernetes".into(), "kubernetes.default".into(), "kubernetes.default.svc".into()];
+        state.change(|engine| while engine.run_chores(&fresh, 1000) {});
+        let mut names = vec![
+            "localhost".to_owned(),
+            "kubernetes".into(),
+            "kubernetes.default".into(),
+            "kubernetes.default.svc".into(),
+        ];
         names.extend(["127.0.0.1".to_owned(), "::1".into(), "10.96.0.1".into(), address.ip().to_string()]);
         names.extend(config.names.iter().cloned());
         names.sort();
@@ -229,7 +230,8 @@ impl Server {
                 continue;
             };
             let Ok(place) = Arc::clone(&places).try_acquire_owned() else { continue };
-            let (shared, acceptor, watcher) = (Arc::clone(&self.shared), self.acceptor.clone(), graceful.watcher());
+            let (shared, acceptor, watcher) =
+                (Arc::clone(&self.shared), self.acceptor.clone(), graceful.watcher());
             tokio::spawn(async move {
                 connection(shared, acceptor, stream, watcher).await;
                 drop(place);
@@ -260,11 +262,15 @@ async fn connection(
     let user = certificate.and_then(|der| identity::of_certificate(der)).map(Arc::new);
     let service = service_fn(move |request| {
         let (shared, user) = (Arc::clone(&shared), user.clone());
-        async move { Ok::<_, Lost>(serve(&shared, user.as_ref(), request).await?) }
+        async move { serve(&shared, user.as_ref(), request).await }
     });
     let mut builder = hyper_util::server::conn::auto::Builder::new(TokioExecutor::new());
     builder.http1().timer(TokioTimer::new()).header_read_timeout(HEADERS);
-    builder.http2().timer(TokioTimer::new()).max_concurrent_streams(250).keep_alive_interval(Duration::from_secs(60));
+    builder
+        .http2()
+        .timer(TokioTimer::new())
+        .max_concurrent_streams(250)
+        .keep_alive_interval(Duration::from_secs(60));
     let connection = builder.serve_connection_with_upgrades(TokioIo::new(tls), service);
     if let Err(error) = watcher.watch(connection.into_owned()).await {
         tracing::debug!(%error, "a connection ended");
@@ -364,10 +370,16 @@ async fn read_body(shared: &Shared, headers: &HeaderMap, body: Body) -> Result<B
         return Ok(Bytes::new());
     }
     let too_large = || {
-        ApiError::plain(413, "RequestEntityTooLarge", format!("Request entity too large: limit is {MAX_BODY}"))
+        ApiError::plain(
+            413,
+            "RequestEntityTooLarge",
+            format!("Request entity too large: limit is {MAX_BODY}"),
+        )
     };
     let announced = header(headers, &header::CONTENT_LENGTH).parse::<u64>().unwrap_or(LARGE_BODY + 1);
-    if u64::try_from(MAX_BODY).is_ok_and(|max| announced > max) && headers.contains_key(header::CONTENT_LENGTH) {
+    if u64::try_from(MAX_BODY).is_ok_and(|max| announced > max)
+        && headers.contains_key(header::CONTENT_LENGTH)
+    {
         return Err(too_large());
     }
     let _place = if announced > LARGE_BODY { shared.large.acquire().await.ok() } else { None };
@@ -402,7 +414,11 @@ fn own_path(shared: &Shared, incoming: &Incoming) -> Option<Response> {
         }
         let value = incoming.query.strip_prefix("value=").and_then(|text| text.parse().ok());
         let done = shared.faults.is_enabled() && value.is_some_and(|value| shared.faults.set(name, value));
-        return Some(if done { respond::text(200, "ok\n".into()) } else { respond::text(404, "no such switch; the server must run with fault switches on\n".into()) });
+        return Some(if done {
+            respond::text(200, "ok\n".into())
+        } else {
+            respond::text(404, "no such switch; the server must run with fault switches on\n".into())
+        });
     }
     let (objects, revision) = shared.state.with(|engine| (engine.counts(), engine.store().revision()));
     Some(respond::text(200, shared.metrics.render(&objects, revision)))
@@ -413,8 +429,7 @@ fn finish(shared: &Arc<Shared>, reply: Reply) -> Response {
         Reply::Answer(answer) => respond::answer(answer),
         Reply::Watch(watch, warnings) => {
             let open = shared.metrics.watch();
-            let stream =
-                watching::start(Arc::clone(&shared.state), *watch, Arc::clone(&shared.faults), open);
+            let stream = watching::start(Arc::clone(&shared.state), *watch, Arc::clone(&shared.faults), open);
             respond::stream(stream, warnings)
         }
         Reply::TokenReview(body) => respond::answer(token_review(shared, &body)),
@@ -422,7 +437,10 @@ fn finish(shared: &Arc<Shared>, reply: Reply) -> Response {
             let context = shared.state.context();
             let id = context.entropy().uuid();
             match shared.tokens.sign(&request.account, &request.body, context.now, &id) {
-                Ok(status) => respond::json(201, &token_answer(&request.account, &request.body, &status, &context.time())),
+                Ok(status) => respond::json(
+                    201,
+                    &token_answer(&request.account, &request.body, &status, &context.time()),
+                ),
                 Err(why) => respond::answer(refusal(&ApiError::internal(why), Vec::new())),
             }
         }
@@ -463,8 +481,11 @@ fn token_answer(account: &Value, body: &Value, status: &Value, now: &str) -> Val
         map.insert("apiVersion".into(), json!("authentication.k8s.io/v1"));
         map.insert("status".into(), status.clone());
         let pick = |pointer: &str| account.pointer(pointer).cloned().unwrap_or_default();
-        map.insert("metadata".into(), json!({ "name": pick("/metadata/name"), "namespace": pick("/metadata/namespace"),
-            "uid": pick("/metadata/uid"), "creationTimestamp": now }));
+        map.insert(
+            "metadata".into(),
+            json!({ "name": pick("/metadata/name"), "namespace": pick("/metadata/namespace"),
+            "uid": pick("/metadata/uid"), "creationTimestamp": now }),
+        );
         if let Some(spec) = map.get_mut("spec").and_then(Value::as_object_mut) {
             spec.entry("audiences").or_insert_with(crate::token::default_audiences);
             spec.entry("boundObjectRef").or_insert(Value::Null);
@@ -472,4 +493,3 @@ fn token_answer(account: &Value, body: &Value, status: &Value, now: &str) -> Val
     }
     answer
 }
-

@@ -119,7 +119,8 @@ impl State {
         if let Reply::Answer(answer) = &reply
             && !self.disk.wait(answer.revision).await
         {
-            let error = neonvm_core_apistore::status::ApiError::internal("the state could not be written to disk");
+            let error =
+                neonvm_core_apistore::status::ApiError::internal("the state could not be written to disk");
             return Reply::Answer(neonvm_core_apistore::engine::refusal(&error, Vec::new()));
         }
         reply

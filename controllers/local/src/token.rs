@@ -56,7 +56,9 @@ impl Tokens {
         let random = SystemRandom::new();
         let bad = |what: &str| std::io::Error::other(format!("{}: {what}", path.display()));
         let document = if path.exists() {
-            URL_SAFE_NO_PAD.decode(std::fs::read_to_string(&path)?.trim()).map_err(|_| bad("is not a signing key"))?
+            URL_SAFE_NO_PAD
+                .decode(std::fs::read_to_string(&path)?.trim())
+                .map_err(|_| bad("is not a signing key"))?
         } else {
             let made = EcdsaKeyPair::generate_pkcs8(&ECDSA_P256_SHA256_FIXED_SIGNING, &random)
                 .map_err(|_| bad("cannot make a signing key"))?;
@@ -72,7 +74,13 @@ impl Tokens {
     }
 
     /// Signs a token for a service account; the `status` of its `TokenRequest`.
-    pub(crate) fn sign(&self, account: &Value, body: &Value, now: Timestamp, id: &str) -> Result<Value, String> {
+    pub(crate) fn sign(
+        &self,
+        account: &Value,
+        body: &Value,
+        now: Timestamp,
+        id: &str,
+    ) -> Result<Value, String> {
         let seconds = body.pointer("/spec/expirationSeconds").and_then(Value::as_i64).unwrap_or(3600);
         let mut audiences = body.pointer("/spec/audiences").cloned().unwrap_or_else(|| json!([ISSUER]));
         if audiences.as_array().is_none_or(Vec::is_empty) {
@@ -85,13 +93,17 @@ impl Tokens {
             "serviceaccount": { "name": name, "uid": text(account, "/metadata/uid") } });
         let bound = |key: &str| text(body, &format!("/spec/boundObjectRef/{key}"));
         if !bound("kind").is_empty() {
-            private[bound("kind").to_lowercase()] = json!({ "name": bound("name"), "uid": bound("uid") });
+            let reference = json!({ "name": bound("name"), "uid": bound("uid") });
+            if let Some(map) = private.as_object_mut() {
+                map.insert(bound("kind").to_lowercase(), reference);
+            }
         }
         let claims = json!({ "iss": ISSUER, "sub": format!("system:serviceaccount:{namespace}:{name}"),
             "aud": audiences, "iat": issued, "nbf": issued, "exp": expires, "jti": id, "kubernetes.io": private });
         let header = json!({ "alg": "ES256", "kid": self.key_id, "typ": "JWT" });
         let signed = format!("{}.{}", encoded(&header), encoded(&claims));
-        let signature = self.key.sign(&self.random, signed.as_bytes()).map_err(|_| "cannot sign".to_owned())?;
+        let signature =
+            self.key.sign(&self.random, signed.as_bytes()).map_err(|_| "cannot sign".to_owned())?;
         let expiry = Timestamp::from_second(expires).map_err(|error| error.to_string())?;
         Ok(json!({ "token": format!("{signed}.{}", URL_SAFE_NO_PAD.encode(signature.as_ref())),
             "expirationTimestamp": expiry.to_string() }))
@@ -115,7 +127,8 @@ impl Tokens {
             .map_err(|_| INVALID)?;
         let (_, claims) = signed.split_once('.').ok_or("the token is not a JSON Web Token")?;
         let claims = URL_SAFE_NO_PAD.decode(claims).map_err(|_| "the token's claims are malformed")?;
-        let claims: Value = serde_json::from_slice(&claims).map_err(|_| "the token's claims are malformed")?;
+        let claims: Value =
+            serde_json::from_slice(&claims).map_err(|_| "the token's claims are malformed")?;
         let number = |key: &str| claims.get(key).and_then(Value::as_i64).unwrap_or(0);
         if now.as_second() >= number("exp") {
             return Err("the token has expired");
@@ -127,7 +140,8 @@ impl Tokens {
         if matching.is_empty() {
             return Err("the token is not for this audience");
         }
-        let user = user_of(engine, claims.get("kubernetes.io").unwrap_or(&Value::Null), text(&claims, "/jti"))?;
+        let user =
+            user_of(engine, claims.get("kubernetes.io").unwrap_or(&Value::Null), text(&claims, "/jti"))?;
         Ok(Checked { user, audiences: matching })
     }
 }
@@ -135,11 +149,13 @@ impl Tokens {
 fn user_of(engine: &Engine, private: &Value, id: &str) -> Result<User, &'static str> {
     let namespace = text(private, "/namespace");
     let (name, uid) = (text(private, "/serviceaccount/name"), text(private, "/serviceaccount/uid"));
-    let account = engine.object("", "serviceaccounts", namespace, name).ok_or("the service account is gone")?;
+    let account =
+        engine.object("", "serviceaccounts", namespace, name).ok_or("the service account is gone")?;
     if text(&account, "/metadata/uid") != uid {
         return Err("the service account has been made anew since");
     }
-    let mut extra = vec![("authentication.kubernetes.io/credential-id".to_owned(), vec![format!("JTI={id}")])];
+    let mut extra =
+        vec![("authentication.kubernetes.io/credential-id".to_owned(), vec![format!("JTI={id}")])];
     for (kind, plural) in [("pod", "pods"), ("node", "nodes"), ("secret", "secrets")] {
         let Some(bound) = private.get(kind) else { continue };
         let bound_name = text(bound, "/name");

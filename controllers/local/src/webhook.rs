@@ -43,7 +43,8 @@ struct Place {
 fn place(call: &Call, state: &State) -> Option<Place> {
     if let Some((namespace, name, path, port)) = &call.client.service {
         let service = state.with(|engine| engine.object("", "services", namespace, name))?;
-        let address = service.pointer("/spec/clusterIP").and_then(Value::as_str).filter(|ip| *ip != "None")?;
+        let address =
+            service.pointer("/spec/clusterIP").and_then(Value::as_str).filter(|ip| *ip != "None")?;
         let server_name = format!("{name}.{namespace}.svc");
         let path = if path.starts_with('/') { path.clone() } else { format!("/{path}") };
         return Some(Place {
@@ -54,7 +55,8 @@ fn place(call: &Call, state: &State) -> Option<Place> {
         });
     }
     let rest = call.client.url.strip_prefix("https://")?;
-    let (authority, path) = rest.split_once('/').map_or((rest, String::from("/")), |(a, p)| (a, format!("/{p}")));
+    let (authority, path) =
+        rest.split_once('/').map_or((rest, String::from("/")), |(a, p)| (a, format!("/{p}")));
     let host = authority.rsplit_once(':').map_or(authority, |(host, _)| host);
     let address = if authority.contains(':') { authority.to_owned() } else { format!("{authority}:443") };
     let server_name = host.trim_matches(['[', ']']).to_owned();
@@ -65,10 +67,13 @@ async fn post(call: &Call, place: &Place) -> Result<Value, String> {
     let config = neonvm_kit::tls::client(None, &call.client.ca_bundle).map_err(|error| error.to_string())?;
     let stream = TcpStream::connect(&place.address).await.map_err(|error| error.to_string())?;
     let name = ServerName::try_from(place.server_name.clone()).map_err(|error| error.to_string())?;
-    let stream =
-        TlsConnector::from(Arc::new(config)).connect(name, stream).await.map_err(|error| error.to_string())?;
-    let (mut sender, connection) =
-        hyper::client::conn::http1::handshake(TokioIo::new(stream)).await.map_err(|error| error.to_string())?;
+    let stream = TlsConnector::from(Arc::new(config))
+        .connect(name, stream)
+        .await
+        .map_err(|error| error.to_string())?;
+    let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream))
+        .await
+        .map_err(|error| error.to_string())?;
     let driver = tokio::spawn(connection);
     let request = Request::post(format!("{}?timeout={}s", place.path, call.timeout))
         .header("host", &place.server_name)
@@ -79,7 +84,10 @@ async fn post(call: &Call, place: &Place) -> Result<Value, String> {
     let answered = async {
         let response = sender.send_request(request).await.map_err(|error| error.to_string())?;
         let status = response.status();
-        let body = Limited::new(response.into_body(), MAX_ANSWER).collect().await.map_err(|error| error.to_string())?;
+        let body = Limited::new(response.into_body(), MAX_ANSWER)
+            .collect()
+            .await
+            .map_err(|error| error.to_string())?;
         let body = body.to_bytes();
         if !status.is_success() {
             return Err(format!("the server answered {status}"));

@@ -46,8 +46,7 @@ async fn serve(args: &Args) -> anyhow::Result<()> {
     // Written last and in one step: whoever waits for the file finds a server that answers.
     write_private(&args.data_dir.join("kubeconfig"), &kubeconfig)?;
     tracing::info!(server = server.url(), "ready");
-    let (mut terminate, mut interrupt) =
-        (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
+    let (mut terminate, mut interrupt) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
     server
         .run(async {
             tokio::select! {

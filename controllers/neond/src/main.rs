@@ -5,7 +5,11 @@ mod local;
 use clap::{Parser, Subcommand};
 
 #[derive(Debug, Parser)]
-#[command(name = "neond", version, about = "Services of the VM autoscaling system; started by neonctl or by pods")]
+#[command(
+    name = "neond",
+    version,
+    about = "Services of the VM autoscaling system; started by neonctl or by pods"
+)]
 struct Args {
     #[command(subcommand)]
     service: Service,

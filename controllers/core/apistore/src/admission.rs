@@ -29,7 +29,10 @@ impl Trail {
     }
 
     fn find(&self, webhook: &str, review: &Value) -> Option<&Answer> {
-        self.answers.iter().find(|(name, asked, _)| name == webhook && asked == review).map(|(_, _, answer)| answer)
+        self.answers
+            .iter()
+            .find(|(name, asked, _)| name == webhook && asked == review)
+            .map(|(_, _, answer)| answer)
     }
 }
 
@@ -105,7 +108,9 @@ impl Webhooks {
             }
         }
         for (at, after) in seen {
-            let Some(webhook) = self.mutating.get(at).filter(|w| w.reinvoked && after != *object) else { continue };
+            let Some(webhook) = self.mutating.get(at).filter(|w| w.reinvoked && after != *object) else {
+                continue;
+            };
             webhook.mutate(change, cluster, trail, object, warnings)?;
         }
         Ok(())

@@ -91,12 +91,14 @@ impl Engine {
 
     /// Removes events older than an hour; the seconds until the next one is due.
     pub fn expire_events(&mut self, context: &Context) -> Option<i64> {
-        let Some(kind) = self.kinds.resource("", "v1", "events").cloned() else { return None };
+        let kind = self.kinds.resource("", "v1", "events").cloned()?;
         let now = context.now.as_second();
         let mut next: Option<i64> = None;
         for event in self.values(&kind.table) {
-            let times = ["lastTimestamp", "eventTime", "series.lastObservedTime", "metadata.creationTimestamp"];
-            let latest = times.iter().filter_map(|path| object::text_at(&event, path).parse::<jiff::Timestamp>().ok());
+            let times =
+                ["lastTimestamp", "eventTime", "series.lastObservedTime", "metadata.creationTimestamp"];
+            let latest =
+                times.iter().filter_map(|path| object::text_at(&event, path).parse::<jiff::Timestamp>().ok());
             let due = latest.map(jiff::Timestamp::as_second).max().unwrap_or(now) + EVENT_SECONDS;
             if due <= now {
                 let key = key_of(object::namespace(&event), object::name(&event));
@@ -109,7 +111,13 @@ impl Engine {
     }
 
     /// Deletes an object as the system itself; refusals are left for the next look.
-    pub(crate) fn delete_as_system(&mut self, kind: &Arc<Kind>, object: &Value, context: &Context, options: &DeleteOptions) {
+    pub(crate) fn delete_as_system(
+        &mut self,
+        kind: &Arc<Kind>,
+        object: &Value,
+        context: &Context,
+        options: &DeleteOptions,
+    ) {
         let user = system();
         let request = Request {
             method: Method::Delete,
@@ -157,13 +165,21 @@ impl Engine {
     }
 
     /// Creates an object as the system itself, unless it exists.
-    pub(crate) fn create_as_system(&mut self, group: &str, version: &str, plural: &str, mut object: Value, context: &Context) {
+    pub(crate) fn create_as_system(
+        &mut self,
+        group: &str,
+        version: &str,
+        plural: &str,
+        mut object: Value,
+        context: &Context,
+    ) {
         let Some(kind) = self.kinds.resource(group, version, plural).cloned() else { return };
         let key = key_of(object::namespace(&object), object::name(&object));
         if self.store.read(&kind.table, &key).is_some() {
             return;
         }
-        let mut entropy = Context { seed: context.seed ^ hash(&kind.table, &key), ..context.clone() }.entropy();
+        let mut entropy =
+            Context { seed: context.seed ^ hash(&kind.table, &key), ..context.clone() }.entropy();
         crate::write::decode::default(&kind, &mut object);
         let status = object.get("status").cloned();
         crate::strategy::prepare_create(&kind, &mut object, context, &mut entropy);
@@ -188,7 +204,9 @@ impl Engine {
     fn tend_definition(&mut self, name: &str, context: &Context) {
         const TABLE: &str = "apiextensions.k8s.io/customresourcedefinitions";
         let Some(definition) = self.value(TABLE, &key_of("", name)) else { return };
-        let Some(kind) = self.kinds.resource("apiextensions.k8s.io", "v1", "customresourcedefinitions").cloned() else {
+        let Some(kind) =
+            self.kinds.resource("apiextensions.k8s.io", "v1", "customresourcedefinitions").cloned()
+        else {
             return;
         };
         if !object::is_deleting(&definition) {
@@ -212,12 +230,19 @@ impl Engine {
             }
         }
         let mut definition = definition;
-        let rest: Vec<String> =
-            object::finalizers(&definition).into_iter().filter(|f| *f != DEFINITION_CLEANUP).map(str::to_owned).collect();
+        let rest: Vec<String> = object::finalizers(&definition)
+            .into_iter()
+            .filter(|f| *f != DEFINITION_CLEANUP)
+            .map(str::to_owned)
+            .collect();
         if rest.len() == object::finalizers(&definition).len() && !rest.is_empty() {
             return;
         }
-        object::set_meta(&mut definition, "finalizers", if rest.is_empty() { Value::Null } else { json!(rest) });
+        object::set_meta(
+            &mut definition,
+            "finalizers",
+            if rest.is_empty() { Value::Null } else { json!(rest) },
+        );
         if rest.is_empty() {
             self.remove(&kind, &key_of("", name), definition);
         } else {
@@ -227,7 +252,9 @@ impl Engine {
 
     /// Makes an `APIService` for every group version, and takes away those of versions that are gone.
     fn list_api_services(&mut self, context: &Context) {
-        let Some(kind) = self.kinds.resource("apiregistration.k8s.io", "v1", "apiservices").cloned() else { return };
+        let Some(kind) = self.kinds.resource("apiregistration.k8s.io", "v1", "apiservices").cloned() else {
+            return;
+        };
         let mut wanted = std::collections::BTreeSet::new();
         let groups: Vec<(String, Vec<String>)> = self.kinds.groups().to_vec();
         for (group, versions) in groups {
@@ -257,7 +284,9 @@ impl Engine {
     }
 
     fn rejudge_definitions(&mut self, group: &str, context: &Context) {
-        let Some(kind) = self.kinds.resource("apiextensions.k8s.io", "v1", "customresourcedefinitions").cloned() else {
+        let Some(kind) =
+            self.kinds.resource("apiextensions.k8s.io", "v1", "customresourcedefinitions").cloned()
+        else {
             return;
         };
         for definition in self.values(&kind.table) {

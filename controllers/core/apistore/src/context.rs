@@ -37,7 +37,10 @@ pub struct Entropy {
 
 impl Entropy {
     fn next(&mut self) -> u64 {
-        self.state = self.state.wrapping_mul(0xda94_2042_e4dd_58b5_0000_0000_0000_0001 ^ 0x4c95_7f2d).wrapping_add(0x9e37_79b9_7f4a_7c15);
+        self.state = self
+            .state
+            .wrapping_mul(0xda94_2042_e4dd_58b5_0000_0000_0000_0001 ^ 0x4c95_7f2d)
+            .wrapping_add(0x9e37_79b9_7f4a_7c15);
         u64::try_from((self.state >> 64) ^ (self.state >> 96)).unwrap_or_else(|_| self.fold())
     }
 

@@ -73,7 +73,9 @@ fn event_to_new(value: &mut Value) {
         rename(value, core, new);
     }
     if let Some(map) = value.as_object_mut() {
-        map.retain(|key, item| !matches!(key.as_str(), "reportingController" | "reportingInstance") || *item != "");
+        map.retain(|key, item| {
+            !matches!(key.as_str(), "reportingController" | "reportingInstance") || *item != ""
+        });
     }
 }
 

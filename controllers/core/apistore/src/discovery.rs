@@ -59,7 +59,9 @@ pub(crate) fn answer(engine: &Engine, request: &Request<'_>) -> Option<Result<An
     match parts.as_slice() {
         [""] => Some(Ok(made(200, JSON, to_bytes(&roots(engine))))),
         ["version"] => Some(Ok(made(200, JSON, to_bytes(&version())))),
-        ["healthz" | "livez" | "readyz", rest @ ..] => Some(health(request, parts.first().copied().unwrap_or(""), rest)),
+        ["healthz" | "livez" | "readyz", rest @ ..] => {
+            Some(health(request, parts.first().copied().unwrap_or(""), rest))
+        }
         ["api" | "apis"] => {
             let accepted = match media::negotiate(request.accept) {
                 Ok(accepted) => accepted,
@@ -67,14 +69,24 @@ pub(crate) fn answer(engine: &Engine, request: &Request<'_>) -> Option<Result<An
             };
             if accepted.aggregated {
                 let name = format!("aggregated {path}");
-                return document(AGGREGATED, &name, &|| Some(to_bytes(&aggregated::list(&engine.kinds, path == "/api"))));
+                return document(AGGREGATED, &name, &|| {
+                    Some(to_bytes(&aggregated::list(&engine.kinds, path == "/api")))
+                });
             }
             document(JSON, path, &|| {
-                Some(to_bytes(&if path == "/api" { legacy::api_versions() } else { legacy::groups(&engine.kinds) }))
+                Some(to_bytes(&if path == "/api" {
+                    legacy::api_versions()
+                } else {
+                    legacy::groups(&engine.kinds)
+                }))
             })
         }
-        ["api", version] => document(JSON, path, &|| legacy::resources(&engine.kinds, "", version).map(|v| to_bytes(&v))),
-        ["apis", group] => document(JSON, path, &|| legacy::group(&engine.kinds, group).map(|v| to_bytes(&v))),
+        ["api", version] => {
+            document(JSON, path, &|| legacy::resources(&engine.kinds, "", version).map(|v| to_bytes(&v)))
+        }
+        ["apis", group] => {
+            document(JSON, path, &|| legacy::group(&engine.kinds, group).map(|v| to_bytes(&v)))
+        }
         ["apis", group, version] => {
             document(JSON, path, &|| legacy::resources(&engine.kinds, group, version).map(|v| to_bytes(&v)))
         }
@@ -108,7 +120,10 @@ fn roots(engine: &Engine) -> serde_json::Value {
         paths.push(format!("/apis/{group}"));
         paths.extend(versions.iter().map(|version| format!("/apis/{group}/{version}")));
     }
-    paths.extend(["/healthz", "/livez", "/metrics", "/openapi/v2", "/openapi/v3", "/readyz", "/version"].map(String::from));
+    paths.extend(
+        ["/healthz", "/livez", "/metrics", "/openapi/v2", "/openapi/v3", "/readyz", "/version"]
+            .map(String::from),
+    );
     paths.sort();
     json!({ "paths": paths })
 }

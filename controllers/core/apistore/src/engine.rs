@@ -74,6 +74,9 @@ pub enum Reply {
     Token(Box<TokenRequest>),
 }
 
+/// Table and key of an object.
+pub(crate) type Place = (Arc<str>, Arc<str>);
+
 /// All state.
 #[derive(Debug)]
 pub struct Engine {
@@ -87,7 +90,7 @@ pub struct Engine {
     pub(crate) enforce: bool,
     pub(crate) webhooks: Webhooks,
     /// Objects by the uid of an owner they name.
-    pub(crate) owned: BTreeMap<String, BTreeSet<(Arc<str>, Arc<str>)>>,
+    pub(crate) owned: BTreeMap<String, BTreeSet<Place>>,
     /// Owners that wait for their dependents, by uid.
     pub(crate) foreground: BTreeMap<String, (Arc<Kind>, String)>,
     /// Admission of custom kinds.
@@ -176,8 +179,7 @@ impl Engine {
         self.store.put(&kind.table, key, json.clone());
         self.follow(kind, key, before.as_ref(), Some((&object, &json)));
         let stored = Stored { revision, json };
-        let shown =
-            if kind.storage == kind.api_version() { object } else { render::value_in(kind, &stored) };
+        let shown = if kind.storage == kind.api_version() { object } else { render::value_in(kind, &stored) };
         (shown, stored)
     }
 
@@ -268,7 +270,8 @@ impl Cluster for Engine {
     }
 
     fn equivalents(&self, kind: &Kind) -> Vec<Arc<Kind>> {
-        let same = |other: &&Arc<Kind>| other.table == kind.table && other.api_version() != kind.api_version();
+        let same =
+            |other: &&Arc<Kind>| other.table == kind.table && other.api_version() != kind.api_version();
         self.kinds.all().filter(same).cloned().collect()
     }
 }

@@ -18,7 +18,9 @@ pub(crate) fn check(kind: &Kind, selector: &FieldSelector) -> Result<(), ApiErro
             || kind.fields.iter().any(|field| field == path);
         if !known {
             let message = if kind.is_builtin() && kind.fields.is_empty() {
-                format!("{path:?} is not a known field selector: only \"metadata.name\", \"metadata.namespace\"")
+                format!(
+                    "{path:?} is not a known field selector: only \"metadata.name\", \"metadata.namespace\""
+                )
             } else {
                 format!("field label not supported: {path}")
             };
@@ -34,7 +36,8 @@ pub(crate) fn value(kind: &Kind, object: &Value, path: &str) -> String {
         "name" => "metadata.name",
         "source" => {
             let source = object::text_at(object, "source.component");
-            return if source.is_empty() { object::text_at(object, "reportingComponent") } else { source }.to_owned();
+            return if source.is_empty() { object::text_at(object, "reportingComponent") } else { source }
+                .to_owned();
         }
         "reportingComponent" if kind.kind == "Event" => "reportingComponent",
         "status.successful" => "status.succeeded",

@@ -55,8 +55,12 @@ impl Engine {
 
     fn reload_rules(&mut self) {
         let of = |name: &str| self.values(&format!("rbac.authorization.k8s.io/{name}"));
-        self.rules =
-            RuleIndex::build(&of("roles"), &of("clusterroles"), &of("rolebindings"), &of("clusterrolebindings"));
+        self.rules = RuleIndex::build(
+            &of("roles"),
+            &of("clusterroles"),
+            &of("rolebindings"),
+            &of("clusterrolebindings"),
+        );
     }
 
     fn reload_webhooks(&mut self) {

@@ -48,7 +48,9 @@ impl JsonPath {
 
     /// All values the path leads to.
     pub fn find<'a>(&self, root: &'a Value) -> Vec<&'a Value> {
-        self.steps.iter().fold(vec![root], |found, step| found.into_iter().flat_map(|v| apply(step, v)).collect())
+        self.steps
+            .iter()
+            .fold(vec![root], |found, step| found.into_iter().flat_map(|v| apply(step, v)).collect())
     }
 }
 

@@ -130,7 +130,8 @@ impl Kind {
 
     /// Verbs in the order discovery gives them.
     pub(crate) fn verb_names(&self) -> Vec<&'static str> {
-        const CUSTOM: &[&str] = &["delete", "deletecollection", "get", "list", "patch", "create", "update", "watch"];
+        const CUSTOM: &[&str] =
+            &["delete", "deletecollection", "get", "list", "patch", "create", "update", "watch"];
         let names = if self.custom.is_some() { CUSTOM } else { self.verbs.names() };
         names.iter().copied().filter(|name| self.deletes_collection || *name != "deletecollection").collect()
     }
@@ -289,9 +290,10 @@ impl Kinds {
 
     /// A text that changes whenever the OpenAPI document of that name does.
     pub(crate) fn fingerprint(&self, document: &str) -> String {
-        let custom = self.by_resource.values().filter(|kind| {
-            kind.custom.is_some() && document.ends_with(&kind.api_version())
-        });
+        let custom = self
+            .by_resource
+            .values()
+            .filter(|kind| kind.custom.is_some() && document.ends_with(&kind.api_version()));
         custom.map(|kind| kind.custom.as_ref().map_or_else(String::new, |v| v.document.to_string())).collect()
     }
 

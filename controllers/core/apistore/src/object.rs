@@ -73,7 +73,9 @@ pub(crate) fn finalizers(object: &Value) -> Vec<&str> {
 
 /// The strings of a list value.
 pub(crate) fn strings(list: Option<&Value>) -> Vec<&str> {
-    list.and_then(Value::as_array).map(|items| items.iter().filter_map(Value::as_str).collect()).unwrap_or_default()
+    list.and_then(Value::as_array)
+        .map(|items| items.iter().filter_map(Value::as_str).collect())
+        .unwrap_or_default()
 }
 
 /// The value at a dotted path of plain keys.
@@ -103,6 +105,13 @@ pub(crate) fn copy_key(object: &mut Value, from: &Value, key: &str) {
             Some(value) => drop(map.insert(key.to_owned(), value.clone())),
             None => drop(map.remove(key)),
         }
+    }
+}
+
+/// Sets a top-level key of an object.
+pub(crate) fn set(object: &mut Value, key: &str, value: Value) {
+    if let Some(map) = object.as_object_mut() {
+        map.insert(key.to_owned(), value);
     }
 }
 

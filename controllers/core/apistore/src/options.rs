@@ -78,7 +78,8 @@ impl ListOptions {
             }
         }
         if self.initial.is_some() {
-            errors.push(FieldError::forbidden("sendInitialEvents", "sendInitialEvents is forbidden for list"));
+            errors
+                .push(FieldError::forbidden("sendInitialEvents", "sendInitialEvents is forbidden for list"));
         }
         errors
     }
@@ -88,10 +89,13 @@ impl ListOptions {
         let mut errors = Vec::new();
         if self.initial.is_some() {
             if self.matching != "NotOlderThan" {
-                errors.push(forbid("sendInitialEvents requires setting resourceVersionMatch to NotOlderThan"));
+                errors
+                    .push(forbid("sendInitialEvents requires setting resourceVersionMatch to NotOlderThan"));
             }
         } else if !self.matching.is_empty() {
-            errors.push(forbid("resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided"));
+            errors.push(forbid(
+                "resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided",
+            ));
         }
         if !self.matching.is_empty() && self.matching != "NotOlderThan" {
             errors.push(FieldError::not_supported(

@@ -37,7 +37,12 @@ impl Engine {
 
 impl Write<'_> {
     /// Mutating plug-ins, before webhooks.
-    pub(crate) fn admit(&mut self, engine: &Engine, live: Option<&Value>, object: &mut Value) -> Result<(), Halt> {
+    pub(crate) fn admit(
+        &mut self,
+        engine: &Engine,
+        live: Option<&Value>,
+        object: &mut Value,
+    ) -> Result<(), Halt> {
         if self.kind.custom.is_some()
             && self.target.subresource != "status"
             && let Some(plugin) = engine.plugin
@@ -53,8 +58,12 @@ impl Write<'_> {
             ("", "Namespace") => admit_namespace(live, object),
             ("", "Pod") if live.is_none() => self.admit_pod(engine, object)?,
             ("", "Node") if live.is_none() => taint_new_node(object),
-            ("", "PersistentVolumeClaim") if live.is_none() => add_finalizer(object, "kubernetes.io/pvc-protection"),
-            ("", "PersistentVolume") if live.is_none() => add_finalizer(object, "kubernetes.io/pv-protection"),
+            ("", "PersistentVolumeClaim") if live.is_none() => {
+                add_finalizer(object, "kubernetes.io/pvc-protection");
+            }
+            ("", "PersistentVolume") if live.is_none() => {
+                add_finalizer(object, "kubernetes.io/pv-protection");
+            }
             ("apiextensions.k8s.io", "CustomResourceDefinition") if live.is_none() => {
                 crd::prepare_create(object);
             }
@@ -87,7 +96,9 @@ impl Write<'_> {
         if let Some(given) = spec.get("priority").and_then(Value::as_i64)
             && given != priority
         {
-            let why = format!("the integer value of priority ({given}) must not be provided in pod spec; priority admission controller computed {priority} from the given PriorityClass name");
+            let why = format!(
+                "the integer value of priority ({given}) must not be provided in pod spec; priority admission controller computed {priority} from the given PriorityClass name"
+            );
             return Err(ApiError::forbidden(self.subject(&name), &why).into());
         }
         spec.insert("priority".into(), json!(priority));
@@ -99,7 +110,7 @@ impl Write<'_> {
             .and_then(Value::as_bool)
             .unwrap_or(true);
         if mounts {
-            mount_token(spec, self.context.entropy().suffix());
+            mount_token(spec, &self.context.entropy().suffix());
         }
         Ok(())
     }
@@ -115,15 +126,19 @@ impl Write<'_> {
 
     /// Last step before a new object is stored.
     pub(crate) fn before_create(&self, engine: &Engine, object: &mut Value) -> Result<(), Halt> {
-        match (self.kind.group.as_str(), self.kind.kind.as_str()) {
-            ("", "Service") => crate::services::allocate(engine, object, None)?,
-            _ => {}
+        if self.kind.kind == "Service" && self.kind.is_builtin() {
+            crate::services::allocate(engine, object, None)?;
         }
         Ok(())
     }
 
     /// Last step before a changed object is stored.
-    pub(crate) fn before_update(&self, engine: &Engine, object: &mut Value, live: &Value) -> Result<(), Halt> {
+    pub(crate) fn before_update(
+        &self,
+        engine: &Engine,
+        object: &mut Value,
+        live: &Value,
+    ) -> Result<(), Halt> {
         if self.kind.kind == "Service" && self.kind.group.is_empty() {
             crate::services::allocate(engine, object, Some(live))?;
         }
@@ -131,7 +146,12 @@ impl Write<'_> {
     }
 
     /// Nobody may hand out rights that they do not have.
-    pub(crate) fn escalation(&self, engine: &Engine, object: &Value, live: Option<&Value>) -> Result<(), ApiError> {
+    pub(crate) fn escalation(
+        &self,
+        engine: &Engine,
+        object: &Value,
+        live: Option<&Value>,
+    ) -> Result<(), ApiError> {
         if self.kind.group != "rbac.authorization.k8s.io" || !engine.enforce {
             return Ok(());
         }
@@ -236,17 +256,23 @@ fn tolerate(spec: &mut serde_json::Map<String, Value>) {
     for key in ["node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable"] {
         let covered = list.iter().any(|t| {
             let effect = object::text_at(t, "effect");
-            matches!(effect, "" | "NoExecute") && matches!(object::text_at(t, "key"), "" | "node.kubernetes.io/not-ready" | "node.kubernetes.io/unreachable")
+            matches!(effect, "" | "NoExecute")
+                && matches!(
+                    object::text_at(t, "key"),
+                    "" | "node.kubernetes.io/not-ready" | "node.kubernetes.io/unreachable"
+                )
                 && (object::text_at(t, "key").is_empty() || object::text_at(t, "key") == key)
         });
         if !covered {
-            list.push(json!({ "key": key, "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 300 }));
+            list.push(
+                json!({ "key": key, "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 300 }),
+            );
         }
     }
 }
 
 /// The projected volume with token, authority and namespace, and its mount in every container.
-fn mount_token(spec: &mut serde_json::Map<String, Value>, suffix: String) {
+fn mount_token(spec: &mut serde_json::Map<String, Value>, suffix: &str) {
     const PATH: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
     let volume = format!("kube-api-access-{suffix}");
     let mut used = false;
@@ -274,4 +300,3 @@ fn mount_token(spec: &mut serde_json::Map<String, Value>, suffix: String) {
         ] } }));
     }
 }
-

@@ -39,7 +39,9 @@ impl Token {
         bytes
             .and_then(|bytes| serde_json::from_slice::<Self>(&bytes).ok())
             .filter(|token| token.v == "meta.k8s.io/v1")
-            .ok_or_else(|| ApiError::bad_request("continue key is not valid: it did not come from a list answer"))
+            .ok_or_else(|| {
+                ApiError::bad_request("continue key is not valid: it did not come from a list answer")
+            })
     }
 }
 
@@ -54,7 +56,9 @@ fn wanted_revision(store: &Store, text: &str) -> Result<Option<u64>, ApiError> {
         return Ok(None);
     }
     let revision: u64 = text.parse().map_err(|_| {
-        ApiError::bad_request(format!("invalid resource version {text:?}: strconv.ParseUint: parsing {text:?}: invalid syntax"))
+        ApiError::bad_request(format!(
+            "invalid resource version {text:?}: strconv.ParseUint: parsing {text:?}: invalid syntax"
+        ))
     })?;
     not_in_future(store, revision)?;
     Ok(Some(revision))
@@ -82,7 +86,12 @@ pub(crate) fn not_in_future(store: &Store, revision: u64) -> Result<(), ApiError
 }
 
 /// Lists.
-pub(crate) fn list(store: &Store, kind: &Kind, namespace: &str, options: &ListOptions) -> Result<Page, ApiError> {
+pub(crate) fn list(
+    store: &Store,
+    kind: &Kind,
+    namespace: &str,
+    options: &ListOptions,
+) -> Result<Page, ApiError> {
     fields::check(kind, &options.fields)?;
     let prefix = prefix(kind, namespace);
     let mut limit = options.limit;
@@ -97,7 +106,9 @@ pub(crate) fn list(store: &Store, kind: &Kind, namespace: &str, options: &ListOp
         if options.revision == "0" {
             limit = 0;
         } else if !options.revision.is_empty() {
-            return Err(ApiError::bad_request("specifying resource version is not allowed when using continue"));
+            return Err(ApiError::bad_request(
+                "specifying resource version is not allowed when using continue",
+            ));
         }
         let token = Token::decode(&options.token)?;
         (u64::try_from(token.rv).ok(), Some(token.start))
@@ -119,8 +130,18 @@ pub(crate) fn list(store: &Store, kind: &Kind, namespace: &str, options: &ListOp
 fn expired(gone: Unavailable, after: Option<&str>) -> ApiError {
     let Unavailable::Expired(oldest) = gone;
     match after {
-        None => ApiError::plain(410, "Expired", format!("The resourceVersion for the provided list is too old: the oldest available is {oldest}")),
-        Some(_) => ApiError::plain(410, "Expired", format!("The provided continue parameter is too old to display a consistent list result: the oldest available revision is {oldest}. You can start a new list without the continue parameter.")),
+        None => ApiError::plain(
+            410,
+            "Expired",
+            format!("The resourceVersion for the provided list is too old: the oldest available is {oldest}"),
+        ),
+        Some(_) => ApiError::plain(
+            410,
+            "Expired",
+            format!(
+                "The provided continue parameter is too old to display a consistent list result: the oldest available revision is {oldest}. You can start a new list without the continue parameter."
+            ),
+        ),
     }
 }
 
@@ -161,7 +182,12 @@ pub(crate) fn matches(kind: &Kind, options: &ListOptions, stored: &Stored) -> bo
 }
 
 /// Reads one object.
-pub(crate) fn read<'a>(store: &'a Store, kind: &Kind, namespace: &str, name: &str) -> Result<&'a Stored, ApiError> {
+pub(crate) fn read<'a>(
+    store: &'a Store,
+    kind: &Kind,
+    namespace: &str,
+    name: &str,
+) -> Result<&'a Stored, ApiError> {
     store
         .read(&kind.table, &crate::store::key_of(namespace, name))
         .ok_or_else(|| ApiError::not_found(Subject { group: &kind.group, resource: &kind.plural, name }))

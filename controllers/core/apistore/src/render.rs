@@ -105,10 +105,10 @@ impl ListMeta {
     fn to_value(&self) -> Value {
         let mut meta = json!({ "resourceVersion": self.revision.to_string() });
         if let Some(token) = &self.token {
-            meta["continue"] = json!(token);
+            object::set(&mut meta, "continue", json!(token));
         }
         if let Some(left) = self.remaining {
-            meta["remainingItemCount"] = json!(left);
+            object::set(&mut meta, "remainingItemCount", json!(left));
         }
         meta
     }
@@ -136,7 +136,7 @@ pub(crate) fn one_value(form: &Form<'_>, value: &Value) -> Result<Bytes, ApiErro
         Shape::MetadataList => Err(not_acceptable()),
         Shape::Table(version) => {
             let meta = json!({ "resourceVersion": object::resource_version(value) });
-            encode_bytes(form, to_bytes(&table::table(form, version, meta, &[value])))
+            encode_bytes(form, to_bytes(&table::table(form, version, &meta, &[value])))
         }
     }
 }
@@ -157,7 +157,7 @@ pub(crate) fn list(form: &Form<'_>, items: &[Stored], meta: &ListMeta) -> Result
         Shape::Table(version) => {
             let values: Vec<Value> = items.iter().map(|s| value_in(form.kind, s)).collect();
             let refs: Vec<&Value> = values.iter().collect();
-            table::table(form, version, meta.to_value(), &refs)
+            table::table(form, version, &meta.to_value(), &refs)
         }
     };
     encode_bytes(form, to_bytes(&value))
@@ -211,7 +211,7 @@ pub(crate) fn event(form: &Form<'_>, event_type: &str, stored: &Stored) -> Bytes
         Shape::Table(version) => {
             let value = value_in(form.kind, stored);
             let meta = json!({ "resourceVersion": object::resource_version(&value) });
-            to_bytes(&table::table(form, version, meta, &[&value]))
+            to_bytes(&table::table(form, version, &meta, &[&value]))
         }
     };
     event_line(event_type, &body)

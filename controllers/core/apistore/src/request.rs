@@ -106,9 +106,9 @@ impl<'a> Query<'a> {
         if text.is_empty() {
             return Ok(None);
         }
-        text.parse().map(Some).map_err(|_| {
-            ApiError::bad_request(format!("strconv.ParseInt: parsing {text:?}: invalid syntax"))
-        })
+        text.parse()
+            .map(Some)
+            .map_err(|_| ApiError::bad_request(format!("strconv.ParseInt: parsing {text:?}: invalid syntax")))
     }
 }
 
@@ -226,5 +226,9 @@ impl Target {
 
 /// Percent-decodes a path segment, where `+` stands for itself.
 fn decode_path(text: &str) -> Cow<'_, str> {
-    if text.contains('%') { Cow::Owned(decode(&text.replace('+', "%2B")).into_owned()) } else { Cow::Borrowed(text) }
+    if text.contains('%') {
+        Cow::Owned(decode(&text.replace('+', "%2B")).into_owned())
+    } else {
+        Cow::Borrowed(text)
+    }
 }

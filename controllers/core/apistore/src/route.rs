@@ -41,8 +41,12 @@ fn unknown_path() -> ApiError {
 }
 
 fn method_not_allowed() -> ApiError {
-    ApiError::plain(405, "MethodNotAllowed", "the server does not allow this method on the requested resource")
-        .with_details(serde_json::Map::new())
+    ApiError::plain(
+        405,
+        "MethodNotAllowed",
+        "the server does not allow this method on the requested resource",
+    )
+    .with_details(serde_json::Map::new())
 }
 
 fn missing(engine: &Engine, request: &Request<'_>) -> ApiError {
@@ -88,7 +92,9 @@ fn authorize_path(engine: &Engine, request: &Request<'_>) -> Result<(), ApiError
 pub(crate) fn read(engine: &Engine, request: &Request<'_>, context: &Context) -> Result<Reply, ApiError> {
     let Some(target) = Target::parse(request.path) else {
         authorize_path(engine, request)?;
-        return discovery::answer(engine, request).unwrap_or_else(|| Err(missing(engine, request))).map(Reply::Answer);
+        return discovery::answer(engine, request)
+            .unwrap_or_else(|| Err(missing(engine, request)))
+            .map(Reply::Answer);
     };
     let query = Query::parse(request.query);
     let watched = target.watch || query.flag("watch");
@@ -109,7 +115,8 @@ pub(crate) fn read(engine: &Engine, request: &Request<'_>, context: &Context) ->
     }
     let options = ListOptions::parse(&query, watched)?;
     if watched {
-        let watch = Watch::open(&engine.store, &kind, accepted, include, (&namespace, &target.name), options)?;
+        let watch =
+            Watch::open(&engine.store, &kind, accepted, include, (&namespace, &target.name), options)?;
         return Ok(Reply::Watch(Box::new(watch), deprecation(&kind)));
     }
     let page = query_list::list(&engine.store, &kind, &namespace, &options)?;
@@ -279,7 +286,9 @@ fn check_method(kind: &Kind, target: &Target, method: Method) -> Result<(), ApiE
     let allowed = match method {
         Method::Post => target.name.is_empty() && kind.verbs != Verbs::Read && !everywhere,
         Method::Put | Method::Patch => !target.name.is_empty() && kind.verbs == Verbs::All,
-        Method::Delete if target.name.is_empty() => kind.verbs == Verbs::All && !everywhere && kind.deletes_collection,
+        Method::Delete if target.name.is_empty() => {
+            kind.verbs == Verbs::All && !everywhere && kind.deletes_collection
+        }
         Method::Delete => kind.verbs == Verbs::All,
         Method::Get | Method::Other => false,
     };
@@ -412,7 +421,8 @@ fn delete_collection(
         .map(|object| crate::store::Stored { revision: 0, json: render::to_bytes(object) })
         .collect();
     let accepted = media::negotiate(write.request.accept)?;
-    let form = Form { kind: &write.kind, accepted, include: query.text("includeObject"), now: write.context.now };
+    let form =
+        Form { kind: &write.kind, accepted, include: query.text("includeObject"), now: write.context.now };
     let meta = render::ListMeta { revision: engine.store.revision(), ..render::ListMeta::default() };
     let body = render::list(&form, &items, &meta)?;
     Ok(Reply::Answer(answer(200, accepted.encoding.media_type(), body)))
@@ -433,14 +443,18 @@ impl Engine {
             return Ok(());
         }
         self.rules.authorize(attributes).map_err(|why| {
-            ApiError::plain(403, "Forbidden", format!("forbidden: {why}")).with_details(serde_json::Map::new())
+            ApiError::plain(403, "Forbidden", format!("forbidden: {why}"))
+                .with_details(serde_json::Map::new())
         })
     }
 
     /// Objects by resource, for metrics.
     pub fn counts(&self) -> Vec<(String, usize)> {
         let tables = self.store.tables();
-        tables.map(|table| (table.trim_start_matches('/').to_owned(), self.store.count(table))).filter(|(_, n)| *n > 0).collect()
+        tables
+            .map(|table| (table.trim_start_matches('/').to_owned(), self.store.count(table)))
+            .filter(|(_, n)| *n > 0)
+            .collect()
     }
 
     /// Whether a user may do something, for the shell's own questions.

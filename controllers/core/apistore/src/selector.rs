@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
+use std::fmt::Display;
 
 use serde::Deserialize;
 use serde_json::Value;
@@ -104,18 +105,21 @@ impl LabelSelector {
                 break;
             }
             if !parser.eat(",") {
-                return Err(unreadable(format!("found '{}', expected: ',' or 'end of string'", parser.token())));
+                return Err(unreadable(format!(
+                    "found '{}', expected: ',' or 'end of string'",
+                    parser.token()
+                )));
             }
             parser.space();
             if parser.rest.is_empty() {
-                return Err(unreadable("found '', expected: identifier after ','".to_owned()));
+                return Err(unreadable("found '', expected: identifier after ','"));
             }
         }
         Ok(Self { requirements })
     }
 }
 
-fn unreadable(why: String) -> ApiError {
+fn unreadable(why: impl Display) -> ApiError {
     ApiError::bad_request(format!("unable to parse requirement: {why}"))
 }
 
@@ -195,16 +199,16 @@ impl<'a> Parser<'a> {
         match self.word() {
             "in" => self.set().map(|values| Requirement::In(key, values)),
             "notin" => self.set().map(|values| Requirement::NotIn(key, values)),
-            _ => Err(format!(
-                "found '{shown}', expected: in, notin, =, ==, !=, gt, lt"
-            )),
+            _ => Err(format!("found '{shown}', expected: in, notin, =, ==, !=, gt, lt")),
         }
     }
 
     fn bound(&mut self) -> Result<i64, String> {
         let value = self.value()?;
         value.parse().map_err(|_| {
-            format!("values[0]: Invalid value: {value:?}: for 'Gt', 'Lt' operators, the value must be an integer")
+            format!(
+                "values[0]: Invalid value: {value:?}: for 'Gt', 'Lt' operators, the value must be an integer"
+            )
         })
     }
 

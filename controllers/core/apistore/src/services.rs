@@ -19,10 +19,8 @@ const PORTS: std::ops::RangeInclusive<u64> = 30_000..=32_767;
 pub(crate) fn allocate(engine: &Engine, service: &mut Value, live: Option<&Value>) -> Result<(), Halt> {
     let name = object::name(service).to_owned();
     let others = engine.values("/services");
-    let others: Vec<&Value> = others
-        .iter()
-        .filter(|other| object::uid(other) != object::uid(service))
-        .collect();
+    let others: Vec<&Value> =
+        others.iter().filter(|other| object::uid(other) != object::uid(service)).collect();
     let kind = object::text_at(service, "spec.type").to_owned();
     if kind == "ExternalName" {
         return Ok(());

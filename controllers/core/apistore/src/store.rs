@@ -85,7 +85,8 @@ impl Store {
     /// Puts back an object read from disk; it makes no history.
     pub fn restore(&mut self, table: &str, key: &str, stored: Stored) {
         let revision = self.revision;
-        let entry = self.tables.entry(table.into()).or_insert_with(|| Table { floor: revision, ..Table::default() });
+        let entry =
+            self.tables.entry(table.into()).or_insert_with(|| Table { floor: revision, ..Table::default() });
         entry.items.insert(key.into(), stored);
     }
 
@@ -172,7 +173,13 @@ impl Store {
     ///
     /// # Errors
     /// `Expired` if some of them have left the window.
-    pub fn changes(&self, table: &str, after: u64, upto: u64, limit: usize) -> Result<Vec<Change>, Unavailable> {
+    pub fn changes(
+        &self,
+        table: &str,
+        after: u64,
+        upto: u64,
+        limit: usize,
+    ) -> Result<Vec<Change>, Unavailable> {
         let Some(found) = self.tables.get(table) else { return Ok(Vec::new()) };
         if after < found.floor {
             return Err(Unavailable::Expired(found.floor));
@@ -191,7 +198,8 @@ impl Store {
         self.revision += 1;
         let revision = self.revision;
         let (table, entry) = self.entry(table);
-        let key: Arc<str> = entry.items.get_key_value(key).map_or_else(|| key.into(), |(known, _)| Arc::clone(known));
+        let key: Arc<str> =
+            entry.items.get_key_value(key).map_or_else(|| key.into(), |(known, _)| Arc::clone(known));
         let after = Stored { revision, json };
         let before = entry.items.insert(Arc::clone(&key), after.clone());
         self.record(Change { table, key, revision, before, after, deleted: false });
@@ -211,7 +219,8 @@ impl Store {
 
     fn entry(&mut self, table: &str) -> (Arc<str>, &mut Table) {
         self.open_table(table);
-        let name = self.tables.get_key_value(table).map_or_else(|| table.into(), |(name, _)| Arc::clone(name));
+        let name =
+            self.tables.get_key_value(table).map_or_else(|| table.into(), |(name, _)| Arc::clone(name));
         (Arc::clone(&name), self.tables.entry(name).or_default())
     }
 

@@ -7,8 +7,14 @@ use crate::kinds::Kind;
 use crate::object::{self, copy_key, meta, set_meta};
 
 /// Metadata that only the server writes.
-const SERVER_OWNED: &[&str] =
-    &["uid", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds", "generation", "selfLink"];
+const SERVER_OWNED: &[&str] = &[
+    "uid",
+    "creationTimestamp",
+    "deletionTimestamp",
+    "deletionGracePeriodSeconds",
+    "generation",
+    "selfLink",
+];
 
 /// Prepares a new object.
 pub(crate) fn prepare_create(kind: &Kind, object: &mut Value, context: &Context, entropy: &mut Entropy) {
@@ -30,10 +36,8 @@ pub(crate) fn prepare_create(kind: &Kind, object: &mut Value, context: &Context,
 /// Prepares a changed object: puts back what this write may not touch, and counts the generation.
 pub(crate) fn prepare_update(kind: &Kind, subresource: &str, new: &mut Value, old: &Value) {
     match subresource {
-        "" | "finalize" | "resize" | "ephemeralcontainers" => {
-            if kind.has_status() {
-                copy_key(new, old, "status");
-            }
+        "" | "finalize" | "resize" | "ephemeralcontainers" if kind.has_status() => {
+            copy_key(new, old, "status");
         }
         "status" => {
             let managed = meta(new).get("managedFields").cloned();
@@ -82,7 +86,8 @@ fn count_generation(kind: &Kind, subresource: &str, new: &mut Value, old: &Value
             .collect()
     };
     let before = meta(old).get("generation").and_then(Value::as_i64).unwrap_or(0);
-    let noted = |object: &Value| meta(object).get("annotations").cloned().filter(|_| kind.kind == "Deployment");
+    let noted =
+        |object: &Value| meta(object).get("annotations").cloned().filter(|_| kind.kind == "Deployment");
     if wanted(new) != wanted(old) || noted(new) != noted(old) {
         set_meta(new, "generation", json!(before + 1));
     }
@@ -93,7 +98,9 @@ pub(crate) fn same(new: &Value, old: &Value) -> bool {
     let plain = |object: &Value| {
         let mut object = object.clone();
         set_meta(&mut object, "resourceVersion", Value::Null);
-        if let Some(managers) = object::meta_mut(&mut object).get_mut("managedFields").and_then(Value::as_array_mut) {
+        if let Some(managers) =
+            object::meta_mut(&mut object).get_mut("managedFields").and_then(Value::as_array_mut)
+        {
             for manager in managers {
                 object::drop_key(manager, "time");
             }

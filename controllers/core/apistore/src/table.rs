@@ -2,6 +2,7 @@
 
 mod cells;
 mod columns;
+mod workload_cells;
 
 use jiff::Timestamp;
 use serde_json::{Value, json};
@@ -29,15 +30,10 @@ pub(crate) enum Cell {
 }
 
 /// A column of a built-in kind. Shown in the default view at priority 0, in the wide view at 1.
-pub(crate) struct Column(
-    pub(crate) &'static str,
-    pub(crate) &'static str,
-    pub(crate) i32,
-    pub(crate) Cell,
-);
+pub(crate) struct Column(pub(crate) &'static str, pub(crate) &'static str, pub(crate) i32, pub(crate) Cell);
 
 /// Builds the table of some objects.
-pub(crate) fn table(form: &Form<'_>, version: &str, metadata: Value, objects: &[&Value]) -> Value {
+pub(crate) fn table(form: &Form<'_>, version: &str, metadata: &Value, objects: &[&Value]) -> Value {
     let (definitions, rows): (Vec<Value>, Vec<Value>) = match &form.kind.custom {
         Some(custom) => columns::custom(form, custom, objects),
         None => columns::builtin(form, objects),
@@ -79,9 +75,10 @@ fn count(value: Option<&Value>) -> usize {
 
 /// How long ago a timestamp was, as kubectl words it; `<unknown>` if it cannot be read.
 pub(crate) fn age(timestamp: &str, now: Timestamp) -> String {
-    timestamp.parse::<Timestamp>().map_or_else(|_| "<unknown>".to_owned(), |then| {
-        duration(now.as_second().saturating_sub(then.as_second()))
-    })
+    timestamp.parse::<Timestamp>().map_or_else(
+        |_| "<unknown>".to_owned(),
+        |then| duration(now.as_second().saturating_sub(then.as_second())),
+    )
 }
 
 /// Seconds in kubectl's short form: `45s`, `3m20s`, `7h5m`, `3d4h`, `2y30d`.

@@ -78,7 +78,8 @@ impl Watch {
         // With initial events a version only says how fresh they must be; ours are always the newest.
         let cursor = if initial { store.revision() } else { from.unwrap_or_else(|| store.revision()) };
         let name = if name.is_empty() { options.fields.fixed("metadata.name").unwrap_or("") } else { name };
-        let only = (!name.is_empty() && (!namespace.is_empty() || !kind.namespaced)).then(|| key_of(namespace, name));
+        let only = (!name.is_empty() && (!namespace.is_empty() || !kind.namespaced))
+            .then(|| key_of(namespace, name));
         Ok(Self {
             prefix: prefix(kind, namespace),
             kind: Arc::clone(kind),
@@ -129,7 +130,10 @@ impl Watch {
                     "Expired",
                     format!("too old resource version: {} ({oldest})", self.cursor),
                 );
-                text.extend_from_slice(&render::event_line("ERROR", error.to_status().to_string().as_bytes()));
+                text.extend_from_slice(&render::event_line(
+                    "ERROR",
+                    error.to_status().to_string().as_bytes(),
+                ));
                 return Batch { lines: text.freeze(), ended: true, more: false };
             }
         };
@@ -148,10 +152,10 @@ impl Watch {
 
     /// A bookmark at the cursor.
     pub fn bookmark(&self) -> Bytes {
-        self.bookmark_with(json!({ "resourceVersion": self.cursor.to_string() }))
+        self.bookmark_with(&json!({ "resourceVersion": self.cursor.to_string() }))
     }
 
-    fn bookmark_with(&self, metadata: Value) -> Bytes {
+    fn bookmark_with(&self, metadata: &Value) -> Bytes {
         let (kind, version) = match self.accepted.shape {
             Shape::Whole | Shape::Table(_) => (self.kind.kind.as_str(), self.kind.api_version()),
             Shape::Metadata | Shape::MetadataList => ("PartialObjectMetadata", "meta.k8s.io/v1".to_owned()),
@@ -169,7 +173,9 @@ impl Watch {
     fn put_initial(&mut self, store: &Store, now: Timestamp, text: &mut BytesMut) {
         let found: Vec<Stored> = match &self.only {
             Some(key) => store.read(&self.kind.table, key).into_iter().cloned().collect(),
-            None => store.range(&self.kind.table, &self.prefix, None).map(|(_, stored)| stored.clone()).collect(),
+            None => {
+                store.range(&self.kind.table, &self.prefix, None).map(|(_, stored)| stored.clone()).collect()
+            }
         };
         for stored in &found {
             if matches(&self.kind, &self.options, stored) {
@@ -177,7 +183,7 @@ impl Watch {
             }
         }
         if self.mark_initial {
-            text.extend_from_slice(&self.bookmark_with(json!({
+            text.extend_from_slice(&self.bookmark_with(&json!({
                 "resourceVersion": self.cursor.to_string(), "annotations": { INITIAL_END: "true" } })));
         }
     }
@@ -188,9 +194,9 @@ impl Watch {
             // Only the first event of a stream carries the column definitions.
             let value = render::value_in(&self.kind, stored);
             let meta = json!({ "resourceVersion": object::resource_version(&value) });
-            let mut table = crate::table::table(&form, version, meta, &[&value]);
+            let mut table = crate::table::table(&form, version, &meta, &[&value]);
             if self.columns_sent {
-                table["columnDefinitions"] = Value::Null;
+                object::set(&mut table, "columnDefinitions", Value::Null);
             }
             self.columns_sent = true;
             return render::event_line(event_type, &render::to_bytes(&table));

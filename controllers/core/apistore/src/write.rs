@@ -67,10 +67,10 @@ impl Write<'_> {
         };
         let mut options = json!({ "kind": kind, "apiVersion": "meta.k8s.io/v1" });
         if self.options.manager_given {
-            options["fieldManager"] = json!(self.options.manager);
+            object::set(&mut options, "fieldManager", json!(self.options.manager));
         }
         if self.options.dry_run {
-            options["dryRun"] = json!(["All"]);
+            object::set(&mut options, "dryRun", json!(["All"]));
         }
         options
     }
@@ -140,7 +140,7 @@ impl Write<'_> {
             &mut warnings,
         );
         self.warn(warnings);
-        Ok(done?)
+        done
     }
 
     /// Adds warnings, each text once.

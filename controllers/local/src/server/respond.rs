@@ -17,7 +17,8 @@ const WARNING: HeaderName = HeaderName::from_static("warning");
 
 fn full(code: u16, content_type: &'static str, body: Bytes) -> Response {
     let mut response = hyper::Response::new(Full::new(body).boxed_unsync());
-    *response.status_mut() = http::StatusCode::from_u16(code).unwrap_or(http::StatusCode::INTERNAL_SERVER_ERROR);
+    *response.status_mut() =
+        http::StatusCode::from_u16(code).unwrap_or(http::StatusCode::INTERNAL_SERVER_ERROR);
     if !content_type.is_empty() {
         response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(content_type));
     }

@@ -142,8 +142,11 @@ pub(super) fn denied(webhook: &str, response: &Value) -> Halt {
         "denied the request without explanation".to_owned()
     };
     let code = status.and_then(|s| s.get("code")).and_then(Value::as_u64).and_then(|c| u16::try_from(c).ok());
-    let mut error =
-        ApiError::plain(code.unwrap_or(400), known_reason(text("reason")), format!("admission webhook {webhook:?} {why}"));
+    let mut error = ApiError::plain(
+        code.unwrap_or(400),
+        known_reason(text("reason")),
+        format!("admission webhook {webhook:?} {why}"),
+    );
     error.details = status.and_then(|s| s.get("details")).and_then(Value::as_object).cloned().map(Box::new);
     Halt::Error(error)
 }
@@ -151,9 +154,24 @@ pub(super) fn denied(webhook: &str, response: &Value) -> Halt {
 /// The reasons a Status may carry.
 fn known_reason(reason: &str) -> &'static str {
     const REASONS: &[&str] = &[
-        "Unauthorized", "Forbidden", "NotFound", "AlreadyExists", "Conflict", "Gone", "Invalid", "ServerTimeout",
-        "Timeout", "TooManyRequests", "BadRequest", "MethodNotAllowed", "NotAcceptable", "RequestEntityTooLarge",
-        "UnsupportedMediaType", "InternalError", "Expired", "ServiceUnavailable",
+        "Unauthorized",
+        "Forbidden",
+        "NotFound",
+        "AlreadyExists",
+        "Conflict",
+        "Gone",
+        "Invalid",
+        "ServerTimeout",
+        "Timeout",
+        "TooManyRequests",
+        "BadRequest",
+        "MethodNotAllowed",
+        "NotAcceptable",
+        "RequestEntityTooLarge",
+        "UnsupportedMediaType",
+        "InternalError",
+        "Expired",
+        "ServiceUnavailable",
     ];
     REASONS.iter().find(|known| **known == reason).copied().unwrap_or("")
 }

@@ -69,7 +69,13 @@ impl Webhook {
                 service,
                 ca_bundle: STANDARD.decode(text_at(&config, "caBundle")).unwrap_or_default(),
             },
-            rules: webhook.get("rules").and_then(Value::as_array).into_iter().flatten().map(Rule::read).collect(),
+            rules: webhook
+                .get("rules")
+                .and_then(Value::as_array)
+                .into_iter()
+                .flatten()
+                .map(Rule::read)
+                .collect(),
             namespaces: selector("namespaceSelector"),
             objects: selector("objectSelector"),
             conditions: conditions
@@ -92,7 +98,9 @@ impl Webhook {
         object: &mut Value,
         warnings: &mut Vec<String>,
     ) -> Result<bool, Halt> {
-        let Some(answer) = self.ask(change, cluster, trail, Some(object), warnings)? else { return Ok(false) };
+        let Some(answer) = self.ask(change, cluster, trail, Some(object), warnings)? else {
+            return Ok(false);
+        };
         let Some(encoded) = answer.get("patch").and_then(Value::as_str) else { return Ok(true) };
         let decoded = STANDARD.decode(encoded).ok();
         let patch: Option<Value> = decoded.and_then(|bytes| serde_json::from_slice(&bytes).ok());
@@ -166,7 +174,9 @@ impl Webhook {
             return None;
         }
         let fits = |kind: &Kind| {
-            self.rules.iter().any(|rule| rule.matches(kind, change.subresource, change.operation, change.namespace))
+            self.rules
+                .iter()
+                .any(|rule| rule.matches(kind, change.subresource, change.operation, change.namespace))
         };
         if fits(change.kind) {
             return Some(std::sync::Arc::new(change.kind.clone()));

@@ -18,7 +18,7 @@ impl Engine {
         let places = self.owned.get(uid).into_iter().flatten();
         places
             .filter_map(|(table, key)| {
-                let kind = self.kinds.of_table(table)?.clone();
+                let kind = Arc::clone(self.kinds.of_table(table)?);
                 Some((kind, self.value(table, key)?))
             })
             .collect()
@@ -27,7 +27,7 @@ impl Engine {
     /// Whether the owner that a reference names lives, in the namespace of the dependent or cluster-wide.
     fn owner(&self, reference: &Value, namespace: &str) -> Option<(Arc<Kind>, Value)> {
         let api_version = object::text_at(reference, "apiVersion");
-        let kind = self.kinds.by_kind(api_version, object::text_at(reference, "kind"))?.clone();
+        let kind = Arc::clone(self.kinds.by_kind(api_version, object::text_at(reference, "kind"))?);
         let namespace = if kind.namespaced { namespace } else { "" };
         let key = crate::store::key_of(namespace, object::text_at(reference, "name"));
         let found = self.value(&kind.table, &key)?;
@@ -38,7 +38,7 @@ impl Engine {
     pub(crate) fn release_dependents(&mut self, uid: &str, context: &Context) {
         for (kind, dependent) in self.dependents(uid) {
             let key = self.key_for(&kind, &dependent);
-            self.check_owners(&kind.table.clone(), &key, context);
+            self.check_owners(&kind.table, &key, context);
         }
     }
 
@@ -61,7 +61,9 @@ impl Engine {
         for reference in &references {
             match self.owner(reference, &namespace) {
                 None => gone += 1,
-                Some((_, owner)) if object::is_deleting(&owner) && object::finalizers(&owner).contains(&FOREGROUND) => {
+                Some((_, owner))
+                    if object::is_deleting(&owner) && object::finalizers(&owner).contains(&FOREGROUND) =>
+                {
                     waiting.push(object::uid(&owner).to_owned());
                 }
                 Some(_) => solid.push(reference.clone()),
@@ -103,20 +105,25 @@ impl Engine {
         let finalizers = object::finalizers(&owner);
         if finalizers.contains(&ORPHAN) {
             for (dependent_kind, mut dependent) in self.dependents(&uid) {
-                let references = object::meta(&dependent).get("ownerReferences").and_then(Value::as_array).cloned();
+                let references =
+                    object::meta(&dependent).get("ownerReferences").and_then(Value::as_array).cloned();
                 let rest: Vec<Value> = references
                     .unwrap_or_default()
                     .into_iter()
                     .filter(|reference| object::text_at(reference, "uid") != uid)
                     .collect();
-                object::set_meta(&mut dependent, "ownerReferences", if rest.is_empty() { Value::Null } else { json!(rest) });
+                object::set_meta(
+                    &mut dependent,
+                    "ownerReferences",
+                    if rest.is_empty() { Value::Null } else { json!(rest) },
+                );
                 self.put_as_system(&dependent_kind, dependent);
             }
             self.take_finalizer(kind, key, ORPHAN);
         } else if finalizers.contains(&FOREGROUND) {
             for (dependent_kind, dependent) in self.dependents(&uid) {
                 let key = self.key_for(&dependent_kind, &dependent);
-                self.check_owners(&dependent_kind.table.clone(), &key, context);
+                self.check_owners(&dependent_kind.table, &key, context);
             }
             self.finish_foreground(&uid);
         }
@@ -127,7 +134,8 @@ impl Engine {
         let blocked = self.dependents(uid).iter().any(|(_, dependent)| {
             let references = object::meta(dependent).get("ownerReferences").and_then(Value::as_array);
             references.into_iter().flatten().any(|reference| {
-                object::text_at(reference, "uid") == uid && reference.get("blockOwnerDeletion") == Some(&json!(true))
+                object::text_at(reference, "uid") == uid
+                    && reference.get("blockOwnerDeletion") == Some(&json!(true))
             })
         });
         if blocked {
@@ -144,7 +152,8 @@ impl Engine {
         let rest: Vec<String> =
             object::finalizers(&owner).into_iter().filter(|f| *f != finalizer).map(str::to_owned).collect();
         object::set_meta(&mut owner, "finalizers", if rest.is_empty() { Value::Null } else { json!(rest) });
-        let grace = object::meta(&owner).get("deletionGracePeriodSeconds").and_then(Value::as_i64).unwrap_or(0);
+        let grace =
+            object::meta(&owner).get("deletionGracePeriodSeconds").and_then(Value::as_i64).unwrap_or(0);
         if rest.is_empty() && grace == 0 {
             self.remove(kind, key, owner);
         } else {

@@ -23,7 +23,8 @@ impl Engine {
             return;
         }
         let metadata = |item: &str| json!({ "name": item, "namespace": name });
-        let account = json!({ "apiVersion": "v1", "kind": "ServiceAccount", "metadata": metadata("default") });
+        let account =
+            json!({ "apiVersion": "v1", "kind": "ServiceAccount", "metadata": metadata("default") });
         self.create_as_system("", "v1", "serviceaccounts", account, context);
     }
 
@@ -31,7 +32,9 @@ impl Engine {
         let mut tables = std::collections::BTreeSet::new();
         self.kinds
             .all()
-            .filter(|kind| kind.namespaced && kind.verbs == Verbs::All && tables.insert(Arc::clone(&kind.table)))
+            .filter(|kind| {
+                kind.namespaced && kind.verbs == Verbs::All && tables.insert(Arc::clone(&kind.table))
+            })
             .cloned()
             .collect()
     }
@@ -58,8 +61,10 @@ impl Engine {
             return;
         }
         let prefix = format!("{name}/");
-        let occupied =
-            self.namespaced_kinds().iter().any(|kind| self.store.range(&kind.table, &prefix, None).next().is_some());
+        let occupied = self
+            .namespaced_kinds()
+            .iter()
+            .any(|kind| self.store.range(&kind.table, &prefix, None).next().is_some());
         if occupied {
             return;
         }

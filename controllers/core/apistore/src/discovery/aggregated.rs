@@ -3,6 +3,7 @@
 use serde_json::{Value, json};
 
 use crate::kinds::{Kind, Kinds};
+use crate::object;
 
 /// The core group, or all named ones.
 pub(super) fn list(kinds: &Kinds, core: bool) -> Value {
@@ -11,10 +12,11 @@ pub(super) fn list(kinds: &Kinds, core: bool) -> Value {
         .iter()
         .filter(|(group, _)| group.is_empty() == core)
         .map(|(group, versions)| {
-            let versions: Vec<Value> = versions.iter().map(|version| of_version(kinds, group, version)).collect();
+            let versions: Vec<Value> =
+                versions.iter().map(|version| of_version(kinds, group, version)).collect();
             let mut metadata = json!({ "creationTimestamp": null });
             if !group.is_empty() {
-                metadata["name"] = json!(group);
+                object::set(&mut metadata, "name", json!(group));
             }
             json!({ "metadata": metadata, "versions": versions })
         })
@@ -32,17 +34,19 @@ fn resource(kind: &Kind) -> Value {
     // A built-in kind's own group is left out where it is the one of the document.
     let response = |group: &str, version: &str, name: &str| match kind.custom {
         Some(_) => json!({ "group": group, "version": version, "kind": name }),
-        None if group == kind.group && version == kind.version => json!({ "group": "", "version": "", "kind": name }),
+        None if group == kind.group && version == kind.version => {
+            json!({ "group": "", "version": "", "kind": name })
+        }
         None => json!({ "group": group, "version": version, "kind": name }),
     };
     let mut entry = json!({ "resource": kind.plural, "responseKind": response(&kind.group, &kind.version, &kind.kind),
         "scope": if kind.namespaced { "Namespaced" } else { "Cluster" },
         "singularResource": kind.singular, "verbs": kind.verb_names() });
     if !kind.short_names.is_empty() {
-        entry["shortNames"] = json!(kind.short_names);
+        object::set(&mut entry, "shortNames", json!(kind.short_names));
     }
     if !kind.categories.is_empty() {
-        entry["categories"] = json!(kind.categories);
+        object::set(&mut entry, "categories", json!(kind.categories));
     }
     let subresources: Vec<Value> = kind
         .subresources
@@ -53,7 +57,7 @@ fn resource(kind: &Kind) -> Value {
         })
         .collect();
     if !subresources.is_empty() {
-        entry["subresources"] = json!(subresources);
+        object::set(&mut entry, "subresources", json!(subresources));
     }
     entry
 }

@@ -3,6 +3,7 @@
 use serde_json::{Value, json};
 
 use crate::kinds::{Kind, Kinds};
+use crate::object;
 
 /// `/api`
 pub(super) fn api_versions() -> Value {
@@ -31,8 +32,8 @@ pub(super) fn groups(kinds: &Kinds) -> Value {
 pub(super) fn group(kinds: &Kinds, name: &str) -> Option<Value> {
     let (_, versions) = kinds.groups().iter().find(|(group, _)| group == name && !name.is_empty())?;
     let mut body = group_body(name, versions);
-    body["kind"] = json!("APIGroup");
-    body["apiVersion"] = json!("v1");
+    object::set(&mut body, "kind", json!("APIGroup"));
+    object::set(&mut body, "apiVersion", json!("v1"));
     Some(body)
 }
 
@@ -40,18 +41,18 @@ fn of_kind(kind: &Kind) -> Vec<Value> {
     let mut resource = json!({ "name": kind.plural, "singularName": kind.singular, "namespaced": kind.namespaced,
         "kind": kind.kind, "verbs": kind.verb_names() });
     if !kind.short_names.is_empty() {
-        resource["shortNames"] = json!(kind.short_names);
+        object::set(&mut resource, "shortNames", json!(kind.short_names));
     }
     if !kind.categories.is_empty() {
-        resource["categories"] = json!(kind.categories);
+        object::set(&mut resource, "categories", json!(kind.categories));
     }
     let mut all = vec![resource];
     for sub in &kind.subresources {
         let mut entry = json!({ "name": format!("{}/{}", kind.plural, sub.name), "singularName": "",
             "namespaced": kind.namespaced, "kind": sub.kind, "verbs": sub.verbs });
         if let (Some(group), Some(version)) = (sub.group, sub.version) {
-            entry["group"] = json!(group);
-            entry["version"] = json!(version);
+            object::set(&mut entry, "group", json!(group));
+            object::set(&mut entry, "version", json!(version));
         }
         all.push(entry);
     }
@@ -66,9 +67,10 @@ pub(super) fn resources(kinds: &Kinds, group: &str, version: &str) -> Option<Val
     let of_version = kinds.all().filter(|kind| kind.group == group && kind.version == version);
     let resources: Vec<Value> = of_version.flat_map(|kind| of_kind(kind)).collect();
     let group_version = if group.is_empty() { version.to_owned() } else { format!("{group}/{version}") };
-    let mut list = json!({ "kind": "APIResourceList", "groupVersion": group_version, "resources": resources });
+    let mut list =
+        json!({ "kind": "APIResourceList", "groupVersion": group_version, "resources": resources });
     if !group.is_empty() {
-        list["apiVersion"] = json!("v1");
+        object::set(&mut list, "apiVersion", json!("v1"));
     }
     Some(list)
 }

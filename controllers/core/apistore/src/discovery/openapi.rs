@@ -7,6 +7,7 @@ use serde_json::{Map, Value, json};
 
 use crate::engine::Engine;
 use crate::kinds::{Kind, Kinds, Verbs};
+use crate::object;
 use crate::render::to_bytes;
 use crate::schema::{JsonType, ListType, Schema};
 
@@ -45,8 +46,11 @@ pub(super) fn v3(kinds: &Kinds, name: &str) -> Option<Bytes> {
         return Some(to_bytes(&json!({ "openapi": "3.0.0", "info": info(), "paths": {
             "/version/": { "get": { "description": "get the version", "operationId": "getCodeVersion" } } } })));
     }
-    let found: Vec<&Kind> =
-        kinds.all().map(AsRef::as_ref).filter(|kind| document_name(&kind.group, &kind.version) == name).collect();
+    let found: Vec<&Kind> = kinds
+        .all()
+        .map(AsRef::as_ref)
+        .filter(|kind| document_name(&kind.group, &kind.version) == name)
+        .collect();
     if found.is_empty() {
         return None;
     }
@@ -58,7 +62,8 @@ pub(super) fn v3(kinds: &Kinds, name: &str) -> Option<Bytes> {
     }
     let schemas: Map<String, Value> = writer.schemas.into_iter().collect();
     // `to_bytes` puts kind and apiVersion first; this document has neither.
-    let document = json!({ "openapi": "3.0.0", "info": info(), "paths": paths, "components": { "schemas": schemas } });
+    let document =
+        json!({ "openapi": "3.0.0", "info": info(), "paths": paths, "components": { "schemas": schemas } });
     serde_json::to_vec(&document).ok().map(Bytes::from)
 }
 
@@ -103,7 +108,7 @@ impl Writer {
     fn kind(&mut self, kind: &Kind) {
         let name = type_name(kind);
         let mut body = self.body(kind.schema(), 0);
-        body["x-kubernetes-group-version-kind"] = json!([gvk(kind, &kind.kind)]);
+        object::set(&mut body, "x-kubernetes-group-version-kind", json!([gvk(kind, &kind.kind)]));
         if kind.custom.is_some() {
             self.with_header(&mut body);
         }
@@ -163,8 +168,11 @@ impl Writer {
             map.insert("description".into(), json!(schema.description));
         }
         if !schema.properties.is_empty() {
-            let properties: Map<String, Value> =
-                schema.properties.iter().map(|(key, child)| (key.clone(), self.node(child, depth + 1))).collect();
+            let properties: Map<String, Value> = schema
+                .properties
+                .iter()
+                .map(|(key, child)| (key.clone(), self.node(child, depth + 1)))
+                .collect();
             map.insert("properties".into(), Value::Object(properties));
         }
         if !schema.required.is_empty() {
@@ -253,7 +261,8 @@ fn kind_paths(kind: &Kind, writer: &Writer, paths: &mut Map<String, Value>) {
         Verbs::Read => &[("get", "list")],
     };
     let of = |list: &[(&str, &str)]| -> Value {
-        let mut item: Map<String, Value> = list.iter().map(|(method, action)| ((*method).to_owned(), operation(action))).collect();
+        let mut item: Map<String, Value> =
+            list.iter().map(|(method, action)| ((*method).to_owned(), operation(action))).collect();
         let names: Vec<&str> = if kind.namespaced { vec!["namespace"] } else { Vec::new() };
         item.insert("parameters".into(), parameters(&names, writer.v3));
         Value::Object(item)
@@ -299,7 +308,9 @@ fn query_options(action: &str, v3: bool) -> Value {
     let all: Vec<Value> = names
         .iter()
         .map(|name| match v3 {
-            true => json!({ "name": name, "in": "query", "schema": { "type": "string", "uniqueItems": true } }),
+            true => {
+                json!({ "name": name, "in": "query", "schema": { "type": "string", "uniqueItems": true } })
+            }
             false => json!({ "name": name, "in": "query", "type": "string", "uniqueItems": true }),
         })
         .collect();
@@ -315,18 +326,26 @@ fn operation(kind: &Kind, action: &str, body: &Value, v3: bool) -> Value {
         "responses": { "200": { "description": "OK" } },
     });
     if action == "patch" {
-        let types = ["application/apply-patch+yaml", "application/json-patch+json", "application/merge-patch+json",
-            "application/strategic-merge-patch+json"];
+        let types = [
+            "application/apply-patch+yaml",
+            "application/json-patch+json",
+            "application/merge-patch+json",
+            "application/strategic-merge-patch+json",
+        ];
         let types = types.iter().filter(|t| kind.is_builtin() || !t.contains("strategic"));
         if v3 {
             let content: Map<String, Value> =
                 types.map(|t| ((*t).to_owned(), json!({ "schema": { "type": "object" } }))).collect();
-            operation["requestBody"] = json!({ "content": content, "required": true });
+            object::set(&mut operation, "requestBody", json!({ "content": content, "required": true }));
         } else {
-            operation["consumes"] = json!(types.collect::<Vec<_>>());
+            object::set(&mut operation, "consumes", json!(types.collect::<Vec<_>>()));
         }
     } else if matches!(action, "post" | "put") && v3 {
-        operation["requestBody"] = json!({ "content": { "*/*": { "schema": body } }, "required": true });
+        object::set(
+            &mut operation,
+            "requestBody",
+            json!({ "content": { "*/*": { "schema": body } }, "required": true }),
+        );
     }
     operation
 }

@@ -4,10 +4,10 @@ use std::sync::{Arc, OnceLock};
 
 use k8s_openapi::api::{
     admissionregistration::v1 as admission, apps::v1 as apps, authentication::v1 as authn,
-    authorization::v1 as authz, autoscaling::v1 as autoscaling1, autoscaling::v2 as autoscaling2, batch::v1 as batch,
-    coordination::v1 as coordination, core::v1 as core, discovery::v1 as discovery, events::v1 as events,
-    networking::v1 as networking, node::v1 as node, policy::v1 as policy, rbac::v1 as rbac,
-    scheduling::v1 as scheduling, storage::v1 as storage,
+    authorization::v1 as authz, autoscaling::v1 as autoscaling1, autoscaling::v2 as autoscaling2,
+    batch::v1 as batch, coordination::v1 as coordination, core::v1 as core, discovery::v1 as discovery,
+    events::v1 as events, networking::v1 as networking, node::v1 as node, policy::v1 as policy,
+    rbac::v1 as rbac, scheduling::v1 as scheduling, storage::v1 as storage,
 };
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1 as extensions;
 use k8s_openapi::kube_aggregator::pkg::apis::apiregistration::v1 as registration;
@@ -120,7 +120,11 @@ impl From<Row> for Kind {
             kind: kind.into(),
             list_kind: format!("{kind}List"),
             plural: plural.into(),
-            singular: if matches!(plural, "componentstatuses") { "componentstatus".into() } else { kind.to_lowercase() },
+            singular: if matches!(plural, "componentstatuses") {
+                "componentstatus".into()
+            } else {
+                kind.to_lowercase()
+            },
             short_names: list(short),
             categories: list(categories),
             namespaced: flags.contains('n'),
@@ -144,7 +148,8 @@ fn subresource(group: &str, kind: &str, name: &str) -> Subresource {
     const WRITE: &[&str] = &["get", "patch", "update"];
     const CONNECT: &[&str] = &["create", "get"];
     const PROXY: &[&str] = &["create", "delete", "get", "patch", "update"];
-    let (body, body_group, version, verbs): (&str, Option<&'static str>, Option<&'static str>, _) = match name {
+    let (body, body_group, version, verbs): (&str, Option<&'static str>, Option<&'static str>, _) = match name
+    {
         "scale" => ("Scale", Some("autoscaling"), Some("v1"), WRITE),
         "binding" => ("Binding", None, None, &["create"][..]),
         "eviction" => ("Eviction", Some("policy"), Some("v1"), &["create"][..]),

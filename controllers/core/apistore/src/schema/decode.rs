@@ -304,7 +304,8 @@ pub(crate) fn canonical_time(text: &str, micro: bool) -> Option<String> {
     }
     let time: Timestamp = text.parse().ok()?;
     // Go's layout of a micro time takes exactly six decimals.
-    let decimals = text.split_once('.').map_or(0, |(_, rest)| rest.bytes().take_while(u8::is_ascii_digit).count());
+    let decimals =
+        text.split_once('.').map_or(0, |(_, rest)| rest.bytes().take_while(u8::is_ascii_digit).count());
     if micro && decimals != 6 {
         return None;
     }

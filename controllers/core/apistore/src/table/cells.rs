@@ -3,29 +3,29 @@
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
-use super::{age, count, duration};
+use super::{age, count};
 use crate::crd::PrinterColumn;
 use crate::jsonpath::JsonPath;
 use crate::object::{at, meta_text, strings, text_at};
 
-fn list<'a>(object: &'a Value, path: &str) -> &'a [Value] {
+pub(super) fn list<'a>(object: &'a Value, path: &str) -> &'a [Value] {
     at(object, path).and_then(Value::as_array).map_or(&[], Vec::as_slice)
 }
 
-fn or_none(text: &str) -> Value {
+pub(super) fn or_none(text: &str) -> Value {
     json!(if text.is_empty() { "<none>" } else { text })
 }
 
-fn text_or(object: &Value, path: &str, missing: &str) -> Value {
+pub(super) fn text_or(object: &Value, path: &str, missing: &str) -> Value {
     let text = text_at(object, path);
     json!(if text.is_empty() { missing } else { text })
 }
 
-fn number(object: &Value, path: &str) -> i64 {
+pub(super) fn number(object: &Value, path: &str) -> i64 {
     at(object, path).and_then(Value::as_i64).unwrap_or(0)
 }
 
-fn plain(value: &Value) -> String {
+pub(super) fn plain(value: &Value) -> String {
     value.as_str().map_or_else(|| value.to_string(), str::to_owned)
 }
 
@@ -168,7 +168,8 @@ pub(super) fn node_os(node: &Value, _: Timestamp) -> Value {
 }
 
 pub(super) fn node_kernel(node: &Value, _: Timestamp) -> Value {
-    let (kernel, machine) = (text_at(node, "status.nodeInfo.kernelVersion"), text_at(node, "status.nodeInfo.architecture"));
+    let (kernel, machine) =
+        (text_at(node, "status.nodeInfo.kernelVersion"), text_at(node, "status.nodeInfo.architecture"));
     json!(match (kernel, machine) {
         ("", _) => "<unknown>".to_owned(),
         (kernel, "") => kernel.to_owned(),
@@ -208,7 +209,7 @@ pub(super) fn service_ports(service: &Value, _: Timestamp) -> Value {
     or_none(&ports.join(","))
 }
 
-fn pairs(map: Option<&Value>) -> String {
+pub(super) fn pairs(map: Option<&Value>) -> String {
     let pairs: Vec<String> = map
         .and_then(Value::as_object)
         .into_iter()
@@ -222,16 +223,13 @@ pub(super) fn service_selector(service: &Value, _: Timestamp) -> Value {
     or_none(&pairs(at(service, "spec.selector")))
 }
 
-pub(super) fn node_selector(set: &Value, _: Timestamp) -> Value {
-    or_none(&pairs(at(set, "spec.template.spec.nodeSelector")))
-}
-
-fn label_selector(selector: Option<&Value>) -> String {
+pub(super) fn label_selector(selector: Option<&Value>) -> String {
     let Some(selector) = selector else { return String::new() };
     if selector.get("matchLabels").is_none() && selector.get("matchExpressions").is_none() {
         return pairs(Some(selector));
     }
-    let mut terms: Vec<String> = Some(pairs(selector.get("matchLabels"))).filter(|t| !t.is_empty()).into_iter().collect();
+    let mut terms: Vec<String> =
+        Some(pairs(selector.get("matchLabels"))).filter(|t| !t.is_empty()).into_iter().collect();
     for item in list(selector, "matchExpressions") {
         let (key, values) = (text_at(item, "key"), strings(item.get("values")).join(","));
         terms.push(match text_at(item, "operator") {
@@ -244,52 +242,8 @@ fn label_selector(selector: Option<&Value>) -> String {
     terms.join(",")
 }
 
-pub(super) fn selector(object: &Value, _: Timestamp) -> Value {
-    or_none(&label_selector(at(object, "spec.selector")))
-}
-
-pub(super) fn cron_selector(object: &Value, _: Timestamp) -> Value {
-    or_none(&label_selector(at(object, "spec.jobTemplate.spec.selector")))
-}
-
 pub(super) fn pod_selector(object: &Value, _: Timestamp) -> Value {
     or_none(&label_selector(at(object, "spec.podSelector")))
-}
-
-fn of_containers(object: &Value, path: &str, key: &str) -> Value {
-    json!(list(object, path).iter().map(|c| text_at(c, key)).collect::<Vec<_>>().join(","))
-}
-
-pub(super) fn containers(object: &Value, _: Timestamp) -> Value {
-    of_containers(object, "spec.template.spec.containers", "name")
-}
-
-pub(super) fn images(object: &Value, _: Timestamp) -> Value {
-    of_containers(object, "spec.template.spec.containers", "image")
-}
-
-pub(super) fn cron_containers(object: &Value, _: Timestamp) -> Value {
-    of_containers(object, "spec.jobTemplate.spec.template.spec.containers", "name")
-}
-
-pub(super) fn cron_images(object: &Value, _: Timestamp) -> Value {
-    of_containers(object, "spec.jobTemplate.spec.template.spec.containers", "image")
-}
-
-pub(super) fn template_containers(object: &Value, _: Timestamp) -> Value {
-    of_containers(object, "template.spec.containers", "name")
-}
-
-pub(super) fn template_images(object: &Value, _: Timestamp) -> Value {
-    of_containers(object, "template.spec.containers", "image")
-}
-
-pub(super) fn template_labels(object: &Value, _: Timestamp) -> Value {
-    or_none(&pairs(at(object, "template.metadata.labels")))
-}
-
-pub(super) fn deployment_ready(object: &Value, _: Timestamp) -> Value {
-    json!(format!("{}/{}", number(object, "status.readyReplicas"), number(object, "spec.replicas")))
 }
 
 fn event_time<'a>(event: &'a Value, paths: &[&str]) -> &'a str {
@@ -297,7 +251,8 @@ fn event_time<'a>(event: &'a Value, paths: &[&str]) -> &'a str {
 }
 
 pub(super) fn event_last(event: &Value, now: Timestamp) -> Value {
-    const PATHS: &[&str] = &["series.lastObservedTime", "lastTimestamp", "deprecatedLastTimestamp", "eventTime"];
+    const PATHS: &[&str] =
+        &["series.lastObservedTime", "lastTimestamp", "deprecatedLastTimestamp", "eventTime"];
     json!(age(event_time(event, PATHS), now))
 }
 
@@ -325,7 +280,8 @@ pub(super) fn event_message(event: &Value, _: Timestamp) -> Value {
 }
 
 pub(super) fn event_count(event: &Value, _: Timestamp) -> Value {
-    let found = ["series.count", "count", "deprecatedCount"].iter().map(|path| number(event, path)).find(|n| *n > 0);
+    let found =
+        ["series.count", "count", "deprecatedCount"].iter().map(|path| number(event, path)).find(|n| *n > 0);
     json!(found.unwrap_or(1).to_string())
 }
 
@@ -374,7 +330,11 @@ pub(super) fn volume_mode(object: &Value, _: Timestamp) -> Value {
 
 pub(super) fn claim(object: &Value, _: Timestamp) -> Value {
     let name = text_at(object, "spec.claimRef.name");
-    json!(if name.is_empty() { String::new() } else { format!("{}/{name}", text_at(object, "spec.claimRef.namespace")) })
+    json!(if name.is_empty() {
+        String::new()
+    } else {
+        format!("{}/{name}", text_at(object, "spec.claimRef.namespace"))
+    })
 }
 
 fn quota_of(object: &Value, limits: bool) -> Value {
@@ -384,7 +344,8 @@ fn quota_of(object: &Value, limits: bool) -> Value {
         .flatten()
         .filter(|(key, _)| key.starts_with("limits") == limits)
         .map(|(key, hard)| {
-            let used = at(object, "status.used").and_then(|u| u.get(key)).map_or_else(|| "0".to_owned(), plain);
+            let used =
+                at(object, "status.used").and_then(|u| u.get(key)).map_or_else(|| "0".to_owned(), plain);
             format!("{key}: {used}/{}", plain(hard))
         })
         .collect();
@@ -397,115 +358,6 @@ pub(super) fn quota(object: &Value, _: Timestamp) -> Value {
 
 pub(super) fn quota_limits(object: &Value, _: Timestamp) -> Value {
     quota_of(object, true)
-}
-
-pub(super) fn controller(object: &Value, _: Timestamp) -> Value {
-    let owner = list(object, "metadata.ownerReferences").iter().find(|o| o.get("controller") == Some(&json!(true)));
-    or_none(&owner.map_or_else(String::new, |o| {
-        let group = text_at(o, "apiVersion").split_once('/').map_or("", |(group, _)| group);
-        let kind = text_at(o, "kind").to_lowercase();
-        let dot = if group.is_empty() { "" } else { "." };
-        format!("{kind}{dot}{group}/{}", text_at(o, "name"))
-    }))
-}
-
-pub(super) fn job_status(job: &Value, _: Timestamp) -> Value {
-    let has = |kind: &str| {
-        list(job, "status.conditions").iter().any(|c| text_at(c, "type") == kind && text_at(c, "status") == "True")
-    };
-    let word = ["Complete", "Failed", "Suspended", "FailureTarget"].into_iter().find(|kind| has(kind));
-    json!(match word {
-        Some(word) => word,
-        None if !meta_text(job, "deletionTimestamp").is_empty() => "Terminating",
-        None => "Running",
-    })
-}
-
-pub(super) fn job_completions(job: &Value, _: Timestamp) -> Value {
-    let done = number(job, "status.succeeded");
-    json!(match at(job, "spec.completions").and_then(Value::as_i64) {
-        Some(wanted) => format!("{done}/{wanted}"),
-        None => format!("{done}/1 of {}", number(job, "spec.parallelism").max(1)),
-    })
-}
-
-pub(super) fn job_duration(job: &Value, now: Timestamp) -> Value {
-    let Ok(start) = text_at(job, "status.startTime").parse::<Timestamp>() else { return json!("") };
-    let end = text_at(job, "status.completionTime").parse().unwrap_or(now);
-    json!(duration(end.as_second().saturating_sub(start.as_second())))
-}
-
-pub(super) fn timezone(object: &Value, _: Timestamp) -> Value {
-    text_or(object, "spec.timeZone", "<none>")
-}
-
-pub(super) fn suspend(object: &Value, _: Timestamp) -> Value {
-    json!(if at(object, "spec.suspend") == Some(&json!(true)) { "True" } else { "False" })
-}
-
-pub(super) fn last_schedule(object: &Value, now: Timestamp) -> Value {
-    let last = text_at(object, "status.lastScheduleTime");
-    json!(if last.is_empty() { "<none>".to_owned() } else { age(last, now) })
-}
-
-pub(super) fn hpa_reference(object: &Value, _: Timestamp) -> Value {
-    let of = |key: &str| text_at(object, &format!("spec.scaleTargetRef.{key}"));
-    json!(format!("{}/{}", of("kind"), of("name")))
-}
-
-pub(super) fn hpa_min(object: &Value, _: Timestamp) -> Value {
-    json!(at(object, "spec.minReplicas").map_or_else(|| "<unset>".to_owned(), plain))
-}
-
-/// `cpu: <now>/<target>` per metric.
-pub(super) fn hpa_targets(object: &Value, _: Timestamp) -> Value {
-    let current = list(object, "status.currentMetrics");
-    let mut shown: Vec<String> = Vec::new();
-    for (at_index, metric) in list(object, "spec.metrics").iter().enumerate() {
-        let field = match text_at(metric, "type") {
-            "ContainerResource" => "containerResource",
-            "Pods" => "pods",
-            "Object" => "object",
-            "External" => "external",
-            _ => "resource",
-        };
-        let now = current.get(at_index).and_then(|c| at(c, &format!("{field}.current")));
-        let target = at(metric, &format!("{field}.target"));
-        let percent = target.and_then(|t| t.get("averageUtilization"));
-        let term = match percent {
-            Some(wanted) => {
-                let now = now.and_then(|n| n.get("averageUtilization"));
-                format!("{}/{}%", now.map_or_else(|| "<unknown>".to_owned(), |n| format!("{n}%")), plain(wanted))
-            }
-            None => {
-                let average = target.and_then(|t| t.get("averageValue"));
-                let key = if average.is_some() { "averageValue" } else { "value" };
-                let value = |of: Option<&Value>, missing: &str| {
-                    of.and_then(|v| v.get(key)).map_or_else(|| missing.to_owned(), plain)
-                };
-                let suffix = if average.is_some() && matches!(field, "object" | "external") { " (avg)" } else { "" };
-                format!("{}/{}{suffix}", value(now, "<unknown>"), value(target, ""))
-            }
-        };
-        let name = text_at(metric, &format!("{field}.name"));
-        shown.push(if field == "resource" { format!("{name}: {term}") } else { term });
-    }
-    let more = shown.len().saturating_sub(2);
-    shown.truncate(2);
-    let text = shown.join(", ");
-    or_none(&if more > 0 { format!("{text} + {more} more...") } else { text })
-}
-
-fn int_or_string(object: &Value, path: &str) -> Value {
-    json!(at(object, path).map_or_else(|| "N/A".to_owned(), plain))
-}
-
-pub(super) fn min_available(object: &Value, _: Timestamp) -> Value {
-    int_or_string(object, "spec.minAvailable")
-}
-
-pub(super) fn max_unavailable(object: &Value, _: Timestamp) -> Value {
-    int_or_string(object, "spec.maxUnavailable")
 }
 
 pub(super) fn role(object: &Value, _: Timestamp) -> Value {
@@ -559,7 +411,8 @@ pub(super) fn ingress_hosts(object: &Value, _: Timestamp) -> Value {
 
 pub(super) fn ingress_address(object: &Value, _: Timestamp) -> Value {
     let all = list(object, "status.loadBalancer.ingress").iter();
-    let shown = all.map(|i| if text_at(i, "ip").is_empty() { text_at(i, "hostname") } else { text_at(i, "ip") });
+    let shown =
+        all.map(|i| if text_at(i, "ip").is_empty() { text_at(i, "hostname") } else { text_at(i, "ip") });
     json!(shown.collect::<Vec<_>>().join(","))
 }
 

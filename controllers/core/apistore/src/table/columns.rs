@@ -2,8 +2,8 @@
 
 use serde_json::{Value, json};
 
-use super::cells;
 use super::{Cell, Column};
+use super::{cells, workload_cells};
 use crate::crd::CustomVersion;
 use crate::render::Form;
 
@@ -13,10 +13,8 @@ const AGE: Column = Column("Age", "string", 0, Cell::Age);
 /// Definitions and rows of a built-in kind.
 pub(super) fn builtin(form: &Form<'_>, objects: &[&Value]) -> (Vec<Value>, Vec<Value>) {
     let columns = of(&form.kind.group, &form.kind.kind);
-    let definitions = columns
-        .iter()
-        .map(|Column(name, kind, priority, _)| definition(name, kind, *priority))
-        .collect();
+    let definitions =
+        columns.iter().map(|Column(name, kind, priority, _)| definition(name, kind, *priority)).collect();
     let rows = objects
         .iter()
         .map(|object| Value::Array(columns.iter().map(|column| column.3.value(object, form.now)).collect()))
@@ -30,6 +28,7 @@ fn definition(name: &str, kind: &str, priority: i32) -> Value {
 }
 
 #[rustfmt::skip]
+#[expect(clippy::too_many_lines, reason = "a table: one row per kind")]
 fn of(group: &str, kind: &str) -> Vec<Column> {
     use Cell::{Count, Created, Number, Of, Path};
     const S: &str = "string";
@@ -67,30 +66,30 @@ fn of(group: &str, kind: &str) -> Vec<Column> {
             Column("StorageClass", S, 0, Path("spec.storageClassName")), Column("VolumeAttributesClass", S, 0, Of(cells::attributes_class)),
             Column("Reason", S, 0, Path("status.reason")), AGE, Column("VolumeMode", S, 1, Of(cells::volume_mode))],
         ("", "ReplicationController") | ("apps", "ReplicaSet") => vec![NAME, Column("Desired", I, 0, Number("spec.replicas")), Column("Current", I, 0, Number("status.replicas")),
-            Column("Ready", I, 0, Number("status.readyReplicas")), AGE, Column("Containers", S, 1, Of(cells::containers)), Column("Images", S, 1, Of(cells::images)),
-            Column("Selector", S, 1, Of(cells::selector))],
+            Column("Ready", I, 0, Number("status.readyReplicas")), AGE, Column("Containers", S, 1, Of(workload_cells::containers)), Column("Images", S, 1, Of(workload_cells::images)),
+            Column("Selector", S, 1, Of(workload_cells::selector))],
         ("", "ResourceQuota") => vec![NAME, Column("Request", S, 0, Of(cells::quota)), Column("Limit", S, 0, Of(cells::quota_limits)), AGE],
         ("", "LimitRange") | ("rbac.authorization.k8s.io", "Role" | "ClusterRole") | ("apiextensions.k8s.io", "CustomResourceDefinition") => vec![NAME, Column("Created At", "date", 0, Created)],
-        ("", "PodTemplate") => vec![NAME, Column("Containers", S, 0, Of(cells::template_containers)), Column("Images", S, 0, Of(cells::template_images)), Column("Pod Labels", S, 0, Of(cells::template_labels))],
+        ("", "PodTemplate") => vec![NAME, Column("Containers", S, 0, Of(workload_cells::template_containers)), Column("Images", S, 0, Of(workload_cells::template_images)), Column("Pod Labels", S, 0, Of(workload_cells::template_labels))],
         ("", "ComponentStatus") => vec![NAME, Column("Status", S, 0, Path("")), Column("Message", S, 0, Path("")), Column("Error", S, 0, Path(""))],
-        ("apps", "Deployment") => vec![NAME, Column("Ready", S, 0, Of(cells::deployment_ready)), Column("Up-to-date", I, 0, Number("status.updatedReplicas")),
-            Column("Available", I, 0, Number("status.availableReplicas")), AGE, Column("Containers", S, 1, Of(cells::containers)), Column("Images", S, 1, Of(cells::images)),
-            Column("Selector", S, 1, Of(cells::selector))],
-        ("apps", "StatefulSet") => vec![NAME, Column("Ready", S, 0, Of(cells::deployment_ready)), AGE, Column("Containers", S, 1, Of(cells::containers)), Column("Images", S, 1, Of(cells::images))],
+        ("apps", "Deployment") => vec![NAME, Column("Ready", S, 0, Of(workload_cells::deployment_ready)), Column("Up-to-date", I, 0, Number("status.updatedReplicas")),
+            Column("Available", I, 0, Number("status.availableReplicas")), AGE, Column("Containers", S, 1, Of(workload_cells::containers)), Column("Images", S, 1, Of(workload_cells::images)),
+            Column("Selector", S, 1, Of(workload_cells::selector))],
+        ("apps", "StatefulSet") => vec![NAME, Column("Ready", S, 0, Of(workload_cells::deployment_ready)), AGE, Column("Containers", S, 1, Of(workload_cells::containers)), Column("Images", S, 1, Of(workload_cells::images))],
         ("apps", "DaemonSet") => vec![NAME, Column("Desired", I, 0, Number("status.desiredNumberScheduled")), Column("Current", I, 0, Number("status.currentNumberScheduled")),
             Column("Ready", I, 0, Number("status.numberReady")), Column("Up-to-date", I, 0, Number("status.updatedNumberScheduled")),
-            Column("Available", I, 0, Number("status.numberAvailable")), Column("Node Selector", S, 0, Of(cells::node_selector)), AGE,
-            Column("Containers", S, 1, Of(cells::containers)), Column("Images", S, 1, Of(cells::images)), Column("Selector", S, 1, Of(cells::selector))],
-        ("apps", "ControllerRevision") => vec![NAME, Column("Controller", S, 0, Of(cells::controller)), Column("Revision", S, 0, Number("revision")), AGE],
-        ("batch", "Job") => vec![NAME, Column("Status", S, 0, Of(cells::job_status)), Column("Completions", S, 0, Of(cells::job_completions)), Column("Duration", S, 0, Of(cells::job_duration)), AGE,
-            Column("Containers", S, 1, Of(cells::containers)), Column("Images", S, 1, Of(cells::images)), Column("Selector", S, 1, Of(cells::selector))],
-        ("batch", "CronJob") => vec![NAME, Column("Schedule", S, 0, Path("spec.schedule")), Column("Timezone", S, 0, Of(cells::timezone)), Column("Suspend", "boolean", 0, Of(cells::suspend)),
-            Column("Active", I, 0, Count("status.active")), Column("Last Schedule", S, 0, Of(cells::last_schedule)), AGE,
-            Column("Containers", S, 1, Of(cells::cron_containers)), Column("Images", S, 1, Of(cells::cron_images)), Column("Selector", S, 1, Of(cells::cron_selector))],
-        ("autoscaling", "HorizontalPodAutoscaler") => vec![NAME, Column("Reference", S, 0, Of(cells::hpa_reference)), Column("Targets", S, 0, Of(cells::hpa_targets)),
-            Column("MinPods", S, 0, Of(cells::hpa_min)), Column("MaxPods", S, 0, Number("spec.maxReplicas")), Column("Replicas", S, 0, Number("status.currentReplicas")), AGE],
+            Column("Available", I, 0, Number("status.numberAvailable")), Column("Node Selector", S, 0, Of(workload_cells::node_selector)), AGE,
+            Column("Containers", S, 1, Of(workload_cells::containers)), Column("Images", S, 1, Of(workload_cells::images)), Column("Selector", S, 1, Of(workload_cells::selector))],
+        ("apps", "ControllerRevision") => vec![NAME, Column("Controller", S, 0, Of(workload_cells::controller)), Column("Revision", S, 0, Number("revision")), AGE],
+        ("batch", "Job") => vec![NAME, Column("Status", S, 0, Of(workload_cells::job_status)), Column("Completions", S, 0, Of(workload_cells::job_completions)), Column("Duration", S, 0, Of(workload_cells::job_duration)), AGE,
+            Column("Containers", S, 1, Of(workload_cells::containers)), Column("Images", S, 1, Of(workload_cells::images)), Column("Selector", S, 1, Of(workload_cells::selector))],
+        ("batch", "CronJob") => vec![NAME, Column("Schedule", S, 0, Path("spec.schedule")), Column("Timezone", S, 0, Of(workload_cells::timezone)), Column("Suspend", "boolean", 0, Of(workload_cells::suspend)),
+            Column("Active", I, 0, Count("status.active")), Column("Last Schedule", S, 0, Of(workload_cells::last_schedule)), AGE,
+            Column("Containers", S, 1, Of(workload_cells::cron_containers)), Column("Images", S, 1, Of(workload_cells::cron_images)), Column("Selector", S, 1, Of(workload_cells::cron_selector))],
+        ("autoscaling", "HorizontalPodAutoscaler") => vec![NAME, Column("Reference", S, 0, Of(workload_cells::hpa_reference)), Column("Targets", S, 0, Of(workload_cells::hpa_targets)),
+            Column("MinPods", S, 0, Of(workload_cells::hpa_min)), Column("MaxPods", S, 0, Number("spec.maxReplicas")), Column("Replicas", S, 0, Number("status.currentReplicas")), AGE],
         ("coordination.k8s.io", "Lease") => vec![NAME, Column("Holder", S, 0, Path("spec.holderIdentity")), AGE],
-        ("policy", "PodDisruptionBudget") => vec![NAME, Column("Min Available", S, 0, Of(cells::min_available)), Column("Max Unavailable", S, 0, Of(cells::max_unavailable)),
+        ("policy", "PodDisruptionBudget") => vec![NAME, Column("Min Available", S, 0, Of(workload_cells::min_available)), Column("Max Unavailable", S, 0, Of(workload_cells::max_unavailable)),
             Column("Allowed Disruptions", I, 0, Number("status.disruptionsAllowed")), AGE],
         ("rbac.authorization.k8s.io", "RoleBinding" | "ClusterRoleBinding") => vec![NAME, Column("Role", S, 0, Of(cells::role)), AGE, Column("Users", S, 1, Of(cells::users)),
             Column("Groups", S, 1, Of(cells::groups)), Column("ServiceAccounts", S, 1, Of(cells::accounts))],
@@ -111,7 +110,11 @@ fn of(group: &str, kind: &str) -> Vec<Column> {
 }
 
 /// Definitions and rows of a custom kind: its printer columns between name and nothing, or name and age.
-pub(super) fn custom(form: &Form<'_>, version: &CustomVersion, objects: &[&Value]) -> (Vec<Value>, Vec<Value>) {
+pub(super) fn custom(
+    form: &Form<'_>,
+    version: &CustomVersion,
+    objects: &[&Value],
+) -> (Vec<Value>, Vec<Value>) {
     let mut definitions = vec![definition("Name", "string", 0)];
     for column in &version.columns {
         definitions.push(json!({ "name": column.name, "type": column.json_type, "format": column.format,

@@ -4,12 +4,12 @@ use serde_json::{Value, json};
 
 use super::{Write, decode};
 use crate::admission::Halt;
+use crate::builtin;
 use crate::engine::Engine;
 use crate::field::FieldError;
 use crate::object::{self, is_deleting, set_meta};
 use crate::ownership;
 use crate::status::{ApiError, Subject};
-use crate::builtin;
 use crate::strategy;
 
 /// Attempts at a generated name before giving up.
@@ -50,7 +50,10 @@ impl Write<'_> {
                 error.message = format!("object is being deleted: {}", error.message);
             }
             if generated {
-                error.message = format!("{}, the server was not able to generate a unique name for the object", error.message);
+                error.message = format!(
+                    "{}, the server was not able to generate a unique name for the object",
+                    error.message
+                );
             }
             return Err(error.into());
         }
@@ -82,7 +85,8 @@ impl Write<'_> {
     fn lifecycle(&self, engine: &Engine, object: &Value) -> Result<(), ApiError> {
         if self.kind.custom.is_some() {
             let definition = format!("{}.{}", self.kind.plural, self.kind.group);
-            let definition = engine.object("apiextensions.k8s.io", "customresourcedefinitions", "", &definition);
+            let definition =
+                engine.object("apiextensions.k8s.io", "customresourcedefinitions", "", &definition);
             if definition.is_some_and(|definition| is_deleting(&definition)) {
                 let why = "create not allowed while custom resource definition is terminating";
                 return Err(ApiError::forbidden(self.subject(object::name(object)), why));

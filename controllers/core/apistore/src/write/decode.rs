@@ -66,7 +66,9 @@ impl Write<'_> {
         {
             match map.get(key) {
                 None | Some(Value::Null) => drop(map.insert(key.to_owned(), json!(wanted))),
-                Some(Value::String(given)) if given.is_empty() => drop(map.insert(key.to_owned(), json!(wanted))),
+                Some(Value::String(given)) if given.is_empty() => {
+                    drop(map.insert(key.to_owned(), json!(wanted)));
+                }
                 Some(Value::String(given)) if given == wanted => {}
                 Some(given) => {
                     let given = given.as_str().map_or_else(|| given.to_string(), str::to_owned);
@@ -76,7 +78,8 @@ impl Write<'_> {
                         let subject = Subject { group: &self.kind.group, resource: &given, name: &name };
                         return Err(ApiError::invalid(subject, &[error]));
                     }
-                    let unknown_version = key == "apiVersion" && engine.kinds.by_kind(&given, &self.kind.kind).is_none();
+                    let unknown_version =
+                        key == "apiVersion" && engine.kinds.by_kind(&given, &self.kind.kind).is_none();
                     if self.kind.custom.is_some() && unknown_version {
                         // Read as an object of no known type, it has metadata and nothing else.
                         let known = ["apiVersion", "kind", "metadata"];
@@ -97,7 +100,8 @@ impl Write<'_> {
         if !self.kind.is_builtin() {
             // Metadata has the same types everywhere; the rest is checked against the schema, with field paths.
             let mut unknown = schema::prune::prune(object, self.kind.schema());
-            let found = schema::decode::decode_metadata(object).map_err(|why| self.cannot_be_handled(&why))?;
+            let found =
+                schema::decode::decode_metadata(object).map_err(|why| self.cannot_be_handled(&why))?;
             unknown.extend(found);
             return Ok(unknown);
         }

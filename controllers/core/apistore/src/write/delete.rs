@@ -65,7 +65,9 @@ impl Write<'_> {
         let check = |what: &str, wanted: &Option<String>, current: &str| match wanted {
             Some(wanted) if wanted != current => Err(ApiError::conflict(
                 subject,
-                &format!("the {what} in the precondition ({wanted}) does not match the {what} in record ({current}). The object might have been deleted and then recreated"),
+                &format!(
+                    "the {what} in the precondition ({wanted}) does not match the {what} in record ({current}). The object might have been deleted and then recreated"
+                ),
             )),
             _ => Ok(()),
         };
@@ -82,7 +84,8 @@ impl Write<'_> {
         if object::text_at(live, "spec.nodeName").is_empty() || ended {
             return 0;
         }
-        let own = object::at(live, "spec.terminationGracePeriodSeconds").and_then(Value::as_i64).unwrap_or(30);
+        let own =
+            object::at(live, "spec.terminationGracePeriodSeconds").and_then(Value::as_i64).unwrap_or(30);
         match options.grace.unwrap_or(own) {
             i64::MIN..0 => 1,
             seconds => seconds,
@@ -90,7 +93,8 @@ impl Write<'_> {
     }
 
     fn mark(&self, object: &mut Value, grace: i64) {
-        let at = self.context.now.checked_add(jiff::SignedDuration::from_secs(grace)).unwrap_or(self.context.now);
+        let at =
+            self.context.now.checked_add(jiff::SignedDuration::from_secs(grace)).unwrap_or(self.context.now);
         set_meta(object, "deletionTimestamp", json!(crate::context::time_text(at)));
         // Namespaces and definitions end by the hand of their controllers, without grace.
         if self.is_namespace() || super::decode::is_definition(&self.kind) {
@@ -132,18 +136,30 @@ impl Write<'_> {
     /// What the client is told.
     pub(crate) fn deleted_answer(&self, done: Deleted) -> Value {
         const SHOWN: &[&str] = &[
-            "Pod", "Namespace", "Service", "ServiceAccount", "PersistentVolume", "PersistentVolumeClaim",
-            "PodTemplate", "ResourceQuota", "StorageClass", "VolumeAttachment", "CSINode", "CSIDriver",
+            "Pod",
+            "Namespace",
+            "Service",
+            "ServiceAccount",
+            "PersistentVolume",
+            "PersistentVolumeClaim",
+            "PodTemplate",
+            "ResourceQuota",
+            "StorageClass",
+            "VolumeAttachment",
+            "CSINode",
+            "CSIDriver",
             "PodSecurityPolicy",
         ];
         match done {
             Deleted::Marked(object) => object,
-            Deleted::Gone(object) if self.kind.is_builtin() && SHOWN.contains(&self.kind.kind.as_str()) => object,
+            Deleted::Gone(object) if self.kind.is_builtin() && SHOWN.contains(&self.kind.kind.as_str()) => {
+                object
+            }
             Deleted::Gone(object) => {
                 let mut details = json!({ "name": object::name(&object), "kind": self.kind.plural,
                     "uid": object::uid(&object) });
                 if !self.kind.group.is_empty() {
-                    details["group"] = json!(self.kind.group);
+                    object::set(&mut details, "group", json!(self.kind.group));
                 }
                 json!({ "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "details": details })
             }

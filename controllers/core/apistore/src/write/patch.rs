@@ -38,7 +38,7 @@ impl Write<'_> {
         self.check_identity(&object, &document)?;
         decode::check_patched(self, &mut object, &document, &duplicates)?;
         decode::default(&self.kind, &mut object);
-        Ok((200, self.change_to(engine, live, object, Ownership::Update)?))
+        Ok((200, self.change_to(engine, &live, object, Ownership::Update)?))
     }
 
     /// What a patch must not change: what and where the object is.
@@ -71,8 +71,7 @@ impl Write<'_> {
     fn apply(&mut self, engine: &mut Engine) -> Result<(u16, Value), Halt> {
         if !self.options.manager_given {
             let error = crate::field::FieldError::required("fieldManager", "is required for apply patch");
-            let subject =
-                crate::status::Subject { group: "meta.k8s.io", resource: "PatchOptions", name: "" };
+            let subject = crate::status::Subject { group: "meta.k8s.io", resource: "PatchOptions", name: "" };
             return Err(ApiError::invalid(subject, &[error]).into());
         }
         let (mut applied, duplicates) = decode::body(self.request.body, BodyFormat::Yaml)?;
@@ -91,13 +90,12 @@ impl Write<'_> {
         let mut object = ownership::apply(self, live.as_ref(), &applied)?;
         decode::default(&self.kind, &mut object);
         match live {
-            Some(live) => {
-                Ok((200, self.change_to(engine, live, object, Ownership::Applied)?))
-            }
+            Some(live) => Ok((200, self.change_to(engine, &live, object, Ownership::Applied)?)),
             None => {
                 let uid = object::uid(&applied);
                 if !uid.is_empty() {
-                    let why = "uid mismatch: the provided object specified uid, and no existing object was found";
+                    let why =
+                        "uid mismatch: the provided object specified uid, and no existing object was found";
                     return Err(ApiError::conflict(self.subject(&self.target.name), why).into());
                 }
                 let created = self.create(engine, object, true)?;

@@ -17,7 +17,11 @@ fn paths(kind: &crate::kinds::Kind) -> (String, String, Option<String>) {
     match kind.custom.as_ref().and_then(|version| version.scale.as_ref()) {
         Some(scale) => {
             let plain = |path: &str| path.trim_start_matches('.').to_owned();
-            (plain(&scale.spec_replicas), plain(&scale.status_replicas), scale.label_selector.as_deref().map(plain))
+            (
+                plain(&scale.spec_replicas),
+                plain(&scale.status_replicas),
+                scale.label_selector.as_deref().map(plain),
+            )
         }
         None => ("spec.replicas".into(), "status.replicas".into(), None),
     }
@@ -29,14 +33,14 @@ pub(crate) fn of(kind: &crate::kinds::Kind, object: &Value) -> Value {
     let mut metadata = json!({ "name": object::name(object), "namespace": object::namespace(object) });
     for key in ["uid", "resourceVersion", "creationTimestamp"] {
         if let Some(value) = object::meta(object).get(key) {
-            metadata[key] = value.clone();
+            object::set(&mut metadata, key, value.clone());
         }
     }
     let mut scale = json!({ "kind": "Scale", "apiVersion": "autoscaling/v1", "metadata": metadata,
         "spec": {}, "status": { "replicas": object::at(object, &observed).and_then(Value::as_i64).unwrap_or(0) } });
     let replicas = object::at(object, &wanted).and_then(Value::as_i64).unwrap_or(0);
     if replicas != 0 {
-        scale["spec"]["replicas"] = json!(replicas);
+        object::child_mut(&mut scale, "spec").insert("replicas".into(), json!(replicas));
     }
     let text = match selector {
         Some(path) => object::text_at(object, &path).to_owned(),
@@ -44,7 +48,7 @@ pub(crate) fn of(kind: &crate::kinds::Kind, object: &Value) -> Value {
         None => selector_text(object::at(object, "spec.selector")),
     };
     if !text.is_empty() {
-        scale["status"]["selector"] = json!(text);
+        object::child_mut(&mut scale, "status").insert("selector".into(), json!(text));
     }
     scale
 }
@@ -102,7 +106,7 @@ impl Write<'_> {
         self.target.subresource = subresource;
         crate::ownership::track(self, Some(&live), &mut object);
         self.target.subresource.clear();
-        let done = self.change_to(engine, live, object, Ownership::Applied)?;
+        let done = self.change_to(engine, &live, object, Ownership::Applied)?;
         Ok(of(&self.kind, &done))
     }
 
@@ -133,7 +137,8 @@ impl Write<'_> {
         let (document, _) = decode::body(self.request.body, BodyFormat::Yaml)?;
         match self.request.content_type.split(';').next().unwrap_or("").trim() {
             "application/json-patch+json" => patch::apply_json_patch(current, &document),
-            "application/merge-patch+json" | "application/strategic-merge-patch+json"
+            "application/merge-patch+json"
+            | "application/strategic-merge-patch+json"
             | "application/apply-patch+yaml" => patch::apply_merge_patch(current, &document),
             other => Err(crate::media::unsupported(
                 &[
@@ -157,7 +162,10 @@ impl Write<'_> {
         }
         let given = object::uid(wanted);
         if !given.is_empty() && given != object::uid(live) {
-            let why = format!("Precondition failed: UID in precondition: {given}, UID in object meta: {}", object::uid(live));
+            let why = format!(
+                "Precondition failed: UID in precondition: {given}, UID in object meta: {}",
+                object::uid(live)
+            );
             return Err(ApiError::conflict(self.subject(name), &why));
         }
         let replicas = object::at(wanted, "spec.replicas");
@@ -170,7 +178,8 @@ impl Write<'_> {
         let replicas = replicas.and_then(Value::as_i64).unwrap_or(0);
         // A custom object is judged as a whole, with its own paths.
         if replicas < 0 && self.kind.is_builtin() {
-            let error = FieldError::invalid("spec.replicas", &json!(replicas), "must be greater than or equal to 0");
+            let error =
+                FieldError::invalid("spec.replicas", &json!(replicas), "must be greater than or equal to 0");
             let subject = crate::status::Subject { group: "autoscaling", resource: "Scale", name };
             return Err(ApiError::invalid(subject, &[error]));
         }

@@ -70,7 +70,7 @@ impl Write<'_> {
         crate::chores::set_condition(&mut pod, condition);
         crate::ownership::track(self, Some(&live), &mut pod);
         if !self.options.dry_run {
-            engine.put(&self.kind.clone(), &self.key(), pod);
+            engine.put(&self.kind, &self.key(), pod);
         }
         Ok(success(201))
     }
@@ -205,7 +205,10 @@ impl Write<'_> {
             "Secret" => "/secrets",
             "Node" => "/nodes",
             _ => {
-                return Err(ApiError::bad_request(format!("cannot bind token for serviceaccount {:?} to object of type {kind:?}", self.target.name)));
+                return Err(ApiError::bad_request(format!(
+                    "cannot bind token for serviceaccount {:?} to object of type {kind:?}",
+                    self.target.name
+                )));
             }
         };
         let namespace = if kind == "Node" { "" } else { self.target.namespace.as_str() };
@@ -213,7 +216,9 @@ impl Write<'_> {
         let found = engine.value(table, &crate::store::key_of(namespace, &name));
         let found = found.ok_or_else(|| ApiError::not_found(Subject { group: "", resource, name: &name }))?;
         if !uid.is_empty() && uid != object::uid(&found) {
-            let why = format!("the UID in the bound object reference ({uid}) does not match the UID in record. The object might have been deleted and then recreated");
+            let why = format!(
+                "the UID in the bound object reference ({uid}) does not match the UID in record. The object might have been deleted and then recreated"
+            );
             return Err(ApiError::conflict(Subject { group: "", resource, name: &name }, &why));
         }
         Ok(())
@@ -222,7 +227,13 @@ impl Write<'_> {
     /// Access and identity reviews.
     pub(crate) fn review(&mut self, engine: &Engine) -> Result<Value, Halt> {
         let body = self.decode(engine)?;
-        Ok(access::review::answer(&self.kind.kind, &body, &self.target.namespace, self.request.user, &engine.rules)?)
+        Ok(access::review::answer(
+            &self.kind.kind,
+            &body,
+            &self.target.namespace,
+            self.request.user,
+            &engine.rules,
+        )?)
     }
 
     /// `resize` and `ephemeralcontainers` are updates whose other half stays.
@@ -242,7 +253,7 @@ impl Write<'_> {
         } else if let Some(list) = object::at(&given, "spec.containers").cloned() {
             object::child_mut(&mut object, "spec").insert("containers".into(), list);
         }
-        self.change_to(engine, live, object, Ownership::Update)
+        self.change_to(engine, &live, object, Ownership::Update)
     }
 }
 

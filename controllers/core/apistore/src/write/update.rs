@@ -4,15 +4,16 @@ use serde_json::{Value, json};
 
 use super::{Write, decode};
 use crate::admission::Halt;
+use crate::builtin;
 use crate::engine::Engine;
 use crate::field::FieldError;
 use crate::object::{self, is_deleting, meta_text, set_meta};
 use crate::ownership::{self, Ownership};
 use crate::status::ApiError;
-use crate::builtin;
 use crate::strategy;
 
-const STALE: &str = "the object has been modified; please apply your changes to the latest version and try again";
+const STALE: &str =
+    "the object has been modified; please apply your changes to the latest version and try again";
 
 impl Write<'_> {
     /// A PUT: `object` is decoded and defaulted.
@@ -62,39 +63,39 @@ impl Write<'_> {
             };
             return Err(ApiError::invalid(self.subject(&name), &[error]).into());
         }
-        Ok((200, self.change_to(engine, live, object, Ownership::Update)?))
+        Ok((200, self.change_to(engine, &live, object, Ownership::Update)?))
     }
 
     /// Turns `live` into `object`: everything between a decoded wish and the store.
     pub(crate) fn change_to(
         &mut self,
         engine: &mut Engine,
-        live: Value,
+        live: &Value,
         mut object: Value,
         ownership: Ownership,
     ) -> Result<Value, Halt> {
-        self.preconditions(&live, &object)?;
+        self.preconditions(live, &object)?;
         if let Some(map) = object.as_object_mut() {
             for key in ["apiVersion", "kind"] {
                 map.insert(key.to_owned(), live.get(key).cloned().unwrap_or_default());
             }
         }
-        self.reset_for(&mut object, &live);
-        self.admit(engine, Some(&live), &mut object)?;
-        self.mutate(engine, "UPDATE", Some(&live), &mut object)?;
+        self.reset_for(&mut object, live);
+        self.admit(engine, Some(live), &mut object)?;
+        self.mutate(engine, "UPDATE", Some(live), &mut object)?;
         decode::default(&self.kind, &mut object);
-        strategy::prepare_update(&self.kind, &self.target.subresource, &mut object, &live);
+        strategy::prepare_update(&self.kind, &self.target.subresource, &mut object, live);
         if decode::is_definition(&self.kind) && self.target.subresource.is_empty() {
             crate::crd::prepare_update(&mut object);
         }
         if ownership == Ownership::Update {
-            ownership::track(self, Some(&live), &mut object);
+            ownership::track(self, Some(live), &mut object);
         }
-        set_meta(&mut object, "resourceVersion", json!(object::resource_version(&live)));
-        self.check_update(engine, &object, &live)?;
-        self.validate_by_webhooks(engine, "UPDATE", Some(&live), &object)?;
-        self.before_update(engine, &mut object, &live)?;
-        self.finish(engine, object, &live)
+        set_meta(&mut object, "resourceVersion", json!(object::resource_version(live)));
+        self.check_update(engine, &object, live)?;
+        self.validate_by_webhooks(engine, "UPDATE", Some(live), &object)?;
+        self.before_update(engine, &mut object, live)?;
+        self.finish(engine, object, live)
     }
 
     /// Stores a checked change; removes the object if that was what its last finalizer held up.
@@ -122,7 +123,8 @@ impl Write<'_> {
         let (given, current) = (object::uid(object), object::uid(live));
         // A PUT says which object it means; a patch that changes the uid is refused by validation.
         if self.request.method == crate::request::Method::Put && !given.is_empty() && given != current {
-            let why = format!("Precondition failed: UID in precondition: {given}, UID in object meta: {current}");
+            let why =
+                format!("Precondition failed: UID in precondition: {given}, UID in object meta: {current}");
             return Err(ApiError::conflict(self.subject(name), &why));
         }
         let given = object::resource_version(object);
@@ -130,9 +132,11 @@ impl Write<'_> {
             return Ok(());
         }
         if given.parse::<u64>().is_err() {
-            let error = FieldError::invalid("metadata.resourceVersion", &json!(given), &format!(
-                "strconv.ParseUint: parsing {given:?}: invalid syntax"
-            ));
+            let error = FieldError::invalid(
+                "metadata.resourceVersion",
+                &json!(given),
+                &format!("strconv.ParseUint: parsing {given:?}: invalid syntax"),
+            );
             return Err(ApiError::invalid(self.subject_kind(name), &[error]));
         }
         if given != meta_text(live, "resourceVersion") {

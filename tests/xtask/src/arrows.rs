@@ -9,13 +9,12 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("neonvm-core-apistore", &["neonvm-types"]),
     ("neonvm-kit", &["neonvm-types", "neonvm-api"]),
     ("neonvm-local", &["neonvm-types", "neonvm-api", "neonvm-core-apistore", "neonvm-kit"]),
-    ("neond", &["neonvm-types", "neonvm-api", "neonvm-kit", "neonvm-local"]),
     ("neonvm-neond", &["neonvm-types", "neonvm-api", "neonvm-kit", "neonvm-local"]),
     // Starts `neond local` as a process; does not link it.
     ("neonvm-cli", &["neonvm-types", "neonvm-api", "neonvm-kit"]),
     ("neonvm-xtask", &[]),
     // Talk to a server or run binaries; they know none of our types.
-    ("neonvm-conformance", &["neonvm-kit"]),
+    ("neonvm-conformance", &["neonvm-kit", "neonvm-local"]),
     ("neonvm-e2e", &["neonvm-kit"]),
     ("neonvm-bench", &["neonvm-types", "neonvm-api", "neonvm-core-apistore", "neonvm-kit", "neonvm-local"]),
 ];

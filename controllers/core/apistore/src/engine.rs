@@ -275,3 +275,6 @@ impl Cluster for Engine {
         self.kinds.all().filter(same).cloned().collect()
     }
 }
+
+#[cfg(test)]
+mod tests;

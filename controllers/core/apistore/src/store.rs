@@ -257,3 +257,6 @@ impl Store {
 pub fn key_of(namespace: &str, name: &str) -> String {
     format!("{namespace}/{name}")
 }
+
+#[cfg(test)]
+mod tests;

@@ -118,9 +118,12 @@ fn values_are_put_in_canonical_form() {
                 "volumes": [{"name": "vm", "emptyDir": {}}]},
         })
     );
-    let (lease, _) =
-        decoded(&builtin::<Lease>(), json!({"spec": {"renewTime": "2024-01-01T00:00:00.5Z"}})).unwrap();
-    assert_eq!(lease["spec"]["renewTime"], "2024-01-01T00:00:00.500000Z");
+    let lease = |time: &str| decoded(&builtin::<Lease>(), json!({"spec": {"renewTime": time}}));
+    let (renewed, _) = lease("2024-01-01T02:00:00.500000+02:00").unwrap();
+    assert_eq!(renewed["spec"]["renewTime"], "2024-01-01T00:00:00.500000Z");
+    // Recorded: a micro time has exactly six decimals.
+    assert!(lease("2024-01-01T00:00:00.5Z").is_err());
+    assert!(lease("2024-01-01T00:00:00.123456789Z").is_err());
 }
 
 proptest! {

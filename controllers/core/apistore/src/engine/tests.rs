@@ -1,0 +1,297 @@
+use jiff::Timestamp;
+use proptest::prelude::*;
+use serde_json::{Value, json};
+
+use super::*;
+use crate::context::User;
+use crate::media;
+use crate::options::ListOptions;
+use crate::request::{Method, Query};
+
+/// An engine with a namespace, and a client of it.
+struct World {
+    engine: Engine,
+    seed: u128,
+    admin: User,
+}
+
+impl World {
+    fn new() -> Self {
+        let admin = User { name: "admin".into(), groups: vec!["system:masters".into()], ..User::default() };
+        let mut world = Self { engine: Engine::new(Store::new(100)), seed: 7, admin };
+        world.post("/api/v1/namespaces", json!({ "metadata": { "name": "ns" } }));
+        world
+    }
+
+    fn context(&mut self) -> Context {
+        self.seed += 2;
+        Context { now: Timestamp::from_second(1_700_000_000).unwrap(), seed: self.seed << 64 }
+    }
+
+    fn call(&mut self, method: Method, path: &str, media: &str, body: &[u8]) -> (u16, Value) {
+        let context = self.context();
+        let (path, query) = path.split_once('?').unwrap_or((path, ""));
+        let admin = self.admin.clone();
+        let request = Request {
+            method,
+            path,
+            query,
+            accept: "",
+            content_type: media,
+            user_agent: "test/1",
+            body,
+            user: &admin,
+        };
+        let reply = if Engine::is_read(&request) {
+            self.engine.read(&request, &context)
+        } else {
+            self.engine.write(&request, &context, &Trail::default())
+        };
+        let Reply::Answer(answer) = reply else { panic!("{method:?} {path}: {reply:?}") };
+        (answer.code, serde_json::from_slice(&answer.body).unwrap_or_default())
+    }
+
+    fn post(&mut self, path: &str, body: Value) -> Value {
+        let (code, value) = self.call(Method::Post, path, "", body.to_string().as_bytes());
+        assert_eq!(code, 201, "{value}");
+        self.settle();
+        value
+    }
+
+    fn get(&mut self, path: &str) -> Option<Value> {
+        let (code, value) = self.call(Method::Get, path, "", b"");
+        (code == 200).then_some(value)
+    }
+
+    fn patch(&mut self, path: &str, body: Value) -> (u16, Value) {
+        let done =
+            self.call(Method::Patch, path, "application/merge-patch+json", body.to_string().as_bytes());
+        self.settle();
+        done
+    }
+
+    fn delete(&mut self, path: &str) -> u16 {
+        let (code, _) = self.call(Method::Delete, path, "", b"");
+        self.settle();
+        code
+    }
+
+    fn settle(&mut self) {
+        let context = self.context();
+        while self.engine.run_chores(&context, 100) {}
+    }
+
+    fn map(&mut self, name: &str, owner: Option<&Value>) -> Value {
+        let references: Vec<Value> = owner
+            .map(|owner| {
+                json!({ "apiVersion": "v1", "kind": "ConfigMap", "name": owner["metadata"]["name"],
+                    "uid": owner["metadata"]["uid"], "blockOwnerDeletion": true })
+            })
+            .into_iter()
+            .collect();
+        self.post(MAPS, json!({ "metadata": { "name": name, "ownerReferences": references } }))
+    }
+}
+
+const MAPS: &str = "/api/v1/namespaces/ns/configmaps";
+
+#[test]
+fn a_write_without_a_change_makes_no_revision() {
+    let mut world = World::new();
+    world.map("a", None);
+    let (_, first) = world.patch(&format!("{MAPS}/a"), json!({ "data": { "k": "v" } }));
+    let before = world.engine.store().revision();
+    let (code, second) = world.patch(&format!("{MAPS}/a"), json!({ "data": { "k": "v" } }));
+    assert_eq!((code, world.engine.store().revision()), (200, before));
+    assert_eq!(first["metadata"]["resourceVersion"], second["metadata"]["resourceVersion"]);
+}
+
+#[test]
+fn dry_runs_change_nothing() {
+    let mut world = World::new();
+    world.map("a", None);
+    let before = world.engine.store().revision();
+    let body = json!({ "metadata": { "name": "b" } }).to_string();
+    assert_eq!(world.call(Method::Post, &format!("{MAPS}?dryRun=All"), "", body.as_bytes()).0, 201);
+    assert_eq!(world.call(Method::Delete, &format!("{MAPS}/a?dryRun=All"), "", b"").0, 200);
+    assert_eq!(world.engine.store().revision(), before);
+    assert!(world.engine.take_changes().iter().all(|change| change.revision <= before));
+}
+
+#[test]
+fn the_same_request_with_the_same_context_gives_the_same_object() {
+    let make = || {
+        let mut world = World::new();
+        world.post(MAPS, json!({ "metadata": { "generateName": "g-" } }))
+    };
+    assert_eq!(make(), make());
+}
+
+#[test]
+fn dependents_go_with_their_owner() {
+    let mut world = World::new();
+    let owner = world.map("owner", None);
+    let middle = world.map("middle", Some(&owner));
+    world.map("leaf", Some(&middle));
+    assert_eq!(world.delete(&format!("{MAPS}/owner")), 200);
+    for name in ["owner", "middle", "leaf"] {
+        assert!(world.get(&format!("{MAPS}/{name}")).is_none(), "{name}");
+    }
+}
+
+#[test]
+fn orphans_stay_and_forget_their_owner() {
+    let mut world = World::new();
+    let owner = world.map("owner", None);
+    world.map("child", Some(&owner));
+    assert_eq!(world.delete(&format!("{MAPS}/owner?propagationPolicy=Orphan")), 200);
+    assert!(world.get(&format!("{MAPS}/owner")).is_none());
+    let child = world.get(&format!("{MAPS}/child")).unwrap();
+    assert!(child["metadata"].get("ownerReferences").is_none());
+}
+
+#[test]
+fn a_foreground_deletion_waits_for_its_dependents() {
+    let mut world = World::new();
+    let owner = world.map("owner", None);
+    world.map("child", Some(&owner));
+    let held = json!({ "metadata": { "finalizers": ["example.dev/hold"] } });
+    world.patch(&format!("{MAPS}/child"), held);
+    assert_eq!(world.delete(&format!("{MAPS}/owner?propagationPolicy=Foreground")), 200);
+    assert!(world.get(&format!("{MAPS}/owner")).is_some(), "the child is still held");
+    world.patch(&format!("{MAPS}/child"), json!({ "metadata": { "finalizers": null } }));
+    assert!(world.get(&format!("{MAPS}/child")).is_none());
+    assert!(world.get(&format!("{MAPS}/owner")).is_none());
+}
+
+#[test]
+fn an_object_whose_owner_never_existed_goes() {
+    let mut world = World::new();
+    let ghost = json!({ "metadata": { "name": "ghost", "uid": "11111111-2222-4333-8444-555555555555" } });
+    world.map("child", Some(&ghost));
+    assert!(world.get(&format!("{MAPS}/child")).is_none());
+}
+
+#[test]
+fn a_namespace_takes_its_content_along_and_waits_for_finalizers() {
+    let mut world = World::new();
+    world.map("plain", None);
+    world.map("held", None);
+    world.patch(&format!("{MAPS}/held"), json!({ "metadata": { "finalizers": ["example.dev/hold"] } }));
+    assert_eq!(world.delete("/api/v1/namespaces/ns"), 200);
+    assert!(world.get(&format!("{MAPS}/plain")).is_none());
+    assert_eq!(world.get("/api/v1/namespaces/ns").unwrap()["status"]["phase"], "Terminating");
+    world.patch(&format!("{MAPS}/held"), json!({ "metadata": { "finalizers": null } }));
+    assert!(world.get("/api/v1/namespaces/ns").is_none());
+    assert_eq!(world.engine.store().range("/serviceaccounts", "ns/", None).count(), 0);
+}
+
+#[test]
+fn events_expire_after_an_hour() {
+    let mut world = World::new();
+    let event = json!({ "metadata": { "name": "e" }, "involvedObject": { "namespace": "ns" }, "reason": "R",
+        "lastTimestamp": "2023-11-14T22:13:20Z" });
+    world.post("/api/v1/namespaces/ns/events", event);
+    let mut context = world.context();
+    assert_eq!(world.engine.expire_events(&context), Some(3600));
+    context.now = Timestamp::from_second(1_700_003_600).unwrap();
+    assert_eq!(world.engine.expire_events(&context), None);
+    assert!(world.get("/api/v1/namespaces/ns/events/e").is_none());
+}
+
+#[test]
+fn a_restart_finds_everything_again() {
+    let mut world = World::new();
+    let owner = world.map("owner", None);
+    world.map("child", Some(&owner));
+    let crd = json!({ "metadata": { "name": "things.example.dev" }, "spec": { "group": "example.dev", "scope": "Namespaced",
+        "names": { "plural": "things", "kind": "Thing" }, "versions": [{ "name": "v1", "served": true, "storage": true,
+            "schema": { "openAPIV3Schema": { "type": "object", "x-kubernetes-preserve-unknown-fields": true } } }] } });
+    world.post("/apis/apiextensions.k8s.io/v1/customresourcedefinitions", crd);
+    world.post("/apis/example.dev/v1/namespaces/ns/things", json!({ "metadata": { "name": "t" } }));
+    let revision = world.engine.store().revision();
+    let mut store = Store::new(revision);
+    for change in world.engine.take_changes() {
+        if !change.deleted {
+            store.restore(&change.table, &change.key, change.after);
+        }
+    }
+    world.engine = Engine::new(store);
+    assert_eq!(world.engine.store().revision(), revision);
+    assert!(world.get("/apis/example.dev/v1/namespaces/ns/things/t").is_some());
+    world.delete(&format!("{MAPS}/owner"));
+    assert!(world.get(&format!("{MAPS}/child")).is_none(), "owner references are known again");
+}
+
+#[test]
+fn a_watch_that_falls_behind_the_window_is_told() {
+    let mut world = World::new();
+    let kind = Arc::clone(world.engine.kinds.resource("", "v1", "configmaps").unwrap());
+    let revision = world.engine.store().revision().to_string();
+    let options = ListOptions::parse(&Query::parse(&format!("resourceVersion={revision}")), true).unwrap();
+    let mut watch = Watch::open(&world.engine.store, &kind, media::PLAIN, "", ("ns", ""), options).unwrap();
+    world.engine.store_mut().set_window(2);
+    for number in 0..5 {
+        world.map(&format!("m{number}"), None);
+    }
+    let batch = watch.next(world.engine.store(), world.engine.store().revision(), Timestamp::UNIX_EPOCH);
+    assert!(batch.ended);
+    let line: Value = serde_json::from_slice(&batch.lines).unwrap();
+    assert_eq!((&line["type"], &line["object"]["code"]), (&json!("ERROR"), &json!(410)));
+}
+
+fn arbitrary_path() -> impl Strategy<Value = String> {
+    let segment = prop_oneof![
+        Just("api".to_owned()),
+        Just("apis".into()),
+        Just("v1".into()),
+        Just("namespaces".into()),
+        Just("ns".into()),
+        Just("configmaps".into()),
+        Just("pods".into()),
+        Just("status".into()),
+        Just("scale".into()),
+        Just("binding".into()),
+        Just("apps".into()),
+        Just("deployments".into()),
+        Just("a".into()),
+        Just("nodes".into()),
+        "[ -~]{0,8}"
+    ];
+    prop::collection::vec(segment, 0..8).prop_map(|parts| format!("/{}", parts.join("/")))
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(400))]
+
+    #[test]
+    fn no_request_makes_it_panic(
+        method in prop_oneof![Just(Method::Get), Just(Method::Post), Just(Method::Put), Just(Method::Patch), Just(Method::Delete)],
+        path in arbitrary_path(),
+        query in "[ -~]{0,40}",
+        media in prop_oneof![Just(""), Just("application/json"), Just("application/yaml"), Just("application/json-patch+json"),
+            Just("application/merge-patch+json"), Just("application/strategic-merge-patch+json"), Just("application/apply-patch+yaml")],
+        body in prop_oneof![prop::collection::vec(any::<u8>(), 0..60), crate::schema::tests::arbitrary_json().prop_map(|v| v.to_string().into_bytes())],
+    ) {
+        let mut world = World::new();
+        let context = world.context();
+        let admin = world.admin.clone();
+        let request = Request { method, path: &path, query: &query, accept: "", content_type: media, user_agent: "", body: &body, user: &admin };
+        if Engine::is_read(&request) {
+            let _ = world.engine.read(&request, &context);
+        } else {
+            let _ = world.engine.write(&request, &context, &Trail::default());
+            world.settle();
+        }
+    }
+
+    #[test]
+    fn selectors_and_paths_never_panic(text in "\\PC{0,60}") {
+        let _ = crate::selector::LabelSelector::parse(&text);
+        let _ = crate::selector::FieldSelector::parse(&text);
+        let _ = crate::jsonpath::JsonPath::parse(&text).map(|path| path.find(&json!({ "a": [1, { "b": 2 }] })).len());
+        let _ = crate::request::Target::parse(&text);
+        let _ = Query::parse(&text);
+        let _ = media::negotiate(&text);
+    }
+}

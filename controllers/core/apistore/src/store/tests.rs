@@ -1,0 +1,120 @@
+use std::collections::BTreeMap;
+
+use proptest::prelude::*;
+
+use super::*;
+
+const TABLE: &str = "/things";
+
+#[derive(Clone, Debug)]
+enum Op {
+    Put(u8, u8),
+    Remove(u8),
+}
+
+fn op() -> impl Strategy<Value = Op> {
+    prop_oneof![
+        3 => (0..6_u8, any::<u8>()).prop_map(|(key, value)| Op::Put(key, value)),
+        1 => (0..6_u8).prop_map(Op::Remove),
+    ]
+}
+
+fn key(number: u8) -> String {
+    key_of("ns", &format!("k{number}"))
+}
+
+/// What a table held after each revision.
+type Model = BTreeMap<u64, BTreeMap<String, u8>>;
+
+fn run(store: &mut Store, ops: &[Op]) -> Model {
+    let mut state = BTreeMap::new();
+    let mut model = BTreeMap::from([(store.revision(), state.clone())]);
+    store.open_table(TABLE);
+    for op in ops {
+        match op {
+            Op::Put(name, value) => {
+                store.put(TABLE, &key(*name), Bytes::from(vec![*value]));
+                state.insert(key(*name), *value);
+            }
+            Op::Remove(name) => {
+                if store.read(TABLE, &key(*name)).is_some() {
+                    store.remove(TABLE, &key(*name), Bytes::new());
+                    state.remove(&key(*name));
+                }
+            }
+        }
+        model.insert(store.revision(), state.clone());
+    }
+    model
+}
+
+fn seen(items: Vec<(Arc<str>, Stored)>) -> BTreeMap<String, u8> {
+    items.into_iter().map(|(key, stored)| (key.to_string(), stored.json[0])).collect()
+}
+
+proptest! {
+    #[test]
+    fn past_revisions_read_as_they_were(ops in prop::collection::vec(op(), 0..60)) {
+        let mut store = Store::new(10);
+        let model = run(&mut store, &ops);
+        for (revision, state) in &model {
+            prop_assert_eq!(&seen(store.range_at(TABLE, "ns/", None, *revision).unwrap()), state);
+        }
+    }
+
+    #[test]
+    fn changes_from_any_revision_lead_to_the_present(ops in prop::collection::vec(op(), 0..60), pick in any::<prop::sample::Index>()) {
+        let mut store = Store::new(10);
+        let model = run(&mut store, &ops);
+        let revisions: Vec<u64> = model.keys().copied().collect();
+        let from = revisions[pick.index(revisions.len())];
+        let mut state = model[&from].clone();
+        let mut last = from;
+        for change in store.changes(TABLE, from, store.revision(), usize::MAX).unwrap() {
+            prop_assert!(change.revision > last, "changes come in order, each once");
+            last = change.revision;
+            if change.deleted {
+                prop_assert!(state.remove(&*change.key).is_some());
+            } else {
+                state.insert(change.key.to_string(), change.after.json[0]);
+            }
+        }
+        prop_assert_eq!(&state, model.values().next_back().unwrap());
+    }
+
+    #[test]
+    fn what_left_the_window_is_expired_and_never_wrong(ops in prop::collection::vec(op(), 0..60), window in 1..8_usize) {
+        let mut store = Store::new(10);
+        store.set_window(window);
+        let model = run(&mut store, &ops);
+        for (revision, state) in &model {
+            match store.range_at(TABLE, "ns/", None, *revision) {
+                Ok(items) => prop_assert_eq!(&seen(items), state),
+                Err(Unavailable::Expired(floor)) => prop_assert!(*revision < floor),
+            }
+        }
+    }
+}
+
+#[test]
+fn pages_continue_after_a_key() {
+    let mut store = Store::new(0);
+    for number in 0..5 {
+        store.put(TABLE, &key(number), Bytes::from_static(b"1"));
+    }
+    let rest: Vec<String> =
+        store.range(TABLE, "ns/", Some("ns/k2")).map(|(key, _)| key.to_string()).collect();
+    assert_eq!(rest, ["ns/k3", "ns/k4"]);
+    assert_eq!(store.range(TABLE, "other/", None).count(), 0);
+}
+
+#[test]
+fn a_compacted_table_expires_the_past_and_keeps_the_present() {
+    let mut store = Store::new(0);
+    store.put(TABLE, "ns/a", Bytes::from_static(b"1"));
+    store.put(TABLE, "ns/a", Bytes::from_static(b"2"));
+    store.compact();
+    assert_eq!(store.changes(TABLE, 1, 2, 10).unwrap_err(), Unavailable::Expired(2));
+    assert!(store.changes(TABLE, 2, 2, 10).unwrap().is_empty());
+    assert_eq!(store.read(TABLE, "ns/a").unwrap().revision, 2);
+}

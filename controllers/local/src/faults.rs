@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
+use neonvm_core_apistore::request::{Query, Target};
 
 /// The switches. Counters give how many of the next events are hit.
 #[derive(Debug, Default)]
@@ -24,7 +25,7 @@ pub struct Faults {
     status: AtomicU64,
     /// Writes that are done and then not answered: the connection is closed.
     lose_response: AtomicU64,
-    /// Lists served at the state they had when this was set.
+    /// Revision that lists are served at; 0 for the newest.
     stale_list: AtomicU64,
 }
 
@@ -82,10 +83,23 @@ impl Faults {
         if write && take(&self.lose_response) { Fate::Lost } else { Fate::Normal }
     }
 
-    /// The revision lists are served at, if they are to be stale.
-    pub fn stale_revision(&self) -> Option<u64> {
+    /// What the query of a list becomes that is to be stale: one for the exact state of the revision the switch was
+    /// set to. Lists that ask for a version of their own, or go on with a page, are left alone; so is all else.
+    pub fn stale_query(&self, path: &str, query: &str) -> Option<String> {
         let revision = self.stale_list.load(Ordering::Relaxed);
-        (self.is_enabled() && revision > 0).then_some(revision)
+        if !self.is_enabled() || revision == 0 {
+            return None;
+        }
+        let target = Target::parse(path)?;
+        let asked = Query::parse(query);
+        let any_version = matches!(asked.text("resourceVersion"), "" | "0");
+        let list = target.name.is_empty() && !asked.flag("watch") && asked.text("continue").is_empty();
+        if !list || !any_version {
+            return None;
+        }
+        let rest = query.split('&').filter(|pair| !pair.is_empty() && !pair.starts_with("resourceVersion"));
+        let stale = [format!("resourceVersion={revision}"), "resourceVersionMatch=Exact".to_owned()];
+        Some(rest.map(str::to_owned).chain(stale).collect::<Vec<_>>().join("&"))
     }
 
     /// What becomes of a chunk of watch events; `None` cuts the stream.
@@ -131,5 +145,23 @@ mod tests {
         assert_eq!(on.fate(false), Fate::Normal);
         assert_eq!(on.fate(true), Fate::Lost);
         assert_eq!(on.fate(true), Fate::Normal);
+    }
+
+    #[test]
+    fn only_lists_of_any_version_become_stale() {
+        let on = Faults::enabled();
+        let path = "/api/v1/namespaces/default/pods";
+        assert_eq!(on.stale_query(path, ""), None);
+        on.set("stale-list", 7);
+        let stale = |path: &str, query: &str| on.stale_query(path, query);
+        assert_eq!(stale(path, "").as_deref(), Some("resourceVersion=7&resourceVersionMatch=Exact"));
+        assert_eq!(
+            stale(path, "limit=5&resourceVersion=0").as_deref(),
+            Some("limit=5&resourceVersion=7&resourceVersionMatch=Exact")
+        );
+        assert_eq!(stale(path, "resourceVersion=3"), None);
+        assert_eq!(stale(path, "watch=1"), None);
+        assert_eq!(stale("/api/v1/namespaces/default/pods/a", ""), None);
+        assert_eq!(stale("/version", ""), None);
     }
 }

@@ -1,5 +1,6 @@
 //! The listening server: TLS, limits, and the loop that carries requests to [`State`].
 
+mod body;
 mod respond;
 
 use std::net::SocketAddr;
@@ -7,9 +8,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use bytes::Bytes;
 use http::{HeaderMap, header};
-use http_body_util::{BodyExt as _, Limited};
 use hyper::body::Incoming as Body;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
@@ -30,20 +29,17 @@ use crate::metrics::Metrics;
 use crate::state::{Incoming, State};
 use crate::token::Tokens;
 use crate::{bootstrap, watching};
+pub use body::MAX_BODY;
 use respond::Response;
 
-/// Largest request body, as on a real server.
-pub const MAX_BODY: usize = 3 << 20;
-/// Bodies above this size are read a few at a time, so that many of them cannot fill the memory.
-const LARGE_BODY: u64 = 256 << 10;
-/// Large bodies in memory at once.
-const LARGE_BODIES: usize = 32;
 /// Open connections.
 const MAX_CONNECTIONS: usize = 8192;
-/// Time for a TLS handshake, for the headers of a request, and for its body.
+/// Time for a TLS handshake and for the headers of a request.
 const HANDSHAKE: Duration = Duration::from_secs(10);
 const HEADERS: Duration = Duration::from_secs(30);
-const BODY: Duration = Duration::from_secs(60);
+/// Bytes of a connection's buffer: the longest head of an HTTP/1 request, and what waits for a slow reader beyond the
+/// chunk being sent.
+const BUFFER: usize = 128 << 10;
 /// Time that open requests get when the server stops.
 const DRAIN: Duration = Duration::from_secs(5);
 
@@ -104,7 +100,7 @@ pub(crate) struct Shared {
     tokens: Tokens,
     faults: Arc<Faults>,
     metrics: Arc<Metrics>,
-    large: Semaphore,
+    bodies: body::Places,
 }
 
 impl std::fmt::Debug for Server {
@@ -165,7 +161,7 @@ impl Server {
             tokens,
             faults: Arc::new(faults),
             metrics: Arc::default(),
-            large: Semaphore::new(LARGE_BODIES),
+            bodies: body::Places::default(),
         };
         Ok(Self {
             shared: Arc::new(shared),
@@ -265,7 +261,7 @@ async fn connection(
         async move { serve(&shared, user.as_ref(), request).await }
     });
     let mut builder = hyper_util::server::conn::auto::Builder::new(TokioExecutor::new());
-    builder.http1().timer(TokioTimer::new()).header_read_timeout(HEADERS);
+    builder.http1().timer(TokioTimer::new()).header_read_timeout(HEADERS).max_buf_size(BUFFER);
     builder
         .http2()
         .timer(TokioTimer::new())
@@ -313,8 +309,9 @@ async fn serve(
         fate => fate,
     };
     let (parts, body) = request.into_parts();
-    let body = match read_body(shared, &parts.headers, body).await {
-        Ok(body) => body,
+    // The place is kept until the request is done with.
+    let (body, _place) = match shared.bodies.read(&parts.headers, body).await {
+        Ok(read) => read,
         Err(error) => return Ok(respond::answer(refusal(&error, Vec::new()))),
     };
     let accept: Vec<&str> =
@@ -322,7 +319,7 @@ async fn serve(
     let incoming = Incoming {
         method,
         path: parts.uri.path().to_owned(),
-        query: parts.uri.query().unwrap_or("").to_owned(),
+        query: query_of(shared, method, &parts.uri),
         accept: accept.join(","),
         content_type: header(&parts.headers, &header::CONTENT_TYPE).to_owned(),
         user_agent: header(&parts.headers, &header::USER_AGENT).to_owned(),
@@ -339,6 +336,13 @@ async fn serve(
     let response = finish(shared, reply);
     shared.metrics.request(verb, response.status().as_u16(), started.elapsed());
     Ok(response)
+}
+
+/// The query, or what a fault switch makes of it.
+fn query_of(shared: &Shared, method: Method, uri: &http::Uri) -> String {
+    let query = uri.query().unwrap_or("");
+    let stale = (method == Method::Get).then(|| shared.faults.stale_query(uri.path(), query)).flatten();
+    stale.unwrap_or_else(|| query.to_owned())
 }
 
 fn verb_name(method: Method) -> &'static str {
@@ -361,34 +365,6 @@ fn injected(code: u16) -> ApiError {
             error
         }
         _ => ApiError::internal("injected failure"),
-    }
-}
-
-async fn read_body(shared: &Shared, headers: &HeaderMap, body: Body) -> Result<Bytes, ApiError> {
-    use hyper::body::Body as _;
-    if body.is_end_stream() {
-        return Ok(Bytes::new());
-    }
-    let too_large = || {
-        ApiError::plain(
-            413,
-            "RequestEntityTooLarge",
-            format!("Request entity too large: limit is {MAX_BODY}"),
-        )
-    };
-    let announced = header(headers, &header::CONTENT_LENGTH).parse::<u64>().unwrap_or(LARGE_BODY + 1);
-    if u64::try_from(MAX_BODY).is_ok_and(|max| announced > max)
-        && headers.contains_key(header::CONTENT_LENGTH)
-    {
-        return Err(too_large());
-    }
-    let _place = if announced > LARGE_BODY { shared.large.acquire().await.ok() } else { None };
-    let read = tokio::time::timeout(BODY, Limited::new(body, MAX_BODY).collect()).await;
-    match read {
-        Ok(Ok(collected)) => Ok(collected.to_bytes()),
-        Ok(Err(error)) if error.is::<http_body_util::LengthLimitError>() => Err(too_large()),
-        Ok(Err(_)) => Err(ApiError::bad_request("the request body could not be read")),
-        Err(_) => Err(ApiError::plain(504, "Timeout", "the request body did not arrive in time")),
     }
 }
 

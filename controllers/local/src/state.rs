@@ -111,13 +111,14 @@ impl State {
     pub async fn run(&self, incoming: &Incoming) -> Reply {
         let request = incoming.as_request();
         let context = self.context();
-        let reply = if Engine::is_read(&request) {
-            self.with(|engine| engine.read(&request, &context))
+        let (reply, newest) = if Engine::is_read(&request) {
+            self.with(|engine| (engine.read(&request, &context), engine.store().revision()))
         } else {
             self.write(&request, &context).await
         };
+        // A refusal tells of the state as well: that an object exists, is gone, or has another version.
         if let Reply::Answer(answer) = &reply
-            && !self.disk.wait(answer.revision).await
+            && !self.disk.wait(if answer.code < 400 { answer.revision } else { newest }).await
         {
             let error =
                 neonvm_core_apistore::status::ApiError::internal("the state could not be written to disk");
@@ -126,23 +127,25 @@ impl State {
         reply
     }
 
-    async fn write(&self, request: &Request<'_>, context: &Context) -> Reply {
+    /// The reply, and the newest revision it can tell of.
+    async fn write(&self, request: &Request<'_>, context: &Context) -> (Reply, u64) {
         let mut trail = Trail::default();
         for _ in 0..MAX_CALLS {
-            let (reply, more) = self.change(|engine| {
+            let (reply, newest, more) = self.change(|engine| {
                 let reply = engine.write(request, context, &trail);
+                let newest = engine.store().revision();
                 let more = engine.run_chores(context, CHORES_AT_ONCE);
-                (reply, more)
+                (reply, newest, more)
             });
             if more {
                 self.more_chores.notify_one();
             }
-            let Reply::Ask(call) = reply else { return reply };
+            let Reply::Ask(call) = reply else { return (reply, newest) };
             let answer = webhook::call(&call, self).await;
             trail.add(*call, answer);
         }
         let error = neonvm_core_apistore::status::ApiError::internal("too many admission webhook calls");
-        Reply::Answer(neonvm_core_apistore::engine::refusal(&error, Vec::new()))
+        (Reply::Answer(neonvm_core_apistore::engine::refusal(&error, Vec::new())), 0)
     }
 
     /// Works off chores that requests left behind, and removes old events; never returns.

@@ -22,8 +22,9 @@ const DEFAULT_SECONDS: u64 = 1800;
 const BOOKMARK_EVERY: Duration = Duration::from_secs(60);
 /// The last bookmark comes this long before the end.
 const BOOKMARK_BEFORE_END: Duration = Duration::from_secs(2);
-/// Chunks that may wait for a slow reader; then the watch itself waits, its cursor standing still.
-const CHUNKS: usize = 2;
+/// Chunks that may wait for a slow reader; then the watch itself waits, its cursor standing still, and nothing is
+/// rendered for it.
+const CHUNKS: usize = 1;
 /// A reader that takes nothing for this long is cut off.
 const STALLED: Duration = Duration::from_secs(300);
 
@@ -61,25 +62,24 @@ async fn run(state: Arc<State>, mut watch: Watch, sender: mpsc::Sender<Bytes>, f
     let last_mark = end.checked_sub(BOOKMARK_BEFORE_END).filter(|at| *at > start);
     let mut next_mark = start + BOOKMARK_EVERY;
     let mut changed = state.disk().follow(watch.table());
-    // Events that are not on disk yet stay unseen: after a crash they would never have happened. A watch that begins
-    // with the present state waits for it to be there.
-    let present = state.with(|engine| engine.store().revision());
-    if !state.disk().wait(present).await {
-        return;
-    }
+    // Events that are not on disk yet stay unseen: after a crash they would never have happened. A watch may begin
+    // with the present state, which has to be there before it is sent.
+    let mut first = true;
     loop {
         let upto = state.disk().durable();
         changed.borrow_and_update();
         loop {
+            let Ok(Ok(place)) = tokio::time::timeout(STALLED, sender.reserve()).await else { return };
             let now = jiff::Timestamp::now();
-            let Batch { lines, ended, more } = state.with(|engine| watch.next(engine.store(), upto, now));
+            let (batch, present) =
+                state.with(|engine| (watch.next(engine.store(), upto, now), engine.store().revision()));
+            let Batch { lines, ended, more } = batch;
+            if std::mem::take(&mut first) && !state.disk().wait(present).await {
+                return;
+            }
             if !lines.is_empty() {
-                let lines = faults.watch_lines(lines).await;
-                let Some(lines) = lines else { return };
-                match tokio::time::timeout(STALLED, sender.send(lines)).await {
-                    Ok(Ok(())) => {}
-                    Ok(Err(_)) | Err(_) => return,
-                }
+                let Some(lines) = faults.watch_lines(lines).await else { return };
+                place.send(lines);
             }
             if ended {
                 return;

@@ -50,9 +50,8 @@ impl Program {
 #[derive(Debug)]
 pub struct Process {
     child: Child,
+    started: Instant,
     kubeconfig: Kubeconfig,
-    /// Time from the start of the process until its kubeconfig was there.
-    pub announced: Duration,
     /// Time from the start of the process until it answered `/readyz`.
     pub ready: Duration,
 }
@@ -63,6 +62,16 @@ impl Process {
     /// # Errors
     /// If it ends, or does not answer within 60 s; the message carries the end of its log.
     pub async fn start(program: &Program, directory: &Path, chaos: bool) -> anyhow::Result<Self> {
+        let mut process = Self::spawn(program, directory, chaos)?;
+        process.wait(directory).await?;
+        Ok(process)
+    }
+
+    /// Starts a server and does not wait for anything.
+    ///
+    /// # Errors
+    /// If the process cannot be started.
+    pub fn spawn(program: &Program, directory: &Path, chaos: bool) -> anyhow::Result<Self> {
         let written = directory.join("kubeconfig");
         if written.exists() {
             std::fs::remove_file(&written)?;
@@ -73,27 +82,28 @@ impl Process {
         if chaos {
             command.arg("--chaos");
         }
-        let start = Instant::now();
+        let started = Instant::now();
         let child = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log).spawn();
         let child = child.with_context(|| format!("cannot start {}", program.path.display()))?;
-        // From here on the child is killed whatever happens.
-        let mut process =
-            Self { child, kubeconfig: Kubeconfig::default(), announced: START_LIMIT, ready: START_LIMIT };
+        Ok(Self { child, started, kubeconfig: Kubeconfig::default(), ready: START_LIMIT })
+    }
+
+    async fn wait(&mut self, directory: &Path) -> anyhow::Result<()> {
+        let written = directory.join("kubeconfig");
         while !written.exists() {
-            if let Some(status) = process.child.try_wait()? {
+            if let Some(status) = self.child.try_wait()? {
                 bail!("the server ended with {status} before it was ready: {}", tail(directory));
             }
-            if start.elapsed() > START_LIMIT {
+            if self.started.elapsed() > START_LIMIT {
                 bail!("the server was not ready after {START_LIMIT:?}: {}", tail(directory));
             }
             tokio::time::sleep(LOOK).await;
         }
-        process.announced = start.elapsed();
-        process.kubeconfig = Kubeconfig::from_yaml(&std::fs::read_to_string(&written)?)?;
-        let client = process.client().await?;
+        self.kubeconfig = Kubeconfig::from_yaml(&std::fs::read_to_string(&written)?)?;
+        let client = self.client().await?;
         client.request_text(http::Request::get("/readyz").body(Vec::new())?).await.context("/readyz")?;
-        process.ready = start.elapsed();
-        Ok(process)
+        self.ready = self.started.elapsed();
+        Ok(())
     }
 
     /// Configuration of an administrator's client; nothing is retried behind the caller's back.

@@ -25,6 +25,34 @@ fn full(code: u16, content_type: &'static str, body: Bytes) -> Response {
     response
 }
 
+/// Characters of all warnings together before they are cut, and of each one then; as on a real server.
+const WARNING_CHARACTERS: (usize, usize) = (4096, 256);
+/// Lines of warnings. Many clients refuse an answer of more than 100 header lines.
+const WARNING_LINES: usize = 64;
+
+/// Warnings without repetitions, as far as they fit into the head of an answer.
+fn bounded(warnings: Vec<String>) -> Vec<String> {
+    let (all, each) = WARNING_CHARACTERS;
+    let mut kept: Vec<String> = Vec::new();
+    for text in warnings {
+        if kept.len() < WARNING_LINES && !kept.contains(&text) {
+            kept.push(text);
+        }
+    }
+    if kept.iter().map(|text| text.chars().count()).sum::<usize>() <= all {
+        return kept;
+    }
+    let mut left = all;
+    kept.into_iter()
+        .map(|text| text.chars().take(each).collect::<String>())
+        .take_while(|text| {
+            let fits = left > 0;
+            left = left.saturating_sub(text.chars().count());
+            fits
+        })
+        .collect()
+}
+
 /// A finished answer.
 pub(super) fn answer(answer: Answer) -> Response {
     let mut response = full(answer.code, answer.content_type, answer.body);
@@ -38,7 +66,7 @@ pub(super) fn answer(answer: Answer) -> Response {
 }
 
 fn warn(headers: &mut http::HeaderMap, warnings: Vec<String>) {
-    for text in warnings {
+    for text in bounded(warnings) {
         let escaped = text.replace('\\', "\\\\").replace('"', "\\\"");
         // Control characters cannot stand in a header; such a warning is shown without them.
         let clean: String = escaped.chars().filter(|c| !c.is_control()).collect();
@@ -76,4 +104,20 @@ pub(super) fn stream(stream: Stream, warnings: Vec<String>) -> Response {
     response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
     warn(response.headers_mut(), warnings);
     response
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn warnings_fit_into_a_head() {
+        let same = vec!["a".to_owned(), "a".into(), "b".into()];
+        assert_eq!(bounded(same), ["a", "b"]);
+        let many: Vec<String> = (0..500).map(|n| format!("unknown field {n}")).collect();
+        assert_eq!(bounded(many).len(), WARNING_LINES);
+        let long: Vec<String> = (0..60).map(|n| format!("{n}{}", "ä".repeat(1000))).collect();
+        let kept = bounded(long);
+        assert_eq!((kept.len(), kept[0].chars().count()), (16, 256));
+    }
 }

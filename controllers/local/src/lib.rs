@@ -8,6 +8,7 @@ pub mod disk;
 pub mod faults;
 mod identity;
 mod metrics;
+mod node_proxy;
 mod own_kinds;
 pub mod server;
 pub mod state;

@@ -1,7 +1,7 @@
 //! The listening server: TLS, limits, and the loop that carries requests to [`State`].
 
 mod body;
-mod respond;
+pub(crate) mod respond;
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -28,7 +28,7 @@ use crate::identity;
 use crate::metrics::Metrics;
 use crate::state::{Incoming, State};
 use crate::token::Tokens;
-use crate::{bootstrap, watching};
+use crate::{bootstrap, node_proxy, watching};
 pub use body::MAX_BODY;
 use respond::Response;
 
@@ -100,6 +100,8 @@ pub(crate) struct Shared {
     tokens: Tokens,
     faults: Arc<Faults>,
     metrics: Arc<Metrics>,
+    /// How nodes are called: as a member of `system:masters`, with the authority's trust.
+    node_tls: Arc<rustls::ClientConfig>,
     bodies: body::Places,
 }
 
@@ -156,7 +158,10 @@ impl Server {
         let tls = neonvm_kit::tls::server(&identity, authority.certificate())?;
         let admin = authority.client("kubernetes-admin", &["system:masters"])?;
         let faults = if config.faults { Faults::enabled() } else { Faults::default() };
+        let caller = authority.client("kube-apiserver-kubelet-client", &["system:masters"])?;
+        let node_tls = neonvm_kit::tls::client(Some(&caller), authority.certificate().as_bytes())?;
         let shared = Shared {
+            node_tls: Arc::new(node_tls),
             state,
             tokens,
             faults: Arc::new(faults),
@@ -308,6 +313,8 @@ async fn serve(
         Fate::Refused(code) => return Ok(respond::answer(refusal(&injected(code), Vec::new()))),
         fate => fate,
     };
+    let mut request = request;
+    let upgrade = hyper::upgrade::on(&mut request);
     let (parts, body) = request.into_parts();
     // The place is kept until the request is done with.
     let (body, _place) = match shared.bodies.read(&parts.headers, body).await {
@@ -333,7 +340,13 @@ async fn serve(
     if fate == Fate::Lost {
         return Err(Lost);
     }
-    let response = finish(shared, reply);
+    let response = match reply {
+        Reply::Node(node) => {
+            let client = node_proxy::Client { method: parts.method, headers: parts.headers, upgrade };
+            node_proxy::forward(&shared.state, Arc::clone(&shared.node_tls), &node, client).await
+        }
+        reply => finish(shared, reply),
+    };
     shared.metrics.request(verb, response.status().as_u16(), started.elapsed());
     Ok(response)
 }
@@ -420,22 +433,11 @@ fn finish(shared: &Arc<Shared>, reply: Reply) -> Response {
                 Err(why) => respond::answer(refusal(&ApiError::internal(why), Vec::new())),
             }
         }
-        Reply::Node(request) => respond::answer(refusal(&unreachable_node(&request.pod), Vec::new())),
-        Reply::Ask(_) => {
-            let error = ApiError::internal("a webhook call was left open");
+        Reply::Ask(_) | Reply::Node(_) => {
+            let error = ApiError::internal("a call to a webhook or node was left open");
             respond::answer(refusal(&error, Vec::new()))
         }
     }
-}
-
-/// No node of this server runs the pod: what a real server says when it cannot reach the kubelet.
-fn unreachable_node(pod: &Value) -> ApiError {
-    let text = |pointer: &str| pod.pointer(pointer).and_then(Value::as_str).unwrap_or("").to_owned();
-    let (name, node) = (text("/metadata/name"), text("/spec/nodeName"));
-    if node.is_empty() {
-        return ApiError::bad_request(format!("pod {name} does not have a host assigned"));
-    }
-    ApiError::internal(format!("no node agent for {node:?} is connected; the pod {name:?} cannot be reached"))
 }
 
 fn token_review(shared: &Shared, body: &Value) -> neonvm_core_apistore::engine::Answer {

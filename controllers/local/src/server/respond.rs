@@ -11,7 +11,7 @@ use serde_json::Value;
 use crate::watching::Stream;
 
 /// What the server sends.
-pub(super) type Response = hyper::Response<UnsyncBoxBody<Bytes, Infallible>>;
+pub(crate) type Response = hyper::Response<UnsyncBoxBody<Bytes, Infallible>>;
 
 const WARNING: HeaderName = HeaderName::from_static("warning");
 
@@ -54,7 +54,7 @@ fn bounded(warnings: Vec<String>) -> Vec<String> {
 }
 
 /// A finished answer.
-pub(super) fn answer(answer: Answer) -> Response {
+pub(crate) fn answer(answer: Answer) -> Response {
     let mut response = full(answer.code, answer.content_type, answer.body);
     let headers = response.headers_mut();
     headers.insert("cache-control", HeaderValue::from_static("no-cache, private"));
@@ -77,7 +77,7 @@ fn warn(headers: &mut http::HeaderMap, warnings: Vec<String>) {
 }
 
 /// An answer with a JSON body.
-pub(super) fn made(code: u16, value: &Value) -> Answer {
+pub(crate) fn made(code: u16, value: &Value) -> Answer {
     Answer {
         code,
         content_type: "application/json",
@@ -89,17 +89,43 @@ pub(super) fn made(code: u16, value: &Value) -> Answer {
 }
 
 /// JSON.
-pub(super) fn json(code: u16, value: &Value) -> Response {
+pub(crate) fn json(code: u16, value: &Value) -> Response {
     answer(made(code, value))
 }
 
 /// Plain text.
-pub(super) fn text(code: u16, text: String) -> Response {
+pub(crate) fn text(code: u16, text: String) -> Response {
     full(code, "text/plain; version=0.0.4; charset=utf-8", Bytes::from(text))
 }
 
+/// What a node answered: its status, content type and body as it comes.
+pub(crate) fn passed_on(response: hyper::Response<hyper::body::Incoming>) -> Response {
+    let (parts, body) = response.into_parts();
+    let mut answer = hyper::Response::new(Cut(body).boxed_unsync());
+    *answer.status_mut() = parts.status;
+    if let Some(content_type) = parts.headers.get(CONTENT_TYPE) {
+        answer.headers_mut().insert(CONTENT_TYPE, content_type.clone());
+    }
+    answer
+}
+
+/// A foreign body whose failure ends it: the client sees a log that stops.
+struct Cut(hyper::body::Incoming);
+
+impl hyper::body::Body for Cut {
+    type Data = Bytes;
+    type Error = Infallible;
+
+    fn poll_frame(
+        mut self: std::pin::Pin<&mut Self>,
+        context: &mut std::task::Context<'_>,
+    ) -> std::task::Poll<Option<Result<hyper::body::Frame<Bytes>, Infallible>>> {
+        std::pin::Pin::new(&mut self.0).poll_frame(context).map(|frame| frame.and_then(Result::ok).map(Ok))
+    }
+}
+
 /// A stream of watch events.
-pub(super) fn stream(stream: Stream, warnings: Vec<String>) -> Response {
+pub(crate) fn stream(stream: Stream, warnings: Vec<String>) -> Response {
     let mut response = hyper::Response::new(stream.boxed_unsync());
     response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
     warn(response.headers_mut(), warnings);

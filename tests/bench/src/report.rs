@@ -94,24 +94,35 @@ fn number(value: f64) -> String {
     }
 }
 
-/// A table for people.
+/// A table for people: columns padded to their widest cell.
 pub fn table(rows: &[Row]) -> String {
-    let mut table = comfy_table::Table::new();
-    table.load_style(comfy_table::presets::NOTHING);
-    table.set_header(["MEASUREMENT", "WHAT", "MEASURED", "GOAL", "", "NOTE"]);
-    for row in rows {
-        let measured = format!("{} {}", number(row.value), row.unit);
-        let cells = [
-            row.measurement.to_owned(),
-            row.what.clone(),
-            measured,
-            row.goal_text(),
-            row.verdict().to_owned(),
-            row.note.clone(),
-        ];
-        table.add_row(cells);
+    let head = ["MEASUREMENT", "WHAT", "MEASURED", "GOAL", "", "NOTE"].map(str::to_owned);
+    let lines: Vec<[String; 6]> = std::iter::once(head)
+        .chain(rows.iter().map(|row| {
+            let measured = format!("{} {}", number(row.value), row.unit);
+            let verdict = row.verdict().to_owned();
+            [
+                row.measurement.to_owned(),
+                row.what.clone(),
+                measured,
+                row.goal_text(),
+                verdict,
+                row.note.clone(),
+            ]
+        }))
+        .collect();
+    let mut widths = [0; 6];
+    for line in &lines {
+        for (width, cell) in widths.iter_mut().zip(line) {
+            *width = cell.chars().count().max(*width);
+        }
     }
-    table.trim_fmt()
+    let padded = |line: &[String; 6]| {
+        let cells: Vec<String> =
+            line.iter().zip(widths).map(|(cell, width)| format!("{cell:width$}")).collect();
+        cells.join("  ").trim_end().to_owned()
+    };
+    lines.iter().map(padded).collect::<Vec<_>>().join("\n")
 }
 
 /// An array of objects, each with its verdict.

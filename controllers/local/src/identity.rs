@@ -4,15 +4,22 @@ use std::sync::Arc;
 
 use http::HeaderMap;
 use http::header::AUTHORIZATION;
+use neonvm_core_apistore::access::Attributes;
 use neonvm_core_apistore::context::User;
+use neonvm_core_apistore::status::{ApiError, Subject};
 use x509_parser::prelude::{FromDer as _, X509Certificate};
 
 use crate::state::State;
 use crate::token::Tokens;
 
-/// A request whose credentials are wrong.
+/// A request that is refused for who makes it.
 #[derive(Debug)]
-pub(crate) struct Unauthorized;
+pub(crate) enum Refused {
+    /// The credentials are wrong.
+    Unauthorized,
+    /// Somebody else's name was used without the right to.
+    Impersonation(ApiError),
+}
 
 /// The user of a client certificate that TLS has verified: common name, organisations as groups.
 pub(crate) fn of_certificate(der: &[u8]) -> Option<User> {
@@ -32,16 +39,16 @@ pub(crate) fn of_request(
     tokens: &Tokens,
     certificate: Option<&Arc<User>>,
     headers: &HeaderMap,
-) -> Result<Arc<User>, Unauthorized> {
+) -> Result<Arc<User>, Refused> {
     let user = match headers.get(AUTHORIZATION) {
         Some(value) => {
-            let text = value.to_str().map_err(|_| Unauthorized)?;
+            let text = value.to_str().map_err(|_| Refused::Unauthorized)?;
             let token = text.strip_prefix("Bearer ").map(str::trim);
             match token {
                 Some(token) if !token.is_empty() => {
                     let now = jiff::Timestamp::now();
                     let checked = state.with(|engine| tokens.check(engine, token, &[], now));
-                    Arc::new(checked.map_err(|_| Unauthorized)?.user)
+                    Arc::new(checked.map_err(|_| Refused::Unauthorized)?.user)
                 }
                 _ => fallback(certificate),
             }
@@ -56,7 +63,7 @@ fn fallback(certificate: Option<&Arc<User>>) -> Arc<User> {
 }
 
 /// `kubectl --as`: allowed to those who may `impersonate` that user and those groups.
-fn impersonated(state: &State, user: Arc<User>, headers: &HeaderMap) -> Result<Arc<User>, Unauthorized> {
+fn impersonated(state: &State, user: Arc<User>, headers: &HeaderMap) -> Result<Arc<User>, Refused> {
     let text = |name: &str| headers.get(name).and_then(|v| v.to_str().ok()).unwrap_or("").to_owned();
     let name = text("impersonate-user");
     if name.is_empty() {
@@ -68,24 +75,13 @@ fn impersonated(state: &State, user: Arc<User>, headers: &HeaderMap) -> Result<A
         .filter_map(|v| v.to_str().ok())
         .map(str::to_owned)
         .collect();
-    let may = |resource: &str, name: &str, namespace: &str| {
-        state.with(|engine| {
-            engine.may(&neonvm_core_apistore::access::Attributes {
-                verb: "impersonate",
-                resource,
-                name,
-                namespace,
-                ..neonvm_core_apistore::access::Attributes::of(&user)
-            })
-        })
-    };
     let account = name.strip_prefix("system:serviceaccount:").and_then(|rest| rest.split_once(':'));
-    let allowed = match account {
-        Some((namespace, account)) => may("serviceaccounts", account, namespace),
-        None => may("users", &name, ""),
-    };
-    if !allowed || !groups.iter().all(|group| may("groups", group, "")) {
-        return Err(Unauthorized);
+    match account {
+        Some((namespace, account)) => may_be(state, &user, "serviceaccounts", account, namespace)?,
+        None => may_be(state, &user, "users", &name, "")?,
+    }
+    for group in &groups {
+        may_be(state, &user, "groups", group, "")?;
     }
     let mut groups = groups;
     if let Some((namespace, _)) = account {
@@ -94,4 +90,14 @@ fn impersonated(state: &State, user: Arc<User>, headers: &HeaderMap) -> Result<A
     }
     groups.push("system:authenticated".into());
     Ok(Arc::new(User { name, groups, ..User::default() }))
+}
+
+/// Checks the right to `impersonate`.
+fn may_be(state: &State, user: &User, resource: &str, name: &str, namespace: &str) -> Result<(), Refused> {
+    let wanted = Attributes { verb: "impersonate", resource, name, namespace, ..Attributes::of(user) };
+    if state.with(|engine| engine.may(&wanted)) {
+        return Ok(());
+    }
+    let subject = Subject { group: "", resource, name };
+    Err(Refused::Impersonation(ApiError::forbidden(subject, &wanted.refusal())))
 }

@@ -304,8 +304,11 @@ async fn serve(
     let verb = verb_name(method);
     let user = match identity::of_request(&shared.state, &shared.tokens, certificate, request.headers()) {
         Ok(user) => user,
-        Err(identity::Unauthorized) => {
-            let error = ApiError::plain(401, "Unauthorized", "Unauthorized");
+        Err(refused) => {
+            let error = match refused {
+                identity::Refused::Unauthorized => ApiError::plain(401, "Unauthorized", "Unauthorized"),
+                identity::Refused::Impersonation(error) => error,
+            };
             return Ok(respond::answer(refusal(&error, Vec::new())));
         }
     };

@@ -153,6 +153,7 @@ impl Engine {
             kind: Arc::clone(kind),
             target,
             options: write_options,
+            rehearsal: false,
             warnings: &mut warnings,
         };
         // Webhooks do not see the system's own clean-up here: nobody waits for the answer that it could change.

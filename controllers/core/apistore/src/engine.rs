@@ -141,7 +141,8 @@ impl Engine {
 
     /// Answers a request that [`is_read`](Self::is_read).
     pub fn read(&self, request: &Request<'_>, context: &Context) -> Reply {
-        route::read(self, request, context).unwrap_or_else(|error| Reply::Answer(refusal(&error, Vec::new())))
+        route::read(self, request, context)
+            .unwrap_or_else(|error| Reply::Answer(self.refuse(&error, Vec::new())))
     }
 
     /// Answers any other request.
@@ -155,8 +156,13 @@ impl Engine {
             }
             Ok(reply) => reply,
             Err(Halt::Ask(call)) => Reply::Ask(call),
-            Err(Halt::Error(error)) => Reply::Answer(refusal(&error, warnings)),
+            Err(Halt::Error(error)) => Reply::Answer(self.refuse(&error, warnings)),
         }
+    }
+
+    /// A refusal shows the present, too: that something is gone, or taken.
+    fn refuse(&self, error: &ApiError, warnings: Vec<String>) -> Answer {
+        Answer { revision: self.store.revision(), ..refusal(error, warnings) }
     }
 
     /// The changes since the last call, for the disk.

@@ -247,7 +247,7 @@ pub(crate) fn write(
             WriteOptions::parse(&query, options_kind, apply, request.user_agent)?
         }
     };
-    let mut write = Write { request, context, trail, kind, target, options, warnings };
+    let mut write = Write { request, context, trail, kind, target, options, rehearsal: false, warnings };
     match request.method {
         Method::Post => post(engine, &mut write),
         Method::Put => put(engine, &mut write),
@@ -372,12 +372,15 @@ fn patch(engine: &mut Engine, write: &mut Write<'_>) -> Result<Reply, Halt> {
     shown(write, code, &done)
 }
 
+/// What the body of a deletion holds.
+const DELETE_OPTIONS: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.DeleteOptions";
+
 fn delete(engine: &mut Engine, write: &mut Write<'_>, query: &Query<'_>) -> Result<Reply, Halt> {
     let body = if write.request.body.is_empty() {
         None
     } else {
         let format = media::body_format(write.request.content_type)?;
-        Some(decode::body(write.request.body, format)?.0)
+        Some(decode::body(write.request.body, format, Some(DELETE_OPTIONS))?.0)
     };
     let options = DeleteOptions::parse(query, body.as_ref().filter(|b| !b.is_null()))?;
     write.options.dry_run = options.dry_run;
@@ -393,6 +396,29 @@ fn delete(engine: &mut Engine, write: &mut Write<'_>, query: &Query<'_>) -> Resu
     delete_collection(engine, write, query, &options)
 }
 
+/// Deletes objects one by one; those that are gone already are passed over. Returns them as they were found.
+fn delete_each(
+    engine: &mut Engine,
+    write: &mut Write<'_>,
+    found: &[crate::store::Stored],
+    options: &DeleteOptions,
+) -> Result<Vec<Value>, Halt> {
+    let mut items = Vec::new();
+    for stored in found {
+        let object = render::value_in(&write.kind, stored);
+        object::name(&object).clone_into(&mut write.target.name);
+        if write.kind.namespaced {
+            object::namespace(&object).clone_into(&mut write.target.namespace);
+        }
+        match write.delete(engine, options) {
+            Ok(Deleted::Gone(_) | Deleted::Marked(_)) => items.push(object),
+            Err(Halt::Error(error)) if error.code == 404 => {}
+            Err(halt) => return Err(halt),
+        }
+    }
+    Ok(items)
+}
+
 fn delete_collection(
     engine: &mut Engine,
     write: &mut Write<'_>,
@@ -402,20 +428,13 @@ fn delete_collection(
     let selection = ListOptions::parse(query, false)?;
     let namespace = write.target.namespace_of(&write.kind);
     let page = query_list::list(&engine.store, &write.kind, &namespace, &selection)?;
-    let mut items = Vec::new();
-    for stored in &page.items {
-        let object = render::value_in(&write.kind, stored);
-        object::name(&object).clone_into(&mut write.target.name);
-        if write.kind.namespaced {
-            object::namespace(&object).clone_into(&mut write.target.namespace);
-        }
-        match write.delete(engine, options) {
-            // Shown as they were found.
-            Ok(Deleted::Gone(_) | Deleted::Marked(_)) => items.push(object),
-            Err(Halt::Error(error)) if error.code == 404 => {}
-            Err(halt) => return Err(halt),
-        }
+    if !engine.webhooks.is_empty() {
+        // One refusal, or one question to a webhook, and nothing is deleted.
+        write.rehearsal = true;
+        delete_each(engine, write, &page.items, options)?;
+        write.rehearsal = false;
     }
+    let items = delete_each(engine, write, &page.items, options)?;
     let items: Vec<crate::store::Stored> = items
         .iter()
         .map(|object| crate::store::Stored { revision: 0, json: render::to_bytes(object) })

@@ -87,7 +87,7 @@ impl World {
         world
             .post(
                 "/api/v1/nodes",
-                json!({ "metadata": { "name": "n1" }, "status": {
+                &json!({ "metadata": { "name": "n1" }, "status": {
             "addresses": [{ "type": "InternalIP", "address": "127.0.0.1" }],
             "daemonEndpoints": { "kubeletEndpoint": { "Port": port } } } }),
             )
@@ -96,8 +96,8 @@ impl World {
             json!({ "metadata": { "name": name }, "spec": { "nodeName": node, "automountServiceAccountToken": false,
                 "containers": [{ "name": "main", "image": "i" }] } })
         };
-        world.post("/api/v1/namespaces/default/pods", pod("p", Some("n1"))).await;
-        world.post("/api/v1/namespaces/default/pods", pod("unbound", None)).await;
+        world.post("/api/v1/namespaces/default/pods", &pod("p", Some("n1"))).await;
+        world.post("/api/v1/namespaces/default/pods", &pod("unbound", None)).await;
         world
     }
 
@@ -110,7 +110,7 @@ impl World {
         sender.send_request(request).await.unwrap()
     }
 
-    async fn post(&self, path: &str, body: Value) {
+    async fn post(&self, path: &str, body: &Value) {
         let request = hyper::Request::post(path).header("content-type", "application/json");
         let response = self.send(request.body(Full::from(body.to_string())).unwrap()).await;
         assert_eq!(response.status(), 201);

@@ -19,7 +19,7 @@ impl World {
     fn new() -> Self {
         let admin = User { name: "admin".into(), groups: vec!["system:masters".into()], ..User::default() };
         let mut world = Self { engine: Engine::new(Store::new(100)), seed: 7, admin };
-        world.post("/api/v1/namespaces", json!({ "metadata": { "name": "ns" } }));
+        world.post("/api/v1/namespaces", &json!({ "metadata": { "name": "ns" } }));
         world
     }
 
@@ -51,7 +51,7 @@ impl World {
         (answer.code, serde_json::from_slice(&answer.body).unwrap_or_default())
     }
 
-    fn post(&mut self, path: &str, body: Value) -> Value {
+    fn post(&mut self, path: &str, body: &Value) -> Value {
         let (code, value) = self.call(Method::Post, path, "", body.to_string().as_bytes());
         assert_eq!(code, 201, "{value}");
         self.settle();
@@ -63,7 +63,7 @@ impl World {
         (code == 200).then_some(value)
     }
 
-    fn patch(&mut self, path: &str, body: Value) -> (u16, Value) {
+    fn patch(&mut self, path: &str, body: &Value) -> (u16, Value) {
         let done =
             self.call(Method::Patch, path, "application/merge-patch+json", body.to_string().as_bytes());
         self.settle();
@@ -89,7 +89,7 @@ impl World {
             })
             .into_iter()
             .collect();
-        self.post(MAPS, json!({ "metadata": { "name": name, "ownerReferences": references } }))
+        self.post(MAPS, &json!({ "metadata": { "name": name, "ownerReferences": references } }))
     }
 }
 
@@ -99,9 +99,9 @@ const MAPS: &str = "/api/v1/namespaces/ns/configmaps";
 fn a_write_without_a_change_makes_no_revision() {
     let mut world = World::new();
     world.map("a", None);
-    let (_, first) = world.patch(&format!("{MAPS}/a"), json!({ "data": { "k": "v" } }));
+    let (_, first) = world.patch(&format!("{MAPS}/a"), &json!({ "data": { "k": "v" } }));
     let before = world.engine.store().revision();
-    let (code, second) = world.patch(&format!("{MAPS}/a"), json!({ "data": { "k": "v" } }));
+    let (code, second) = world.patch(&format!("{MAPS}/a"), &json!({ "data": { "k": "v" } }));
     assert_eq!((code, world.engine.store().revision()), (200, before));
     assert_eq!(first["metadata"]["resourceVersion"], second["metadata"]["resourceVersion"]);
 }
@@ -122,7 +122,7 @@ fn dry_runs_change_nothing() {
 fn the_same_request_with_the_same_context_gives_the_same_object() {
     let make = || {
         let mut world = World::new();
-        world.post(MAPS, json!({ "metadata": { "generateName": "g-" } }))
+        world.post(MAPS, &json!({ "metadata": { "generateName": "g-" } }))
     };
     assert_eq!(make(), make());
 }
@@ -156,10 +156,10 @@ fn a_foreground_deletion_waits_for_its_dependents() {
     let owner = world.map("owner", None);
     world.map("child", Some(&owner));
     let held = json!({ "metadata": { "finalizers": ["example.dev/hold"] } });
-    world.patch(&format!("{MAPS}/child"), held);
+    world.patch(&format!("{MAPS}/child"), &held);
     assert_eq!(world.delete(&format!("{MAPS}/owner?propagationPolicy=Foreground")), 200);
     assert!(world.get(&format!("{MAPS}/owner")).is_some(), "the child is still held");
-    world.patch(&format!("{MAPS}/child"), json!({ "metadata": { "finalizers": null } }));
+    world.patch(&format!("{MAPS}/child"), &json!({ "metadata": { "finalizers": null } }));
     assert!(world.get(&format!("{MAPS}/child")).is_none());
     assert!(world.get(&format!("{MAPS}/owner")).is_none());
 }
@@ -177,11 +177,11 @@ fn a_namespace_takes_its_content_along_and_waits_for_finalizers() {
     let mut world = World::new();
     world.map("plain", None);
     world.map("held", None);
-    world.patch(&format!("{MAPS}/held"), json!({ "metadata": { "finalizers": ["example.dev/hold"] } }));
+    world.patch(&format!("{MAPS}/held"), &json!({ "metadata": { "finalizers": ["example.dev/hold"] } }));
     assert_eq!(world.delete("/api/v1/namespaces/ns"), 200);
     assert!(world.get(&format!("{MAPS}/plain")).is_none());
     assert_eq!(world.get("/api/v1/namespaces/ns").unwrap()["status"]["phase"], "Terminating");
-    world.patch(&format!("{MAPS}/held"), json!({ "metadata": { "finalizers": null } }));
+    world.patch(&format!("{MAPS}/held"), &json!({ "metadata": { "finalizers": null } }));
     assert!(world.get("/api/v1/namespaces/ns").is_none());
     assert_eq!(world.engine.store().range("/serviceaccounts", "ns/", None).count(), 0);
 }
@@ -191,7 +191,7 @@ fn events_expire_after_an_hour() {
     let mut world = World::new();
     let event = json!({ "metadata": { "name": "e" }, "involvedObject": { "namespace": "ns" }, "reason": "R",
         "lastTimestamp": "2023-11-14T22:13:20Z" });
-    world.post("/api/v1/namespaces/ns/events", event);
+    world.post("/api/v1/namespaces/ns/events", &event);
     let mut context = world.context();
     assert_eq!(world.engine.expire_events(&context), Some(3600));
     context.now = Timestamp::from_second(1_700_003_600).unwrap();
@@ -207,8 +207,8 @@ fn a_restart_finds_everything_again() {
     let crd = json!({ "metadata": { "name": "things.example.dev" }, "spec": { "group": "example.dev", "scope": "Namespaced",
         "names": { "plural": "things", "kind": "Thing" }, "versions": [{ "name": "v1", "served": true, "storage": true,
             "schema": { "openAPIV3Schema": { "type": "object", "x-kubernetes-preserve-unknown-fields": true } } }] } });
-    world.post("/apis/apiextensions.k8s.io/v1/customresourcedefinitions", crd);
-    world.post("/apis/example.dev/v1/namespaces/ns/things", json!({ "metadata": { "name": "t" } }));
+    world.post("/apis/apiextensions.k8s.io/v1/customresourcedefinitions", &crd);
+    world.post("/apis/example.dev/v1/namespaces/ns/things", &json!({ "metadata": { "name": "t" } }));
     let revision = world.engine.store().revision();
     let mut store = Store::new(revision);
     for change in world.engine.take_changes() {

@@ -44,7 +44,7 @@ impl Write<'_> {
         }
         if !waits {
             self.mark_gone(&mut object);
-            if self.options.dry_run {
+            if self.options.dry_run || self.rehearsal {
                 return Ok(Deleted::Gone(object));
             }
             if self.is_pod() && !crate::strategy::same(&object, &live) {
@@ -53,7 +53,7 @@ impl Write<'_> {
             }
             return Ok(Deleted::Gone(engine.remove(&self.kind, &self.key(), object)));
         }
-        if self.options.dry_run || crate::strategy::same(&object, &live) {
+        if self.options.dry_run || self.rehearsal || crate::strategy::same(&object, &live) {
             return Ok(Deleted::Marked(object));
         }
         let (shown, _) = engine.put(&self.kind, &self.key(), object);

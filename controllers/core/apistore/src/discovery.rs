@@ -1,6 +1,7 @@
 //! Paths that are no resources: versions, discovery documents, health, OpenAPI.
 
 mod aggregated;
+mod gnostic;
 mod legacy;
 mod openapi;
 
@@ -89,6 +90,9 @@ pub(crate) fn answer(engine: &Engine, request: &Request<'_>) -> Option<Result<An
         }
         ["apis", group, version] => {
             document(JSON, path, &|| legacy::resources(&engine.kinds, group, version).map(|v| to_bytes(&v)))
+        }
+        ["openapi", "v2"] if gnostic::is_wanted(request.accept) => {
+            document(gnostic::MEDIA_TYPE, "gnostic", &|| Some(gnostic::encode(&openapi::v2(&engine.kinds))))
         }
         ["openapi", "v2"] => document(JSON, path, &|| Some(to_bytes(&openapi::v2(&engine.kinds)))),
         ["openapi", "v3"] => document(TEXT, path, &|| Some(to_bytes(&openapi::index(engine)))),

@@ -30,6 +30,7 @@ pub mod options;
 mod ownership;
 pub mod patch;
 pub mod plugins;
+mod proto;
 mod query_list;
 mod render;
 pub mod request;

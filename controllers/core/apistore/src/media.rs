@@ -122,17 +122,20 @@ pub enum BodyFormat {
     Json,
     /// YAML.
     Yaml,
+    /// The protobuf encoding of built-in kinds.
+    Protobuf,
 }
 
 /// Reads the `Content-Type` of a create, update or delete.
 ///
 /// # Errors
-/// 415 for anything but JSON and YAML.
+/// 415 for anything but JSON, YAML and Kubernetes protobuf; whether the kind has the latter is not known here.
 pub fn body_format(content_type: &str) -> Result<BodyFormat, ApiError> {
     match content_type.split(';').next().unwrap_or("").trim() {
         "" | "application/json" => Ok(BodyFormat::Json),
         "application/yaml" => Ok(BodyFormat::Yaml),
-        other => Err(unsupported(&["application/json", "application/yaml"], other)),
+        crate::proto::MEDIA_TYPE => Ok(BodyFormat::Protobuf),
+        other => Err(unsupported(&["application/json", "application/yaml", crate::proto::MEDIA_TYPE], other)),
     }
 }
 

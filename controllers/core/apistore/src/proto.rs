@@ -16,6 +16,8 @@ use wire::{Payload, Problem, Reader};
 
 /// What every body starts with.
 const MAGIC: &[u8] = b"k8s\0";
+/// Deepest nesting of the JSON made: what a JSON body may have, as objects are stored as JSON.
+const MAX_NESTING: usize = 127;
 /// The media type.
 pub(crate) const MEDIA_TYPE: &str = "application/vnd.kubernetes.protobuf";
 
@@ -73,7 +75,9 @@ pub(crate) fn decode(body: &[u8], type_name: &str) -> Result<Value, ApiError> {
     };
     let refused = |why: &str| ApiError::bad_request(schema::decode::cannot_be_handled(kind, version, why));
     let Some(bytes) = body.strip_prefix(MAGIC) else {
-        return Err(unrecognized("provided data does not appear to be a protobuf message, expected prefix [107 56 115 0]"));
+        return Err(unrecognized(
+            "provided data does not appear to be a protobuf message, expected prefix [107 56 115 0]",
+        ));
     };
     let envelope = Envelope::read(bytes).map_err(|problem| unrecognized(&problem.to_string()))?;
     if !matches!(envelope.encoding, "" | "identity") {
@@ -88,6 +92,9 @@ pub(crate) fn decode(body: &[u8], type_name: &str) -> Result<Value, ApiError> {
         let message = table::message(short).ok_or_else(|| refused("the type has no protobuf form"))?;
         decode::message(envelope.raw, message).map_err(|problem| refused(&problem.to_string()))?
     };
+    if !fits(&object, MAX_NESTING) {
+        return Err(refused("exceeded max depth"));
+    }
     if let Some(map) = object.as_object_mut() {
         for (key, value) in [("apiVersion", envelope.api_version), ("kind", envelope.kind)] {
             if !value.is_empty() {
@@ -96,6 +103,16 @@ pub(crate) fn decode(body: &[u8], type_name: &str) -> Result<Value, ApiError> {
         }
     }
     Ok(object)
+}
+
+/// Whether nothing is nested deeper than that.
+fn fits(value: &Value, levels: usize) -> bool {
+    let Some(left) = levels.checked_sub(1) else { return false };
+    match value {
+        Value::Array(items) => items.iter().all(|item| fits(item, left)),
+        Value::Object(map) => map.values().all(|item| fits(item, left)),
+        _ => true,
+    }
 }
 
 #[cfg(test)]

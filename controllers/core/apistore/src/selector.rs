@@ -224,19 +224,52 @@ impl<'a> Parser<'a> {
         if !self.eat("(") {
             return Err(format!("found '{}' expected: '('", self.token()));
         }
+        self.space();
+        if self.eat(")") {
+            return Err("values: Invalid value: []: for 'in', 'notin' operators, values set can't be empty"
+                .to_owned());
+        }
+        if self.rest.is_empty() || self.rest.starts_with(['(', '=', '!', '<', '>']) {
+            return Err(format!("found '{}', expected: ',', ')' or identifier", self.token()));
+        }
+        let mut values = self.values()?;
+        values.sort_unstable();
+        values.dedup();
+        Ok(values)
+    }
+
+    /// What stands between the parentheses, and the closing one. Nothing before, between or after commas is an
+    /// empty value.
+    fn values(&mut self) -> Result<Vec<String>, String> {
         let mut values = Vec::new();
         loop {
-            values.push(self.value()?);
             self.space();
             if self.eat(",") {
+                if values.is_empty() {
+                    values.push(String::new());
+                }
+                self.space();
+                if self.eat(")") {
+                    values.push(String::new());
+                    return Ok(values);
+                }
+                if self.rest.starts_with(',') {
+                    values.push(String::new());
+                }
                 continue;
             }
+            let value = self.value()?;
+            if value.is_empty() {
+                return Err(format!("found '{}', expected: ',', or identifier", self.token()));
+            }
+            values.push(value);
+            self.space();
             if self.eat(")") {
-                values.sort_unstable();
-                values.dedup();
                 return Ok(values);
             }
-            return Err(format!("found '{}', expected: ',' or ')'", self.token()));
+            if !self.rest.starts_with(',') {
+                return Err(format!("found '{}', expected: ',' or ')'", self.token()));
+            }
         }
     }
 }
@@ -359,4 +392,46 @@ fn unescape(value: &str, whole: &str) -> Result<String, ApiError> {
         }
     }
     Ok(text)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::LabelSelector;
+
+    #[track_caller]
+    fn refused(text: &str, why: &str) {
+        let error = LabelSelector::parse(text).unwrap_err();
+        assert_eq!(error.message, format!("unable to parse requirement: {why}"));
+    }
+
+    #[test]
+    fn faults_of_sets_are_worded_as_by_a_real_server() {
+        refused("a in (", "found '', expected: ',', ')' or identifier");
+        refused("a in x", "found 'x' expected: '('");
+        refused("a in (x", "found '', expected: ',' or ')'");
+        refused("a in (x y)", "found 'y', expected: ',' or ')'");
+        refused("a in (x,", "found '', expected: ',', or identifier");
+        refused(
+            "a in ()",
+            "values: Invalid value: []: for 'in', 'notin' operators, values set can't be empty",
+        );
+    }
+
+    #[test]
+    fn sets_match_their_values() {
+        let object = |value: &str| json!({ "metadata": { "labels": { "a": value } } });
+        for (text, hits, misses) in [
+            ("a in (x, y)", vec!["x", "y"], vec!["", "z"]),
+            ("a in (,x)", vec!["", "x"], vec!["y"]),
+            ("a in (x,)", vec!["", "x"], vec!["y"]),
+            ("a in (x,,y)", vec!["", "x", "y"], vec!["z"]),
+            ("a notin (x),a", vec!["y", ""], vec!["x"]),
+        ] {
+            let selector = LabelSelector::parse(text).unwrap();
+            assert!(hits.iter().all(|value| selector.matches(&object(value))), "{text}");
+            assert!(!misses.iter().any(|value| selector.matches(&object(value))), "{text}");
+        }
+    }
 }

@@ -55,7 +55,7 @@ fn single(
         };
     }
     let value = value(field, payload, depth)?;
-    if value.is_null() || (field.count == Count::One && is_zero(&value)) {
+    if value.is_null() || (field.count == Count::One && field.of.is_scalar() && is_zero(&value)) {
         object.remove(field.name);
     } else {
         object.insert(field.name.to_owned(), value);
@@ -153,7 +153,9 @@ fn value(field: &Field, payload: Payload<'_>, depth: usize) -> Result<Value, Pro
             let mut object = Map::new();
             fields(bytes, inner, &mut object, depth + 1)?;
             match field.of {
-                Type::Union(_) => inner.fields.iter().rev().find_map(|f| object.remove(f.name)).unwrap_or_default(),
+                Type::Union(_) => {
+                    inner.fields.iter().rev().find_map(|f| object.remove(f.name)).unwrap_or_default()
+                }
                 _ => Value::Object(object),
             }
         }
@@ -189,7 +191,9 @@ fn time(bytes: &[u8], micro: bool) -> Result<Value, Problem> {
         }
     }
     let nanos = i32::try_from(nanos).ok().filter(|nanos| (0..1_000_000_000).contains(nanos));
-    let time = nanos.and_then(|nanos| Timestamp::new(seconds, nanos).ok()).ok_or("proto: the time is out of range")?;
+    let time = nanos
+        .and_then(|nanos| Timestamp::new(seconds, nanos).ok())
+        .ok_or("proto: the time is out of range")?;
     let format = if micro { "%Y-%m-%dT%H:%M:%S.%6fZ" } else { "%Y-%m-%dT%H:%M:%SZ" };
     Ok(json!(time.strftime(format).to_string()))
 }
@@ -220,6 +224,7 @@ fn raw(bytes: &[u8]) -> Result<Value, Problem> {
     if text.is_empty() {
         return Ok(Value::Null);
     }
-    let (value, _) = crate::schema::json::parse_json(text).map_err(|problem| Problem::from(problem.to_string()))?;
+    let (value, _) =
+        crate::schema::json::parse_json(text).map_err(|problem| Problem::from(problem.to_string()))?;
     Ok(value)
 }

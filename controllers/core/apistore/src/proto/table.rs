@@ -27,6 +27,13 @@ pub(super) enum Type {
     Union(String),
 }
 
+impl Type {
+    /// Whether Go may leave out a zero value of it.
+    pub(super) fn is_scalar(&self) -> bool {
+        matches!(self, Self::Text | Self::Flag | Self::Integer | Self::Double | Self::Bytes)
+    }
+}
+
 /// How often a field stands in a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Count {

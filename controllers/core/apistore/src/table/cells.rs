@@ -29,15 +29,12 @@ pub(super) fn plain(value: &Value) -> String {
     value.as_str().map_or_else(|| value.to_string(), str::to_owned)
 }
 
-/// A custom kind's printer column. Dates are shown as ages, several hits as a list, none as null.
+/// A custom kind's printer column. Dates are shown as ages; the first of several hits counts, none is null.
 pub(super) fn printed(column: &PrinterColumn, object: &Value, now: Timestamp) -> Value {
     let found = JsonPath::parse(&column.json_path).map(|path| path.find(object)).unwrap_or_default();
     let Some(first) = found.first() else { return Value::Null };
     match column.json_type.as_str() {
         "date" => first.as_str().map_or(Value::Null, |then| json!(age(then, now))),
-        "string" if found.len() > 1 => {
-            json!(format!("[{}]", found.iter().map(|v| plain(v)).collect::<Vec<_>>().join(" ")))
-        }
         "string" => match first {
             Value::Null => Value::Null,
             other => json!(plain(other)),

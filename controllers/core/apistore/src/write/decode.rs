@@ -14,8 +14,13 @@ use crate::options::FieldValidation;
 use crate::schema::{self, json::parse_json};
 use crate::status::{ApiError, Subject};
 
-/// Reads a body; also the paths of keys that stand in it more than once.
-pub(crate) fn body(bytes: &[u8], format: BodyFormat) -> Result<(Value, Vec<String>), ApiError> {
+/// Reads a body; also the paths of keys that stand in it more than once. `type_name` is what a protobuf body holds
+/// (`io.k8s.api.core.v1.Pod`), if it may be one.
+pub(crate) fn body(
+    bytes: &[u8],
+    format: BodyFormat,
+    type_name: Option<&str>,
+) -> Result<(Value, Vec<String>), ApiError> {
     match format {
         BodyFormat::Json => parse_json(bytes).map_err(|problem| ApiError::bad_request(problem.to_string())),
         // Every JSON document is YAML; read it as JSON where it is, which is quicker and notices duplicates.
@@ -23,6 +28,10 @@ pub(crate) fn body(bytes: &[u8], format: BodyFormat) -> Result<(Value, Vec<Strin
             parse_json(bytes).map_err(|problem| ApiError::bad_request(problem.to_string()))
         }
         BodyFormat::Yaml => Ok((crate::yaml::to_json(bytes)?, Vec::new())),
+        BodyFormat::Protobuf => match type_name {
+            Some(type_name) => Ok((crate::proto::decode(bytes, type_name)?, Vec::new())),
+            None => Err(crate::media::unsupported(&["application/json", "application/yaml"], "")),
+        },
     }
 }
 
@@ -30,7 +39,8 @@ impl Write<'_> {
     /// The object in the body, typed, checked and defaulted.
     pub(crate) fn decode(&mut self, engine: &Engine) -> Result<Value, Halt> {
         let format = crate::media::body_format(self.request.content_type)?;
-        let (mut object, duplicates) = body(self.request.body, format)?;
+        let type_name = self.kind.schema().type_name.as_deref().filter(|_| self.kind.is_builtin());
+        let (mut object, duplicates) = body(self.request.body, format, type_name)?;
         let mut odd = Vec::new();
         if let Err(error) = self.header(engine, &mut object, &mut odd) {
             if self.options.validation == FieldValidation::Warn {
@@ -39,6 +49,10 @@ impl Write<'_> {
             return Err(error.into());
         }
         let mut unknown = self.typed(&mut object)?;
+        if format == BodyFormat::Protobuf {
+            // Fields that are not known have numbers only, and are passed over.
+            unknown.clear();
+        }
         if self.kind.is_builtin() {
             schema::json::in_document_order(self.request.body, &mut unknown);
         }

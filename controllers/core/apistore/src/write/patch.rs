@@ -29,7 +29,7 @@ impl Write<'_> {
             return self.apply(engine);
         }
         let live = self.live(engine)?;
-        let (document, duplicates) = decode::body(self.request.body, BodyFormat::Json)?;
+        let (document, duplicates) = decode::body(self.request.body, BodyFormat::Json, None)?;
         let mut object = match media {
             JSON => patch::apply_json_patch(&live, &document)?,
             MERGE => patch::apply_merge_patch(&live, &document)?,
@@ -74,7 +74,7 @@ impl Write<'_> {
             let subject = crate::status::Subject { group: "meta.k8s.io", resource: "PatchOptions", name: "" };
             return Err(ApiError::invalid(subject, &[error]).into());
         }
-        let (mut applied, duplicates) = decode::body(self.request.body, BodyFormat::Yaml)?;
+        let (mut applied, duplicates) = decode::body(self.request.body, BodyFormat::Yaml, None)?;
         // As it came: decoding would drop what is wrong with it.
         ownership::check_applied(self, &applied)?;
         self.report(&[], &duplicates)?;

@@ -112,7 +112,7 @@ impl Write<'_> {
 
     fn given_scale(&self, current: &Value) -> Result<Value, ApiError> {
         let format = crate::media::body_format(self.request.content_type)?;
-        let (scale, _) = decode::body(self.request.body, format)?;
+        let (scale, _) = decode::body(self.request.body, format, Some("io.k8s.api.autoscaling.v1.Scale"))?;
         if object::text_at(&scale, "kind") != "Scale" {
             return Err(ApiError::bad_request(format!(
                 "the kind in the data ({}) does not match the expected kind (Scale)",
@@ -134,7 +134,7 @@ impl Write<'_> {
     }
 
     fn patched_scale(&self, current: &Value) -> Result<Value, ApiError> {
-        let (document, _) = decode::body(self.request.body, BodyFormat::Yaml)?;
+        let (document, _) = decode::body(self.request.body, BodyFormat::Yaml, None)?;
         match self.request.content_type.split(';').next().unwrap_or("").trim() {
             "application/json-patch+json" => patch::apply_json_patch(current, &document),
             "application/merge-patch+json"

@@ -18,15 +18,15 @@ fn success(code: u16) -> Value {
 }
 
 impl Write<'_> {
-    /// The body as plain JSON.
-    pub(crate) fn plain_body(&self) -> Result<Value, ApiError> {
+    /// The body as plain JSON; as protobuf it is of that type.
+    pub(crate) fn plain_body(&self, type_name: &str) -> Result<Value, ApiError> {
         let format = crate::media::body_format(self.request.content_type)?;
-        decode::body(self.request.body, format).map(|(body, _)| body)
+        decode::body(self.request.body, format, Some(type_name)).map(|(body, _)| body)
     }
 
     /// `pods/binding` and `bindings`: puts a pod onto a node.
     pub(crate) fn bind(&mut self, engine: &mut Engine) -> Result<Value, Halt> {
-        let binding = self.plain_body()?;
+        let binding = self.plain_body("io.k8s.api.core.v1.Binding")?;
         if self.target.name.is_empty() {
             self.target.name = object::name(&binding).to_owned();
         }
@@ -77,7 +77,7 @@ impl Write<'_> {
 
     /// `pods/eviction`: deletes a pod if the disruption budgets allow it.
     pub(crate) fn evict(&mut self, engine: &mut Engine) -> Result<Value, Halt> {
-        let eviction = self.plain_body()?;
+        let eviction = self.plain_body("io.k8s.api.policy.v1.Eviction")?;
         let given = object::name(&eviction);
         if !given.is_empty() && given != self.target.name {
             return Err(ApiError::bad_request(format!(
@@ -167,7 +167,7 @@ impl Write<'_> {
     /// `serviceaccounts/token`.
     pub(crate) fn token(&mut self, engine: &Engine) -> Result<Reply, Halt> {
         let account = self.live(engine)?;
-        let mut body = self.plain_body()?;
+        let mut body = self.plain_body("io.k8s.api.authentication.v1.TokenRequest")?;
         let spec = object::child_mut(&mut body, "spec");
         let seconds = spec.get("expirationSeconds").and_then(Value::as_i64).unwrap_or(3600);
         let mut errors = Vec::new();

@@ -70,9 +70,7 @@ impl Shares {
         let (server, own) = (now.server.saturating_sub(self.server), now.own.saturating_sub(self.own));
         let others = now.machine.saturating_sub(self.machine).saturating_sub(server + own);
         let cores = std::thread::available_parallelism()?.get();
-        #[allow(clippy::cast_precision_loss)]
         let per = |time: Duration| time.as_secs_f64() * 1e6 / operations.max(1) as f64;
-        #[allow(clippy::cast_precision_loss)]
         let share = 100.0 * others.as_secs_f64() / (over.as_secs_f64() * cores as f64);
         let (server, own) = (per(server), per(own));
         Ok(format!(

@@ -133,7 +133,9 @@ pub fn json(rows: &[Row]) -> anyhow::Result<String> {
     let mut all = Vec::new();
     for row in rows {
         let mut value = serde_json::to_value(row)?;
-        value["verdict"] = row.verdict().into();
+        if let Some(fields) = value.as_object_mut() {
+            fields.insert("verdict".into(), row.verdict().into());
+        }
         all.push(value);
     }
     Ok(serde_json::to_string_pretty(&all)?)
@@ -143,8 +145,6 @@ pub fn json(rows: &[Row]) -> anyhow::Result<String> {
 pub fn quantile(samples: &mut [f64], q: f64) -> f64 {
     samples.sort_by(f64::total_cmp);
     let last = samples.len().saturating_sub(1);
-    // A count fits a float exactly up to 2^53.
-    #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, clippy::cast_precision_loss)]
     let at = (last as f64 * q).ceil() as usize;
     samples.get(at.min(last)).copied().unwrap_or(0.0)
 }

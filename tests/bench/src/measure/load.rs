@@ -92,7 +92,6 @@ pub(super) async fn create(
 }
 
 /// Operations per second.
-#[allow(clippy::cast_precision_loss)]
 pub(super) fn rate(operations: usize, took: Duration) -> f64 {
     operations as f64 / took.as_secs_f64()
 }

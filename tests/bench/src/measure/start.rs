@@ -23,7 +23,6 @@ pub(super) async fn empty(setup: &Setup) -> anyhow::Result<Vec<Row>> {
         samples.push(process.ready.as_secs_f64());
         memory = process.memory()?;
     }
-    #[allow(clippy::cast_precision_loss)]
     let memory = memory as f64 / f64::from(1 << 20);
     Ok(vec![
         Row::at_most(

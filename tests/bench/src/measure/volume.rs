@@ -9,7 +9,6 @@ const MEMORY_GOAL: f64 = 400.0;
 /// Seconds.
 const START_GOAL: f64 = 3.0;
 
-#[allow(clippy::cast_precision_loss)]
 fn mebibytes(bytes: u64) -> f64 {
     bytes as f64 / f64::from(1 << 20)
 }

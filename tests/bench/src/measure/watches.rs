@@ -57,7 +57,6 @@ pub(super) async fn run(setup: &Setup) -> anyhow::Result<Vec<Row>> {
     let note = before.note(&process, expected, start.elapsed())?;
     watchers.shutdown().await;
     let what = |what: &str| format!("{} watchers, {RATE} writes/s: {what}", setup.watchers);
-    #[allow(clippy::cast_precision_loss)]
     let each = memory as f64 / 1024.0 / f64::from(all.max(1));
     Ok(vec![
         Row::at_most("watches", &what("sent → seen, p99"), quantile(&mut delays.0, 0.99), "ms", GOAL)

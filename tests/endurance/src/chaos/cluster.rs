@@ -138,7 +138,7 @@ impl Cluster {
                     Ok(()) => break,
                     Err(kube::Error::Api(status)) if delete && status.code == 404 => break,
                     Err(kube::Error::Api(status)) if matches!(status.code, 409 | 429 | 500) => {
-                        trouble.refused += 1
+                        trouble.refused += 1;
                     }
                     Err(kube::Error::Api(status)) => bail!("{name} is answered with {status:?}"),
                     Err(_) => trouble.lost += 1,

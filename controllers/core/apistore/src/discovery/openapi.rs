@@ -9,6 +9,7 @@ use crate::engine::Engine;
 use crate::kinds::{Kind, Kinds, Verbs};
 use crate::object;
 use crate::render::to_bytes;
+use crate::schema::builtin::QUANTITY;
 use crate::schema::{JsonType, ListType, Schema};
 
 /// Deepest nesting of inlined (custom) schemas.
@@ -143,7 +144,9 @@ impl Writer {
         if !self.schemas.contains_key(&name) {
             // Marked before it is written: a type may contain itself.
             self.schemas.insert(name.clone(), Value::Null);
-            let body = self.body(schema, 0);
+            // The node may carry the description of the field it stands at; the type has its own.
+            let own = crate::schema::builtin::named(&name);
+            let body = self.body(own.as_deref().unwrap_or(schema), 0);
             self.schemas.insert(name.clone(), body);
         }
         let reference = json!({ "$ref": format!("{}{name}", self.root) });
@@ -156,13 +159,31 @@ impl Writer {
         }
     }
 
+    /// Built-in types that are written as text or as a number.
+    fn either(&self, schema: &Schema, map: &mut Map<String, Value>) {
+        let number = match schema.type_name.as_deref() {
+            Some(QUANTITY) => "number",
+            Some(_) if schema.int_or_string => {
+                map.insert("format".into(), json!("int-or-string"));
+                "integer"
+            }
+            _ => return,
+        };
+        if self.v3 {
+            map.insert("oneOf".into(), json!([{ "type": number }, { "type": "string" }]));
+        } else {
+            map.insert("type".into(), json!("string"));
+        }
+    }
+
     fn body(&mut self, schema: &Schema, depth: usize) -> Value {
         let mut map = Map::new();
         if depth > MAX_DEPTH {
             return Value::Object(map);
         }
-        if let Some(name) = json_type(schema.json_type) {
-            map.insert("type".into(), json!(name));
+        match json_type(schema.json_type) {
+            Some(name) => drop(map.insert("type".into(), json!(name))),
+            None => self.either(schema, &mut map),
         }
         if !schema.description.is_empty() {
             map.insert("description".into(), json!(schema.description));
@@ -244,7 +265,7 @@ fn extensions(schema: &Schema, map: &mut Map<String, Value>) {
     if schema.preserve_unknown && schema.json_type == JsonType::Object {
         map.insert("x-kubernetes-preserve-unknown-fields".into(), json!(true));
     }
-    if schema.int_or_string {
+    if schema.int_or_string && schema.type_name.is_none() {
         map.insert("x-kubernetes-int-or-string".into(), json!(true));
     }
 }

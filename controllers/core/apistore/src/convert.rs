@@ -60,16 +60,19 @@ fn rename(value: &mut Value, from: &str, to: &str) {
     }
 }
 
+/// Fields of events under their core name and their new one.
+const EVENT_FIELDS: [(&str, &str); 7] = [
+    ("involvedObject", "regarding"),
+    ("message", "note"),
+    ("source", "deprecatedSource"),
+    ("firstTimestamp", "deprecatedFirstTimestamp"),
+    ("lastTimestamp", "deprecatedLastTimestamp"),
+    ("count", "deprecatedCount"),
+    ("reportingComponent", "reportingController"),
+];
+
 fn event_to_new(value: &mut Value) {
-    for (core, new) in [
-        ("involvedObject", "regarding"),
-        ("message", "note"),
-        ("source", "deprecatedSource"),
-        ("firstTimestamp", "deprecatedFirstTimestamp"),
-        ("lastTimestamp", "deprecatedLastTimestamp"),
-        ("count", "deprecatedCount"),
-        ("reportingComponent", "reportingController"),
-    ] {
+    for (core, new) in EVENT_FIELDS {
         rename(value, core, new);
     }
     if let Some(map) = value.as_object_mut() {
@@ -80,15 +83,7 @@ fn event_to_new(value: &mut Value) {
 }
 
 fn event_to_core(value: &mut Value) {
-    for (core, new) in [
-        ("involvedObject", "regarding"),
-        ("message", "note"),
-        ("source", "deprecatedSource"),
-        ("firstTimestamp", "deprecatedFirstTimestamp"),
-        ("lastTimestamp", "deprecatedLastTimestamp"),
-        ("count", "deprecatedCount"),
-        ("reportingComponent", "reportingController"),
-    ] {
+    for (core, new) in EVENT_FIELDS {
         rename(value, new, core);
     }
     if object::at(value, "source").is_none()

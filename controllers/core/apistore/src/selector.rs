@@ -304,6 +304,33 @@ fn check_value(value: &str) -> Result<(), String> {
     Ok(())
 }
 
+/// The label selector of an object – `metav1.LabelSelector`, or the plain map of older kinds – in its query-string form.
+pub(crate) fn text_of(selector: Option<&Value>) -> String {
+    let Some(selector) = selector else { return String::new() };
+    let labels = if selector.get("matchLabels").is_some() || selector.get("matchExpressions").is_some() {
+        selector.get("matchLabels")
+    } else {
+        Some(selector)
+    };
+    let mut terms: Vec<String> = labels
+        .and_then(Value::as_object)
+        .into_iter()
+        .flatten()
+        .map(|(key, value)| format!("{key}={}", value.as_str().unwrap_or("")))
+        .collect();
+    for item in selector.get("matchExpressions").and_then(Value::as_array).into_iter().flatten() {
+        let key = crate::object::text_at(item, "key");
+        let values = crate::object::strings(item.get("values")).join(",");
+        terms.push(match crate::object::text_at(item, "operator") {
+            "In" => format!("{key} in ({values})"),
+            "NotIn" => format!("{key} notin ({values})"),
+            "Exists" => key.to_owned(),
+            _ => format!("!{key}"),
+        });
+    }
+    terms.join(",")
+}
+
 /// A parsed field selector: all terms must hold.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct FieldSelector {

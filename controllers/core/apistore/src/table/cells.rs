@@ -220,27 +220,8 @@ pub(super) fn service_selector(service: &Value, _: Timestamp) -> Value {
     or_none(&pairs(at(service, "spec.selector")))
 }
 
-pub(super) fn label_selector(selector: Option<&Value>) -> String {
-    let Some(selector) = selector else { return String::new() };
-    if selector.get("matchLabels").is_none() && selector.get("matchExpressions").is_none() {
-        return pairs(Some(selector));
-    }
-    let mut terms: Vec<String> =
-        Some(pairs(selector.get("matchLabels"))).filter(|t| !t.is_empty()).into_iter().collect();
-    for item in list(selector, "matchExpressions") {
-        let (key, values) = (text_at(item, "key"), strings(item.get("values")).join(","));
-        terms.push(match text_at(item, "operator") {
-            "In" => format!("{key} in ({values})"),
-            "NotIn" => format!("{key} notin ({values})"),
-            "Exists" => key.to_owned(),
-            _ => format!("!{key}"),
-        });
-    }
-    terms.join(",")
-}
-
 pub(super) fn pod_selector(object: &Value, _: Timestamp) -> Value {
-    or_none(&label_selector(at(object, "spec.podSelector")))
+    or_none(&crate::selector::text_of(at(object, "spec.podSelector")))
 }
 
 fn event_time<'a>(event: &'a Value, paths: &[&str]) -> &'a str {

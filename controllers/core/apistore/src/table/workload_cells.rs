@@ -3,7 +3,7 @@
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
-use super::cells::{label_selector, list, number, or_none, pairs, plain, text_or};
+use super::cells::{list, number, or_none, pairs, plain, text_or};
 use super::{age, duration};
 use crate::object::{at, meta_text, text_at};
 
@@ -12,11 +12,11 @@ pub(super) fn node_selector(set: &Value, _: Timestamp) -> Value {
 }
 
 pub(super) fn selector(object: &Value, _: Timestamp) -> Value {
-    or_none(&label_selector(at(object, "spec.selector")))
+    or_none(&crate::selector::text_of(at(object, "spec.selector")))
 }
 
 pub(super) fn cron_selector(object: &Value, _: Timestamp) -> Value {
-    or_none(&label_selector(at(object, "spec.jobTemplate.spec.selector")))
+    or_none(&crate::selector::text_of(at(object, "spec.jobTemplate.spec.selector")))
 }
 
 fn of_containers(object: &Value, path: &str, key: &str) -> Value {

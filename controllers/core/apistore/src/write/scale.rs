@@ -45,39 +45,12 @@ pub(crate) fn of(kind: &crate::kinds::Kind, object: &Value) -> Value {
     let text = match selector {
         Some(path) => object::text_at(object, &path).to_owned(),
         None if kind.custom.is_some() => String::new(),
-        None => selector_text(object::at(object, "spec.selector")),
+        None => crate::selector::text_of(object::at(object, "spec.selector")),
     };
     if !text.is_empty() {
         object::child_mut(&mut scale, "status").insert("selector".into(), json!(text));
     }
     scale
-}
-
-/// A label selector in its query-string form.
-pub(crate) fn selector_text(selector: Option<&Value>) -> String {
-    let Some(selector) = selector else { return String::new() };
-    let labels = if selector.get("matchLabels").is_some() || selector.get("matchExpressions").is_some() {
-        selector.get("matchLabels")
-    } else {
-        Some(selector)
-    };
-    let mut terms: Vec<String> = labels
-        .and_then(Value::as_object)
-        .into_iter()
-        .flatten()
-        .map(|(key, value)| format!("{key}={}", value.as_str().unwrap_or("")))
-        .collect();
-    for item in selector.get("matchExpressions").and_then(Value::as_array).into_iter().flatten() {
-        let key = object::text_at(item, "key");
-        let values = object::strings(item.get("values")).join(",");
-        terms.push(match object::text_at(item, "operator") {
-            "In" => format!("{key} in ({values})"),
-            "NotIn" => format!("{key} notin ({values})"),
-            "Exists" => key.to_owned(),
-            _ => format!("!{key}"),
-        });
-    }
-    terms.join(",")
 }
 
 impl Write<'_> {

@@ -166,3 +166,77 @@ fn schema(out: &mut Writer, node: &Value) {
     }
     extensions(out, 31, node);
 }
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::{MEDIA_TYPE, OLD_MEDIA_TYPE, encode, is_wanted};
+    use crate::discovery::openapi;
+    use crate::kinds::Kinds;
+    use crate::proto::wire::{Payload, Reader};
+
+    /// The messages (or texts) at a path of field numbers.
+    fn at<'a>(bytes: &'a [u8], path: &[u32]) -> Vec<&'a [u8]> {
+        let Some((first, rest)) = path.split_first() else { return vec![bytes] };
+        let (mut reader, mut found) = (Reader::new(bytes), Vec::new());
+        while let Some((number, payload)) = reader.next_field().unwrap() {
+            if let (true, Payload::Bytes(inner)) = (number == *first, payload) {
+                found.extend(at(inner, rest));
+            }
+        }
+        found
+    }
+
+    /// The value of a `Named…` in a list of them.
+    fn named<'a>(list: &[&'a [u8]], name: &str) -> &'a [u8] {
+        let pair = list.iter().find(|pair| at(pair, &[1]) == [name.as_bytes()]);
+        at(pair.unwrap_or_else(|| panic!("no {name}")), &[2])[0]
+    }
+
+    #[test]
+    fn clients_ask_for_it_by_either_name() {
+        assert!(is_wanted(OLD_MEDIA_TYPE));
+        assert!(is_wanted(&format!("{MEDIA_TYPE}, */*;q=0.5")));
+        assert!(!is_wanted("application/json, */*"));
+        assert!(!is_wanted(""));
+    }
+
+    #[test]
+    fn what_clients_look_up_is_where_they_look() {
+        let document = encode(&openapi::v2(&Kinds::builtin()));
+        assert_eq!(at(&document, &[1]), [b"2.0"]);
+
+        let pod = named(&at(&document, &[9, 1]), "io.k8s.api.core.v1.Pod");
+        let kinds = at(named(&at(pod, &[31]), "x-kubernetes-group-version-kind"), &[2])[0];
+        let kinds: serde_json::Value = serde_json::from_slice(kinds).unwrap();
+        assert_eq!(kinds, json!([{ "group": "", "version": "v1", "kind": "Pod" }]));
+        let spec = named(&at(pod, &[25, 1]), "spec");
+        assert_eq!(at(spec, &[1]), [b"#/definitions/io.k8s.api.core.v1.PodSpec"]);
+
+        let spec = named(&at(&document, &[9, 1]), "io.k8s.api.core.v1.PodSpec");
+        assert_eq!(at(spec, &[19]), [b"containers"]);
+        let containers = named(&at(spec, &[25, 1]), "containers");
+        assert_eq!(at(containers, &[22, 1]), [b"array"]);
+        assert_eq!(at(containers, &[23, 1, 1]), [b"#/definitions/io.k8s.api.core.v1.Container"]);
+        let key = at(named(&at(containers, &[31]), "x-kubernetes-patch-merge-key"), &[2])[0];
+        assert_eq!(key, b"\"name\"");
+
+        let path = named(&at(&document, &[8, 2]), "/api/v1/namespaces/{namespace}/pods/{name}");
+        let patch = at(path, &[8])[0];
+        assert_eq!(at(named(&at(patch, &[13]), "x-kubernetes-action"), &[2]), [b"\"patch\""]);
+        // ParametersItem → Parameter → NonBodyParameter → QueryParameterSubSchema → name
+        assert!(at(patch, &[8, 1, 2, 3, 4]).contains(&&b"dryRun"[..]));
+        assert_eq!(at(path, &[9, 1, 2, 4, 4]), [b"namespace"]);
+    }
+
+    #[test]
+    fn types_have_their_own_descriptions_and_primitive_forms() {
+        let document = openapi::v2(&Kinds::builtin());
+        let of = |name: &str| &document["definitions"][name];
+        let strategy = of("io.k8s.api.apps.v1.DeploymentStrategy")["description"].as_str().unwrap();
+        assert!(strategy.starts_with("DeploymentStrategy describes"), "{strategy}");
+        assert_eq!(of("io.k8s.apimachinery.pkg.api.resource.Quantity")["type"], "string");
+        assert_eq!(of("io.k8s.apimachinery.pkg.util.intstr.IntOrString")["format"], "int-or-string");
+    }
+}

@@ -6,8 +6,13 @@ use serde_json::{Map, Value, json};
 use super::table::{self, Count, Field, Message, Type};
 use super::wire::Writer;
 use super::{MAGIC, decode};
+use crate::admission::Trail;
+use crate::context::{Context, User};
+use crate::engine::{Engine, Reply};
 use crate::kinds::Kinds;
+use crate::request::{Method, Request};
 use crate::schema::Schema;
+use crate::store::Store;
 
 const POD: &str = "io.k8s.api.core.v1.Pod";
 const CRD: &str = "io.k8s.apiextensions-apiserver.pkg.apis.apiextensions.v1.CustomResourceDefinition";
@@ -318,4 +323,59 @@ proptest! {
         comes_back("io.k8s.api.core.v1.ConfigMap", &json!({ "apiVersion": "v1", "kind": "ConfigMap",
             "metadata": { "name": "c" }, "data": data, "immutable": immutable }));
     }
+}
+
+/// Sends a protobuf body through the whole server.
+fn send(engine: &mut Engine, method: Method, path: &str, body: &[u8]) -> (u16, Value) {
+    let user = User { name: "admin".into(), groups: vec!["system:masters".into()], ..User::default() };
+    let request = Request {
+        method,
+        path,
+        query: "fieldValidation=Strict",
+        accept: "application/vnd.kubernetes.protobuf,application/json",
+        content_type: super::MEDIA_TYPE,
+        user_agent: "test/1",
+        body,
+        user: &user,
+    };
+    let context = Context { now: jiff::Timestamp::UNIX_EPOCH, seed: 1 << 64 };
+    let Reply::Answer(answer) = engine.write(&request, &context, &Trail::default()) else {
+        panic!("no answer")
+    };
+    (answer.code, serde_json::from_slice(&answer.body).unwrap())
+}
+
+#[test]
+fn objects_are_made_changed_and_deleted_with_protobuf_bodies() {
+    let mut engine = Engine::new(Store::new(100));
+    let namespace = encode("io.k8s.api.core.v1.Namespace", &json!({ "metadata": { "name": "ns" } }));
+    let (code, made) = send(&mut engine, Method::Post, "/api/v1/namespaces", &namespace);
+    assert_eq!((code, &made["kind"]), (201, &json!("Namespace")));
+
+    let mut map =
+        json!({ "apiVersion": "v1", "kind": "ConfigMap", "metadata": { "name": "c" }, "data": { "a": "b" } });
+    let path = "/api/v1/namespaces/ns/configmaps";
+    let body = encode("io.k8s.api.core.v1.ConfigMap", &map);
+    let (code, made) = send(&mut engine, Method::Post, path, &body);
+    assert_eq!((code, &made["data"]), (201, &json!({ "a": "b" })));
+    map["data"] = json!({ "a": "c" });
+    let body = encode("io.k8s.api.core.v1.ConfigMap", &map);
+    let (code, made) = send(&mut engine, Method::Put, "/api/v1/namespaces/ns/configmaps/c", &body);
+    assert_eq!((code, &made["data"]), (200, &json!({ "a": "c" })));
+    let (code, refused) = send(&mut engine, Method::Post, "/api/v1/namespaces/ns/secrets", &body);
+    assert_eq!(code, 400);
+    assert_eq!(
+        refused["message"],
+        "the kind in the data (ConfigMap) does not match the expected kind (Secret)"
+    );
+    assert_eq!(send(&mut engine, Method::Patch, "/api/v1/namespaces/ns/configmaps/c", &body).0, 415);
+
+    let options = |uid: &str| {
+        let options = json!({ "apiVersion": "v1", "kind": "DeleteOptions", "preconditions": { "uid": uid } });
+        encode("io.k8s.apimachinery.pkg.apis.meta.v1.DeleteOptions", &options)
+    };
+    let mut delete =
+        |uid: &str| send(&mut engine, Method::Delete, "/api/v1/namespaces/ns/configmaps/c", &options(uid)).0;
+    assert_eq!(delete("other"), 409);
+    assert_eq!(delete(made["metadata"]["uid"].as_str().unwrap()), 200);
 }

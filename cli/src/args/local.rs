@@ -1,0 +1,167 @@
+//! `local`
+
+use std::path::PathBuf;
+
+use clap_complete::engine::ArgValueCandidates;
+
+use super::Output;
+
+/// Complete clusters on this machine.
+#[derive(Debug, clap::Subcommand)]
+pub enum Command {
+    /// Start a cluster; harmless if it runs
+    Up(Up),
+    /// Stop a cluster, and forget it with --delete
+    Down(Down),
+    /// Every cluster of this machine
+    List(List),
+    /// What a cluster has logged
+    Logs(Logs),
+    /// Health of one cluster
+    Status(One),
+    /// Path of a cluster's kubeconfig
+    Kubeconfig(Kubeconfig),
+}
+
+impl Command {
+    pub(super) fn output(&self) -> Option<&Output> {
+        match self {
+            Self::Up(args) => Some(&args.output),
+            Self::Down(args) => Some(&args.output),
+            Self::List(args) => Some(&args.output),
+            Self::Status(args) => Some(&args.output),
+            Self::Kubeconfig(args) => Some(&args.output),
+            Self::Logs(_) => None,
+        }
+    }
+}
+
+/// Where clusters are kept.
+#[derive(Debug, Default, clap::Args)]
+pub struct Root {
+    /// Directory that holds local clusters, one below it for each [default: $XDG_STATE_HOME/neonctl/local]
+    #[arg(long, value_name = "DIR")]
+    pub data_dir: Option<PathBuf>,
+}
+
+/// Which cluster.
+#[derive(Debug, Default, clap::Args)]
+pub struct Which {
+    /// Name of the cluster [default: local]
+    #[arg(long, value_name = "NAME", add = ArgValueCandidates::new(crate::instance::candidates))]
+    pub name: Option<String>,
+    /// Where.
+    #[command(flatten)]
+    pub root: Root,
+}
+
+/// `local up`
+#[derive(Debug, clap::Args)]
+#[command(
+    after_help = "Examples:\n  neonctl local up\n  eval \"$(neonctl local up --name dev)\"\n  neonctl local up --foreground --port 6443"
+)]
+pub struct Up {
+    /// Which.
+    #[command(flatten)]
+    pub which: Which,
+    /// Port on 127.0.0.1 [default: that of the last start, or a free one]
+    #[arg(long, value_parser = clap::value_parser!(u16).range(1..))]
+    pub port: Option<u16>,
+    /// Stay in the foreground until stopped; for containers and CI
+    #[arg(long)]
+    pub foreground: bool,
+    /// Do not install our custom resource definitions
+    #[arg(long)]
+    pub no_install: bool,
+    /// Time for the cluster to become ready, such as 30s or 5m
+    #[arg(long, value_name = "DURATION")]
+    pub timeout: Option<String>,
+    /// Form.
+    #[command(flatten)]
+    pub output: Output,
+}
+
+/// `local down`
+#[derive(Debug, clap::Args)]
+#[command(
+    after_help = "Examples:\n  neonctl local down\n  neonctl local down --name dev --delete\n  neonctl local down --all"
+)]
+pub struct Down {
+    /// Which.
+    #[command(flatten)]
+    pub which: Which,
+    /// Remove its state too; nothing is left
+    #[arg(long)]
+    pub delete: bool,
+    /// Every cluster
+    #[arg(long, conflicts_with = "name")]
+    pub all: bool,
+    /// Time to stop before it is killed, such as 30s
+    #[arg(long, value_name = "DURATION")]
+    pub timeout: Option<String>,
+    /// Form.
+    #[command(flatten)]
+    pub output: Output,
+}
+
+/// `local list`
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:\n  neonctl local list\n  neonctl local list --sort-by age -o wide")]
+pub struct List {
+    /// Where.
+    #[command(flatten)]
+    pub root: Root,
+    /// Column, or a path such as .pid
+    #[arg(long, value_name = "FIELD")]
+    pub sort_by: Option<String>,
+    /// Form.
+    #[command(flatten)]
+    pub output: Output,
+}
+
+/// `local logs`
+#[derive(Debug, clap::Args)]
+#[command(
+    after_help = "Examples:\n  neonctl local logs --tail 20\n  neonctl local logs --name dev -f --since 5m"
+)]
+pub struct Logs {
+    /// Which.
+    #[command(flatten)]
+    pub which: Which,
+    /// Keep printing what is added
+    #[arg(short, long)]
+    pub follow: bool,
+    /// Only what is younger, such as 30s or 5m
+    #[arg(long, value_name = "DURATION")]
+    pub since: Option<String>,
+    /// Only the last lines
+    #[arg(long, value_name = "LINES")]
+    pub tail: Option<usize>,
+}
+
+/// `local status`
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Example:\n  neonctl local status --name dev")]
+pub struct One {
+    /// Which.
+    #[command(flatten)]
+    pub which: Which,
+    /// Time for one request, such as 500ms or 30s
+    #[arg(long, value_name = "DURATION")]
+    pub request_timeout: Option<String>,
+    /// Form.
+    #[command(flatten)]
+    pub output: Output,
+}
+
+/// `local kubeconfig`
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Example:\n  kubectl --kubeconfig \"$(neonctl local kubeconfig)\" get nodes")]
+pub struct Kubeconfig {
+    /// Which.
+    #[command(flatten)]
+    pub which: Which,
+    /// Form.
+    #[command(flatten)]
+    pub output: Output,
+}

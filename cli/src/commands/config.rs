@@ -1,0 +1,5 @@
+//! `config`
+
+pub(super) mod path;
+pub(super) mod set;
+pub(super) mod view;

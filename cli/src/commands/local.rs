@@ -1,0 +1,43 @@
+//! `local`
+
+pub(super) mod down;
+pub(super) mod kubeconfig;
+pub(super) mod list;
+pub(super) mod logs;
+mod start;
+pub(super) mod status;
+pub(super) mod up;
+
+use serde_json::{Value, json};
+
+pub(super) use start::neond;
+
+use crate::instance::{Instance, State};
+use crate::report::API_VERSION;
+
+/// The JSON form of a cluster.
+fn value(instance: &Instance) -> Value {
+    let state = instance.state();
+    let mut value = json!({
+        "apiVersion": API_VERSION,
+        "kind": "LocalCluster",
+        "name": instance.name,
+        "status": word(&state),
+        "server": instance.server(),
+        "kubeconfig": instance.kubeconfig(),
+        "directory": instance.directory,
+    });
+    if let (State::Running(process), Some(value)) = (state, value.as_object_mut()) {
+        value.insert("pid".into(), json!(process.pid));
+        value.insert("since".into(), json!(process.since));
+    }
+    value
+}
+
+fn word(state: &State) -> &'static str {
+    match state {
+        State::Running(_) => "running",
+        State::Ended(_) => "ended",
+        State::Stopped => "stopped",
+    }
+}

@@ -1,0 +1,155 @@
+//! Starting the process of a local cluster and waiting until it answers.
+
+use std::fs::File;
+use std::os::unix::process::CommandExt as _;
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use tokio::signal::unix::{SignalKind, signal};
+
+use crate::args::local::Up;
+use crate::connect::{Connection, block_on};
+use crate::env::Env;
+use crate::error::{Code, Error, Result, reason};
+use crate::instance::{Instance, Process, port};
+use crate::settings::Settings;
+
+/// Time between two looks whether it is ready.
+const LOOK_AGAIN: Duration = Duration::from_millis(5);
+/// Lines of the log that are shown when it ends at once.
+const LAST_LINES: usize = 5;
+
+/// How it was started.
+pub(super) enum Started {
+    Background,
+    Foreground(Foreground),
+}
+
+/// A server that this program waits for.
+pub(super) struct Foreground {
+    child: Child,
+}
+
+/// Starts `neond local` and returns when its API is ready.
+pub(super) fn start(
+    env: &Env,
+    settings: &Settings,
+    instance: &Instance,
+    args: &Up,
+    limit: Duration,
+) -> Result<Started> {
+    let program = neond(env, settings)?;
+    let port = choose_port(instance, args.port)?;
+    // Written last by the server: its appearance means that the server listens.
+    let _ = std::fs::remove_file(instance.kubeconfig());
+    let mut command = Command::new(&program);
+    command.arg("local").args(["--name", &instance.name]).arg("--data-dir").arg(&instance.directory);
+    command.arg("--listen").arg(format!("127.0.0.1:{port}")).stdin(Stdio::null());
+    if !args.foreground {
+        let path = instance.log();
+        let open = || File::options().create(true).append(true).open(&path);
+        let log = open().and_then(|log| Ok((log.try_clone()?, log)));
+        let (out, err) = log.map_err(|error| Error::file("open", &path, &error))?;
+        // A process group of its own: what happens to this terminal is nothing to it.
+        command.stdout(out).stderr(err).process_group(0);
+    }
+    let mut child = command.spawn().map_err(|error| {
+        Error::new(Code::Failed, format!("cannot run {}", program.display())).cause(reason(&error))
+    })?;
+    if let Some(process) = Process::of(child.id()) {
+        instance.remember(&process)?;
+    }
+    block_on(wait(instance, &mut child, limit, args.foreground))?;
+    Ok(if args.foreground { Started::Foreground(Foreground { child }) } else { Started::Background })
+}
+
+/// The program: as configured, beside this one, or in `PATH`.
+pub(crate) fn neond(env: &Env, settings: &Settings) -> Result<PathBuf> {
+    let missing = |text: String| {
+        Error::new(Code::Conflict, text)
+            .hint("put neond beside neonctl or into PATH, or set NEONCTL_NEOND to its path")
+    };
+    if let Some(path) = settings.value("neond", None)? {
+        let path = PathBuf::from(path);
+        return if path.is_file() {
+            Ok(path)
+        } else {
+            Err(missing(format!("cannot find neond at {}", path.display())))
+        };
+    }
+    let beside = env.beside.as_ref().map(|directory| directory.join("neond")).filter(|path| path.is_file());
+    beside.or_else(|| env.program("neond")).ok_or_else(|| missing("cannot find the program neond".to_owned()))
+}
+
+/// The port that was asked for, or that of the last start, or any.
+fn choose_port(instance: &Instance, wanted: Option<u16>) -> Result<u16> {
+    let Some(wanted) = wanted else {
+        return Ok(instance.last_port().filter(|&last| port::is_free(last)).unwrap_or(0));
+    };
+    if port::is_free(wanted) {
+        return Ok(wanted);
+    }
+    let by = port::owner(wanted).map(|owner| format!(" by {owner}")).unwrap_or_default();
+    Err(Error::new(Code::Conflict, format!("port {wanted} is in use{by}"))
+        .hint("stop that process, choose another --port, or leave --port out for a free one"))
+}
+
+async fn wait(instance: &Instance, child: &mut Child, limit: Duration, foreground: bool) -> Result<()> {
+    let deadline = Instant::now() + limit;
+    let mut connection: Option<Connection> = None;
+    loop {
+        if let Ok(Some(status)) = child.try_wait() {
+            instance.forget_process();
+            let text = format!("local cluster {:?} ended while starting: {status}", instance.name);
+            let lines = if foreground { Vec::new() } else { instance.last_lines(LAST_LINES) };
+            let error = lines.into_iter().fold(Error::new(Code::Failed, text), Error::cause);
+            let hint = format!("see all it said: neonctl local logs --name {}", instance.name);
+            return Err(if foreground { error } else { error.hint(hint) });
+        }
+        if connection.is_none() && instance.kubeconfig().exists() {
+            connection = Some(Connection::local(&instance.kubeconfig(), limit).await?);
+        }
+        if let Some(connection) = &connection
+            && connection.text("/readyz").await.is_ok()
+        {
+            return Ok(());
+        }
+        if Instant::now() > deadline {
+            let text = format!(
+                "local cluster {:?} is not ready after {limit:?}; it goes on starting",
+                instance.name
+            );
+            let hint = format!("see what it does: neonctl local logs --name {}", instance.name);
+            return Err(Error::new(Code::Timeout, text).hint(hint));
+        }
+        tokio::time::sleep(LOOK_AGAIN).await;
+    }
+}
+
+impl Foreground {
+    /// Waits for the server; a request to stop is passed on to it. Returns the exit code.
+    pub(super) fn wait(mut self, instance: &Instance) -> u8 {
+        let process = Process::of(self.child.id());
+        let ended = block_on(async {
+            let signals =
+                signal(SignalKind::terminate()).and_then(|term| Ok((term, signal(SignalKind::interrupt())?)));
+            let failed =
+                |error: std::io::Error| Error::new(Code::Failed, "cannot wait").cause(reason(&error));
+            let (mut terminate, mut interrupt) = signals.map_err(failed)?;
+            let mut child = tokio::task::spawn_blocking(move || self.child.wait());
+            loop {
+                tokio::select! {
+                    ended = &mut child => return Ok(ended.is_ok_and(|ended| ended.is_ok_and(|status| status.success()))),
+                    _ = terminate.recv() => {}
+                    _ = interrupt.recv() => {}
+                }
+                if let Some(process) = &process {
+                    process.signal(rustix::process::Signal::TERM);
+                }
+            }
+        });
+        instance.forget_process();
+        if ended.unwrap_or(false) { 0 } else { Code::Failed.number() }
+    }
+}

@@ -1,0 +1,121 @@
+//! `local up`
+
+use serde_json::{Value, json};
+
+use super::start::{Started, start};
+use crate::args::local::Up;
+use crate::connect::{Connection, block_on};
+use crate::env::Env;
+use crate::error::{Code, Error, Result};
+use crate::instance::{self, Instance, Process, State};
+use crate::report::{API_VERSION, Document, Report, left};
+use crate::settings::Settings;
+
+/// Starts a cluster; harmless if it runs.
+pub(crate) fn run(env: &Env, settings: &Settings, args: &Up) -> Result<Report> {
+    let begun = std::time::Instant::now();
+    let instance = instance::named(env, settings, &args.which)?;
+    let limit = settings.duration("timeout", args.timeout.as_deref())?;
+    let fresh = !instance.exists();
+    let directory = &instance.directory;
+    std::fs::create_dir_all(directory.join("log"))
+        .map_err(|error| Error::file("create", directory, &error))?;
+    let lock = instance.lock()?;
+    let mut notes = Vec::new();
+    match instance.state() {
+        State::Running(process) => return running(&instance, args, &process),
+        State::Ended(process) => notes.push(format!(
+            "process {} of local cluster {:?} had ended without being stopped; starting it again",
+            process.pid, instance.name
+        )),
+        State::Stopped => {}
+    }
+    let started = match start(env, settings, &instance, args, limit) {
+        Ok(started) => started,
+        Err(error) => {
+            if fresh && error.code == Code::Conflict {
+                // Nothing was started, so nothing stays behind.
+                let _ = std::fs::remove_dir_all(directory);
+            }
+            return Err(error);
+        }
+    };
+    if !args.no_install {
+        block_on(async {
+            let left = limit.saturating_sub(begun.elapsed()).max(std::time::Duration::from_secs(1));
+            let connection = Connection::local(&instance.kubeconfig(), left).await?;
+            let installed = tokio::time::timeout(left, crate::commands::health::install(&connection)).await;
+            installed
+                .unwrap_or_else(|_| Err(Error::new(Code::Timeout, "our definitions are not in force yet")))
+        })?;
+    }
+    drop(lock);
+    let server = instance.server().unwrap_or_default();
+    notes.push(format!(
+        "local cluster {:?} is ready at {server} ({:.2} s)",
+        instance.name,
+        begun.elapsed().as_secs_f64()
+    ));
+    let mut report = report(&instance);
+    report.notes = notes;
+    if let Started::Foreground(foreground) = started {
+        report.then = Some(Box::new(move || foreground.wait(&instance)));
+    }
+    Ok(report)
+}
+
+fn running(instance: &Instance, args: &Up, process: &Process) -> Result<Report> {
+    let name = &instance.name;
+    let stop = format!("stop it first: neonctl local down --name {name}");
+    if args.foreground {
+        let text =
+            format!("local cluster {name:?} runs already, as process {} in the background", process.pid);
+        return Err(Error::new(Code::Conflict, text).hint(stop));
+    }
+    if let (Some(wanted), Some(port)) = (args.port, instance.last_port())
+        && wanted != port
+    {
+        return Err(Error::new(
+            Code::Conflict,
+            format!("local cluster {name:?} runs already, on port {port}"),
+        )
+        .hint(stop));
+    }
+    Ok(report(instance).note(format!("local cluster {name:?} runs already, as process {}", process.pid)))
+}
+
+fn report(instance: &Instance) -> Report {
+    let kubeconfig = instance.kubeconfig().display().to_string();
+    let server = instance.server().unwrap_or_default();
+    let name = instance.name.clone();
+    let value: Value = json!({ "apiVersion": API_VERSION, "kind": "LocalCluster", "name": name, "status": "running",
+        "server": server, "kubeconfig": kubeconfig });
+    Report::document(Document {
+        value,
+        names: vec![format!("localcluster/{name}")],
+        text: Some(format!("export KUBECONFIG={}", quoted(&kubeconfig))),
+        columns: vec![left("NAME"), left("SERVER"), left("KUBECONFIG")],
+        rows: vec![vec![name, server, kubeconfig]],
+    })
+}
+
+/// A word for a shell.
+fn quoted(text: &str) -> String {
+    let plain = |c: char| c.is_ascii_alphanumeric() || "/._-+:@%".contains(c);
+    if !text.is_empty() && text.chars().all(plain) {
+        text.to_owned()
+    } else {
+        format!("'{}'", text.replace('\'', "'\\''"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_for_a_shell() {
+        assert_eq!(quoted("/a/b-c.d"), "/a/b-c.d");
+        assert_eq!(quoted("/a b'c"), "'/a b'\\''c'");
+    }
+}

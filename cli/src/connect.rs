@@ -1,0 +1,142 @@
+//! Reaching a cluster. Nothing here is set up before a command needs it.
+
+use std::path::Path;
+use std::time::Duration;
+
+use kube::Client;
+use kube::config::{Config, KubeConfigOptions, Kubeconfig};
+use serde_json::Value;
+
+use crate::args::cluster::Access;
+use crate::error::{Code, Error, Result};
+use crate::settings::Settings;
+
+/// A client and what to call its cluster.
+pub(crate) struct Connection {
+    client: Client,
+    /// `https://…`
+    pub(crate) server: String,
+    limit: Duration,
+    /// How to look at this very cluster again.
+    again: String,
+}
+
+/// Runs a future on this thread.
+pub(crate) fn block_on<T>(future: impl Future<Output = Result<T>>) -> Result<T> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    let runtime =
+        runtime.map_err(|error| Error::new(Code::Failed, "cannot start").cause(error.to_string()))?;
+    runtime.block_on(future)
+}
+
+impl Connection {
+    /// The cluster that flags, settings and environment name.
+    pub(crate) async fn open(settings: &Settings, access: &Access) -> Result<Self> {
+        let limit = settings.duration("request-timeout", access.request_timeout.as_deref())?;
+        let file = access.kubeconfig.as_ref().map(|path| path.display().to_string());
+        let file = settings.value("kubeconfig", file.as_deref())?;
+        let context = settings.value("context", access.context.as_deref())?;
+        let options = KubeConfigOptions { context: context.clone(), ..KubeConfigOptions::default() };
+        let refused = |error: &dyn std::error::Error| {
+            let error = chain(Error::new(Code::Usage, "cannot use the kubeconfig"), error);
+            error.hint("start a local cluster: eval \"$(neonctl local up)\"")
+        };
+        let config = match &file {
+            Some(path) => {
+                let kubeconfig = Kubeconfig::read_from(path).map_err(|error| refused(&error))?;
+                Config::from_custom_kubeconfig(kubeconfig, &options).await.map_err(|error| refused(&error))?
+            }
+            None => match Config::from_kubeconfig(&options).await {
+                Ok(config) => config,
+                Err(error) if context.is_some() => return Err(refused(&error)),
+                Err(error) => Config::incluster().map_err(|_| refused(&error))?,
+            },
+        };
+        let again = context.map(|context| format!(" --context {context}")).unwrap_or_default();
+        Self::with(config, limit, again)
+    }
+
+    /// A local cluster.
+    pub(crate) async fn local(kubeconfig: &Path, limit: Duration) -> Result<Self> {
+        let bad = |error: &dyn std::error::Error| {
+            chain(Error::new(Code::Failed, format!("cannot use {}", kubeconfig.display())), error)
+        };
+        let read = Kubeconfig::read_from(kubeconfig).map_err(|error| bad(&error))?;
+        let config = Config::from_custom_kubeconfig(read, &KubeConfigOptions::default()).await;
+        Self::with(config.map_err(|error| bad(&error))?, limit, String::new())
+    }
+
+    fn with(mut config: Config, limit: Duration, again: String) -> Result<Self> {
+        config.connect_timeout = Some(limit);
+        config.read_timeout = Some(limit);
+        let server = config.cluster_url.to_string().trim_end_matches('/').to_owned();
+        let client = Client::try_from(config)
+            .map_err(|error| chain(Error::new(Code::Usage, "cannot use the kubeconfig"), &error))?;
+        Ok(Self { client, server, limit, again })
+    }
+
+    /// The answer to a GET, as text.
+    pub(crate) async fn text(&self, path: &str) -> Result<String> {
+        let request = http::Request::get(path).body(Vec::new());
+        self.send(path, request).await
+    }
+
+    /// The answer to a GET, as JSON.
+    pub(crate) async fn json(&self, path: &str) -> Result<Value> {
+        parse(path, &self.text(path).await?)
+    }
+
+    /// Server-side apply.
+    pub(crate) async fn apply(&self, path: &str, object: &Value) -> Result<Value> {
+        let request = http::Request::patch(format!("{path}?fieldManager=neonctl&force=true"))
+            .header("content-type", "application/apply-patch+yaml")
+            .body(object.to_string().into_bytes());
+        parse(path, &self.send(path, request).await?)
+    }
+
+    async fn send(&self, path: &str, request: http::Result<http::Request<Vec<u8>>>) -> Result<String> {
+        let request =
+            request.map_err(|error| Error::new(Code::Failed, "bad request").cause(error.to_string()))?;
+        match tokio::time::timeout(self.limit, self.client.request_text(request)).await {
+            Ok(Ok(text)) => Ok(text),
+            Ok(Err(kube::Error::Api(status))) => {
+                let code = match status.code {
+                    401 | 403 => Code::Denied,
+                    404 => Code::NotFound,
+                    409 => Code::Conflict,
+                    _ => Code::Failed,
+                };
+                Err(Error::new(code, format!("{} refused {path}", self.server)).cause(status.message.clone()))
+            }
+            Ok(Err(error)) => Err(chain(self.unreachable(), &error)),
+            Err(_) => Err(self.unreachable().cause(format!("no answer within {:?}", self.limit))),
+        }
+    }
+
+    fn unreachable(&self) -> Error {
+        Error::new(Code::Unreachable, format!("cannot reach {}", self.server))
+            .hint(format!("is the cluster running?  neonctl local list, neonctl status{}", self.again))
+    }
+}
+
+fn parse(path: &str, text: &str) -> Result<Value> {
+    serde_json::from_str(text).map_err(|error| {
+        Error::new(Code::Failed, format!("{path} did not answer with JSON")).cause(error.to_string())
+    })
+}
+
+/// Adds the innermost causes of a library's error, each once, without the numbers of libraries.
+fn chain(mut error: Error, source: &dyn std::error::Error) -> Error {
+    let mut next = Some(source);
+    let mut texts: Vec<String> = Vec::new();
+    while let Some(current) = next {
+        let text = current.to_string();
+        let text = text.split(" (os error").next().unwrap_or_default().to_lowercase();
+        // Outer texts of libraries repeat the inner ones.
+        texts.retain(|known| !known.contains(&text));
+        texts.push(text);
+        next = current.source();
+    }
+    error.causes.extend(texts.into_iter().rev().take(2).collect::<Vec<_>>().into_iter().rev());
+    error
+}

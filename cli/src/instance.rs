@@ -1,0 +1,225 @@
+//! A local cluster as it lies on this machine: its directory, its process, its address.
+//!
+//! `<root>/<name>/` holds `kubeconfig`, `process.json`, `log/local.log` and the server's own state.
+
+mod pid;
+pub(crate) mod port;
+
+use std::fs::File;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use clap_complete::engine::CompletionCandidate;
+use serde_json::Value;
+
+pub(crate) use pid::Process;
+
+use crate::args::local::{Root, Which};
+use crate::env::Env;
+use crate::error::{Code, Error, Result};
+use crate::settings::Settings;
+
+/// Time between two looks at a process that is to end.
+const LOOK_AGAIN: Duration = Duration::from_millis(10);
+
+/// Whether this can name a cluster, and so a directory: lower-case letters, digits and dashes.
+pub(crate) fn is_name(name: &str) -> bool {
+    let plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
+    !name.is_empty()
+        && name.len() <= 40
+        && name.chars().all(plain)
+        && !name.starts_with('-')
+        && !name.ends_with('-')
+}
+
+/// A cluster, existing or not.
+#[derive(Clone, Debug)]
+pub(crate) struct Instance {
+    pub(crate) name: String,
+    pub(crate) directory: PathBuf,
+}
+
+/// What its process is doing.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum State {
+    /// It runs.
+    Running(Process),
+    /// It was running and ended without being stopped.
+    Ended(Process),
+    /// It was stopped, or never started.
+    Stopped,
+}
+
+/// The directory of all clusters.
+pub(crate) fn root(env: &Env, settings: &Settings, flags: &Root) -> Result<PathBuf> {
+    let flag = flags.data_dir.as_ref().map(|path| path.display().to_string());
+    let root = match settings.value("data-dir", flag.as_deref())? {
+        Some(path) => PathBuf::from(path),
+        None => env.directory("XDG_STATE_HOME", ".local/state").join("neonctl/local"),
+    };
+    std::path::absolute(&root).map_err(|error| Error::file("find", &root, &error))
+}
+
+/// The cluster that flags and settings name.
+pub(crate) fn named(env: &Env, settings: &Settings, which: &Which) -> Result<Instance> {
+    let name = settings.value("name", which.name.as_deref())?.unwrap_or_default();
+    Ok(Instance { directory: root(env, settings, &which.root)?.join(&name), name })
+}
+
+/// Every cluster below a root, by name.
+pub(crate) fn all(root: &Path) -> Vec<Instance> {
+    let entries = std::fs::read_dir(root).into_iter().flatten().flatten();
+    let mut found: Vec<Instance> = entries
+        .filter_map(|entry| {
+            let name = entry.file_name().into_string().ok().filter(|name| is_name(name))?;
+            Some(Instance { name, directory: entry.path() })
+        })
+        .filter(Instance::exists)
+        .collect();
+    found.sort_by(|a, b| a.name.cmp(&b.name));
+    found
+}
+
+/// Names for completion.
+pub(crate) fn candidates() -> Vec<CompletionCandidate> {
+    let env = Env::of_process();
+    let root = Settings::load(&env).and_then(|settings| root(&env, &settings, &Root::default()));
+    root.map(|root| all(&root))
+        .unwrap_or_default()
+        .into_iter()
+        .map(|found| CompletionCandidate::new(found.name))
+        .collect()
+}
+
+impl Instance {
+    /// Whether there is anything of it.
+    pub(crate) fn exists(&self) -> bool {
+        self.process_file().exists()
+            || self.kubeconfig().exists()
+            || self.directory.join("state.redb").exists()
+    }
+
+    /// An error unless there is something of it.
+    pub(crate) fn demand(&self) -> Result<()> {
+        if self.exists() {
+            return Ok(());
+        }
+        let others = self.directory.parent().map(all).unwrap_or_default();
+        let hint = match others.first() {
+            Some(other) => format!("there is {:?}; see neonctl local list", other.name),
+            None => "start one: neonctl local up".to_owned(),
+        };
+        Err(Error::new(Code::NotFound, format!("local cluster {:?} not found", self.name)).hint(hint))
+    }
+
+    pub(crate) fn kubeconfig(&self) -> PathBuf {
+        self.directory.join("kubeconfig")
+    }
+
+    pub(crate) fn log(&self) -> PathBuf {
+        self.directory.join("log/local.log")
+    }
+
+    fn process_file(&self) -> PathBuf {
+        self.directory.join("process.json")
+    }
+
+    /// `https://…`, as its kubeconfig says.
+    pub(crate) fn server(&self) -> Option<String> {
+        let text = std::fs::read_to_string(self.kubeconfig()).ok()?;
+        let config: Value = serde_json::from_str(&text).ok()?;
+        Some(config.pointer("/clusters/0/cluster/server")?.as_str()?.to_owned())
+    }
+
+    /// The port it had last.
+    pub(crate) fn last_port(&self) -> Option<u16> {
+        self.server()?.rsplit_once(':')?.1.parse().ok()
+    }
+
+    pub(crate) fn state(&self) -> State {
+        let text = std::fs::read_to_string(self.process_file()).unwrap_or_default();
+        match serde_json::from_str::<Process>(&text) {
+            Ok(process) if process.is_alive() => State::Running(process),
+            Ok(process) => State::Ended(process),
+            Err(_) => State::Stopped,
+        }
+    }
+
+    /// Writes down which process it is.
+    pub(crate) fn remember(&self, process: &Process) -> Result<()> {
+        let text = serde_json::to_string(process).unwrap_or_default();
+        let path = self.process_file();
+        let fresh = path.with_extension("new");
+        std::fs::write(&fresh, text)
+            .and_then(|()| std::fs::rename(&fresh, &path))
+            .map_err(|error| Error::file("write", &path, &error))
+    }
+
+    pub(crate) fn forget_process(&self) {
+        // Gone already is as good.
+        let _ = std::fs::remove_file(self.process_file());
+    }
+
+    /// Keeps two commands from starting or stopping it at the same time, until the file is dropped.
+    pub(crate) fn lock(&self) -> Result<File> {
+        let path = self.directory.join("lock");
+        let failed = |error: std::io::Error| Error::file("lock", &path, &error);
+        let file = File::options().create(true).truncate(false).write(true).open(&path).map_err(failed)?;
+        file.lock().map_err(failed)?;
+        Ok(file)
+    }
+
+    /// Stops its process: asks, waits, then kills. True if it ran.
+    pub(crate) fn stop(&self, limit: Duration) -> Result<bool> {
+        let State::Running(process) = self.state() else {
+            self.forget_process();
+            return Ok(false);
+        };
+        process.signal(rustix::process::Signal::TERM);
+        let deadline = Instant::now() + limit;
+        while process.is_alive() {
+            if Instant::now() > deadline {
+                process.signal(rustix::process::Signal::KILL);
+                // A killed process is gone as soon as the kernel has cleaned up.
+                let last = Instant::now() + Duration::from_secs(10);
+                while process.is_alive() && Instant::now() < last {
+                    std::thread::sleep(LOOK_AGAIN);
+                }
+                break;
+            }
+            std::thread::sleep(LOOK_AGAIN);
+        }
+        if process.is_alive() {
+            return Err(Error::new(
+                Code::Failed,
+                format!("process {} of {:?} does not end", process.pid, self.name),
+            ));
+        }
+        self.forget_process();
+        Ok(true)
+    }
+
+    /// The last lines of its log.
+    pub(crate) fn last_lines(&self, count: usize) -> Vec<String> {
+        let text = std::fs::read(self.log()).unwrap_or_default();
+        let text = String::from_utf8_lossy(&text);
+        let mut lines: Vec<String> = text.lines().rev().take(count).map(str::to_owned).collect();
+        lines.reverse();
+        lines
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_directory_names_and_nothing_else() {
+        for good in ["local", "a", "dev-2"] {
+            assert!(is_name(good), "{good}");
+        }
+        for bad in ["", "..", "a/b", "-a", "a-", "A", "a b", "ä"] {
+            assert!(!is_name(bad), "{bad}");
+        }
+    }
+}

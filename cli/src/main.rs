@@ -1,0 +1,5 @@
+//! `neonctl`.
+
+fn main() -> std::process::ExitCode {
+    neonvm_cli::main()
+}

@@ -1,0 +1,231 @@
+//! The part of kubectl's JSONPath that scripts use: `{.a.b}`, `{.a[0]}`, `{.items[*].name}`, `{['x.y']}`, texts, `{"\n"}`,
+//! `{range .items[*]}…{end}`. Anything else is refused, not guessed.
+
+use serde_json::Value;
+
+use crate::error::{Code, Error, Result};
+
+/// Nested ranges.
+const MAX_DEPTH: usize = 8;
+
+/// A template.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Expression(Vec<Part>);
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Part {
+    Text(String),
+    Path(Vec<Step>),
+    Range(Vec<Step>, Vec<Part>),
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Step {
+    Key(String),
+    Index(i64),
+    All,
+}
+
+fn bad(text: &str, why: &str) -> Error {
+    Error::new(Code::Usage, format!("cannot read the path {text:?}: {why}"))
+        .hint("supported are {.a.b}, {.a[0]}, {.items[*].name}, {\"\\n\"} and {range .items[*]}...{end}")
+}
+
+impl Expression {
+    /// Reads a template; a path may stand without braces.
+    pub(super) fn parse(text: &str) -> Result<Self> {
+        if !text.contains('{') {
+            return Ok(Self(vec![Part::Path(steps(text)?)]));
+        }
+        let mut rest = text;
+        let parts = parts(text, &mut rest, 0)?;
+        Ok(Self(parts))
+    }
+
+    /// What it selects, values of one path separated by spaces.
+    pub(super) fn text(&self, value: &Value) -> String {
+        let mut out = String::new();
+        write(&self.0, value, &mut out);
+        out
+    }
+}
+
+/// Reads parts until the end, or until `{end}` inside of a range.
+fn parts(text: &str, rest: &mut &str, depth: usize) -> Result<Vec<Part>> {
+    if depth > MAX_DEPTH {
+        return Err(bad(text, "too many ranges in each other"));
+    }
+    let mut out = Vec::new();
+    while !rest.is_empty() {
+        let Some((before, after)) = rest.split_once('{') else {
+            out.push(Part::Text((*rest).to_owned()));
+            *rest = "";
+            break;
+        };
+        if !before.is_empty() {
+            out.push(Part::Text(before.to_owned()));
+        }
+        let (inside, after) = closed(after).ok_or_else(|| bad(text, "a brace is not closed"))?;
+        *rest = after;
+        let inside = inside.trim();
+        if inside == "end" {
+            return if depth > 0 { Ok(out) } else { Err(bad(text, "end without range")) };
+        }
+        if let Some(path) = inside.strip_prefix("range ") {
+            let path = steps(path.trim())?;
+            out.push(Part::Range(path, parts(text, rest, depth + 1)?));
+        } else if inside.starts_with('"') || inside.starts_with('\'') {
+            let quoted = literal(inside).ok_or_else(|| bad(text, "a text is not closed"))?;
+            out.push(Part::Text(quoted));
+        } else {
+            out.push(Part::Path(steps(inside)?));
+        }
+    }
+    if depth > 0 { Err(bad(text, "a range without end")) } else { Ok(out) }
+}
+
+/// What stands before the closing brace, which does not count inside of a text.
+fn closed(text: &str) -> Option<(&str, &str)> {
+    let mut quote = None;
+    let mut escaped = false;
+    for (at, c) in text.char_indices() {
+        match quote {
+            Some(open) if c == open && !escaped => quote = None,
+            None if c == '"' || c == '\'' => quote = Some(c),
+            None if c == '}' => return Some((text.get(..at)?, text.get(at + 1..)?)),
+            _ => {}
+        }
+        escaped = c == '\\' && !escaped;
+    }
+    None
+}
+
+fn literal(quoted: &str) -> Option<String> {
+    let quote = quoted.chars().next()?;
+    let inside = quoted.get(1..)?.strip_suffix(quote)?;
+    Some(inside.replace("\\n", "\n").replace("\\t", "\t").replace("\\\"", "\""))
+}
+
+fn steps(path: &str) -> Result<Vec<Step>> {
+    let mut out = Vec::new();
+    let mut rest = path.trim_start_matches(['$', '@']);
+    if rest.starts_with("..") {
+        return Err(bad(path, "recursion is not supported"));
+    }
+    if !rest.is_empty() && !rest.starts_with(['.', '[']) {
+        let end = rest.find(['.', '[']).unwrap_or(rest.len());
+        let (key, after) = rest.split_at(end);
+        out.push(Step::Key(key.to_owned()));
+        rest = after;
+    }
+    while !rest.is_empty() {
+        if let Some(after) = rest.strip_prefix('[') {
+            let (inside, after) =
+                after.split_once(']').ok_or_else(|| bad(path, "a bracket is not closed"))?;
+            out.push(bracket(path, inside)?);
+            rest = after;
+        } else if let Some(after) = rest.strip_prefix('.') {
+            let end = after.find(['.', '[']).unwrap_or(after.len());
+            let (key, after) = after.split_at(end);
+            if key == "*" {
+                out.push(Step::All);
+            } else if !key.is_empty() {
+                out.push(Step::Key(key.to_owned()));
+            } else if !after.is_empty() {
+                return Err(bad(path, "a name is missing"));
+            }
+            rest = after;
+        } else {
+            return Err(bad(path, "a dot is missing"));
+        }
+    }
+    Ok(out)
+}
+
+fn bracket(path: &str, inside: &str) -> Result<Step> {
+    if inside == "*" {
+        return Ok(Step::All);
+    }
+    if let Some(key) = literal(inside).filter(|_| inside.len() >= 2 && inside.starts_with(['"', '\''])) {
+        return Ok(Step::Key(key));
+    }
+    inside.parse().map(Step::Index).map_err(|_| bad(path, "in brackets stands a number, * or a quoted name"))
+}
+
+fn select<'a>(value: &'a Value, steps: &[Step]) -> Vec<&'a Value> {
+    let mut found = vec![value];
+    for step in steps {
+        found = found.into_iter().flat_map(|value| below(value, step)).collect();
+    }
+    found
+}
+
+fn below<'a>(value: &'a Value, step: &Step) -> Vec<&'a Value> {
+    match (step, value) {
+        (Step::Key(key), _) => value.get(key.as_str()).into_iter().collect(),
+        (Step::All, Value::Array(items)) => items.iter().collect(),
+        (Step::All, Value::Object(fields)) => fields.values().collect(),
+        (Step::Index(index), Value::Array(items)) => {
+            let from_end =
+                items.len().checked_sub(usize::try_from(index.unsigned_abs()).unwrap_or(usize::MAX));
+            let at = if *index < 0 { from_end } else { usize::try_from(*index).ok() };
+            at.and_then(|at| items.get(at)).into_iter().collect()
+        }
+        (Step::All | Step::Index(_), _) => Vec::new(),
+    }
+}
+
+fn write(parts: &[Part], value: &Value, out: &mut String) {
+    for part in parts {
+        match part {
+            Part::Text(text) => out.push_str(text),
+            Part::Path(steps) => {
+                let texts: Vec<String> = select(value, steps).into_iter().map(shown).collect();
+                out.push_str(&texts.join(" "));
+            }
+            Part::Range(steps, inner) => {
+                for item in select(value, steps) {
+                    write(inner, item, out);
+                }
+            }
+        }
+    }
+}
+
+fn shown(value: &Value) -> String {
+    match value {
+        Value::String(text) => text.clone(),
+        Value::Null => String::new(),
+        other => other.to_string(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn text(expression: &str) -> String {
+        let value = json!({"a": {"b": 1, "x.y": "z"}, "items": [{"n": "p"}, {"n": "q"}]});
+        Expression::parse(expression).unwrap().text(&value)
+    }
+
+    #[test]
+    fn what_scripts_use() {
+        assert_eq!(text("{.a.b}"), "1");
+        assert_eq!(text(".a.b"), "1");
+        assert_eq!(text("{.a['x.y']}"), "z");
+        assert_eq!(text("{.items[*].n}"), "p q");
+        assert_eq!(text("{.items[-1].n}-{.items[0].n}"), "q-p");
+        assert_eq!(text("{range .items[*]}{.n}{\"\\n\"}{end}"), "p\nq\n");
+        assert_eq!(text("{.nothing}"), "");
+    }
+
+    #[test]
+    fn what_is_not_supported_is_refused() {
+        for expression in ["{.a", "{end}", "{range .a}", "{..a}", "{.a[?(@.b)]}", "{.a[}", "{\"x}"] {
+            assert_eq!(Expression::parse(expression).unwrap_err().code, Code::Usage, "{expression}");
+        }
+        assert!(Expression::parse(&"{range .a}".repeat(1000)).is_err());
+    }
+}

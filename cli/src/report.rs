@@ -1,0 +1,112 @@
+//! What a command has to say, before it is known in which form.
+
+use serde_json::Value;
+
+/// `apiVersion` of our own objects in JSON.
+pub const API_VERSION: &str = "cli.neonvm/v1";
+
+/// What is done after a report was printed; returns the exit code.
+pub type Then = Box<dyn FnOnce() -> u8>;
+
+/// The result of a command.
+pub struct Report {
+    /// For standard output.
+    pub body: Body,
+    /// For people, on standard error, unless they want it quiet.
+    pub notes: Vec<String>,
+    /// Exit code, 0 or that of a verdict.
+    pub code: u8,
+    /// What goes on after printing, such as a server in the foreground.
+    pub then: Option<Then>,
+}
+
+impl std::fmt::Debug for Report {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Report").field("body", &self.body).field("notes", &self.notes).finish_non_exhaustive()
+    }
+}
+
+/// The part for standard output.
+pub enum Body {
+    /// Text as it is, such as a script.
+    Text(String),
+    /// Something that has a table and a JSON form.
+    Document(Document),
+    /// Lines, perhaps without end.
+    Lines(Box<dyn Iterator<Item = String>>),
+}
+
+impl std::fmt::Debug for Body {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Text(text) => f.debug_tuple("Text").field(text).finish(),
+            Self::Document(document) => f.debug_tuple("Document").field(document).finish(),
+            Self::Lines(_) => f.write_str("Lines"),
+        }
+    }
+}
+
+/// One object, or a list of them, in all its forms.
+#[derive(Clone, Debug, Default)]
+pub struct Document {
+    /// The JSON form: with `apiVersion` and `kind`; a list has `items`.
+    pub value: Value,
+    /// For `-o name`: `kind/name` each.
+    pub names: Vec<String>,
+    /// The default form, if it is not the table.
+    pub text: Option<String>,
+    /// Headers.
+    pub columns: Vec<Column>,
+    /// Cells, one row for each object.
+    pub rows: Vec<Vec<String>>,
+}
+
+/// A column of a table.
+#[derive(Clone, Copy, Debug)]
+pub struct Column {
+    /// Upper case.
+    pub name: &'static str,
+    /// Numbers stand right.
+    pub right: bool,
+    /// Shown with `-o wide` only.
+    pub wide: bool,
+}
+
+/// A text column.
+#[must_use]
+pub fn left(name: &'static str) -> Column {
+    Column { name, right: false, wide: false }
+}
+
+/// A number column.
+#[must_use]
+pub fn right(name: &'static str) -> Column {
+    Column { name, right: true, wide: false }
+}
+
+/// A text column of the wide form.
+#[must_use]
+pub fn wide(name: &'static str) -> Column {
+    Column { name, right: false, wide: true }
+}
+
+impl Report {
+    /// A document, exit code 0.
+    #[must_use]
+    pub fn document(document: Document) -> Self {
+        Self { body: Body::Document(document), notes: Vec::new(), code: 0, then: None }
+    }
+
+    /// A text, exit code 0.
+    #[must_use]
+    pub fn text(text: String) -> Self {
+        Self { body: Body::Text(text), notes: Vec::new(), code: 0, then: None }
+    }
+
+    /// Adds a note.
+    #[must_use]
+    pub fn note(mut self, note: impl Into<String>) -> Self {
+        self.notes.push(note.into());
+        self
+    }
+}

@@ -49,7 +49,10 @@ impl Connection {
             None => match Config::from_kubeconfig(&options).await {
                 Ok(config) => config,
                 Err(error) if context.is_some() => return Err(refused(&error)),
-                Err(error) => Config::incluster().map_err(|_| refused(&error))?,
+                // Nobody said which cluster, and there is none to be found.
+                Err(error) => {
+                    Config::incluster().map_err(|_| Error { code: Code::Unreachable, ..refused(&error) })?
+                }
             },
         };
         let again = context.map(|context| format!(" --context {context}")).unwrap_or_default();

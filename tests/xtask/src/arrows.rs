@@ -15,7 +15,18 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("neonvm-xtask", &[]),
     // Talk to a server or run binaries; they know none of our types.
     ("neonvm-conformance", &["neonvm-kit", "neonvm-local"]),
-    ("neonvm-e2e", &["neonvm-kit"]),
+    ("neonvm-e2e", &[]),
+    (
+        "neonvm-endurance",
+        &[
+            "neonvm-types",
+            "neonvm-api",
+            "neonvm-core-apistore",
+            "neonvm-kit",
+            "neonvm-local",
+            "neonvm-conformance",
+        ],
+    ),
     ("neonvm-bench", &["neonvm-types", "neonvm-api", "neonvm-core-apistore", "neonvm-kit", "neonvm-local"]),
 ];
 

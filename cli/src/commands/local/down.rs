@@ -52,11 +52,15 @@ fn down(instance: &Instance, limit: Duration, delete: bool) -> Result<bool> {
     if delete {
         let directory = &instance.directory;
         std::fs::remove_dir_all(directory).map_err(|error| Error::file("remove", directory, &error))?;
-        // The directories above go too if nothing else is in them.
-        if let Some(root) = directory.parent() {
-            let _ = std::fs::remove_dir(root);
-        }
+        // Our own directories above go too if nothing else is in them; one that the user named stays.
+        let ours = directory.ancestors().skip(1).take(2).filter(|_| ours(directory));
+        ours.for_each(|above| drop(std::fs::remove_dir(above)));
     }
     drop(lock);
     Ok(ran)
+}
+
+/// Whether it lies in the directory that nobody had to name.
+fn ours(directory: &std::path::Path) -> bool {
+    directory.parent().is_some_and(|root| root.ends_with("neonctl/local"))
 }

@@ -1,0 +1,1 @@
+//! End-to-end lanes are the test binaries beside this file; they run programs and know no crate of ours.

@@ -1,0 +1,233 @@
+//! `neonctl local`, with the real `neond`.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    reason = "helpers of tests"
+)]
+
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::sync::OnceLock;
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+use tempfile::TempDir;
+
+/// Time for anything that is to happen; far more than it takes.
+const LIMIT: Duration = Duration::from_secs(60);
+
+/// The directory of the programs, built if they are not.
+fn programs() -> &'static Path {
+    static BUILT: OnceLock<PathBuf> = OnceLock::new();
+    BUILT.get_or_init(|| {
+        let own = std::env::current_exe().unwrap();
+        let directory = own.parent().and_then(Path::parent).unwrap().to_path_buf();
+        let mut build = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+        build.args(["build", "--quiet", "-p", "neonvm-cli", "-p", "neonvm-neond"]);
+        if directory.ends_with("release") {
+            build.arg("--release");
+        }
+        let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+        assert!(build.current_dir(root).status().unwrap().success(), "the programs do not build");
+        directory
+    })
+}
+
+/// A machine with nothing on it; clusters that a failed test leaves are stopped.
+struct Machine {
+    home: TempDir,
+}
+
+impl Machine {
+    fn new() -> Self {
+        Self { home: tempfile::tempdir().unwrap() }
+    }
+
+    fn command(&self, arguments: &str) -> Command {
+        let mut command = Command::new(programs().join("neonctl"));
+        command.args(arguments.split_whitespace()).env_clear().env("HOME", self.home.path());
+        command.env("PATH", std::env::var_os("PATH").unwrap_or_default()).stdin(Stdio::null());
+        command
+    }
+
+    fn run(&self, arguments: &str) -> Output {
+        self.command(arguments).output().unwrap()
+    }
+
+    /// Standard output of a command that must succeed.
+    fn good(&self, arguments: &str) -> String {
+        let output = self.run(arguments);
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "neonctl {arguments}: {}\n{stderr}", output.status);
+        String::from_utf8(output.stdout).unwrap()
+    }
+
+    fn json(&self, arguments: &str) -> Value {
+        serde_json::from_str(&self.good(&format!("{arguments} -o json"))).unwrap()
+    }
+
+    /// Standard error of a command that must end with this code.
+    fn bad(&self, arguments: &str, code: i32) -> String {
+        let output = self.run(arguments);
+        let stderr = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(code), "neonctl {arguments}\n{stderr}");
+        stderr
+    }
+
+    fn files(&self) -> Vec<PathBuf> {
+        fn walk(directory: &Path, found: &mut Vec<PathBuf>) {
+            for entry in std::fs::read_dir(directory).unwrap() {
+                let path = entry.unwrap().path();
+                if path.is_dir() { walk(&path, found) } else { found.push(path) }
+            }
+        }
+        let mut found = Vec::new();
+        walk(self.home.path(), &mut found);
+        found
+    }
+}
+
+impl Drop for Machine {
+    fn drop(&mut self) {
+        let _ = self.run("local down --all --delete --timeout 5s");
+    }
+}
+
+fn until(what: &str, mut done: impl FnMut() -> bool) {
+    let deadline = Instant::now() + LIMIT;
+    while !done() {
+        assert!(Instant::now() < deadline, "{what} did not happen");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+fn alive(pid: &Value) -> bool {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    stat.rsplit_once(')').is_some_and(|(_, rest)| !rest.trim_start().starts_with('Z'))
+}
+
+fn kill(pid: &Value, signal: rustix::process::Signal) {
+    let pid = i32::try_from(pid.as_i64().unwrap()).unwrap();
+    rustix::process::kill_process(rustix::process::Pid::from_raw(pid).unwrap(), signal).unwrap();
+}
+
+fn items(list: &Value) -> &[Value] {
+    list["items"].as_array().unwrap()
+}
+
+#[test]
+fn two_clusters_side_by_side_and_nothing_stays() {
+    let machine = Machine::new();
+    let first = machine.json("local up --name one");
+    let second = machine.json("local up --name two");
+    assert_ne!(first["server"], second["server"]);
+    assert_eq!(first["name"], "one");
+    for cluster in [&first, &second] {
+        let kubeconfig = cluster["kubeconfig"].as_str().unwrap();
+        let status = machine.json(&format!("status --kubeconfig {kubeconfig}"));
+        assert_eq!(status["healthy"], true);
+        assert_eq!(status["apiServer"]["server"], cluster["server"]);
+        assert_eq!(status["definitions"]["installed"].as_array().unwrap().len(), 4);
+    }
+    let list = machine.json("local list --sort-by name");
+    let pids: Vec<Value> = items(&list).iter().map(|item| item["pid"].clone()).collect();
+    assert_eq!(items(&list).len(), 2);
+    machine.good("local down --all --delete");
+    assert!(pids.iter().all(|pid| !alive(pid)));
+    assert_eq!(machine.files(), Vec::<PathBuf>::new());
+    machine.bad("local down --name one", 3);
+}
+
+#[test]
+fn up_twice_is_harmless_and_the_own_context_is_untouched() {
+    let machine = Machine::new();
+    std::fs::create_dir_all(machine.home.path().join(".kube")).unwrap();
+    let own = machine.home.path().join(".kube/config");
+    std::fs::write(&own, "untouched").unwrap();
+    let first = machine.json("local up");
+    let before = machine.json("local list");
+    let again = machine.json("local up");
+    assert_eq!(first, again);
+    assert_eq!(before, machine.json("local list"));
+    assert_eq!(std::fs::read_to_string(&own).unwrap(), "untouched");
+    let export = machine.good("local up -q");
+    assert_eq!(export.trim(), format!("export KUBECONFIG={}", first["kubeconfig"].as_str().unwrap()));
+    machine.bad("local up --port 1", 5);
+    let stopped = machine.good("local down -o jsonpath={.items[0].status}");
+    assert_eq!(stopped, "stopped");
+    assert!(machine.bad("local status", 7).contains("is stopped"));
+    // The address stays, so that a kubeconfig that somebody copied goes on working.
+    assert_eq!(machine.json("local up")["server"], first["server"]);
+}
+
+#[test]
+fn a_killed_cluster_comes_back_with_its_state() {
+    let machine = Machine::new();
+    let up = machine.json("local up");
+    let pid = items(&machine.json("local list"))[0]["pid"].clone();
+    kill(&pid, rustix::process::Signal::KILL);
+    until("the end of the process", || !alive(&pid));
+    assert_eq!(items(&machine.json("local list"))[0]["status"], "ended");
+    assert!(machine.bad("local status", 7).contains("ended without being stopped"));
+    let output = machine.run("local up --no-install -o json");
+    assert!(output.status.success());
+    assert!(String::from_utf8_lossy(&output.stderr).contains("had ended without being stopped"));
+    let again: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(up["server"], again["server"]);
+    // Installed before the kill, and not by this start.
+    let status = machine.json("local status");
+    assert_eq!(status["definitions"]["missing"], serde_json::json!([]));
+}
+
+#[test]
+fn a_port_in_use_is_said_clearly() {
+    let machine = Machine::new();
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let said = machine.bad(&format!("local up --port {port}"), 5);
+    assert!(said.contains(&format!("port {port} is in use by ")) && said.contains("hint:"), "{said}");
+    assert!(said.contains(&format!("(pid {})", std::process::id())), "{said}");
+    assert_eq!(machine.files(), Vec::<PathBuf>::new());
+}
+
+#[test]
+fn a_cluster_in_the_foreground_ends_when_it_is_asked_to() {
+    let machine = Machine::new();
+    let mut child: Child = machine
+        .command("local up --foreground --name front")
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    until("a healthy cluster", || machine.run("local status --name front").status.success());
+    let pid = items(&machine.json("local list"))[0]["pid"].clone();
+    machine.bad("local up --foreground --name front", 5);
+    kill(&serde_json::json!(child.id()), rustix::process::Signal::TERM);
+    assert!(child.wait().unwrap().success());
+    assert!(!alive(&pid));
+    assert_eq!(items(&machine.json("local list"))[0]["status"], "stopped");
+}
+
+#[test]
+fn logs_are_kept_and_cut() {
+    let machine = Machine::new();
+    machine.good("local up");
+    let all = machine.good("local logs");
+    assert!(all.contains("ready"), "{all}");
+    let last = machine.good("local logs --tail 1");
+    assert_eq!(last.lines().count(), 1);
+    assert_eq!(Some(last.trim_end()), all.lines().last());
+    assert_eq!(machine.good("local logs --since 1h"), machine.good("local logs"));
+    assert_eq!(machine.bad("local logs --since soon", 2), "error: \"soon\" is not a duration for --since\n");
+}
+
+#[test]
+fn names_of_clusters_are_completed() {
+    let machine = Machine::new();
+    machine.good("local up --name dev");
+    let output = machine.command("-- neonctl local down --name d").env("COMPLETE", "fish").output().unwrap();
+    assert_eq!(String::from_utf8_lossy(&output.stdout).trim(), "dev");
+}

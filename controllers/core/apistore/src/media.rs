@@ -1,5 +1,6 @@
 //! Content negotiation: which form an answer takes, and how a body is read.
 
+use crate::proto::MEDIA_TYPE;
 use crate::status::ApiError;
 
 /// The shape an object or list is answered in.
@@ -126,16 +127,17 @@ pub enum BodyFormat {
     Protobuf,
 }
 
-/// Reads the `Content-Type` of a create, update or delete.
+/// Reads the `Content-Type` of a create, update or delete; only built-in types have a protobuf form.
 ///
 /// # Errors
-/// 415 for anything but JSON, YAML and Kubernetes protobuf; whether the kind has the latter is not known here.
-pub fn body_format(content_type: &str) -> Result<BodyFormat, ApiError> {
+/// 415 for anything else.
+pub fn body_format(content_type: &str, builtin: bool) -> Result<BodyFormat, ApiError> {
     match content_type.split(';').next().unwrap_or("").trim() {
         "" | "application/json" => Ok(BodyFormat::Json),
         "application/yaml" => Ok(BodyFormat::Yaml),
-        crate::proto::MEDIA_TYPE => Ok(BodyFormat::Protobuf),
-        other => Err(unsupported(&["application/json", "application/yaml", crate::proto::MEDIA_TYPE], other)),
+        MEDIA_TYPE if builtin => Ok(BodyFormat::Protobuf),
+        other if builtin => Err(unsupported(&["application/json", "application/yaml", MEDIA_TYPE], other)),
+        other => Err(unsupported(&["application/json", "application/yaml"], other)),
     }
 }
 

@@ -379,7 +379,7 @@ fn delete(engine: &mut Engine, write: &mut Write<'_>, query: &Query<'_>) -> Resu
     let body = if write.request.body.is_empty() {
         None
     } else {
-        let format = media::body_format(write.request.content_type)?;
+        let format = media::body_format(write.request.content_type, true)?;
         Some(decode::body(write.request.body, format, Some(DELETE_OPTIONS))?.0)
     };
     let options = DeleteOptions::parse(query, body.as_ref().filter(|b| !b.is_null()))?;

@@ -379,3 +379,65 @@ fn objects_are_made_changed_and_deleted_with_protobuf_bodies() {
     assert_eq!(delete("other"), 409);
     assert_eq!(delete(made["metadata"]["uid"].as_str().unwrap()), 200);
 }
+
+#[test]
+fn commands_are_read_from_protobuf_bodies() {
+    let mut engine = Engine::new(Store::new(100));
+    let mut post = |method, path: &str, type_name: &str, body: &Value| {
+        send(&mut engine, method, path, &encode(type_name, body))
+    };
+    let name = |name: &str| json!({ "metadata": { "name": name } });
+    assert_eq!(post(Method::Post, "/api/v1/namespaces", "io.k8s.api.core.v1.Namespace", &name("ns")).0, 201);
+    let accounts = "/api/v1/namespaces/ns/serviceaccounts";
+    assert_eq!(post(Method::Post, accounts, "io.k8s.api.core.v1.ServiceAccount", &name("default")).0, 201);
+    let pod =
+        json!({ "metadata": { "name": "p" }, "spec": { "containers": [{ "name": "c", "image": "i" }] } });
+    assert_eq!(post(Method::Post, "/api/v1/namespaces/ns/pods", POD, &pod).0, 201);
+
+    let binding = json!({ "metadata": { "name": "p" }, "target": { "kind": "Pod", "name": "n" } });
+    let (code, refused) =
+        post(Method::Post, "/api/v1/namespaces/ns/pods/p/binding", "io.k8s.api.core.v1.Binding", &binding);
+    assert_eq!(code, 500, "the target is read: {refused}");
+    let eviction = json!({ "kind": "Eviction", "apiVersion": "policy/v1beta1", "metadata": { "name": "q" } });
+    let (code, refused) = post(
+        Method::Post,
+        "/api/v1/namespaces/ns/pods/p/eviction",
+        "io.k8s.api.policy.v1.Eviction",
+        &eviction,
+    );
+    assert_eq!(code, 400, "the name is read: {refused}");
+    let token = json!({ "kind": "TokenRequest", "spec": { "expirationSeconds": 1 } });
+    let request = "io.k8s.api.authentication.v1.TokenRequest";
+    let (code, refused) =
+        post(Method::Post, "/api/v1/namespaces/ns/serviceaccounts/default/token", request, &token);
+    assert_eq!(code, 422, "the time is read: {refused}");
+
+    let deployment = json!({ "metadata": { "name": "d" }, "spec": { "selector": { "matchLabels": { "a": "b" } },
+        "template": { "metadata": { "labels": { "a": "b" } }, "spec": pod["spec"] } } });
+    let path = "/apis/apps/v1/namespaces/ns/deployments";
+    assert_eq!(post(Method::Post, path, "io.k8s.api.apps.v1.Deployment", &deployment).0, 201);
+    let scale = json!({ "kind": "Scale", "apiVersion": "autoscaling/v1", "metadata": { "name": "d" }, "spec": { "replicas": 3 } });
+    let (code, scaled) =
+        post(Method::Put, &format!("{path}/d/scale"), "io.k8s.api.autoscaling.v1.Scale", &scale);
+    assert_eq!((code, &scaled["spec"]["replicas"]), (200, &json!(3)));
+}
+
+#[test]
+fn custom_kinds_have_no_protobuf_form() {
+    let mut engine = Engine::new(Store::new(100));
+    let definition = json!({ "metadata": { "name": "boats.x.dev" }, "spec": { "group": "x.dev", "scope": "Cluster",
+        "names": { "plural": "boats", "kind": "Boat" }, "versions": [{ "name": "v1", "served": true, "storage": true,
+        "schema": { "openAPIV3Schema": { "type": "object" } } }] } });
+    let path = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
+    let (code, made) = send(&mut engine, Method::Post, path, &encode(CRD, &definition));
+    assert_eq!(code, 201, "{made}");
+    let context = Context { now: jiff::Timestamp::UNIX_EPOCH, seed: 2 << 64 };
+    while engine.run_chores(&context, 100) {}
+    let (code, refused) =
+        send(&mut engine, Method::Post, "/apis/x.dev/v1/boats", &envelope("x.dev/v1", "Boat", b"", ""));
+    assert_eq!(code, 415);
+    assert!(
+        refused["message"].as_str().unwrap().ends_with("include: application/json, application/yaml"),
+        "{refused}"
+    );
+}

@@ -38,7 +38,7 @@ pub(crate) fn body(
 impl Write<'_> {
     /// The object in the body, typed, checked and defaulted.
     pub(crate) fn decode(&mut self, engine: &Engine) -> Result<Value, Halt> {
-        let format = crate::media::body_format(self.request.content_type)?;
+        let format = crate::media::body_format(self.request.content_type, self.kind.is_builtin())?;
         let type_name = self.kind.schema().type_name.as_deref().filter(|_| self.kind.is_builtin());
         let (mut object, duplicates) = body(self.request.body, format, type_name)?;
         let mut odd = Vec::new();

@@ -84,7 +84,7 @@ impl Write<'_> {
     }
 
     fn given_scale(&self, current: &Value) -> Result<Value, ApiError> {
-        let format = crate::media::body_format(self.request.content_type)?;
+        let format = crate::media::body_format(self.request.content_type, true)?;
         let (scale, _) = decode::body(self.request.body, format, Some("io.k8s.api.autoscaling.v1.Scale"))?;
         if object::text_at(&scale, "kind") != "Scale" {
             return Err(ApiError::bad_request(format!(

@@ -20,7 +20,7 @@ fn success(code: u16) -> Value {
 impl Write<'_> {
     /// The body as plain JSON; as protobuf it is of that type.
     pub(crate) fn plain_body(&self, type_name: &str) -> Result<Value, ApiError> {
-        let format = crate::media::body_format(self.request.content_type)?;
+        let format = crate::media::body_format(self.request.content_type, true)?;
         decode::body(self.request.body, format, Some(type_name)).map(|(body, _)| body)
     }
 

@@ -25,6 +25,7 @@ const ARROWS: &[(&str, &[&str])] = &[
             "neonvm-kit",
             "neonvm-local",
             "neonvm-conformance",
+            "neonvm-bench",
         ],
     ),
     ("neonvm-bench", &["neonvm-types", "neonvm-api", "neonvm-core-apistore", "neonvm-kit", "neonvm-local"]),

@@ -33,7 +33,8 @@ impl Lane {
 }
 
 /// Crates whose tests have lanes of their own because they start servers.
-const APART: &[&str] = &["--exclude", "neonvm-conformance", "--exclude", "neonvm-e2e"];
+const APART: &[&str] =
+    &["--exclude", "neonvm-conformance", "--exclude", "neonvm-e2e", "--exclude", "neonvm-endurance"];
 
 fn lanes() -> Vec<Lane> {
     let nextest = installed("cargo-nextest");
@@ -62,6 +63,12 @@ fn lanes() -> Vec<Lane> {
         )
         .counting(),
         Lane::new("e2e", 10, &["cargo", "test", "--locked", "--no-fail-fast", "-p", "neonvm-e2e"]).counting(),
+        Lane::new(
+            "endurance",
+            15,
+            &["cargo", "test", "--locked", "--no-fail-fast", "-p", "neonvm-endurance"],
+        )
+        .counting(),
         Lane::new("packages", 1, &["cargo", "deny", "--offline", "check", "bans", "licenses", "sources"])
             .needs(
                 installed("cargo-deny"),

@@ -50,6 +50,7 @@ const SCENARIOS: &[&str] = &[
     "rapid reset of HTTP/2 streams",
     "more HTTP/2 streams than allowed",
     "watchers that never read",
+    "watchers that never read much state",
 ];
 
 async fn scenario(name: &str, process: &Process, directory: &Path) -> anyhow::Result<String> {
@@ -62,7 +63,8 @@ async fn scenario(name: &str, process: &Process, directory: &Path) -> anyhow::Re
         "slow clients" => connections::slow(&scene, &witness).await?,
         "rapid reset of HTTP/2 streams" => streams::rapid_reset(&scene).await?,
         "more HTTP/2 streams than allowed" => streams::too_many(&scene).await?,
-        _ => connections::deaf_watchers(&scene).await?,
+        "watchers that never read" => connections::deaf_watchers(&scene).await?,
+        _ => connections::deaf_to_state(&scene).await?,
     }
     // Whatever is going on, work of others gets done after it as well.
     let turns = witness.finish().await.context("the well-behaved client")?;

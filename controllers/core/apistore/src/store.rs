@@ -152,21 +152,51 @@ impl Store {
         after: Option<&str>,
         revision: u64,
     ) -> Result<Vec<(Arc<str>, Stored)>, Unavailable> {
-        let mut state: BTreeMap<Arc<str>, Option<Stored>> = BTreeMap::new();
+        self.page_at(table, prefix, after, revision, usize::MAX)
+    }
+
+    /// The first `limit` objects, in key order, of the state of a table at a past revision.
+    ///
+    /// # Errors
+    /// `Expired` if the window no longer reaches back that far.
+    pub fn page_at(
+        &self,
+        table: &str,
+        prefix: &str,
+        after: Option<&str>,
+        revision: u64,
+        limit: usize,
+    ) -> Result<Vec<(Arc<str>, Stored)>, Unavailable> {
+        // What later changes replaced or removed; `None` for what they created.
+        let mut undone: BTreeMap<Arc<str>, Option<Stored>> = BTreeMap::new();
         if let Some(found) = self.tables.get(table) {
             if revision < found.floor {
                 return Err(Unavailable::Expired(found.floor));
             }
             for change in found.window.iter().rev().take_while(|c| c.revision > revision) {
                 if change.key.starts_with(prefix) && after.is_none_or(|after| &*change.key > after) {
-                    state.insert(Arc::clone(&change.key), change.before.clone());
+                    undone.insert(Arc::clone(&change.key), change.before.clone());
                 }
             }
         }
-        for (key, stored) in self.range(table, prefix, after) {
-            state.entry(Arc::clone(key)).or_insert_with(|| Some(stored.clone()));
+        let mut page = Vec::new();
+        let mut present = self.range(table, prefix, after).peekable();
+        while page.len() < limit {
+            let gone_comes_first = match (undone.first_key_value(), present.peek()) {
+                (None, None) => break,
+                (Some((gone, _)), Some((key, _))) => gone < *key,
+                (gone, _) => gone.is_some(),
+            };
+            let (key, stored) = if gone_comes_first {
+                let Some((key, before)) = undone.pop_first() else { break };
+                (key, before)
+            } else {
+                let Some((key, stored)) = present.next() else { break };
+                (Arc::clone(key), undone.remove(key).unwrap_or_else(|| Some(stored.clone())))
+            };
+            page.extend(stored.map(|stored| (key, stored)));
         }
-        Ok(state.into_iter().filter_map(|(key, stored)| Some((key, stored?))).collect())
+        Ok(page)
     }
 
     /// Changes of a table after `after` and up to `upto`, at most `limit`.

@@ -17,8 +17,11 @@ use crate::render::{self, Form};
 use crate::status::ApiError;
 use crate::store::{Change, Store, Stored, Unavailable, key_of};
 
-/// Most changes rendered in one go.
+/// Most changes or objects looked at in one go.
 const BATCH: usize = 256;
+/// A batch ends with the event that makes it this long, in bytes: a reader that stalls holds no more than that and one
+/// event in memory.
+const BATCH_BYTES: usize = 64 << 10;
 /// The annotation of the bookmark that ends the initial events.
 const INITIAL_END: &str = "k8s.io/initial-events-end";
 
@@ -34,12 +37,23 @@ pub struct Watch {
     only: Option<String>,
     options: ListOptions,
     cursor: u64,
-    /// State to send before the first change.
-    initial: bool,
+    /// How far the state before the first change has been sent.
+    initial: Initial,
     /// Whether a bookmark closes the initial state.
     mark_initial: bool,
     /// Whether the column definitions of a table have been sent.
     columns_sent: bool,
+}
+
+/// The state at the beginning of a watch, sent in pages of one revision.
+#[derive(Debug)]
+enum Initial {
+    /// Nothing sent yet; the first page chooses the revision.
+    Wanted,
+    /// Everything up to this key has been sent.
+    After(Arc<str>),
+    /// All sent, or none wanted.
+    Sent,
 }
 
 /// What a call of [`Watch::next`] gave.
@@ -90,7 +104,7 @@ impl Watch {
             mark_initial: options.initial == Some(true) && options.bookmarks,
             options,
             cursor,
-            initial,
+            initial: if initial { Initial::Wanted } else { Initial::Sent },
             columns_sent: false,
         })
     }
@@ -118,36 +132,39 @@ impl Watch {
     /// The event lines between the cursor and `upto`.
     pub fn next(&mut self, store: &Store, upto: u64, now: Timestamp) -> Batch {
         let mut text = BytesMut::new();
-        if self.initial {
-            self.initial = false;
-            self.put_initial(store, now, &mut text);
+        if !matches!(self.initial, Initial::Sent) {
+            match self.put_initial(store, now, &mut text) {
+                Ok(()) if matches!(self.initial, Initial::Sent) => {}
+                Ok(()) => return Batch { lines: text.freeze(), ended: false, more: true },
+                Err(gone) => return self.expired(text, gone),
+            }
         }
         let changes = match store.changes(&self.kind.table, self.cursor, upto, BATCH) {
             Ok(changes) => changes,
-            Err(Unavailable::Expired(oldest)) => {
-                let error = ApiError::plain(
-                    410,
-                    "Expired",
-                    format!("too old resource version: {} ({oldest})", self.cursor),
-                );
-                text.extend_from_slice(&render::event_line(
-                    "ERROR",
-                    error.to_status().to_string().as_bytes(),
-                ));
-                return Batch { lines: text.freeze(), ended: true, more: false };
-            }
+            Err(gone) => return self.expired(text, gone),
         };
-        let more = changes.len() == BATCH;
-        self.cursor = match changes.last() {
-            Some(last) if more => last.revision,
-            _ => self.cursor.max(upto),
-        };
+        let full = changes.len() == BATCH;
         for change in &changes {
+            if text.len() >= BATCH_BYTES {
+                return Batch { lines: text.freeze(), ended: false, more: true };
+            }
             if let Some(line) = self.line(change, now) {
                 text.extend_from_slice(&line);
             }
+            self.cursor = change.revision;
         }
-        Batch { lines: text.freeze(), ended: false, more }
+        if !full {
+            self.cursor = self.cursor.max(upto);
+        }
+        Batch { lines: text.freeze(), ended: false, more: full }
+    }
+
+    fn expired(&self, mut text: BytesMut, gone: Unavailable) -> Batch {
+        let Unavailable::Expired(oldest) = gone;
+        let message = format!("too old resource version: {} ({oldest})", self.cursor);
+        let error = ApiError::plain(410, "Expired", message);
+        text.extend_from_slice(&render::event_line("ERROR", error.to_status().to_string().as_bytes()));
+        Batch { lines: text.freeze(), ended: true, more: false }
     }
 
     /// A bookmark at the cursor.
@@ -170,22 +187,45 @@ impl Watch {
         render::event_line("BOOKMARK", &render::to_bytes(&body))
     }
 
-    fn put_initial(&mut self, store: &Store, now: Timestamp, text: &mut BytesMut) {
-        let found: Vec<Stored> = match &self.only {
-            Some(key) => store.read(&self.kind.table, key).into_iter().cloned().collect(),
-            None => {
-                store.range(&self.kind.table, &self.prefix, None).map(|(_, stored)| stored.clone()).collect()
+    /// Puts the next page of the state at the beginning.
+    fn put_initial(&mut self, store: &Store, now: Timestamp, text: &mut BytesMut) -> Result<(), Unavailable> {
+        let after = match std::mem::replace(&mut self.initial, Initial::Sent) {
+            Initial::After(key) => Some(key),
+            Initial::Wanted | Initial::Sent => {
+                // Chosen now and not when the watch was opened: all pages and the changes after them fit together.
+                self.cursor = store.revision();
+                None
             }
         };
-        for stored in &found {
-            if matches(&self.kind, &self.options, stored) {
-                text.extend_from_slice(&self.event("ADDED", stored, now));
+        let table = Arc::clone(&self.kind.table);
+        let found = match &self.only {
+            Some(key) => store
+                .read(&table, key)
+                .map(|stored| (Arc::from(key.as_str()), stored.clone()))
+                .into_iter()
+                .collect(),
+            None => store.page_at(&table, &self.prefix, after.as_deref(), self.cursor, BATCH)?,
+        };
+        let full = found.len() == BATCH;
+        let last = found.last().map(|(key, _)| Arc::clone(key));
+        for (key, stored) in found {
+            if matches(&self.kind, &self.options, &stored) {
+                text.extend_from_slice(&self.event("ADDED", &stored, now));
             }
+            if text.len() >= BATCH_BYTES && self.only.is_none() {
+                self.initial = Initial::After(key);
+                return Ok(());
+            }
+        }
+        if let Some(last) = last.filter(|_| full) {
+            self.initial = Initial::After(last);
+            return Ok(());
         }
         if self.mark_initial {
             text.extend_from_slice(&self.bookmark_with(&json!({
                 "resourceVersion": self.cursor.to_string(), "annotations": { INITIAL_END: "true" } })));
         }
+        Ok(())
     }
 
     fn event(&mut self, event_type: &str, stored: &Stored, now: Timestamp) -> Bytes {
@@ -231,3 +271,6 @@ impl Watch {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

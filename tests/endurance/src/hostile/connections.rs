@@ -1,12 +1,14 @@
 //! Connections that are opened and then misused.
 
 use anyhow::{Context as _, ensure};
+use futures_util::{StreamExt as _, TryStreamExt as _};
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::Api;
-use kube::api::{Patch, PatchParams};
+use kube::api::{Patch, PatchParams, PostParams, WatchEvent, WatchParams};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tokio::task::JoinSet;
+use tokio_rustls::client::TlsStream;
 
 use super::Scene;
 use super::witness::Witness;
@@ -73,16 +75,54 @@ pub(super) async fn slow(scene: &Scene<'_>, witness: &Witness) -> anyhow::Result
     Ok(())
 }
 
-/// Watchers that ask and never read, while much is written.
-pub(super) async fn deaf_watchers(scene: &Scene<'_>) -> anyhow::Result<()> {
+/// Opens watches of config maps that nobody reads.
+async fn deaf(scene: &Scene<'_>, query: &str) -> anyhow::Result<Vec<TlsStream<TcpStream>>> {
     let mut deaf = Vec::new();
     for _ in 0..DEAF {
         let mut stream = scene.access.http1(true).await?;
-        let request = "GET /api/v1/namespaces/default/configmaps?watch=1&resourceVersion=0 HTTP/1.1\r\nHost: localhost\r\n\r\n";
-        stream.write_all(request.as_bytes()).await?;
+        let path = format!("/api/v1/namespaces/default/configmaps?watch=1&{query}");
+        stream.write_all(format!("GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n").as_bytes()).await?;
         stream.flush().await?;
         deaf.push(stream);
     }
+    Ok(deaf)
+}
+
+/// Watchers that ask for the state there is, tens of mebibytes each, and never read it.
+pub(super) async fn deaf_to_state(scene: &Scene<'_>) -> anyhow::Result<()> {
+    let mut writers = JoinSet::new();
+    for writer in 0..20 {
+        let api = Api::<ConfigMap>::namespaced(scene.process.client().await?, "default");
+        writers.spawn(async move {
+            for number in 0..WRITES / 20 {
+                let mut object = ConfigMap::default();
+                object.metadata.name = Some(format!("state-{writer}-{number}"));
+                object.data = Some([("text".to_owned(), "x".repeat(SIZE))].into());
+                api.create(&PostParams::default(), &object).await?;
+            }
+            anyhow::Ok(())
+        });
+    }
+    while let Some(done) = writers.join_next().await {
+        done??;
+    }
+    let whole = "resourceVersionMatch=NotOlderThan&sendInitialEvents=true&allowWatchBookmarks=true";
+    let open = (deaf(scene, "resourceVersion=0").await?, deaf(scene, whole).await?);
+    // One that reads gets all of it meanwhile.
+    let api = Api::<ConfigMap>::namespaced(scene.process.client().await?, "default");
+    let mut events = api.watch(&WatchParams::default().timeout(60), "0").await?.boxed();
+    for _ in 0..WRITES {
+        let event =
+            tokio::time::timeout(PATIENCE, events.try_next()).await.context("the state never comes")??;
+        ensure!(matches!(event, Some(WatchEvent::Added(_))), "the state is {event:?}");
+    }
+    ensure!(open.0.len() + open.1.len() == 2 * DEAF, "all of them are still there");
+    Ok(())
+}
+
+/// Watchers that ask and never read, while much is written.
+pub(super) async fn deaf_watchers(scene: &Scene<'_>) -> anyhow::Result<()> {
+    let deaf = deaf(scene, "resourceVersion=0").await?;
     let mut writers = JoinSet::new();
     for writer in 0..20 {
         let api = Api::<ConfigMap>::namespaced(scene.process.client().await?, "default");

@@ -63,6 +63,24 @@ proptest! {
     }
 
     #[test]
+    fn pages_of_a_past_revision_make_up_the_whole(ops in prop::collection::vec(op(), 0..60), limit in 1..4_usize) {
+        let mut store = Store::new(10);
+        let model = run(&mut store, &ops);
+        for (revision, state) in &model {
+            let (mut all, mut after) = (Vec::new(), None::<Arc<str>>);
+            loop {
+                let page = store.page_at(TABLE, "ns/", after.as_deref(), *revision, limit).unwrap();
+                prop_assert!(page.len() <= limit);
+                let Some((last, _)) = page.last() else { break };
+                after = Some(Arc::clone(last));
+                all.extend(page);
+            }
+            prop_assert!(all.is_sorted_by_key(|(key, _)| Arc::clone(key)));
+            prop_assert_eq!(&seen(all), state);
+        }
+    }
+
+    #[test]
     fn changes_from_any_revision_lead_to_the_present(ops in prop::collection::vec(op(), 0..60), pick in any::<prop::sample::Index>()) {
         let mut store = Store::new(10);
         let model = run(&mut store, &ops);

@@ -26,7 +26,7 @@ fn programs() -> &'static Path {
         let own = std::env::current_exe().unwrap();
         let directory = own.parent().and_then(Path::parent).unwrap().to_path_buf();
         let mut build = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
-        build.args(["build", "--quiet", "-p", "neonvm-cli", "-p", "neonvm-neond"]);
+        build.args(["build", "--quiet", "--locked", "-p", "neonvm-cli", "-p", "neonvm-neond"]);
         if directory.ends_with("release") {
             build.arg("--release");
         }

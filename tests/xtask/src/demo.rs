@@ -15,7 +15,10 @@ fn run_cargo(root: &Path, arguments: &[&str]) -> anyhow::Result<bool> {
 
 /// A local cluster from start to end, each command shown before it runs.
 pub(crate) fn run(root: &Path) -> anyhow::Result<bool> {
-    if !run_cargo(root, &["build", "--release", "--locked", "--quiet", "--bins"])? {
+    if !run_cargo(
+        root,
+        &["build", "--release", "--locked", "--quiet", "-p", "neonvm-cli", "-p", "neonvm-neond"],
+    )? {
         return Ok(false);
     }
     let bin = root.join("target/release");
@@ -56,6 +59,6 @@ pub(crate) fn bench(root: &Path, arguments: &[String]) -> anyhow::Result<bool> {
     }
     let mut command = vec!["run", "--release", "--locked", "-p", "neonvm-bench", "--"];
     command.extend(arguments.iter().map(String::as_str));
-    run_cargo(root, &["build", "--release", "--locked", "--bins"])
+    run_cargo(root, &["build", "--release", "--locked", "--quiet", "-p", "neonvm-neond"])
         .and_then(|built| Ok(built && run_cargo(root, &command)?))
 }

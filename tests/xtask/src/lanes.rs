@@ -55,7 +55,7 @@ fn lanes() -> Vec<Lane> {
         )
         .needs(installed("cargo-clippy"), "clippy is not installed"),
         Lane::new("unit", 30, &unit).counting(),
-        Lane::new("binaries", 20, &["cargo", "build", "--locked", "--bins"]),
+        Lane::new("binaries", 20, &["cargo", "build", "--locked", "-p", "neonvm-cli", "-p", "neonvm-neond"]),
         Lane::new(
             "conformance",
             10,

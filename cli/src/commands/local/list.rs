@@ -29,6 +29,8 @@ pub(crate) fn run(env: &Env, settings: &Settings, args: &List) -> Result<Report>
         rows: found.iter().map(row).collect(),
     };
     if let Some(field) = &args.sort_by {
+        // Shown ages are rounded; what they are made from is not.
+        let field = if field.eq_ignore_ascii_case("age") { ".since" } else { field };
         sort(&mut document, field)?;
     }
     let report = Report::document(document);

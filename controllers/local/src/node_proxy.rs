@@ -56,7 +56,12 @@ async fn attempt(
     client: Client,
 ) -> Result<Response, ApiError> {
     let path = node_path(request)?;
-    let (host, port) = node_address(state, text(&request.pod, "/spec/nodeName"))?;
+    let node = text(&request.pod, "/spec/nodeName");
+    if node.is_empty() {
+        let name = text(&request.pod, "/metadata/name");
+        return Err(ApiError::bad_request(format!("pod {name} does not have a host assigned")));
+    }
+    let (host, port) = node_address(state, node)?;
     let url = format!("https://{host}:{port}{path}");
     let failed = |why: String| ApiError::internal(format!("error dialing backend: {url}: {why}"));
     let sent = tokio::time::timeout(CONNECT, send(tls, &host, port, &path, &client));
@@ -134,9 +139,6 @@ fn container(pod: &Value, query: &str) -> Result<String, ApiError> {
 
 /// Address and port of the node's own server, from its status.
 fn node_address(state: &State, node: &str) -> Result<(String, u16), ApiError> {
-    if node.is_empty() {
-        return Err(ApiError::bad_request("the pod does not have a host assigned"));
-    }
     let found = state.with(|engine| engine.object("", "nodes", "", node));
     let Some(found) = found else {
         return Err(ApiError::internal(format!("error dialing backend: node {node:?} not found")));

@@ -46,15 +46,25 @@ pub const KEYS: &[Key] = &[
     Key { name: "context", builtin: "", about: "context of the kubeconfig", check: any },
     Key { name: "data-dir", builtin: "", about: "where local clusters are kept", check: any },
     Key { name: "kubeconfig", builtin: "", about: "file for access to a cluster", check: any },
-    Key { name: "name", builtin: "local", about: "local cluster", check: crate::instance::is_name },
+    Key {
+        name: "name",
+        builtin: "local",
+        about: "local cluster; a name is up to 40 lower-case letters, digits and dashes",
+        check: crate::instance::is_name,
+    },
     Key { name: "neond", builtin: "", about: "program that runs local clusters", check: any },
     Key { name: "output", builtin: "table", about: "form of output", check: output },
     Key { name: "quiet", builtin: "false", about: "results and errors only", check: truth },
-    Key { name: "request-timeout", builtin: "10s", about: "time for one request", check: is_duration },
+    Key {
+        name: "request-timeout",
+        builtin: "10s",
+        about: "time for one request, such as 500ms or 10s",
+        check: is_duration,
+    },
     Key {
         name: "timeout",
         builtin: "30s",
-        about: "time for a local cluster to start or stop",
+        about: "time for a local cluster to start or stop, such as 30s or 5m",
         check: is_duration,
     },
 ];

@@ -66,8 +66,9 @@ async fn run(state: Arc<State>, mut watch: Watch, sender: mpsc::Sender<Bytes>, f
     // with the present state, which has to be there before it is sent.
     let mut first = true;
     loop {
-        let upto = state.disk().durable();
+        // In this order: what becomes durable after the look is a change that is still to be noticed.
         changed.borrow_and_update();
+        let upto = state.disk().durable();
         loop {
             let Ok(Ok(place)) = tokio::time::timeout(STALLED, sender.reserve()).await else { return };
             let now = jiff::Timestamp::now();

@@ -1,5 +1,6 @@
 //! The measurements. Each starts a server of its own over a fresh directory, unless it says otherwise.
 
+mod command_line;
 mod load;
 mod reads;
 mod start;
@@ -34,7 +35,7 @@ impl Setup {
 }
 
 /// Names for `--only`, in the order in which they run.
-pub const NAMES: &[&str] = &["start", "idle", "reads", "writes", "watches", "volume"];
+pub const NAMES: &[&str] = &["start", "idle", "reads", "writes", "watches", "volume", "command-line"];
 
 /// Runs one measurement.
 ///
@@ -48,6 +49,7 @@ pub async fn run(name: &str, setup: &Setup) -> anyhow::Result<Vec<Row>> {
         "writes" => writes::run(setup).await,
         "watches" => watches::run(setup).await,
         "volume" => volume::run(setup).await,
+        "command-line" => command_line::run(setup),
         _ => anyhow::bail!("there is no measurement {name:?}; there are {}", NAMES.join(", ")),
     }
 }

@@ -13,6 +13,18 @@ pub struct Totals {
     pub skipped: usize,
 }
 
+impl Totals {
+    /// Both together.
+    #[must_use]
+    pub fn plus(self, other: &Self) -> Self {
+        Self {
+            passed: self.passed + other.passed,
+            failed: self.failed + other.failed,
+            skipped: self.skipped + other.skipped,
+        }
+    }
+}
+
 impl std::fmt::Display for Totals {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{} passed, {} failed, {} skipped", self.passed, self.failed, self.skipped)

@@ -162,8 +162,10 @@ fn default_runner_port() -> u16 {
     DEFAULT_RUNNER_PORT
 }
 
-// The type is that of the field: absent after a null in a stored object, present by default.
-#[allow(clippy::unnecessary_wraps)]
+#[expect(
+    clippy::unnecessary_wraps,
+    reason = "the field is absent after a null in a stored object, present by default"
+)]
 fn default_grace() -> Option<i64> {
     Some(5)
 }

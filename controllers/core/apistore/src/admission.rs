@@ -7,6 +7,8 @@
 mod review;
 mod rules;
 
+use std::sync::Arc;
+
 use serde_json::Value;
 
 pub use review::{Answer, Call, Client};
@@ -55,7 +57,7 @@ impl From<ApiError> for Halt {
 pub(crate) struct Change<'a> {
     pub(crate) request: &'a Request<'a>,
     pub(crate) context: &'a Context,
-    pub(crate) kind: &'a Kind,
+    pub(crate) kind: &'a Arc<Kind>,
     pub(crate) subresource: &'a str,
     pub(crate) namespace: &'a str,
     pub(crate) name: &'a str,
@@ -78,7 +80,7 @@ pub(crate) trait Cluster {
     /// Labels of a namespace, as its object.
     fn namespace(&self, name: &str) -> Option<Value>;
     /// Other versions and groups under which the same objects are served.
-    fn equivalents(&self, kind: &Kind) -> Vec<std::sync::Arc<Kind>>;
+    fn equivalents(&self, kind: &Kind) -> Vec<Arc<Kind>>;
 }
 
 impl Webhooks {

@@ -93,6 +93,8 @@ pub struct Engine {
     pub(crate) owned: BTreeMap<String, BTreeSet<Place>>,
     /// Owners that wait for their dependents, by uid.
     pub(crate) foreground: BTreeMap<String, (Arc<Kind>, String)>,
+    /// Names of definitions that are being deleted: known without reading one at every write of their objects.
+    pub(crate) ending: BTreeSet<String>,
     /// Admission of custom kinds.
     pub(crate) plugin: Option<crate::plugins::Plugin>,
     /// What is left to do in the background.
@@ -111,6 +113,7 @@ impl Engine {
             webhooks: Webhooks::default(),
             owned: BTreeMap::new(),
             foreground: BTreeMap::new(),
+            ending: BTreeSet::new(),
             plugin: None,
             chores: VecDeque::new(),
             documents: crate::discovery::Documents::default(),
@@ -212,8 +215,8 @@ impl Engine {
         let json = render::to_bytes(&object);
         self.store.remove(&kind.table, key, json.clone());
         self.follow(kind, key, before.as_ref(), None);
-        if kind.custom.is_some() {
-            self.chores.push_back(Chore::Definition(format!("{}.{}", kind.plural, kind.group)));
+        if self.is_ending(kind) {
+            self.chores.push_back(Chore::Definition(kind.qualified()));
         }
         self.chores.push_back(Chore::Removed(crate::object::uid(&object).to_owned()));
         if !crate::object::namespace(&object).is_empty() {
@@ -221,6 +224,11 @@ impl Engine {
             self.chores.push_back(Chore::NamespaceContent(namespace));
         }
         render::value_in(kind, &Stored { revision, json })
+    }
+
+    /// Whether the definition behind a custom kind is being deleted.
+    pub(crate) fn is_ending(&self, kind: &Kind) -> bool {
+        kind.custom.is_some() && self.ending.contains(&kind.qualified())
     }
 
     /// Answer for a value, in the form the request accepts.

@@ -26,6 +26,7 @@ impl Engine {
             self.store.open_table(&table);
         }
         for definition in self.values(DEFINITIONS) {
+            self.note_ending(&definition);
             self.serve(&definition);
         }
         self.reload_rules();
@@ -65,6 +66,12 @@ impl Engine {
 
     fn reload_webhooks(&mut self) {
         self.webhooks = Webhooks::read(&self.values(MUTATING), &self.values(VALIDATING));
+    }
+
+    fn note_ending(&mut self, definition: &Value) {
+        if object::is_deleting(definition) {
+            self.ending.insert(object::name(definition).to_owned());
+        }
     }
 
     /// Serves a definition whose conditions say that it is established.
@@ -123,12 +130,14 @@ impl Engine {
             table if table.starts_with("rbac.authorization.k8s.io/") => self.reload_rules(),
             DEFINITIONS => match after {
                 Some((definition, _)) => {
+                    self.note_ending(definition);
                     self.serve(definition);
                     self.chores.push_back(Chore::Definition(object::name(definition).to_owned()));
                     self.chores.push_back(Chore::ApiServices);
                 }
                 None => {
                     if let Some(old) = before.map(|stored| render::parse(&stored.json)) {
+                        self.ending.remove(object::name(&old));
                         let group = object::text_at(&old, "spec.group").to_owned();
                         let plural = object::text_at(&old, "spec.names.plural").to_owned();
                         self.kinds.withdraw(&group, &plural);

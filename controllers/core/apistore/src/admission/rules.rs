@@ -1,5 +1,7 @@
 //! Which requests a webhook sees, and what its answer does.
 
+use std::sync::Arc;
+
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::{Value, json};
@@ -168,7 +170,7 @@ impl Webhook {
     }
 
     /// The kind under which a rule matches: the request's own, or an equivalent one.
-    fn matched(&self, change: &Change<'_>, cluster: &dyn Cluster) -> Option<std::sync::Arc<Kind>> {
+    fn matched(&self, change: &Change<'_>, cluster: &dyn Cluster) -> Option<Arc<Kind>> {
         // Webhook configurations themselves are never shown to webhooks: a bad one could not be mended.
         if change.kind.group == "admissionregistration.k8s.io" {
             return None;
@@ -179,7 +181,7 @@ impl Webhook {
                 .any(|rule| rule.matches(kind, change.subresource, change.operation, change.namespace))
         };
         if fits(change.kind) {
-            return Some(std::sync::Arc::new(change.kind.clone()));
+            return Some(Arc::clone(change.kind));
         }
         if !self.equivalent {
             return None;

@@ -224,6 +224,27 @@ fn a_restart_finds_everything_again() {
 }
 
 #[test]
+fn a_definition_that_ends_takes_nothing_new_also_after_a_restart() {
+    let mut world = World::new();
+    let crd = json!({ "metadata": { "name": "things.example.dev" }, "spec": { "group": "example.dev", "scope": "Namespaced",
+        "names": { "plural": "things", "kind": "Thing" }, "versions": [{ "name": "v1", "served": true, "storage": true,
+            "schema": { "openAPIV3Schema": { "type": "object" } } }] } });
+    let definitions = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
+    let things = "/apis/example.dev/v1/namespaces/ns/things";
+    world.post(definitions, &crd);
+    world.post(things, &json!({ "metadata": { "name": "held", "finalizers": ["example.dev/hold"] } }));
+    assert_eq!(world.delete(&format!("{definitions}/things.example.dev")), 200);
+    let late = json!({ "metadata": { "name": "late" } }).to_string();
+    assert_eq!(world.call(Method::Post, things, "", late.as_bytes()).0, 403);
+    world.engine.reload();
+    assert_eq!(world.call(Method::Post, things, "", late.as_bytes()).0, 403);
+    world.patch(&format!("{things}/held"), &json!({ "metadata": { "finalizers": null } }));
+    assert!(world.get(&format!("{definitions}/things.example.dev")).is_none());
+    world.post(definitions, &crd);
+    world.post(things, &json!({ "metadata": { "name": "again" } }));
+}
+
+#[test]
 fn a_watch_that_falls_behind_the_window_is_told() {
     let mut world = World::new();
     let kind = Arc::clone(world.engine.kinds.resource("", "v1", "configmaps").unwrap());

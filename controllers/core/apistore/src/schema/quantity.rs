@@ -79,7 +79,7 @@ impl Quantity {
     }
 
     /// The nearest floating point number.
-    #[allow(clippy::cast_precision_loss)]
+    #[allow(clippy::cast_precision_loss, reason = "the nearest number is what is asked for")]
     pub fn as_float(self) -> f64 {
         self.nano as f64 / NANO as f64
     }

@@ -83,14 +83,9 @@ impl Write<'_> {
 
     /// Refuses content for definitions that are going away, and namespaces that are missing or going away.
     fn lifecycle(&self, engine: &Engine, object: &Value) -> Result<(), ApiError> {
-        if self.kind.custom.is_some() {
-            let definition = format!("{}.{}", self.kind.plural, self.kind.group);
-            let definition =
-                engine.object("apiextensions.k8s.io", "customresourcedefinitions", "", &definition);
-            if definition.is_some_and(|definition| is_deleting(&definition)) {
-                let why = "create not allowed while custom resource definition is terminating";
-                return Err(ApiError::forbidden(self.subject(object::name(object)), why));
-            }
+        if engine.is_ending(&self.kind) {
+            let why = "create not allowed while custom resource definition is terminating";
+            return Err(ApiError::forbidden(self.subject(object::name(object)), why));
         }
         if !self.kind.namespaced || matches!(self.kind.verbs, crate::kinds::Verbs::Create) {
             return Ok(());

@@ -66,7 +66,7 @@ fn number_to_cel(schema: Option<&Schema>, number: &Number) -> Cel {
 }
 
 /// `3.0` where the schema says integer.
-#[allow(clippy::cast_possible_truncation)]
+#[allow(clippy::cast_possible_truncation, reason = "whole and below 9e15 when it is cast")]
 fn whole_float(number: &Number) -> Option<i64> {
     let float = number.as_f64()?;
     if float.fract() == 0.0 && float.abs() < 9.0e15 { Some(float as i64) } else { None }

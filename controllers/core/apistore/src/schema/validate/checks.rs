@@ -106,7 +106,7 @@ fn out_of_format<'a>(
     }
 }
 
-#[allow(clippy::cast_possible_truncation)]
+#[allow(clippy::cast_possible_truncation, reason = "whole and below 9e15 when it is cast")]
 fn is_multiple(number: &Number, amount: f64, of: f64) -> bool {
     if of <= 0.0 {
         return true;
@@ -153,7 +153,7 @@ pub(super) fn object(checker: &mut Checker<'_>, constraints: &Constraints, size:
 }
 
 /// JSON equality in which `1` equals `1.0`.
-#[allow(clippy::float_cmp)]
+#[allow(clippy::float_cmp, reason = "equality of JSON numbers is exact")]
 pub(super) fn same(a: &Value, b: &Value) -> bool {
     match (a, b) {
         (Value::Number(x), Value::Number(y)) => {

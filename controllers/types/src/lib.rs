@@ -12,6 +12,7 @@
 
 pub mod bytes;
 mod decode;
+pub mod guest;
 pub mod informant_protocol;
 pub mod milli_cpu;
 pub mod monitor_protocol;

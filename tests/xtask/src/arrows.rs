@@ -10,8 +10,16 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("neonvm-kit", &["neonvm-types", "neonvm-api"]),
     ("neonvm-local", &["neonvm-types", "neonvm-api", "neonvm-core-apistore", "neonvm-kit"]),
     ("neonvm-neond", &["neonvm-types", "neonvm-api", "neonvm-kit", "neonvm-local"]),
+    // Disk formats are pure; the runner uses them too, without the registry client of the builder.
+    ("neonvm-disk", &[]),
+    ("neonvm-builder", &["neonvm-types", "neonvm-disk"]),
+    ("neonvm-guest", &["neonvm-types"]),
+    ("neonvm-kernel", &[]),
     // Starts `neond local` as a process; does not link it.
-    ("neonvm-cli", &["neonvm-types", "neonvm-api", "neonvm-kit"]),
+    (
+        "neonvm-cli",
+        &["neonvm-types", "neonvm-api", "neonvm-kit", "neonvm-builder", "neonvm-disk", "neonvm-kernel"],
+    ),
     ("neonvm-xtask", &[]),
     // Talk to a server or run binaries; they know none of our types.
     ("neonvm-conformance", &["neonvm-kit", "neonvm-local"]),

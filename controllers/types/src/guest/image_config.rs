@@ -1,0 +1,95 @@
+//! What the builder knows of an image and the guest needs at every boot.
+
+use serde::{Deserialize, Serialize};
+
+/// Content of `/neonvm/config.json` in a disk.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct ImageConfig {
+    /// The workload, as the source image says.
+    pub process: Process,
+    /// Further commands, started beside the workload.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub services: Vec<Service>,
+    /// Shell text that runs again and again at shutdown until the workload has ended; it asks the workload to stop.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub shutdown_hook: Option<String>,
+    /// Where a login without password is offered on the serial line. Null: nowhere.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub console: Option<Console>,
+    /// Reference of the source image with its digest, for people.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub source: Option<String>,
+}
+
+/// A program as OCI image configurations describe it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Process {
+    /// `Entrypoint`: replaced by `command` of the VM.
+    pub entrypoint: Vec<String>,
+    /// `Cmd`: replaced by `args` of the VM, and dropped when only `command` is given (as Kubernetes does).
+    pub cmd: Vec<String>,
+    /// `Env`: `NAME=value` each; values are literal, never read by a shell.
+    pub env: Vec<String>,
+    /// `User`: `user`, `uid`, `user:group` or `uid:gid`. Empty: root.
+    pub user: String,
+    /// `WorkingDir`. Empty: `/`.
+    pub working_dir: String,
+    /// `StopSignal`, such as `SIGINT` or `2`. Empty: SIGTERM.
+    pub stop_signal: String,
+}
+
+/// A command of the image specification.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Service {
+    /// For people and logs.
+    pub name: String,
+    /// User it runs as.
+    pub user: String,
+    /// When it starts and whether it is started again.
+    pub start: Start,
+    /// What runs.
+    pub command: Command,
+}
+
+/// What a service runs.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum Command {
+    /// Text for the shell of the image.
+    Shell(String),
+    /// A program and its arguments.
+    Exec(Vec<String>),
+}
+
+/// The actions of a System V inittab that `sysvInitAction` may name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Start {
+    /// Before everything else; boot waits for its end.
+    Sysinit,
+    /// After `sysinit`; boot waits for its end.
+    Wait,
+    /// Once, beside the rest.
+    Once,
+    /// Started again whenever it ends.
+    Respawn,
+    /// As `respawn`, on the console, after Enter was pressed.
+    Askfirst,
+    /// At shutdown, before the workload is stopped.
+    Shutdown,
+    /// When Ctrl-Alt-Del is pressed.
+    Ctrlaltdel,
+    /// When init is told to start anew.
+    Restart,
+}
+
+/// A login on a serial line.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Console {
+    /// Device below `/dev`, such as `ttyS0`.
+    pub device: String,
+}

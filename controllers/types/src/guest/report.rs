@@ -1,0 +1,55 @@
+//! What a guest tells its host without being asked.
+
+use serde::{Deserialize, Serialize};
+
+/// One line on the report port.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Report {
+    /// Milliseconds since the guest's kernel started.
+    pub uptime_ms: u64,
+    /// What happened.
+    #[serde(flatten)]
+    pub kind: ReportKind,
+}
+
+/// What happened.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", rename_all_fields = "camelCase", tag = "event")]
+pub enum ReportKind {
+    /// Init runs; the version of the guest program.
+    Booted {
+        /// Version of the guest program.
+        version: String,
+    },
+    /// The daemon answers.
+    Ready,
+    /// The workload was started.
+    WorkloadStarted {
+        /// Its process number.
+        pid: u32,
+        /// How often it was started before.
+        restarts: u32,
+    },
+    /// The workload ended.
+    WorkloadExited {
+        /// Exit code, if it ended by itself.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        code: Option<i32>,
+        /// Signal, if one ended it.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        signal: Option<i32>,
+        /// Whether the kernel killed something of it for want of memory.
+        out_of_memory: bool,
+    },
+    /// A part of the boot failed; the boot went on.
+    Failure {
+        /// What and why.
+        message: String,
+    },
+    /// The guest shuts down.
+    ShuttingDown {
+        /// Why: `power button`, `workload ended`, a signal.
+        reason: String,
+    },
+}

@@ -1,0 +1,100 @@
+//! What the runner tells a guest at boot: the structured form of the shell files that older runners write.
+
+use serde::{Deserialize, Serialize};
+
+use crate::Bytes;
+
+/// Content of `neonvm.json` on the runtime volume. With it present the shell files beside it are not read.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct RuntimeConfig {
+    /// Replaces the entry point of the image; the image's `Cmd` is then dropped.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub command: Option<Vec<String>>,
+    /// Replaces the `Cmd` of the image.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub args: Option<Vec<String>>,
+    /// `NAME=value` each, over those of the image.
+    pub env: Vec<String>,
+    /// `key=value` each, such as `vm.overcommit_memory=2`.
+    pub sysctl: Vec<String>,
+    /// File systems to mount, in this order, before the workload starts.
+    pub mounts: Vec<Mount>,
+    /// Swap, if any.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub swap: Option<Swap>,
+    /// Size of `/dev/shm`, if not the kernel's half of memory.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub shared_memory: Option<Bytes>,
+    /// What happens when the workload ends.
+    pub restart_policy: RestartPolicy,
+    /// Files the workload needs before it starts: directories that the host fills through the daemon.
+    pub synchronised_paths: Vec<String>,
+    /// Keys that may log in by SSH, one `authorized_keys` line each. Beside those of the volume `ssh-authorized-keys`.
+    pub ssh_authorized_keys: Vec<String>,
+}
+
+/// A file system to mount.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Mount {
+    /// Absolute path; made if missing.
+    pub path: String,
+    /// What is mounted there.
+    #[serde(flatten)]
+    pub kind: MountKind,
+    /// Whether it can be written to.
+    #[serde(default)]
+    pub read_only: bool,
+}
+
+/// What is mounted.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", rename_all_fields = "camelCase", tag = "kind")]
+pub enum MountKind {
+    /// The block device whose file system has this label, or whose serial number this is.
+    Disk {
+        /// Label of the file system or serial number of the device.
+        label: String,
+        /// Mount with `discard`.
+        #[serde(default)]
+        discard: bool,
+        /// Turn on project quotas.
+        #[serde(default)]
+        quota: bool,
+    },
+    /// A read-only volume of files, found by its label.
+    Files {
+        /// Volume label.
+        label: String,
+    },
+    /// Memory.
+    Tmpfs {
+        /// Largest size.
+        size: Bytes,
+    },
+    /// Only the directory; the host fills it through the daemon.
+    Directory,
+}
+
+/// Swap space.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Swap {
+    /// Label of the swap area or serial number of the device.
+    pub label: String,
+    /// How much of it to use.
+    pub size: Bytes,
+}
+
+/// What happens when the workload ends.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum RestartPolicy {
+    /// It is started again, with back-off, whatever its status.
+    #[default]
+    Always,
+    /// It is started again unless its status was 0; then the VM powers off.
+    OnFailure,
+    /// The VM powers off.
+    Never,
+}

@@ -1,0 +1,1 @@
+//! The one static program inside every VM.

@@ -1,0 +1,3 @@
+//! `neonvm-guest`.
+
+fn main() {}

@@ -1,0 +1,1 @@
+//! Container image to bootable VM disk, without a daemon.

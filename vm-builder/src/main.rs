@@ -1,0 +1,3 @@
+//! `vm-builder`: the flags of the tool that it replaces.
+
+fn main() {}

@@ -1,0 +1,106 @@
+//! Flags of `neonvm-guest daemon`.
+
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::path::PathBuf;
+
+use neonvm_types::guest::{DAEMON_PORT, METRICS_PORT, SSH_PORT};
+
+use super::Error;
+
+/// Where the daemon listens and looks. Every flag is `--name=value`; one dash is accepted, as older images start it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Options {
+    /// CPUs, files and status. `--addr`.
+    pub address: SocketAddr,
+    /// Metrics. `--metrics-addr`; `off`: none.
+    pub metrics_address: Option<SocketAddr>,
+    /// SSH. `--ssh-addr`; `off`: none.
+    pub ssh_address: Option<SocketAddr>,
+    /// Passed on to every SSH session. `--ssh-option`, repeatable.
+    pub ssh_options: Vec<String>,
+    /// What stands for `/` where `/proc`, `/sys`, `/run` and the paths of file requests are looked up. `--root`.
+    pub root: PathBuf,
+    /// Whether the clock is kept. `--clock=on|off`.
+    pub clock: bool,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        let any = |port| SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), port);
+        Self {
+            address: any(DAEMON_PORT),
+            metrics_address: Some(any(METRICS_PORT)),
+            ssh_address: Some(any(SSH_PORT)),
+            ssh_options: Vec::new(),
+            root: PathBuf::from("/"),
+            clock: true,
+        }
+    }
+}
+
+impl Options {
+    /// Reads the flags after `daemon`.
+    ///
+    /// # Errors
+    /// [`Error::Usage`] for an unknown flag or an unreadable value.
+    pub fn parse<I: IntoIterator<Item = String>>(arguments: I) -> Result<Self, Error> {
+        let mut options = Self::default();
+        for argument in arguments {
+            let flag = argument.trim_start_matches('-');
+            let Some((name, value)) = flag.split_once('=').filter(|_| argument.starts_with('-')) else {
+                return Err(Error::Usage(format!("expected --name=value, not {argument:?}")));
+            };
+            match name {
+                "addr" => options.address = address(name, value)?,
+                "metrics-addr" => options.metrics_address = optional(name, value)?,
+                "ssh-addr" => options.ssh_address = optional(name, value)?,
+                "ssh-option" => options.ssh_options.push(value.to_owned()),
+                "root" => options.root = PathBuf::from(value),
+                "clock" => options.clock = switch(name, value)?,
+                _ => return Err(Error::Usage(format!("unknown flag --{name}"))),
+            }
+        }
+        Ok(options)
+    }
+}
+
+fn address(name: &str, value: &str) -> Result<SocketAddr, Error> {
+    value.parse().map_err(|_| Error::Usage(format!("--{name}: {value:?} is not address:port")))
+}
+
+fn optional(name: &str, value: &str) -> Result<Option<SocketAddr>, Error> {
+    if value == "off" { Ok(None) } else { address(name, value).map(Some) }
+}
+
+fn switch(name: &str, value: &str) -> Result<bool, Error> {
+    match value {
+        "on" => Ok(true),
+        "off" => Ok(false),
+        _ => Err(Error::Usage(format!("--{name}: expected on or off, not {value:?}"))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(flags: &[&str]) -> Result<Options, Error> {
+        Options::parse(flags.iter().map(|flag| (*flag).to_owned()))
+    }
+
+    #[test]
+    fn both_spellings_of_flags_are_read() {
+        let options = parse(&["-addr=0.0.0.0:1", "--metrics-addr=off", "--clock=off"]).unwrap();
+        assert_eq!(options.address.port(), 1);
+        assert_eq!((options.metrics_address, options.clock), (None, false));
+    }
+
+    #[test]
+    fn what_is_not_understood_is_refused() {
+        for flags in
+            [["addr=0.0.0.0:1"], ["--adr=0.0.0.0:1"], ["--addr=localhost:1"], ["--clock=maybe"], ["--"]]
+        {
+            assert!(parse(&flags).is_err(), "{flags:?}");
+        }
+    }
+}

@@ -1,0 +1,133 @@
+//! What can go wrong, and what to do then.
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+/// Why a kernel could not be built, fetched or used.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// An operation on a file failed.
+    #[error("cannot {verb} {}", path.display())]
+    File {
+        /// What was tried.
+        verb: &'static str,
+        /// With which file.
+        path: PathBuf,
+        /// Why it failed.
+        source: io::Error,
+    },
+    /// A program is not installed.
+    #[error("the program {program} is not installed")]
+    Missing {
+        /// Its name.
+        program: String,
+        /// Debian package that holds it.
+        package: &'static str,
+    },
+    /// A program failed.
+    #[error("{program} failed: {status}")]
+    Program {
+        /// Its name and arguments.
+        program: String,
+        /// Exit status.
+        status: String,
+        /// The last lines it printed.
+        said: Vec<String>,
+    },
+    /// A line of a configuration fragment is not an option.
+    #[error("{file}:{line}: not a kernel option: {text}")]
+    Fragment {
+        /// The fragment.
+        file: String,
+        /// Line, from 1.
+        line: usize,
+        /// The line.
+        text: String,
+    },
+    /// Two fragments want different things.
+    #[error("{option} is asked for twice with different values: {first} and {second}")]
+    Contradiction {
+        /// The option.
+        option: String,
+        /// First wish, with its file.
+        first: String,
+        /// Second wish, with its file.
+        second: String,
+    },
+    /// The kernel's own rules dropped options that were asked for.
+    #[error("{} of the requested kernel options did not come out as asked: {}", options.len(), options.join(", "))]
+    Dropped {
+        /// Each with what was asked for and what came out.
+        options: Vec<String>,
+    },
+    /// There is no kernel source.
+    #[error("no kernel source found: {}", looked.display())]
+    NoSource {
+        /// Where it was looked for.
+        looked: PathBuf,
+    },
+    /// The source is of another version.
+    #[error("the kernel source is version {found}, but {wanted} was asked for")]
+    Version {
+        /// Version of the source.
+        found: String,
+        /// Version asked for.
+        wanted: String,
+    },
+    /// Something read is not what it should be.
+    #[error("{what} is not usable: {why}")]
+    Malformed {
+        /// File or part.
+        what: String,
+        /// Why.
+        why: String,
+    },
+    /// No such kernel in the store.
+    #[error("kernel {name:?} not found")]
+    NotFound {
+        /// Its name.
+        name: String,
+    },
+    /// The person at the terminal stopped it.
+    #[error("interrupted")]
+    Interrupted,
+}
+
+impl Error {
+    /// What to do about it, imperative.
+    #[must_use]
+    pub fn hint(&self) -> Option<String> {
+        match self {
+            Self::Missing { package, .. } => Some(format!("install it: apt-get install {package}")),
+            Self::NoSource { .. } => Some(
+                "install it: apt-get install linux-source-6.1, or give a tarball with --source FILE".to_owned(),
+            ),
+            Self::Dropped { .. } => Some(
+                "an option that another one needs is missing: see `make menuconfig` of this source, then add it to the fragment"
+                    .to_owned(),
+            ),
+            Self::Contradiction { .. } => Some("keep one of the two".to_owned()),
+            Self::Version { .. } => Some("give the matching source with --source FILE".to_owned()),
+            Self::NotFound { .. } => Some("get one: neonctl kernel fetch".to_owned()),
+            Self::File { source, .. } if source.kind() == io::ErrorKind::StorageFull => {
+                Some("free some space or choose another directory".to_owned())
+            }
+            _ => None,
+        }
+    }
+
+    pub(crate) fn malformed(what: impl Into<String>, why: impl Into<String>) -> Self {
+        Self::Malformed { what: what.into(), why: why.into() }
+    }
+}
+
+/// Adds the operation and the path to an I/O error.
+pub(crate) trait Doing<T> {
+    fn doing(self, verb: &'static str, path: &Path) -> Result<T, Error>;
+}
+
+impl<T> Doing<T> for io::Result<T> {
+    fn doing(self, verb: &'static str, path: &Path) -> Result<T, Error> {
+        self.map_err(|source| Error::File { verb, path: path.to_owned(), source })
+    }
+}

@@ -15,6 +15,7 @@ use std::time::Duration;
 use neonvm_disk::tree::{Sources, Tree};
 
 pub use error::Error;
+pub(crate) use error::printable;
 pub use platform::Platform;
 pub use progress::{Progress, Quiet};
 

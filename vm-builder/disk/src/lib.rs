@@ -4,5 +4,14 @@
 //! stored raw or as qcow2. The builder and the runner make every disk this way. The same input always gives the
 //! same bytes. Judged in tests by `e2fsck`, `qemu-img check` and independent readers.
 
+mod bytes;
+pub mod ext4;
+pub mod files;
 pub mod image;
+pub mod iso9660;
+mod paths;
+pub mod probe;
+pub mod qcow2;
+pub mod raw;
+pub mod swap;
 pub mod tree;

@@ -1,0 +1,9 @@
+//! qcow2, written and read. Format: QEMU's `docs/interop/qcow2.txt`.
+
+mod error;
+mod read;
+mod write;
+
+pub use error::Error;
+pub use read::{Check, Info, Reader};
+pub use write::{Compression, Options, Summary, write};

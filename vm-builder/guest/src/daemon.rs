@@ -1,8 +1,34 @@
 //! The daemon: HTTP for CPUs, files and status, metrics, the clock and the door of the SSH server.
+//!
+//! One thread waits for all of it. What may block runs on threads that come when needed and leave soon after;
+//! nothing is computed before somebody asks for it.
 
+mod api;
+mod door;
 mod options;
+mod status;
 
+use std::io::Write as _;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use hyper::body::Incoming;
+use hyper::{Method, Request, StatusCode};
+use tokio::net::TcpListener;
+use tokio::task::LocalSet;
+
+use crate::http::{self, Response};
+use crate::metrics;
 pub use options::Options;
+pub use status::STATUS_FILE;
+
+/// Most connections at a time.
+const CONNECTIONS: usize = 64;
+/// Most connections for metrics.
+const METRICS_CONNECTIONS: usize = 16;
+/// Media type of the Prometheus text format.
+const METRICS_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
 
 /// Why the daemon could not run.
 #[derive(Debug, thiserror::Error)]
@@ -14,7 +40,7 @@ pub enum Error {
     #[error("listen on {address}: {source}")]
     Listen {
         /// Where it was to listen.
-        address: std::net::SocketAddr,
+        address: SocketAddr,
         /// What the kernel said.
         source: std::io::Error,
     },
@@ -27,6 +53,58 @@ pub enum Error {
 ///
 /// # Errors
 /// When a socket cannot be opened.
-pub fn run(_options: &Options) -> Result<(), Error> {
+pub fn run(options: &Options) -> Result<(), Error> {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_io()
+        .enable_time()
+        .max_blocking_threads(4)
+        .thread_keep_alive(Duration::from_secs(2))
+        .thread_stack_size(256 * 1024)
+        .build()
+        .map_err(Error::Runtime)?;
+    LocalSet::new().block_on(&runtime, serve(options))
+}
+
+async fn serve(options: &Options) -> Result<(), Error> {
+    let listener = listen(options.address)?;
+    if let Some(address) = options.metrics_address {
+        let (listener, root) = (listen(address)?, options.root.clone());
+        let handler = move |request| scrape(request, root.clone());
+        tokio::task::spawn_local(http::serve(listener, METRICS_CONNECTIONS, handler));
+    }
+    if let Some(address) = options.ssh_address {
+        tokio::task::spawn_local(door::serve(listen(address)?, options.ssh_options.clone()));
+    }
+    if options.clock {
+        tokio::task::spawn_local(crate::clock::keep());
+    }
+    let api = api::Api::new(&options.root);
+    http::serve(listener, CONNECTIONS, move |request| api.clone().handle(request)).await;
     Ok(())
+}
+
+fn listen(address: SocketAddr) -> Result<TcpListener, Error> {
+    let listener = http::listen(address).map_err(|source| Error::Listen { address, source })?;
+    // A port chosen by the kernel is only known now.
+    if address.port() == 0
+        && let Ok(address) = listener.local_addr()
+    {
+        log(&format!("listens on {address}"));
+    }
+    Ok(listener)
+}
+
+async fn scrape(request: Request<Incoming>, root: PathBuf) -> Response {
+    if request.method() != Method::GET || request.uri().path() != "/metrics" {
+        return http::text(StatusCode::NOT_FOUND, "not found\n");
+    }
+    match tokio::task::spawn_blocking(move || metrics::collect(&root)).await {
+        Ok(text) => http::typed(StatusCode::OK, METRICS_TYPE, text),
+        Err(_) => http::text(StatusCode::INTERNAL_SERVER_ERROR, "the daemon is stopping\n"),
+    }
+}
+
+/// A line on standard error, which init forwards.
+pub(crate) fn log(line: &str) {
+    let _ = writeln!(std::io::stderr(), "neonvm-guest daemon: {line}");
 }

@@ -1,0 +1,144 @@
+//! The requests about CPUs, files and status.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use bytes::Bytes;
+use hyper::body::Incoming;
+use hyper::{Method, Request, StatusCode};
+use tokio::sync::Mutex;
+
+use super::status;
+use crate::cpu::Processors;
+use crate::files::payload::Payload;
+use crate::files::{self, Directory};
+use crate::http::{self, Response};
+
+/// What requests work on. Changes of CPUs and of files each wait for one another.
+#[derive(Clone, Debug)]
+pub(super) struct Api {
+    root: PathBuf,
+    processors: Arc<Mutex<()>>,
+    files: Arc<Mutex<()>>,
+}
+
+impl Api {
+    pub(super) fn new(root: &Path) -> Self {
+        Self { root: root.to_owned(), processors: Arc::default(), files: Arc::default() }
+    }
+
+    pub(super) async fn handle(self, request: Request<Incoming>) -> Response {
+        let path = request.uri().path().to_owned();
+        let put = request.method() == Method::PUT;
+        if !put && request.method() != Method::GET {
+            return not_found();
+        }
+        match (path.as_str(), put) {
+            ("/cpu", false) => self.online().await,
+            ("/cpu", true) => match http::body(request).await {
+                Ok(body) => self.set_online(&body).await,
+                Err(answer) => answer,
+            },
+            ("/healthz", false) => http::text(StatusCode::OK, "ok"),
+            ("/status", false) => {
+                http::typed(StatusCode::OK, "application/json", status::document(&self.root))
+            }
+            (path, put) => match path.strip_prefix("/files/") {
+                Some(path) => self.files(path.to_owned(), put.then_some(request)).await,
+                None => not_found(),
+            },
+        }
+    }
+
+    async fn online(&self) -> Response {
+        let processors = Processors::below(&self.root);
+        let answer = exclusive(&self.processors, move || processors.online()).await;
+        match answer {
+            Some(Ok(number)) => http::text(StatusCode::OK, (u64::from(number) * 1_000).to_string()),
+            Some(Err(error)) => http::text(StatusCode::INTERNAL_SERVER_ERROR, format!("{error}\n")),
+            None => gave_up(),
+        }
+    }
+
+    async fn set_online(&self, body: &[u8]) -> Response {
+        let Some(wanted) = milli_cpu(body) else {
+            return http::text(StatusCode::BAD_REQUEST, "expected a number of milli-CPUs and nothing else\n");
+        };
+        let processors = Processors::below(&self.root);
+        match exclusive(&self.processors, move || processors.set_online(wanted.div_ceil(1_000))).await {
+            Some(Ok(())) => http::text(StatusCode::OK, Bytes::new()),
+            Some(Err(error)) => http::text(StatusCode::INTERNAL_SERVER_ERROR, format!("{error}\n")),
+            None => gave_up(),
+        }
+    }
+
+    async fn files(&self, path: String, put: Option<Request<Incoming>>) -> Response {
+        let path = match files::name::decode(&path) {
+            Ok(path) => self.root.join(path),
+            Err(error) => return http::text(StatusCode::BAD_REQUEST, format!("{error}\n")),
+        };
+        let directory = Directory::new(path);
+        let Some(request) = put else {
+            return match exclusive(&self.files, move || directory.checksum()).await {
+                Some(Ok(sum)) => http::text(StatusCode::OK, sum),
+                Some(Err(error)) => http::text(StatusCode::BAD_REQUEST, format!("{error}\n")),
+                None => gave_up(),
+            };
+        };
+        let payload = match http::body(request).await.map(|body| Payload::parse(&body)) {
+            Ok(Ok(payload)) => payload,
+            Ok(Err(error)) => return http::text(StatusCode::BAD_REQUEST, format!("{error}\n")),
+            Err(answer) => return answer,
+        };
+        match exclusive(&self.files, move || directory.update(&payload)).await {
+            Some(Ok(())) => http::text(StatusCode::OK, Bytes::new()),
+            Some(Err(error @ files::Error::Target { .. })) => {
+                http::text(StatusCode::BAD_REQUEST, format!("{error}\n"))
+            }
+            Some(Err(error)) => http::text(StatusCode::INTERNAL_SERVER_ERROR, format!("{error}\n")),
+            None => gave_up(),
+        }
+    }
+}
+
+/// Decimal digits only, as older daemons have it: no sign, no white space.
+fn milli_cpu(body: &[u8]) -> Option<u32> {
+    let text = std::str::from_utf8(body).ok()?;
+    let digits = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+    if digits { text.parse().ok() } else { None }
+}
+
+/// Runs `work` on a thread that may block, one at a time for each `turn`, to its end even if the client goes away.
+async fn exclusive<T: Send + 'static>(
+    turn: &Arc<Mutex<()>>,
+    work: impl FnOnce() -> T + Send + 'static,
+) -> Option<T> {
+    let turn = Arc::clone(turn).lock_owned().await;
+    let done = tokio::task::spawn_blocking(move || {
+        let result = work();
+        drop(turn);
+        result
+    });
+    done.await.ok()
+}
+
+fn not_found() -> Response {
+    http::text(StatusCode::NOT_FOUND, "not found\n")
+}
+
+fn gave_up() -> Response {
+    http::text(StatusCode::INTERNAL_SERVER_ERROR, "the daemon is stopping\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn milli_cpus_are_digits_only() {
+        assert_eq!(milli_cpu(b"250"), Some(250));
+        for body in [&b""[..], b"+1", b" 1", b"1\n", b"-1", b"1.5", b"4294967296", b"\xff"] {
+            assert_eq!(milli_cpu(body), None, "{body:?}");
+        }
+    }
+}

@@ -1,0 +1,196 @@
+//! Files that the host keeps up to date inside the guest.
+//!
+//! A directory so kept looks as a kubelet volume does: the files are in a directory named after the time, `..data`
+//! links to it and is swapped in one step, and every file has a link through `..data`. What a change consists of is
+//! decided in [`plan`], purely; this file executes it. A kill between any two steps leaves the old or the new files,
+//! whole, and the next change removes what was left behind.
+
+pub mod checksum;
+pub mod name;
+pub mod payload;
+pub mod plan;
+
+use std::ffi::{OsStr, OsString};
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Read as _, Write as _};
+use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _, PermissionsExt as _, symlink};
+use std::path::{Path, PathBuf};
+use std::time::SystemTime;
+
+use payload::Payload;
+use plan::{Entry, Kind, Step};
+
+/// Why files could not be read or written.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The directory to keep does not exist or is none.
+    #[error("{}: {source}", path.display())]
+    Target {
+        /// The directory.
+        path: PathBuf,
+        /// What the kernel said.
+        source: io::Error,
+    },
+    /// A step of the change failed.
+    #[error("{}: {source}", path.display())]
+    Io {
+        /// What was read or written.
+        path: PathBuf,
+        /// What the kernel said.
+        source: io::Error,
+    },
+    /// A file changed its length while it was read.
+    #[error("{}: changed while it was read", .0.display())]
+    Changed(PathBuf),
+}
+
+/// A directory kept up to date.
+#[derive(Clone, Debug)]
+pub struct Directory {
+    path: PathBuf,
+}
+
+impl Directory {
+    /// The directory `path`.
+    #[must_use]
+    pub const fn new(path: PathBuf) -> Self {
+        Self { path }
+    }
+
+    /// Checksum of the files as they are; see [`checksum`].
+    ///
+    /// # Errors
+    /// When `..data` or a file in it cannot be read.
+    pub fn checksum(&self) -> Result<String, Error> {
+        let data = self.path.join(plan::DATA);
+        let mut names = Vec::new();
+        for entry in fs::read_dir(&data).map_err(at(&data))? {
+            let entry = entry.map_err(at(&data))?;
+            if entry.file_type().map_err(at(&data))?.is_file() {
+                names.push(entry.file_name());
+            }
+        }
+        names.sort();
+        let mut sum = checksum::Checksum::default();
+        for name in names {
+            add(&mut sum, &name, &data.join(&name))?;
+        }
+        Ok(sum.finish())
+    }
+
+    /// Makes the files those of `payload`, and no others.
+    ///
+    /// # Errors
+    /// [`Error::Target`] when the directory does not exist, [`Error::Io`] when a step fails; then the files are still
+    /// the old ones or already the new ones, whole.
+    pub fn update(&self, payload: &Payload) -> Result<(), Error> {
+        let entries = self.entries()?;
+        let same = self.checksum().is_ok_and(|sum| sum == payload.checksum());
+        let fresh = plan::directory_name(SystemTime::now());
+        let steps = plan::plan(&entries, payload.names(), (!same).then_some(fresh.as_os_str()));
+        for step in &steps {
+            if let Err(error) = self.apply(step, payload) {
+                // The next change would remove it too; what is left is for people who look now.
+                if self.current().as_deref() != Some(fresh.as_os_str()) {
+                    let _ = fs::remove_dir_all(self.path.join(&fresh));
+                }
+                return Err(error);
+            }
+        }
+        Ok(())
+    }
+
+    fn current(&self) -> Option<OsString> {
+        fs::read_link(self.path.join(plan::DATA)).ok().map(PathBuf::into_os_string)
+    }
+
+    fn entries(&self) -> Result<Vec<Entry>, Error> {
+        let target = |source| Error::Target { path: self.path.clone(), source };
+        let mut entries = Vec::new();
+        for entry in fs::read_dir(&self.path).map_err(target)? {
+            let entry = entry.map_err(target)?;
+            let file_type = entry.file_type().map_err(target)?;
+            let kind = if file_type.is_symlink() {
+                Kind::Link(fs::read_link(entry.path()).map_err(target)?.into_os_string())
+            } else if file_type.is_dir() {
+                Kind::Directory
+            } else {
+                Kind::Other
+            };
+            entries.push(Entry { name: entry.file_name(), kind });
+        }
+        Ok(entries)
+    }
+
+    fn apply(&self, step: &Step, payload: &Payload) -> Result<(), Error> {
+        match step {
+            Step::MakeDirectory(name) => {
+                let path = self.path.join(name);
+                fs::DirBuilder::new().mode(0o755).create(&path).map_err(at(&path))?;
+                fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).map_err(at(&path))
+            }
+            Step::WriteFile { directory, name } => {
+                let path = self.path.join(directory).join(name);
+                write(&path, payload.content(name)).map_err(at(&path))
+            }
+            Step::Sync(name) => {
+                let path = name.as_ref().map_or_else(|| self.path.clone(), |name| self.path.join(name));
+                File::open(&path).and_then(|file| file.sync_all()).map_err(at(&path))
+            }
+            Step::Link { name, target } => self.link(name, target),
+            Step::Unlink(name) => {
+                let path = self.path.join(name);
+                fs::remove_file(&path).map_err(at(&path))
+            }
+            Step::RemoveDirectory(name) => {
+                let path = self.path.join(name);
+                fs::remove_dir_all(&path).map_err(at(&path))
+            }
+        }
+    }
+
+    /// Makes a link, or turns an existing one, in one step.
+    fn link(&self, name: &OsStr, target: &OsStr) -> Result<(), Error> {
+        let temporary = self.path.join(plan::TEMPORARY);
+        match fs::remove_file(&temporary) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(at(&temporary)(error)),
+            _ => {}
+        }
+        symlink(target, &temporary).map_err(at(&temporary))?;
+        let path = self.path.join(name);
+        fs::rename(&temporary, &path).map_err(at(&path))
+    }
+}
+
+fn at(path: &Path) -> impl Fn(io::Error) -> Error + use<> {
+    let path = path.to_owned();
+    move |source| Error::Io { path: path.clone(), source }
+}
+
+fn write(path: &Path, content: &[u8]) -> io::Result<()> {
+    let mut file = OpenOptions::new().write(true).create_new(true).mode(0o644).open(path)?;
+    file.write_all(content)?;
+    file.set_permissions(fs::Permissions::from_mode(0o644))?;
+    file.sync_all()
+}
+
+/// Adds a file to a checksum without holding it in memory.
+fn add(sum: &mut checksum::Checksum, name: &OsStr, path: &Path) -> Result<(), Error> {
+    let mut file = File::open(path).map_err(at(path))?;
+    let length = file.metadata().map_err(at(path))?.len();
+    sum.start(name, length);
+    let mut buffer = vec![0; 64 * 1024];
+    let mut seen = 0u64;
+    loop {
+        let read = file.read(&mut buffer).map_err(at(path))?;
+        if read == 0 {
+            break;
+        }
+        seen = seen.saturating_add(u64::try_from(read).unwrap_or(u64::MAX));
+        sum.content(buffer.get(..read).unwrap_or_default());
+    }
+    if seen == length { Ok(()) } else { Err(Error::Changed(path.to_owned())) }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,203 @@
+//! What is done, in which order, to change the files of a directory without a moment in which they are neither the
+//! old nor the new ones.
+
+use std::collections::BTreeSet;
+use std::ffi::{OsStr, OsString};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+/// The link to the directory with the files.
+pub const DATA: &str = "..data";
+/// The name under which links are made before they are moved into place.
+pub const TEMPORARY: &str = "..data_tmp";
+
+/// What is in the directory before.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Entry {
+    /// Its name.
+    pub name: OsString,
+    /// What it is.
+    pub kind: Kind,
+}
+
+/// What an entry is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// A symbolic link to this.
+    Link(OsString),
+    /// A directory.
+    Directory,
+    /// Anything else.
+    Other,
+}
+
+/// One step; each is done or not done when the machine stops, never half.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Step {
+    /// Make a directory.
+    MakeDirectory(OsString),
+    /// Write a file of the payload into a directory, and wait until it is on the disk.
+    WriteFile {
+        /// The new directory.
+        directory: OsString,
+        /// Name of the file.
+        name: OsString,
+    },
+    /// Wait until this directory, or the directory itself, is on the disk.
+    Sync(Option<OsString>),
+    /// Make a link, or point it elsewhere, in one step.
+    Link {
+        /// Name of the link.
+        name: OsString,
+        /// What it points to.
+        target: OsString,
+    },
+    /// Remove a link.
+    Unlink(OsString),
+    /// Remove a directory and what is in it.
+    RemoveDirectory(OsString),
+}
+
+/// The steps that make the files those named, in a new directory `fresh`; without one the files stay as they are and
+/// only what an interrupted change left is put right.
+#[must_use]
+pub fn plan<'a>(
+    entries: &[Entry],
+    names: impl Iterator<Item = &'a OsStr>,
+    fresh: Option<&OsStr>,
+) -> Vec<Step> {
+    let names: BTreeSet<&OsStr> = names.collect();
+    let link_of = |name: &OsStr| {
+        entries.iter().find_map(|entry| match &entry.kind {
+            Kind::Link(target) if entry.name == name => Some(target.as_os_str()),
+            _ => None,
+        })
+    };
+    let mut steps = Vec::new();
+    if let Some(fresh) = fresh {
+        steps.push(Step::MakeDirectory(fresh.into()));
+        let write = |name: &&OsStr| Step::WriteFile { directory: fresh.into(), name: name.into() };
+        steps.extend(names.iter().map(write));
+        steps.push(Step::Sync(Some(fresh.into())));
+        steps.push(Step::Link { name: DATA.into(), target: fresh.into() });
+        steps.push(Step::Sync(None));
+    }
+    let current = fresh.or_else(|| link_of(OsStr::new(DATA)));
+    let before = steps.len();
+    for name in &names {
+        let target = through_data(name);
+        if link_of(name) != Some(target.as_os_str()) {
+            steps.push(Step::Link { name: name.into(), target });
+        }
+    }
+    for entry in entries {
+        let name = entry.name.as_os_str();
+        match &entry.kind {
+            Kind::Link(_) if name == TEMPORARY => {
+                // Making any link has replaced and moved it already.
+                if !steps.iter().any(|step| matches!(step, Step::Link { .. })) {
+                    steps.push(Step::Unlink(name.into()));
+                }
+            }
+            Kind::Link(target) if *target == through_data(name) && !names.contains(name) => {
+                steps.push(Step::Unlink(name.into()));
+            }
+            Kind::Directory if is_ours(name) && Some(name) != current => {
+                steps.push(Step::RemoveDirectory(name.into()));
+            }
+            _ => {}
+        }
+    }
+    if steps.len() > before {
+        steps.push(Step::Sync(None));
+    }
+    steps
+}
+
+fn through_data(name: &OsStr) -> OsString {
+    let mut target = OsString::from(DATA);
+    target.push("/");
+    target.push(name);
+    target
+}
+
+/// Name of the directory of a change made now: the time in UTC, as the kubelet writes it, and nanoseconds.
+#[must_use]
+pub fn directory_name(now: SystemTime) -> OsString {
+    let since = now.duration_since(UNIX_EPOCH).unwrap_or_default();
+    let seconds = since.as_secs();
+    let (year, month, day) = date(seconds / 86_400);
+    let (hour, minute, second) = (seconds / 3_600 % 24, seconds / 60 % 60, seconds % 60);
+    let nanoseconds = since.subsec_nanos();
+    format!("..{year:04}_{month:02}_{day:02}_{hour:02}_{minute:02}_{second:02}.{nanoseconds:09}").into()
+}
+
+/// Whether the name is one a writer of this layout gives to a directory.
+fn is_ours(name: &OsStr) -> bool {
+    let Some(name) = name.to_str().and_then(|name| name.strip_prefix("..")) else { return false };
+    let Some((time, unique)) = name.split_once('.') else { return false };
+    let digits = |part: &str| part.bytes().all(|byte| byte.is_ascii_digit());
+    let lengths = time.split('_').map(str::len).eq([4, 2, 2, 2, 2, 2]);
+    lengths && time.split('_').all(digits) && !unique.is_empty() && digits(unique)
+}
+
+/// The proleptic Gregorian date of a day counted from 1970-01-01. Counting years from March puts the leap day last.
+fn date(days: u64) -> (u64, u64, u64) {
+    const ERA: u64 = 146_097;
+    let shifted = days.saturating_add(719_468);
+    let (era, day) = (shifted / ERA, shifted % ERA);
+    let year = (day - day / 1_460 + day / 36_524 - day / (ERA - 1)) / 365;
+    let day = day - (365 * year + year / 4 - year / 100);
+    let month = (5 * day + 2) / 153;
+    let date = day - (153 * month + 2) / 5 + 1;
+    let month = if month < 10 { month + 3 } else { month - 9 };
+    (era * 400 + year + u64::from(month <= 2), month, date)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    #[test]
+    fn directories_are_named_after_the_time() {
+        let at = |seconds| directory_name(UNIX_EPOCH + Duration::new(seconds, 5));
+        assert_eq!(at(0), "..1970_01_01_00_00_00.000000005");
+        assert_eq!(at(951_827_696), "..2000_02_29_12_34_56.000000005");
+        assert_eq!(at(4_107_542_400), "..2100_03_01_00_00_00.000000005");
+        assert!(is_ours(&at(1)));
+        for name in ["..data", "..2000_02_29_12_34_56", "2000_02_29_12_34_56.1", "..2000_02_29_12_34_56.x"] {
+            assert!(!is_ours(OsStr::new(name)), "{name}");
+        }
+    }
+
+    #[test]
+    fn a_first_change_writes_before_it_links() {
+        let steps = plan(&[], [OsStr::new("a")].into_iter(), Some(OsStr::new("..d")));
+        assert_eq!(
+            steps,
+            [
+                Step::MakeDirectory("..d".into()),
+                Step::WriteFile { directory: "..d".into(), name: "a".into() },
+                Step::Sync(Some("..d".into())),
+                Step::Link { name: "..data".into(), target: "..d".into() },
+                Step::Sync(None),
+                Step::Link { name: "a".into(), target: "..data/a".into() },
+                Step::Sync(None),
+            ]
+        );
+    }
+
+    #[test]
+    fn foreign_entries_stay() {
+        let entry = |name: &str, kind| Entry { name: name.into(), kind };
+        let entries = [
+            entry("mine", Kind::Other),
+            entry("sub", Kind::Directory),
+            entry("link", Kind::Link("elsewhere".into())),
+            entry("..data", Kind::Link("..2000_01_01_00_00_00.1".into())),
+            entry("..2000_01_01_00_00_00.1", Kind::Directory),
+        ];
+        assert_eq!(plan(&entries, [].into_iter(), None), []);
+    }
+}

@@ -1,9 +1,20 @@
 //! Container image to bootable VM disk, without a daemon.
+//!
+//! [`source`] loads an image from a registry, an archive or a directory into a tree that was never unpacked to the
+//! host; [`engine`] adds the guest and writes the disk with `neonvm-disk`. The only part that needs another program
+//! is [`fragments`]: Dockerfile text of a specification is carried out by buildah.
 
 pub mod cache;
+pub mod content;
+pub mod engine;
+pub mod fragments;
+pub mod inject;
 pub mod layer;
 pub mod push;
+pub mod record;
 pub mod reference;
 pub mod registry;
+pub mod sbom;
 pub mod source;
+pub mod spec;
 pub mod store;

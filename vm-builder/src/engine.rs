@@ -1,0 +1,316 @@
+//! From a source to a disk: load, carry out fragments, inject the guest, write, publish. Every output appears whole
+//! or not at all, and the same input gives the same bytes.
+
+mod error;
+mod output;
+mod publish;
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use neonvm_disk::ext4;
+use neonvm_disk::tree::Time;
+use neonvm_types::guest::{Console, ImageConfig, Process};
+
+pub use error::Error;
+
+use crate::fragments;
+use crate::record::{self, Record};
+use crate::reference::{Digest, Reference};
+use crate::sbom;
+use crate::source::{self, Loaded, Options, Progress, Source};
+use crate::spec::Spec;
+
+/// Free space of a disk whose size is not given, in bytes. It costs nothing until it is written to.
+const FREE: u64 = 1 << 30;
+
+/// Form of an output file.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Format {
+    /// QEMU's format with zstd-compressed clusters.
+    #[default]
+    Qcow2,
+    /// The disk byte for byte, sparse.
+    Raw,
+    /// A tar of an OCI image layout whose image holds `/disk.qcow2`.
+    Oci,
+}
+
+/// What to build.
+#[derive(Clone, Debug)]
+pub struct Request {
+    /// From what.
+    pub source: Source,
+    /// How it is loaded.
+    pub options: Options,
+    /// The image specification.
+    pub spec: Option<PathBuf>,
+    /// `NAME=value` for the fragments of the specification.
+    pub build_args: Vec<String>,
+    /// The guest program, statically linked.
+    pub guest: PathBuf,
+    /// Size of the disk in bytes. None: what the content needs and 1 GiB.
+    pub size: Option<u64>,
+    /// Output file.
+    pub file: Option<PathBuf>,
+    /// Form of the output file.
+    pub format: Format,
+    /// Name in the local image store.
+    pub tag: Option<Reference>,
+    /// Directory of the local image store.
+    pub store: PathBuf,
+    /// Whether the image is pushed under its name.
+    pub push: bool,
+    /// File for a bill of materials.
+    pub sbom: Option<PathBuf>,
+}
+
+/// Steps of a build, in order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Step {
+    /// Find, fetch and flatten the image.
+    Load,
+    /// Carry out `build` and `merge`.
+    Fragments,
+    /// Add the guest.
+    Inject,
+    /// Write the disk.
+    Write,
+    /// Store or push the image.
+    Publish,
+}
+
+impl Step {
+    /// One word.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Load => "load",
+            Self::Fragments => "fragments",
+            Self::Inject => "inject",
+            Self::Write => "write",
+            Self::Publish => "publish",
+        }
+    }
+}
+
+/// Hears how a build gets on.
+pub trait Reporter: Progress {
+    /// A step has begun.
+    fn begin(&self, step: Step, detail: &str);
+    /// It has ended well.
+    fn end(&self, step: Step, detail: &str);
+    /// One line of the fragments' engine.
+    fn line(&self, line: &str);
+}
+
+/// What was built.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Built {
+    /// The output file.
+    pub file: Option<PathBuf>,
+    /// SHA-256 of the output file, or of the disk if there is no file.
+    pub digest: String,
+    /// Bytes of the disk as it is stored.
+    pub stored: u64,
+    /// Bytes of the disk as the VM sees it.
+    pub size: u64,
+    /// Name in the store or registry.
+    pub reference: Option<String>,
+    /// Digest of the image's manifest.
+    pub image_digest: Option<String>,
+    /// The source with its digest.
+    pub source: String,
+}
+
+/// Builds a disk. File work is done in place: call it from a thread that may block.
+///
+/// # Errors
+/// See [`Error`]: each says what to do.
+pub async fn build(request: &Request, reporter: &dyn Reporter) -> Result<Built, Error> {
+    request.check()?;
+    let spec = request.spec.as_deref().map(Spec::read).transpose()?.unwrap_or_default();
+    let guest: Arc<[u8]> =
+        std::fs::read(&request.guest).map_err(|error| Error::guest(&request.guest, &error))?.into();
+    error::check_guest(&request.guest, &guest, &request.options.platform)?;
+    reporter.begin(Step::Load, &words(&request.source));
+    let mut loaded = source::load(&request.source, &request.options, reporter).await?;
+    reporter.end(Step::Load, &summary(&loaded));
+    // Lives until the disk is written: the tree's contents are in it.
+    let mut work = None;
+    if spec.has_fragments() {
+        reporter.begin(Step::Fragments, "");
+        let directory =
+            tempfile::tempdir().map_err(|error| Error::file("make", &std::env::temp_dir(), error))?;
+        loaded = with_fragments(request, &spec, loaded, directory.path(), reporter).await?;
+        work = Some(directory);
+        reporter.end(Step::Fragments, &summary(&loaded));
+    } else if !spec.files.is_empty() {
+        reporter.note("`files` of the specification are for `build` and `merge`, which are not there");
+    }
+    reporter.begin(Step::Inject, "");
+    let identity = inject(request, &spec, &mut loaded, &guest)?;
+    reporter.end(Step::Inject, &format!("{} services", spec.commands.len()));
+    if let Some(path) = &request.sbom {
+        write_sbom(path, &loaded)?;
+    }
+    let built = output::write(request, &loaded, &identity, reporter).await?;
+    drop(work);
+    Ok(built)
+}
+
+impl Request {
+    fn check(&self) -> Result<(), Error> {
+        if self.file.is_none() && self.tag.is_none() {
+            return Err(Error::NoOutput);
+        }
+        if self.push && self.tag.is_none() {
+            return Err(Error::PushWithoutTag);
+        }
+        if let Some(parent) =
+            self.file.as_deref().and_then(Path::parent).filter(|path| !path.as_os_str().is_empty())
+            && !parent.is_dir()
+        {
+            return Err(Error::NoDirectory(parent.to_owned()));
+        }
+        Ok(())
+    }
+}
+
+/// The source for people.
+fn words(source: &Source) -> String {
+    match source {
+        Source::Registry(reference) => reference.to_string(),
+        Source::OciLayout { path, .. }
+        | Source::OciArchive { path, .. }
+        | Source::DockerArchive { path, .. }
+        | Source::RootTree(path)
+        | Source::RootTar(path) => path.display().to_string(),
+    }
+}
+
+fn summary(loaded: &Loaded) -> String {
+    let digest = loaded.digest.hex();
+    format!("{} layers, {}", loaded.layers.len(), digest.get(..12).unwrap_or(&digest))
+}
+
+/// Carries out the fragments and loads what came out. Settings that the source has and the fragments do not change
+/// stay; the user is always the source's, because fragments run as root.
+async fn with_fragments(
+    request: &Request,
+    spec: &Spec,
+    before: Loaded,
+    work: &Path,
+    reporter: &dyn Reporter,
+) -> Result<Loaded, Error> {
+    let beside = request.spec.as_deref().and_then(Path::parent).unwrap_or(Path::new("."));
+    let fragments = fragments::Request {
+        source: &request.source,
+        spec,
+        beside,
+        build_args: &request.build_args,
+        platform: &request.options.platform,
+        network: &request.options.network,
+        line: &|line| reporter.line(line),
+    };
+    let source = fragments::carry_out(&fragments, work)?;
+    let options = Options { cache: work.join("cache"), ..request.options.clone() };
+    let mut after = source::load(&source, &options, reporter).await?;
+    after.settings.user = before.settings.user;
+    after.reference = before.reference;
+    after.settings.created = before.settings.created;
+    Ok(after)
+}
+
+/// Adds the guest; returns what identifies the outcome.
+fn inject(request: &Request, spec: &Spec, loaded: &mut Loaded, guest: &Arc<[u8]>) -> Result<Digest, Error> {
+    let settings = &loaded.settings;
+    let process = Process {
+        entrypoint: settings.entrypoint.clone(),
+        cmd: settings.cmd.clone(),
+        env: settings.env.clone(),
+        user: settings.user.clone(),
+        working_dir: settings.working_dir.clone(),
+        stop_signal: settings.stop_signal.clone(),
+    };
+    let device = if request.options.platform.architecture == "arm64" { "ttyAMA0" } else { "ttyS0" };
+    let config = ImageConfig {
+        process,
+        services: spec.services(),
+        shutdown_hook: spec.shutdown_hook.clone(),
+        console: Some(Console { device: device.to_owned() }),
+        source: Some(loaded.reference.clone()),
+    };
+    let spec_digest = match &request.spec {
+        None => None,
+        Some(path) => {
+            let text = std::fs::read(path).map_err(|error| Error::file("read", path, error))?;
+            Some(Digest::of(&text).to_string())
+        }
+    };
+    let record = Record {
+        source: loaded.reference.clone(),
+        source_digest: loaded.digest.to_string(),
+        architecture: request.options.platform.architecture.clone(),
+        builder: env!("CARGO_PKG_VERSION").to_owned(),
+        guest_digest: Digest::of(guest).to_string(),
+        spec_digest,
+        created: settings.created.clone(),
+    };
+    let time = created(settings.created.as_deref());
+    crate::inject::inject(&mut loaded.tree, guest, &config, time)?;
+    let text: Arc<[u8]> = serde_json::to_vec_pretty(&record).unwrap_or_default().into();
+    if let Some(neonvm) = crate::content::find(&loaded.tree, b"/neonvm") {
+        let name = record::PATH.rsplit('/').next().unwrap_or_default();
+        crate::inject::add(&mut loaded.tree, neonvm, name, 0o644, time, crate::inject::file(&text));
+    }
+    let config = serde_json::to_vec(&config).unwrap_or_default();
+    Ok(Digest::of(&[&*text, &config, &request.size.unwrap_or(0).to_le_bytes()].concat()))
+}
+
+/// The time of what is injected: that of the image, so that it is the same in every build.
+fn created(text: Option<&str>) -> Time {
+    let parsed = text.and_then(|text| text.parse::<jiff::Timestamp>().ok());
+    parsed.map_or(Time::default(), |time| Time { seconds: time.as_second(), nanoseconds: 0 })
+}
+
+fn write_sbom(path: &Path, loaded: &Loaded) -> Result<(), Error> {
+    let created = loaded.settings.created.as_deref();
+    let document = sbom::document(
+        &loaded.tree,
+        &*loaded.sources,
+        &loaded.reference,
+        &loaded.digest.to_string(),
+        created,
+    );
+    let text = serde_json::to_string_pretty(&document).unwrap_or_default() + "\n";
+    output::whole(path, |file| std::io::Write::write_all(file, text.as_bytes()))
+}
+
+/// The file system of a loaded image. Its identity decides about its UUID and its hash seed.
+fn file_system<'a>(
+    request: &Request,
+    loaded: &'a Loaded,
+    identity: &Digest,
+) -> Result<ext4::FileSystem<'a>, Error> {
+    let half = |salt: &str| -> [u8; 16] {
+        let digest = Digest::of(format!("{salt} {identity}").as_bytes());
+        let mut bytes = [0; 16];
+        bytes.copy_from_slice(digest.as_bytes().first_chunk::<16>().unwrap_or(&[0; 16]));
+        bytes
+    };
+    let mut uuid = half("uuid");
+    // Version 8 of RFC 9562: content of our own.
+    uuid[6] = (uuid[6] & 0x0f) | 0x80;
+    uuid[8] = (uuid[8] & 0x3f) | 0x80;
+    let options = ext4::Options {
+        size: request.size,
+        margin: Some(FREE),
+        label: "vmroot".to_owned(),
+        uuid,
+        hash_seed: half("hash seed"),
+        created: created(loaded.settings.created.as_deref()),
+        ..ext4::Options::default()
+    };
+    Ok(ext4::FileSystem::plan(&loaded.tree, &*loaded.sources, &options)?)
+}

@@ -1,0 +1,138 @@
+//! The disk as an OCI image: one layer with `/disk.qcow2` and, so that runners of the older system can start a shell in
+//! it to move the disk, the guest program under the names of the tools they call.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io;
+use std::path::Path;
+
+use serde_json::json;
+
+use super::{Built, Error, Format, Reporter, Request, Step, created, output};
+use crate::push;
+use crate::reference::Digest;
+use crate::source::Loaded;
+use crate::store::{Blob, BlobContent, Image, LAYER, Store};
+
+/// What an init container of the older system calls in the image, besides its shell.
+const TOOLS: [&str; 5] = ["sh", "cp", "mv", "chown", "sysctl"];
+
+/// Stores, pushes or exports the image.
+pub(super) async fn publish(
+    request: &Request,
+    loaded: &Loaded,
+    disk: tempfile::NamedTempFile,
+    built: &mut Built,
+    reporter: &dyn Reporter,
+) -> Result<(), Error> {
+    reporter.begin(Step::Publish, "");
+    let failed = |error| Error::file("write", &request.store, error);
+    let mut layer = tempfile::NamedTempFile::new_in(&request.store).map_err(failed)?;
+    write_layer(request, loaded, disk.path(), layer.as_file_mut()).map_err(failed)?;
+    drop(disk);
+    let image = image(request, loaded, layer.path())?;
+    built.image_digest = Some(image.digest().to_string());
+    if let Some(reference) = &request.tag {
+        Store::open(&request.store)?.put(&image, reference)?;
+        built.reference = Some(reference.to_string());
+        if request.push {
+            push::push(&image, reference, &request.options.network, reporter).await?;
+        }
+    }
+    if let Some(path) = request.file.as_deref().filter(|_| request.format == Format::Oci) {
+        output::whole(path, |file| archive(&image, request, file))?;
+        let digest = File::open(path).and_then(|mut file| Digest::of_reader(&mut file));
+        let (digest, _) = digest.map_err(|error| Error::file("read", path, error))?;
+        built.digest = digest.to_string();
+    }
+    reporter.end(Step::Publish, built.reference.as_deref().unwrap_or_default());
+    Ok(())
+}
+
+fn header(size: u64, mode: u32, time: u64) -> tar::Header {
+    let mut header = tar::Header::new_gnu();
+    header.set_size(size);
+    header.set_mode(mode);
+    header.set_mtime(time);
+    header.set_uid(0);
+    header.set_gid(0);
+    header.set_entry_type(tar::EntryType::Regular);
+    header
+}
+
+fn time(loaded: &Loaded) -> u64 {
+    u64::try_from(created(loaded.settings.created.as_deref()).seconds).unwrap_or(0)
+}
+
+fn write_layer(request: &Request, loaded: &Loaded, disk: &Path, out: &mut File) -> io::Result<()> {
+    let time = time(loaded);
+    let mut tar = tar::Builder::new(io::BufWriter::new(out));
+    let guest = std::fs::read(&request.guest)?;
+    tar.append_data(&mut header(guest.len() as u64, 0o755, time), "bin/neonvm-guest", guest.as_slice())?;
+    for tool in TOOLS {
+        let mut link = header(0, 0o777, time);
+        link.set_entry_type(tar::EntryType::Symlink);
+        tar.append_link(&mut link, format!("bin/{tool}"), "neonvm-guest")?;
+    }
+    let file = File::open(disk)?;
+    let size = file.metadata()?.len();
+    tar.append_data(&mut header(size, 0o644, time), "disk.qcow2", file)?;
+    tar.into_inner()?.into_inner().map_err(io::IntoInnerError::into_error)?.sync_all()
+}
+
+fn image(request: &Request, loaded: &Loaded, layer: &Path) -> Result<Image, Error> {
+    let layer = Blob::file(LAYER, layer)?;
+    let created = loaded.settings.created.clone().unwrap_or_else(|| "1970-01-01T00:00:00Z".to_owned());
+    let config = json!({
+        "created": created,
+        "architecture": request.options.platform.architecture,
+        "os": "linux",
+        "config": { "Env": ["PATH=/bin"], "Labels": labels(loaded) },
+        "rootfs": { "type": "layers", "diff_ids": [layer.descriptor.digest.to_string()] },
+        "history": [{ "created": created, "created_by": "neonvm-builder" }],
+    });
+    let annotations = BTreeMap::from([("org.opencontainers.image.created".to_owned(), created)]);
+    Ok(Image::new(&config, vec![layer], &annotations)?)
+}
+
+/// The source's labels, and where the disk comes from.
+fn labels(loaded: &Loaded) -> BTreeMap<String, String> {
+    let mut labels = loaded.settings.labels.clone();
+    labels.insert("tech.neon.vm.source".to_owned(), loaded.reference.clone());
+    labels.insert("tech.neon.vm.source.digest".to_owned(), loaded.digest.to_string());
+    labels
+}
+
+/// A tar of an image layout.
+fn archive(image: &Image, request: &Request, out: &mut File) -> io::Result<()> {
+    let mut tar = tar::Builder::new(io::BufWriter::new(out));
+    let mut add =
+        |name: &str, bytes: &[u8]| tar.append_data(&mut header(bytes.len() as u64, 0o644, 0), name, bytes);
+    let name = request.tag.as_ref().map_or_else(|| "latest".to_owned(), ToString::to_string);
+    let index = json!({
+        "schemaVersion": 2,
+        "mediaType": "application/vnd.oci.image.index.v1+json",
+        "manifests": [{
+            "mediaType": image.media_type,
+            "digest": image.digest().to_string(),
+            "size": image.manifest.len(),
+            "annotations": { "org.opencontainers.image.ref.name": name },
+        }],
+    });
+    add("oci-layout", br#"{"imageLayoutVersion":"1.0.0"}"#)?;
+    add("index.json", index.to_string().as_bytes())?;
+    add(&format!("blobs/sha256/{}", image.digest().hex()), &image.manifest)?;
+    for blob in std::iter::once(&image.config).chain(&image.layers) {
+        let name = format!("blobs/sha256/{}", blob.descriptor.digest.hex());
+        match &blob.content {
+            BlobContent::Bytes(bytes) => {
+                tar.append_data(&mut header(bytes.len() as u64, 0o644, 0), name, bytes.as_slice())?;
+            }
+            BlobContent::File(path) => {
+                let file = File::open(path)?;
+                tar.append_data(&mut header(file.metadata()?.len(), 0o644, 0), name, file)?;
+            }
+        }
+    }
+    tar.into_inner()?.into_inner().map_err(io::IntoInnerError::into_error).map(|_| ())
+}

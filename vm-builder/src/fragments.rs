@@ -1,0 +1,257 @@
+//! Dockerfile fragments of a specification, carried out by buildah: the one part that needs an engine. The engine gets
+//! a storage of its own in a temporary directory, which goes away with it.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+
+use crate::source::{Network, Platform, Source};
+use crate::spec::Spec;
+
+/// Lines of the engine that an error keeps.
+const LAST_LINES: usize = 12;
+
+/// Why the fragments could not be carried out.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// No engine on this machine.
+    #[error("`build` and `merge` of the specification need buildah, which is not installed")]
+    NoEngine,
+    /// A file of the specification cannot be had.
+    #[error("cannot {verb} {}", path.display())]
+    File {
+        /// What was tried.
+        verb: &'static str,
+        /// With which file.
+        path: PathBuf,
+        /// Why it failed.
+        source: std::io::Error,
+    },
+    /// The engine failed.
+    #[error("buildah {step} failed")]
+    Failed {
+        /// Its command.
+        step: &'static str,
+        /// Its last lines.
+        said: Vec<String>,
+    },
+}
+
+/// What is built.
+#[derive(Clone, Copy)]
+pub struct Request<'a> {
+    /// The image that `merge` starts from.
+    pub source: &'a Source,
+    /// With fragments.
+    pub spec: &'a Spec,
+    /// Directory that `hostPath` is relative to.
+    pub beside: &'a Path,
+    /// `NAME=value` for `ARG`s.
+    pub build_args: &'a [String],
+    /// Which image of several.
+    pub platform: &'a Platform,
+    /// How registries are talked to.
+    pub network: &'a Network,
+    /// Hears the engine's lines.
+    pub line: &'a (dyn Fn(&str) + Sync),
+}
+
+impl std::fmt::Debug for Request<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Request")
+            .field("source", &self.source)
+            .field("spec", &self.spec)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Carries out the fragments; the outcome is an OCI layout inside `work`, which must be an empty directory.
+///
+/// # Errors
+/// If there is no engine, a file is missing, or a step of the fragments fails.
+pub fn carry_out(request: &Request<'_>, work: &Path) -> Result<Source, Error> {
+    let engine = Engine { request, storage: work.join("storage") };
+    let context = work.join("context");
+    write_context(request, &context)?;
+    let base = engine.base(work)?;
+    let containerfile = work.join("Containerfile");
+    write(&containerfile, text(request.spec, &base).as_bytes())?;
+    let id = work.join("image");
+    let mut build = engine.command("build");
+    // A fixed time: the same fragments on the same files give the same layers.
+    build.args(["--isolation", "chroot", "--format", "oci", "--layers=false", "--timestamp", "0"]);
+    build.arg("--platform").arg(request.platform.to_string());
+    build.arg("--iidfile").arg(&id).arg("--file").arg(&containerfile);
+    for argument in request.build_args {
+        build.arg("--build-arg").arg(argument);
+    }
+    engine.trust(&mut build);
+    build.arg(&context);
+    engine.run("build", &mut build)?;
+    let image = std::fs::read_to_string(&id).map_err(|source| file("read", &id, source))?;
+    let layout = work.join("layout");
+    let mut push = engine.command("push");
+    push.arg(image.trim()).arg(format!("oci:{}:built", layout.display()));
+    engine.run("push", &mut push)?;
+    let _ = std::fs::remove_dir_all(&engine.storage);
+    Ok(Source::OciLayout { path: layout, name: None })
+}
+
+/// The whole Dockerfile. The user of the image is restored by the builder, which reads the source's settings.
+fn text(spec: &Spec, base: &str) -> String {
+    let part = |text: &Option<String>| text.clone().unwrap_or_default();
+    format!("{}\nFROM {base}\nUSER root\n{}\n", part(&spec.build), part(&spec.merge))
+}
+
+fn write_context(request: &Request<'_>, context: &Path) -> Result<(), Error> {
+    use std::os::unix::fs::PermissionsExt as _;
+    std::fs::create_dir_all(context).map_err(|source| file("make", context, source))?;
+    for entry in &request.spec.files {
+        let path = context.join(&entry.filename);
+        if let Some(parent) = path.parent() {
+            std::fs::create_dir_all(parent).map_err(|source| file("make", parent, source))?;
+        }
+        let bytes = match (&entry.content, &entry.host_path) {
+            (Some(text), _) => text.clone().into_bytes(),
+            (None, Some(relative)) => {
+                let from = request.beside.join(relative);
+                std::fs::read(&from).map_err(|source| file("read", &from, source))?
+            }
+            (None, None) => Vec::new(),
+        };
+        write(&path, &bytes)?;
+        let mode = std::fs::Permissions::from_mode(0o755);
+        std::fs::set_permissions(&path, mode).map_err(|source| file("change", &path, source))?;
+    }
+    Ok(())
+}
+
+struct Engine<'a> {
+    request: &'a Request<'a>,
+    storage: PathBuf,
+}
+
+impl Engine<'_> {
+    fn command(&self, step: &str) -> Command {
+        let mut command = Command::new("buildah");
+        command.arg("--root").arg(self.storage.join("root")).arg("--runroot").arg(self.storage.join("run"));
+        // Works on every file system and without privileges on the mount table.
+        command.args(["--storage-driver", "vfs", step]);
+        command
+    }
+
+    /// Logins and trust of the registry client, for the engine.
+    fn trust(&self, command: &mut Command) {
+        let network = self.request.network;
+        let loopback = match self.request.source {
+            Source::Registry(reference) => reference.is_loopback(),
+            _ => false,
+        };
+        if network.insecure || loopback {
+            command.arg("--tls-verify=false");
+        }
+        if let Some(path) = self.auth_file() {
+            command.arg("--authfile").arg(path);
+        }
+    }
+
+    /// A login given by hand goes into a file that only we can read: arguments can be seen by everyone.
+    fn auth_file(&self) -> Option<PathBuf> {
+        use std::io::Write as _;
+        use std::os::unix::fs::OpenOptionsExt as _;
+        let network = self.request.network;
+        let (Some(login), Source::Registry(reference)) = (&network.login, self.request.source) else {
+            return network.auth_files.iter().find(|path| path.is_file()).cloned();
+        };
+        let path = self.storage.join("auth.json");
+        std::fs::create_dir_all(&self.storage).ok()?;
+        let secret = STANDARD.encode(format!("{}:{}", login.username, login.password));
+        let text = serde_json::json!({ "auths": { reference.registry(): { "auth": secret } } }).to_string();
+        let mut file =
+            std::fs::File::options().create(true).truncate(true).write(true).mode(0o600).open(&path).ok()?;
+        file.write_all(text.as_bytes()).ok()?;
+        Some(path)
+    }
+
+    /// What `FROM` names: a reference, or the image that a local source was made into.
+    fn base(&self, work: &Path) -> Result<String, Error> {
+        let with = |transport: &str, path: &Path, name: &Option<String>| {
+            let name = name.as_ref().map(|name| format!(":{name}")).unwrap_or_default();
+            format!("{transport}:{}{name}", path.display())
+        };
+        let local = match self.request.source {
+            Source::Registry(reference) => return Ok(reference.to_string()),
+            Source::OciLayout { path, name } => with("oci", path, name),
+            Source::OciArchive { path, name } => with("oci-archive", path, name),
+            Source::DockerArchive { path, name } => with("docker-archive", path, name),
+            Source::RootTree(path) | Source::RootTar(path) => return self.of_files(path, work),
+        };
+        let mut pull = self.command("pull");
+        pull.arg("--quiet").arg(local);
+        Ok(last_line(&self.run("pull", &mut pull)?))
+    }
+
+    fn of_files(&self, path: &Path, work: &Path) -> Result<String, Error> {
+        let containerfile = work.join("Containerfile.base");
+        // `ADD` unpacks archives and copies the content of directories.
+        let (context, name) = if path.is_dir() {
+            (path.to_owned(), ".".to_owned())
+        } else {
+            let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+            (path.parent().unwrap_or(Path::new("/")).to_owned(), name)
+        };
+        write(
+            &containerfile,
+            format!("FROM scratch\nADD [\"{}\", \"/\"]\n", name.escape_default()).as_bytes(),
+        )?;
+        let id = work.join("base");
+        let mut build = self.command("build");
+        build.args(["--format", "oci", "--timestamp", "0"]).arg("--iidfile").arg(&id);
+        build.arg("--platform").arg(self.request.platform.to_string());
+        build.arg("--file").arg(&containerfile).arg(context);
+        self.run("build", &mut build)?;
+        let image = std::fs::read_to_string(&id).map_err(|source| file("read", &id, source))?;
+        Ok(image.trim().trim_start_matches("sha256:").to_owned())
+    }
+
+    /// Runs a step; its lines go to the listener. Returns what it printed on standard output.
+    fn run(&self, step: &'static str, command: &mut Command) -> Result<Vec<String>, Error> {
+        use std::io::{BufRead as _, BufReader};
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = command.spawn().map_err(|source| match source.kind() {
+            std::io::ErrorKind::NotFound => Error::NoEngine,
+            _ => file("run", Path::new("buildah"), source),
+        })?;
+        let (stdout, stderr) = (child.stdout.take(), child.stderr.take());
+        let hear = |stream: Option<Box<dyn std::io::Read + Send>>| -> Vec<String> {
+            let lines =
+                stream.into_iter().flat_map(|stream| BufReader::new(stream).lines().map_while(Result::ok));
+            lines.inspect(|line| (self.request.line)(line)).collect()
+        };
+        let (said, complained) = std::thread::scope(|scope| {
+            let errors = scope.spawn(|| hear(stderr.map(|stream| Box::new(stream) as _)));
+            (hear(stdout.map(|stream| Box::new(stream) as _)), errors.join().unwrap_or_default())
+        });
+        let status = child.wait().map_err(|source| file("run", Path::new("buildah"), source))?;
+        if status.success() {
+            return Ok(said);
+        }
+        let mut all: Vec<String> = said.into_iter().chain(complained).collect();
+        let cut = all.len().saturating_sub(LAST_LINES);
+        Err(Error::Failed { step, said: all.split_off(cut) })
+    }
+}
+
+fn last_line(lines: &[String]) -> String {
+    lines.iter().rev().map(|line| line.trim()).find(|line| !line.is_empty()).unwrap_or_default().to_owned()
+}
+
+fn write(path: &Path, bytes: &[u8]) -> Result<(), Error> {
+    std::fs::write(path, bytes).map_err(|source| file("write", path, source))
+}
+
+fn file(verb: &'static str, path: &Path, source: std::io::Error) -> Error {
+    Error::File { verb, path: path.to_owned(), source }
+}

@@ -1,0 +1,28 @@
+//! What a disk says of its own making: read again by `image inspect`.
+
+use serde::{Deserialize, Serialize};
+
+/// Where the record is in the root file system.
+pub const PATH: &str = "/neonvm/build.json";
+
+/// How a disk was made. Holds nothing that changes when the same is built again.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Record {
+    /// The source, in words.
+    pub source: String,
+    /// Digest of the source's content.
+    pub source_digest: String,
+    /// `amd64` or `arm64`.
+    pub architecture: String,
+    /// Version of the builder.
+    pub builder: String,
+    /// SHA-256 of the guest program.
+    pub guest_digest: String,
+    /// SHA-256 of the specification, if there was one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub spec_digest: Option<String>,
+    /// When the source was made, RFC 3339, as it says.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub created: Option<String>,
+}

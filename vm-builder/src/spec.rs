@@ -1,0 +1,252 @@
+//! The image specification: what is added to an image on its way to a disk. The format is that of the tool we
+//! replace: `commands`, `shutdownHook`, `build`, `merge`, `files`; every other key is an error.
+
+use std::path::{Path, PathBuf};
+
+use neonvm_types::guest::{Command, Service, Start};
+use serde::Deserialize;
+
+/// A specification.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct Spec {
+    /// Commands that run beside the workload.
+    #[serde(default)]
+    pub commands: Vec<SpecCommand>,
+    /// Shell text that is run at shutdown, again and again until the workload has ended.
+    #[serde(default)]
+    pub shutdown_hook: Option<String>,
+    /// Dockerfile text before everything else: stages that `merge` copies from.
+    #[serde(default)]
+    pub build: Option<String>,
+    /// Dockerfile text that changes the image, run as root.
+    #[serde(default)]
+    pub merge: Option<String>,
+    /// Files that `build` and `merge` can copy.
+    #[serde(default)]
+    pub files: Vec<SpecFile>,
+}
+
+/// A command.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct SpecCommand {
+    /// For people and logs.
+    pub name: String,
+    /// User it runs as.
+    pub user: String,
+    /// When it starts: an action of a System V inittab.
+    pub sysv_init_action: String,
+    /// Text for the shell of the image.
+    pub shell: String,
+}
+
+/// A file of the build context: one of `hostPath` and `content`.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct SpecFile {
+    /// Its name in the context.
+    pub filename: String,
+    /// A file on this machine, relative to the specification.
+    #[serde(default)]
+    pub host_path: Option<PathBuf>,
+    /// Its text.
+    #[serde(default)]
+    pub content: Option<String>,
+}
+
+/// Why a specification cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The file cannot be read.
+    #[error("cannot read {}", path.display())]
+    Read {
+        /// The specification or a file it names.
+        path: PathBuf,
+        /// Why not.
+        source: std::io::Error,
+    },
+    /// It is not YAML of this form.
+    #[error("{}: {problem}", path.display())]
+    Form {
+        /// The specification.
+        path: PathBuf,
+        /// What is wrong, with its place.
+        problem: String,
+    },
+    /// A field has a value that cannot be.
+    #[error("{}: {field}: {problem}", path.display())]
+    Field {
+        /// The specification.
+        path: PathBuf,
+        /// Such as `commands[2].user`.
+        field: String,
+        /// What is wrong and what would be right.
+        problem: String,
+    },
+}
+
+impl Spec {
+    /// Reads a specification from a file.
+    ///
+    /// # Errors
+    /// If it cannot be read, is not of the form, or a field has a value that cannot be.
+    pub fn read(path: &Path) -> Result<Self, Error> {
+        let text =
+            std::fs::read_to_string(path).map_err(|source| Error::Read { path: path.to_owned(), source })?;
+        Self::parse(&text, path)
+    }
+
+    /// Reads a specification from text; `path` is for messages.
+    ///
+    /// # Errors
+    /// As [`read`](Self::read).
+    pub fn parse(text: &str, path: &Path) -> Result<Self, Error> {
+        // An empty document asks for nothing.
+        let spec: Option<Self> = serde_saphyr::from_str(text).map_err(|error| {
+            // The first line says what and where; the rest draws the place.
+            let problem = error.to_string().lines().next().unwrap_or_default().to_owned();
+            Error::Form { path: path.to_owned(), problem }
+        })?;
+        let spec = spec.unwrap_or_default();
+        spec.validate().map_err(|(field, problem)| Error::Field { path: path.to_owned(), field, problem })?;
+        Ok(spec)
+    }
+
+    /// Whether a Dockerfile engine has work to do.
+    #[must_use]
+    pub fn has_fragments(&self) -> bool {
+        let some = |text: &Option<String>| text.as_deref().is_some_and(|text| !text.trim().is_empty());
+        some(&self.build) || some(&self.merge)
+    }
+
+    /// The commands as the guest takes them.
+    #[must_use]
+    pub fn services(&self) -> Vec<Service> {
+        let service = |command: &SpecCommand| Service {
+            name: command.name.clone(),
+            user: command.user.clone(),
+            start: start(&command.sysv_init_action).unwrap_or(Start::Once),
+            command: Command::Shell(command.shell.clone()),
+        };
+        self.commands.iter().map(service).collect()
+    }
+
+    fn validate(&self) -> Result<(), (String, String)> {
+        for (index, command) in self.commands.iter().enumerate() {
+            let fields = [
+                ("name", &command.name),
+                ("user", &command.user),
+                ("sysvInitAction", &command.sysv_init_action),
+                ("shell", &command.shell),
+            ];
+            for (name, value) in fields {
+                let field = || format!("commands[{index}].{name}");
+                if value.is_empty() {
+                    return Err((field(), "must not be empty".to_owned()));
+                }
+                if value.contains('\0') {
+                    return Err((field(), "must not hold a NUL".to_owned()));
+                }
+            }
+            if start(&command.sysv_init_action).is_none() {
+                return Err((
+                    format!("commands[{index}].sysvInitAction"),
+                    format!(
+                        "{:?} is none of {}",
+                        command.sysv_init_action,
+                        ACTIONS.map(|(name, _)| name).join(", ")
+                    ),
+                ));
+            }
+        }
+        for (index, file) in self.files.iter().enumerate() {
+            let plain = |part: std::path::Component<'_>| matches!(part, std::path::Component::Normal(_));
+            if file.filename.is_empty() || !Path::new(&file.filename).components().all(plain) {
+                return Err((
+                    format!("files[{index}].filename"),
+                    "must be a name or a relative path without `..`".to_owned(),
+                ));
+            }
+            if file.host_path.is_some() == file.content.is_some() {
+                return Err((
+                    format!("files[{index}]"),
+                    "needs exactly one of hostPath and content".to_owned(),
+                ));
+            }
+        }
+        Ok(())
+    }
+}
+
+const ACTIONS: [(&str, Start); 8] = [
+    ("sysinit", Start::Sysinit),
+    ("wait", Start::Wait),
+    ("once", Start::Once),
+    ("respawn", Start::Respawn),
+    ("askfirst", Start::Askfirst),
+    ("shutdown", Start::Shutdown),
+    ("ctrlaltdel", Start::Ctrlaltdel),
+    ("restart", Start::Restart),
+];
+
+fn start(action: &str) -> Option<Start> {
+    ACTIONS.iter().find(|(name, _)| *name == action).map(|(_, start)| *start)
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn parse(text: &str) -> Result<Spec, String> {
+        Spec::parse(text, Path::new("image.yaml")).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn a_whole_specification_is_read() {
+        let spec = parse(
+            "---\ncommands:\n  - name: a\n    user: root\n    sysvInitAction: sysinit\n    shell: 'echo \"$X\"'\n\
+             shutdownHook: |\n  stop it\nbuild: |\n  FROM x AS y\nmerge: |\n  RUN true\n\
+             files:\n  - filename: a.conf\n    content: hello\n  - filename: b\n    hostPath: c/d\n",
+        )
+        .unwrap();
+        assert_eq!(spec.services()[0].start, Start::Sysinit);
+        assert_eq!(spec.services()[0].command, Command::Shell("echo \"$X\"".into()));
+        assert_eq!(spec.shutdown_hook.as_deref(), Some("stop it\n"));
+        assert!(spec.has_fragments());
+        assert_eq!(parse("").unwrap(), Spec::default());
+        assert!(!parse("build: ' '").unwrap().has_fragments());
+    }
+
+    #[test]
+    fn mistakes_are_named() {
+        let command = |changes: &str| format!("commands:\n  - name: a\n    shell: b\n{changes}");
+        for (text, parts) in [
+            ("shutdownhook: x\n".to_owned(), &["image.yaml", "shutdownhook", "shutdownHook"][..]),
+            (
+                command("    user: c\n    sysvInitAction: boot\n"),
+                &["commands[0].sysvInitAction", "\"boot\"", "respawn"],
+            ),
+            (command("    user: ''\n    sysvInitAction: wait\n"), &["commands[0].user: must not be empty"]),
+            (command("    user: c\n"), &["sysvInitAction"]),
+            ("files:\n  - filename: ../x\n    content: a\n".into(), &["files[0].filename"]),
+            ("files:\n  - filename: x\n".into(), &["files[0]: needs exactly one of hostPath and content"]),
+            ("commands: [".into(), &["image.yaml"]),
+        ] {
+            let error = parse(&text).unwrap_err();
+            assert!(!error.contains('\n'), "{error}");
+            for part in parts {
+                assert!(error.contains(part), "{text}: {error}");
+            }
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn any_text_is_read_or_refused(text: String) {
+            let _ = parse(&text);
+        }
+    }
+}

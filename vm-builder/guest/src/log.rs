@@ -1,1 +1,10 @@
-//! In the making.
+//! What the workload and the services print, on its way to the host.
+//!
+//! Init makes the pipes and keeps both ends, so that neither side notices a restart of the other. A child of init, the
+//! forwarder, copies lines to the log port, or to the console when there is no port.
+
+pub mod forwarder;
+pub mod lines;
+pub mod pipes;
+
+pub use pipes::Pipes;

@@ -1,1 +1,29 @@
-//! In the making.
+//! File systems: those every system has, those the VM asks for, their growth and quotas, swap, and their end.
+
+pub mod apply;
+pub mod base;
+pub mod grow;
+pub mod quota;
+pub mod swap;
+pub mod table;
+
+use std::ffi::CString;
+use std::io;
+use std::path::Path;
+
+pub use rustix::mount::MountFlags;
+
+/// Mounts a file system; options are joined by commas, empty: none.
+///
+/// # Errors
+/// What the kernel says.
+pub fn mount(
+    source: &Path,
+    target: &Path,
+    kind: &str,
+    flags: MountFlags,
+    options: &str,
+) -> io::Result<()> {
+    let options = CString::new(options).map_err(|_| io::Error::from(io::ErrorKind::InvalidInput))?;
+    Ok(rustix::mount::mount(source, target, kind, flags, options.as_c_str())?)
+}

@@ -1,1 +1,9 @@
-//! In the making.
+//! Starting programs, their groups, and when they are started again.
+
+pub mod cgroup;
+pub mod launch;
+pub mod restart;
+
+pub use cgroup::Cgroup;
+pub use launch::{Launch, LaunchError, Output, spawn};
+pub use restart::{Backoff, Exit, Next};

@@ -3,7 +3,7 @@
 
 use std::ffi::CString;
 use std::io;
-use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::os::unix::process::CommandExt;
 use std::process::Command;
 
@@ -95,6 +95,34 @@ pub fn before_exec(command: &mut Command, mut prepare: impl FnMut() -> io::Resul
             prepare()
         });
     }
+}
+
+/// A descriptor by number. None if it cannot be one. The descriptor must stay open as long as it is used; one that is
+/// closed is answered by the kernel with `EBADF`.
+#[must_use]
+pub fn borrow(number: RawFd) -> Option<BorrowedFd<'static>> {
+    // SAFETY: -1 is refused; a closed descriptor is an error of the call, never a fault of memory.
+    (number >= 0).then(|| unsafe { BorrowedFd::borrow_raw(number) })
+}
+
+/// Takes over a descriptor this process was started with.
+#[must_use]
+pub fn adopt(number: RawFd) -> Option<OwnedFd> {
+    let descriptor = borrow(number)?;
+    rustix::io::fcntl_getfd(descriptor).ok()?;
+    // SAFETY: it is open, and by our own convention the number was given to this process to own.
+    Some(unsafe { OwnedFd::from_raw_fd(number) })
+}
+
+/// Binds a socket to a network interface.
+///
+/// # Errors
+/// What the kernel says.
+pub fn bind_to_interface(socket: BorrowedFd<'_>, name: &str) -> io::Result<()> {
+    let length = libc::socklen_t::try_from(name.len()).map_err(|_| io::ErrorKind::InvalidInput)?;
+    let (level, option) = (libc::SOL_SOCKET, libc::SO_BINDTODEVICE);
+    // SAFETY: the kernel reads `length` bytes of the name during the call.
+    check(unsafe { libc::setsockopt(socket.as_raw_fd(), level, option, name.as_ptr().cast(), length) })
 }
 
 /// A signal by number, 1–64.

@@ -1,0 +1,116 @@
+//! Control groups (version 2): one for the workload, one a service, one for our own helpers.
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+/// Where the hierarchy is mounted.
+pub const ROOT: &str = "/sys/fs/cgroup";
+
+/// A group of processes. Without cgroups in the kernel every operation does nothing and says so by its error.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Cgroup(PathBuf);
+
+impl Cgroup {
+    /// The group of this name below the root; made if missing.
+    ///
+    /// # Errors
+    /// When it cannot be made.
+    pub fn make(name: &str) -> io::Result<Self> {
+        Self::make_below(Path::new(ROOT), name)
+    }
+
+    fn make_below(root: &Path, name: &str) -> io::Result<Self> {
+        let path = root.join(name);
+        fs::create_dir_all(&path)?;
+        Ok(Self(path))
+    }
+
+    /// The file through which processes enter.
+    #[must_use]
+    pub fn door(&self) -> PathBuf {
+        self.0.join("cgroup.procs")
+    }
+
+    /// Kills all that is in it, whatever it does against that.
+    pub fn kill(&self) {
+        if fs::write(self.0.join("cgroup.kill"), "1").is_ok() {
+            return;
+        }
+        // Kernels before 5.14: one by one, as often as new ones may have been made meanwhile.
+        for _ in 0..10 {
+            let processes = self.processes();
+            if processes.is_empty() {
+                return;
+            }
+            for process in processes {
+                signal_process(process, 9);
+            }
+        }
+    }
+
+    /// Sends a signal to each process in it.
+    pub fn signal(&self, number: i32) {
+        for process in self.processes() {
+            signal_process(process, number);
+        }
+    }
+
+    /// Whether a process is in it or below.
+    #[must_use]
+    pub fn is_populated(&self) -> bool {
+        let events = fs::read_to_string(self.0.join("cgroup.events")).unwrap_or_default();
+        number_of(&events, "populated").unwrap_or_default() > 0
+    }
+
+    /// How often the kernel killed something in it for want of memory.
+    #[must_use]
+    pub fn memory_kills(&self) -> u64 {
+        let events = fs::read_to_string(self.0.join("memory.events")).unwrap_or_default();
+        number_of(&events, "oom_kill").unwrap_or_default()
+    }
+
+    fn processes(&self) -> Vec<i32> {
+        let text = fs::read_to_string(self.door()).unwrap_or_default();
+        text.lines().filter_map(|line| line.parse().ok()).filter(|process| *process > 1).collect()
+    }
+}
+
+/// Sends a signal to a process by number; one that is gone is no error.
+pub fn signal_process(process: i32, number: i32) {
+    if let (Some(process), Some(signal)) = (rustix::process::Pid::from_raw(process), crate::system::signal(number))
+    {
+        let _ = rustix::process::kill_process(process, signal);
+    }
+}
+
+/// Hands every controller of the root to the groups below, and lets anybody move processes out of the root group:
+/// programs in images use groups of their own without being root.
+pub fn prepare(root: &Path) {
+    for controller in fs::read_to_string(root.join("cgroup.controllers")).unwrap_or_default().split_whitespace() {
+        // One by one: a controller that cannot be had must not hold back the others.
+        let _ = fs::write(root.join("cgroup.subtree_control"), format!("+{controller}"));
+    }
+    let mode = std::os::unix::fs::PermissionsExt::from_mode(0o666);
+    let _ = fs::set_permissions(root.join("cgroup.procs"), mode);
+}
+
+fn number_of(text: &str, key: &str) -> Option<u64> {
+    text.lines().find_map(|line| line.strip_prefix(key)?.strip_prefix(' ')?.trim().parse().ok())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn counts_are_read_by_their_whole_name() {
+        let directory = tempfile::tempdir().unwrap();
+        let group = Cgroup::make_below(directory.path(), "workload").unwrap();
+        assert_eq!((group.memory_kills(), group.is_populated()), (0, false));
+        let events = "low 0\noom 4\noom_kill 2\noom_group_kill 1\n";
+        fs::write(directory.path().join("workload/memory.events"), events).unwrap();
+        fs::write(directory.path().join("workload/cgroup.events"), "populated 1\nfrozen 0\n").unwrap();
+        assert_eq!((group.memory_kills(), group.is_populated()), (2, true));
+    }
+}

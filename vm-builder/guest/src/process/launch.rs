@@ -1,0 +1,249 @@
+//! Starting a program with its user, group, directory and limits.
+
+use std::fs::{self, File, OpenOptions};
+use std::io;
+use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use rustix::io::{FdFlags, fcntl_setfd};
+use rustix::process::{Gid, Pid, Resource, Rlimit, Uid, setrlimit, setsid};
+use rustix::thread::{set_thread_gid, set_thread_groups, set_thread_uid};
+
+use super::cgroup::Cgroup;
+use crate::config::Account;
+
+/// Where what a program prints goes.
+#[derive(Debug)]
+pub enum Output<'a> {
+    /// To the console.
+    Console,
+    /// Standard output and error into this pipe.
+    Pipe(&'a OwnedFd),
+    /// Standard output into this pipe, standard error to the console: our own helpers.
+    Reports(&'a OwnedFd),
+}
+
+/// What to start.
+#[derive(Debug)]
+pub struct Launch<'a> {
+    /// Program and arguments.
+    pub command: &'a [String],
+    /// `NAME=value` each; nothing else is in its environment.
+    pub environment: &'a [String],
+    /// Who it runs as.
+    pub account: &'a Account,
+    /// Working directory; made if missing.
+    pub directory: &'a str,
+    /// The group it is put into, before its first instruction.
+    pub cgroup: Option<&'a Cgroup>,
+    /// Where its output goes.
+    pub output: Output<'a>,
+    /// Descriptors it keeps, under the same numbers.
+    pub keep: &'a [RawFd],
+}
+
+/// Why a program could not be started.
+#[derive(Debug, thiserror::Error)]
+pub enum LaunchError {
+    /// There is no program in the command.
+    #[error("the command is empty")]
+    Empty,
+    /// The working directory cannot be made.
+    #[error("make working directory {path}: {source}")]
+    Directory {
+        /// Path.
+        path: String,
+        /// What the kernel said.
+        source: io::Error,
+    },
+    /// The kernel refused.
+    #[error("start {program}: {source}{hint}")]
+    Start {
+        /// Program.
+        program: String,
+        /// What the kernel said.
+        source: io::Error,
+        /// What may help, or nothing.
+        hint: &'static str,
+    },
+}
+
+/// Starts it in a session of its own. Returns its process number; its end is seen by whoever reaps.
+///
+/// # Errors
+/// When it could not be started; nothing is left behind.
+pub fn spawn(launch: &Launch<'_>) -> Result<Pid, LaunchError> {
+    let (program, arguments) = launch.command.split_first().ok_or(LaunchError::Empty)?;
+    let path = Path::new(launch.directory);
+    if !path.is_dir() {
+        let failed = |source| LaunchError::Directory { path: launch.directory.to_owned(), source };
+        fs::create_dir_all(path).map_err(failed)?;
+    }
+    let start = |source: io::Error| LaunchError::Start {
+        program: program.clone(),
+        hint: hint(program, &source),
+        source,
+    };
+    let mut command = Command::new(program);
+    command.args(arguments).env_clear().current_dir(path).stdin(Stdio::null());
+    for entry in launch.environment {
+        if let Some((name, value)) = entry.split_once('=') {
+            command.env(name, value);
+        }
+    }
+    if !has(launch.environment, "HOME") {
+        command.env("HOME", &launch.account.home);
+    }
+    let (output, errors) = outputs(&launch.output).map_err(start)?;
+    command.stdout(output).stderr(errors);
+    // A missing group costs the grouping, not the program.
+    let door = launch.cgroup.and_then(|group| OpenOptions::new().write(true).open(group.door()).ok());
+    prepare(&mut command, launch, door);
+    let child = command.spawn().map_err(start)?;
+    let process = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
+    process.ok_or_else(|| start(io::Error::from(io::ErrorKind::InvalidData)))
+}
+
+fn prepare(command: &mut Command, launch: &Launch<'_>, door: Option<File>) {
+    let account = launch.account;
+    let (uid, gid) = (Uid::from_raw(account.uid), Gid::from_raw(account.gid));
+    let mut groups: Vec<Gid> = account.groups.iter().copied().map(Gid::from_raw).collect();
+    if !groups.contains(&gid) {
+        groups.push(gid);
+    }
+    let keep = launch.keep.to_vec();
+    crate::system::before_exec(command, move || {
+        setsid()?;
+        if let Some(door) = &door {
+            rustix::io::write(door, b"0")?;
+        }
+        setrlimit(Resource::Core, Rlimit { current: None, maximum: None })?;
+        for number in &keep {
+            keep_open(*number)?;
+        }
+        set_thread_groups(&groups)?;
+        set_thread_gid(gid)?;
+        set_thread_uid(uid)?;
+        Ok(())
+    });
+}
+
+fn keep_open(number: RawFd) -> io::Result<()> {
+    let descriptor = crate::system::borrow(number).ok_or(io::ErrorKind::InvalidInput)?;
+    Ok(fcntl_setfd(descriptor, FdFlags::empty())?)
+}
+
+fn outputs(output: &Output<'_>) -> io::Result<(Stdio, Stdio)> {
+    Ok(match output {
+        Output::Console => (console(), console()),
+        Output::Pipe(pipe) => (Stdio::from(pipe.try_clone()?), Stdio::from(pipe.try_clone()?)),
+        Output::Reports(pipe) => (Stdio::from(pipe.try_clone()?), console()),
+    })
+}
+
+fn console() -> Stdio {
+    let flags = rustix::fs::OFlags::NOCTTY.bits().cast_signed();
+    let mut options = OpenOptions::new();
+    std::os::unix::fs::OpenOptionsExt::custom_flags(options.write(true), flags);
+    options.open("/dev/console").map_or_else(|_| Stdio::null(), Stdio::from)
+}
+
+fn has(environment: &[String], name: &str) -> bool {
+    environment.iter().any(|entry| entry.split_once('=').is_some_and(|(key, _)| key == name))
+}
+
+fn hint(program: &str, error: &io::Error) -> &'static str {
+    match error.kind() {
+        io::ErrorKind::NotFound if program.contains('/') && Path::new(program).exists() => {
+            " (the interpreter or loader it names is not in the image)"
+        }
+        io::ErrorKind::NotFound if !program.contains('/') => " (not in any directory of PATH)",
+        _ => "",
+    }
+}
+
+/// The number of a descriptor, to be kept over exec.
+#[must_use]
+pub fn number(descriptor: &OwnedFd) -> RawFd {
+    descriptor.as_raw_fd()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Read;
+
+    use super::*;
+    use crate::process::Exit;
+
+    fn run(command: &[&str], environment: &[&str], directory: &str) -> (String, Exit) {
+        let owned = |list: &[&str]| list.iter().map(|word| (*word).to_owned()).collect::<Vec<_>>();
+        let (reader, writer) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC).unwrap();
+        let account = own_account();
+        let process = spawn(&Launch {
+            command: &owned(command),
+            environment: &owned(environment),
+            account: &account,
+            directory,
+            cgroup: None,
+            output: Output::Pipe(&writer),
+            keep: &[],
+        })
+        .unwrap();
+        drop(writer);
+        let mut text = String::new();
+        File::from(reader).read_to_string(&mut text).unwrap();
+        let status = rustix::process::waitpid(Some(process), rustix::process::WaitOptions::empty());
+        let status = status.unwrap().unwrap().1;
+        (text, Exit::Code(status.exit_status().unwrap_or(-1)))
+    }
+
+    fn own_account() -> Account {
+        let (uid, gid) = (rustix::process::getuid().as_raw(), rustix::process::getgid().as_raw());
+        Account { uid, gid, home: "/home/test".into(), ..Account::default() }
+    }
+
+    fn is_root() -> bool {
+        rustix::process::getuid().is_root()
+    }
+
+    #[test]
+    fn environment_and_directory_are_just_what_was_said() {
+        if !is_root() {
+            report_skip("launch: supplementary groups can be set by root only");
+            return;
+        }
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("made");
+        let (text, exit) =
+            run(&["env"], &["PATH=/usr/bin:/bin", "A=x y"], path.to_str().unwrap());
+        let mut lines: Vec<&str> = text.lines().collect();
+        lines.sort_unstable();
+        assert_eq!(lines, ["A=x y", "HOME=/home/test", "PATH=/usr/bin:/bin"]);
+        assert_eq!(exit, Exit::Code(0));
+        assert!(path.is_dir());
+    }
+
+    #[test]
+    fn a_missing_program_is_named_with_a_hint() {
+        let account = own_account();
+        let command = ["no-such-program".to_owned()];
+        let error = spawn(&Launch {
+            command: &command,
+            environment: &["PATH=/bin".to_owned()],
+            account: &account,
+            directory: "/",
+            cgroup: None,
+            output: Output::Console,
+            keep: &[],
+        })
+        .unwrap_err();
+        assert!(error.to_string().starts_with("start no-such-program: "), "{error}");
+        assert!(error.to_string().contains("PATH") || !is_root(), "{error}");
+    }
+
+    #[expect(clippy::print_stdout, reason = "tests say what they skip")]
+    fn report_skip(reason: &str) {
+        println!("SKIP {reason}");
+    }
+}

@@ -55,7 +55,12 @@ fn lanes() -> Vec<Lane> {
         )
         .needs(installed("cargo-clippy"), "clippy is not installed"),
         Lane::new("unit", 30, &unit).counting(),
-        Lane::new("binaries", 20, &["cargo", "build", "--locked", "-p", "neonvm-cli", "-p", "neonvm-neond"]),
+        Lane::new(
+            "binaries",
+            20,
+            &["cargo", "build", "--locked", "-p", "neonvm-cli", "-p", "neonvm-neond", "-p", "neonvm-builder"],
+        ),
+        Lane::new("guest", 20, &["cargo", "xtask", "guest"]),
         Lane::new(
             "conformance",
             10,

@@ -1,0 +1,37 @@
+//! `xtask guest`: the guest program, static and small, beside the other programs.
+
+use std::path::Path;
+use std::process::Command;
+
+use anyhow::Context as _;
+
+use crate::package::cargo;
+
+/// The target is named so that `RUSTFLAGS` do not concern build scripts, which a static C library would break.
+const TARGET: &str = "x86_64-unknown-linux-gnu";
+
+/// Builds the guest and copies it to where `neonctl` of either profile looks for it.
+pub(crate) fn run(root: &Path) -> anyhow::Result<bool> {
+    let target = root.join("target");
+    let status = Command::new(cargo())
+        .args(["build", "--locked", "--quiet", "--profile", "guest", "--target", TARGET, "-p", "neonvm-guest"])
+        .env("RUSTFLAGS", "-C target-feature=+crt-static")
+        .env("CARGO_TARGET_DIR", &target)
+        .current_dir(root)
+        .status()
+        .context("cannot run cargo build")?;
+    if !status.success() {
+        return Ok(false);
+    }
+    let built = target.join(TARGET).join("guest/neonvm-guest");
+    for profile in ["debug", "release"] {
+        let directory = target.join(profile);
+        std::fs::create_dir_all(&directory)?;
+        // A copy that replaces: the old file may be running.
+        let fresh = directory.join(".neonvm-guest");
+        std::fs::copy(&built, &fresh).context("cannot copy the guest")?;
+        std::fs::rename(&fresh, directory.join("neonvm-guest"))?;
+    }
+    println!("guest: {} KiB", built.metadata()?.len() >> 10);
+    Ok(true)
+}

@@ -156,6 +156,11 @@ impl Tree {
         InodeId(0)
     }
 
+    /// Number of inodes, with those no name leads to.
+    pub(crate) fn count(&self) -> usize {
+        self.inodes.len()
+    }
+
     /// An inode, if it is of this tree.
     #[must_use]
     pub fn get(&self, id: InodeId) -> Option<&Inode> {

@@ -66,14 +66,14 @@ pub fn run(options: &Options) -> Result<(), Error> {
 }
 
 async fn serve(options: &Options) -> Result<(), Error> {
-    let listener = listen(options.address)?;
+    let listener = listen("api", options.address)?;
     if let Some(address) = options.metrics_address {
-        let (listener, root) = (listen(address)?, options.root.clone());
+        let (listener, root) = (listen("metrics", address)?, options.root.clone());
         let handler = move |request| scrape(request, root.clone());
         tokio::task::spawn_local(http::serve(listener, METRICS_CONNECTIONS, handler));
     }
     if let Some(address) = options.ssh_address {
-        tokio::task::spawn_local(door::serve(listen(address)?, options.ssh_options.clone()));
+        tokio::task::spawn_local(door::serve(listen("ssh", address)?, options.ssh_options.clone()));
     }
     if options.clock {
         tokio::task::spawn_local(crate::clock::keep());
@@ -83,13 +83,13 @@ async fn serve(options: &Options) -> Result<(), Error> {
     Ok(())
 }
 
-fn listen(address: SocketAddr) -> Result<TcpListener, Error> {
+fn listen(name: &str, address: SocketAddr) -> Result<TcpListener, Error> {
     let listener = http::listen(address).map_err(|source| Error::Listen { address, source })?;
     // A port chosen by the kernel is only known now.
     if address.port() == 0
         && let Ok(address) = listener.local_addr()
     {
-        log(&format!("listens on {address}"));
+        log(&format!("{name} listens on {address}"));
     }
     Ok(listener)
 }

@@ -89,15 +89,12 @@ pub fn plan<'a>(
             steps.push(Step::Link { name: name.into(), target });
         }
     }
+    let mut leftover = None;
     for entry in entries {
         let name = entry.name.as_os_str();
         match &entry.kind {
-            Kind::Link(_) if name == TEMPORARY => {
-                // Making any link has replaced and moved it already.
-                if !steps.iter().any(|step| matches!(step, Step::Link { .. })) {
-                    steps.push(Step::Unlink(name.into()));
-                }
-            }
+            // Making any link replaces and moves this one.
+            Kind::Link(_) if name == TEMPORARY => leftover = Some(name),
             Kind::Link(target) if *target == through_data(name) && !names.contains(name) => {
                 steps.push(Step::Unlink(name.into()));
             }
@@ -106,6 +103,11 @@ pub fn plan<'a>(
             }
             _ => {}
         }
+    }
+    if let Some(name) = leftover
+        && !steps.iter().any(|step| matches!(step, Step::Link { .. }))
+    {
+        steps.push(Step::Unlink(name.into()));
     }
     if steps.len() > before {
         steps.push(Step::Sync(None));

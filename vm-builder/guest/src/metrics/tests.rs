@@ -90,8 +90,9 @@ fn values_are_those_of_the_kernel() {
         ("host_disk_writes_completed_total{vda}", 30.0),
         ("host_network_receive_packets_total{eth0}", 2.0),
         ("host_network_transmit_packets_drop_total{eth0}", 12.0),
-        ("host_filesystem_used_bytes{/dev/vda,ext4,/a \"b\"\\}", 500.0),
-        ("host_filesystem_free_bytes{/dev/vda,ext4,/a \"b\"\\}", 400.0),
+        // The parser leaves escapes as they are.
+        (r#"host_filesystem_used_bytes{/dev/vda,ext4,/a \"b\"\\}"#, 500.0),
+        (r#"host_filesystem_free_bytes{/dev/vda,ext4,/a \"b\"\\}"#, 400.0),
         ("host_cgroup_cpu_usage_seconds_total{workload}", 3.0),
         ("host_cgroup_memory_current_bytes{workload}", 4096.0),
         ("host_cgroup_memory_anon_bytes{workload}", 1000.0),

@@ -1,0 +1,328 @@
+//! What the server answers to a client.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::os::fd::OwnedFd;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use russh::keys::PublicKey;
+use russh::server::{Auth, ChannelOpenHandle, Msg, PublicKeyOffer, Session, VerifiedPublicKey};
+use russh::{ChannelId, ChannelOpenFailure, Pty, Sig};
+use rustix::event::{PollFd, PollFlags, Timespec};
+use rustix::process::{Pid, Signal};
+use tokio::sync::{Notify, watch};
+
+use super::account::Account;
+use super::authorized::{self, Grant};
+use super::channel::{Channel, Request};
+use super::options::Options;
+use super::terminal::{Size, Wish};
+use super::{Error, log};
+
+/// Most channels of a connection at a time.
+const CHANNELS: usize = 16;
+
+/// Where the two ends of the connection are.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Addresses {
+    pub(super) peer: Option<SocketAddr>,
+    pub(super) local: Option<SocketAddr>,
+}
+
+impl Addresses {
+    pub(super) fn of(stream: &std::net::TcpStream, peer: Option<SocketAddr>) -> Self {
+        Self { peer: stream.peer_addr().ok().or(peer), local: stream.local_addr().ok() }
+    }
+}
+
+/// What the parts of a connection share.
+#[derive(Debug)]
+pub(super) struct Shared {
+    authenticated: watch::Sender<bool>,
+    children: Mutex<Vec<Pid>>,
+    connection: OwnedFd,
+    /// Outputs that wait for the client or for the session's loop.
+    stalled: AtomicUsize,
+    /// Something was consumed or stalled.
+    pub(super) progress: Notify,
+}
+
+impl Shared {
+    pub(super) fn new(connection: OwnedFd) -> (Arc<Self>, watch::Receiver<bool>) {
+        let (authenticated, receiver) = watch::channel(false);
+        let shared = Self {
+            authenticated,
+            children: Mutex::default(),
+            connection,
+            stalled: AtomicUsize::new(0),
+            progress: Notify::new(),
+        };
+        (Arc::new(shared), receiver)
+    }
+
+    pub(super) fn add(&self, child: Pid) {
+        self.children.lock().unwrap_or_else(PoisonError::into_inner).push(child);
+    }
+
+    pub(super) fn remove(&self, child: Pid) {
+        self.children.lock().unwrap_or_else(PoisonError::into_inner).retain(|other| *other != child);
+    }
+
+    /// Whether this child has not been waited for, so that its number is still its own.
+    pub(super) fn runs(&self, child: Pid) -> bool {
+        self.children.lock().unwrap_or_else(PoisonError::into_inner).contains(&child)
+    }
+
+    /// Tells everything that still runs that the client has gone.
+    pub(super) fn hang_up(&self) {
+        for child in self.children.lock().unwrap_or_else(PoisonError::into_inner).drain(..) {
+            hang_up(child);
+        }
+    }
+
+    /// Awaits a hand-over of output; meanwhile input is taken beyond what is asked for, see [`super::pump`].
+    pub(super) async fn stall<T>(&self, hand_over: impl Future<Output = T>) -> T {
+        self.stalled.fetch_add(1, Ordering::Relaxed);
+        self.progress.notify_one();
+        let result = hand_over.await;
+        self.stalled.fetch_sub(1, Ordering::Relaxed);
+        result
+    }
+
+    pub(super) fn is_stalled(&self) -> bool {
+        self.stalled.load(Ordering::Relaxed) > 0
+    }
+
+    /// Whether the connection has ended, as far as the kernel knows.
+    pub(super) fn is_broken(&self) -> bool {
+        let mut polled = [PollFd::new(&self.connection, PollFlags::empty())];
+        let now = Timespec { tv_sec: 0, tv_nsec: 0 };
+        let ended = PollFlags::ERR | PollFlags::HUP;
+        rustix::event::poll(&mut polled, Some(&now)).is_ok()
+            && polled.iter().any(|fd| fd.revents().intersects(ended))
+    }
+}
+
+/// Asks a session's processes to end, stopped ones too.
+pub(super) fn hang_up(child: Pid) {
+    for signal in [Signal::HUP, Signal::CONT] {
+        let _ = rustix::process::kill_process_group(child, signal);
+    }
+}
+
+/// One connection.
+#[derive(Debug)]
+pub(super) struct Handler {
+    options: Options,
+    addresses: Addresses,
+    shared: Arc<Shared>,
+    login: Option<(Account, Grant)>,
+    channels: BTreeMap<u32, Channel>,
+}
+
+impl Handler {
+    pub(super) fn new(options: Options, addresses: Addresses, shared: Arc<Shared>) -> Self {
+        Self { options, addresses, shared, login: None, channels: BTreeMap::new() }
+    }
+
+    fn find(&self, user: &str, key: &PublicKey) -> Option<(Account, Grant)> {
+        let account = Account::of(user)?;
+        let grant = authorized::find(&account, key, &self.options.authorized_keys, |why| log(&why))?;
+        Some((account, grant))
+    }
+
+    fn verbose(&self, line: &str) {
+        if self.options.verbose {
+            log(line);
+        }
+    }
+
+    fn channel(&mut self, id: ChannelId) -> Option<&mut Channel> {
+        self.channels.get_mut(&u32::from(id))
+    }
+
+    async fn request(&mut self, id: ChannelId, request: Request, session: &mut Session) -> Result<(), Error> {
+        let (shared, addresses) = (Arc::clone(&self.shared), self.addresses);
+        let started = match (&self.login, self.channels.get_mut(&u32::from(id))) {
+            (Some((account, grant)), Some(channel)) => {
+                channel.start(account, grant, request, addresses, shared, (session.handle(), id))
+            }
+            _ => return Ok(session.channel_failure(id)?),
+        };
+        match started {
+            Ok(()) => session.channel_success(id)?,
+            Err(why) => {
+                log(&why);
+                session.channel_failure(id)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+fn refused() -> Auth {
+    Auth::reject()
+}
+
+impl russh::server::Handler for Handler {
+    type Error = Error;
+
+    async fn auth_publickey_offered(&mut self, user: &str, offer: PublicKeyOffer<'_>) -> Result<Auth, Error> {
+        let found = self.find(user, offer.public_key).is_some();
+        Ok(if found { Auth::Accept } else { refused() })
+    }
+
+    async fn auth_publickey(&mut self, user: &str, key: VerifiedPublicKey<'_>) -> Result<Auth, Error> {
+        self.login = self.find(user, key.public_key);
+        let verdict = if self.login.is_some() { "logs in" } else { "is refused" };
+        let print = key.public_key.fingerprint(russh::keys::HashAlg::Sha256);
+        let peer = self.addresses.peer.map_or_else(|| "somewhere".to_owned(), |peer| peer.to_string());
+        log(&format!("{user:?} from {peer} {verdict} with {print}"));
+        Ok(if self.login.is_some() { Auth::Accept } else { refused() })
+    }
+
+    async fn auth_succeeded(&mut self, _session: &mut Session) -> Result<(), Error> {
+        self.shared.authenticated.send_replace(true);
+        Ok(())
+    }
+
+    async fn channel_open_session(
+        &mut self,
+        channel: russh::Channel<Msg>,
+        reply: ChannelOpenHandle,
+        _session: &mut Session,
+    ) -> Result<(), Error> {
+        if self.login.is_none() || self.channels.len() >= CHANNELS {
+            reply.reject(ChannelOpenFailure::ResourceShortage).await;
+            return Ok(());
+        }
+        self.channels.insert(u32::from(channel.id()), Channel::default());
+        reply.accept().await;
+        // The library's own half is not used: its queue would hold up the whole connection.
+        drop(channel);
+        Ok(())
+    }
+
+    async fn env_request(
+        &mut self,
+        id: ChannelId,
+        name: &str,
+        value: &str,
+        session: &mut Session,
+    ) -> Result<(), Error> {
+        let taken = self.channel(id).is_some_and(|channel| channel.set(name, value));
+        if taken {
+            session.channel_success(id)?
+        } else {
+            session.channel_failure(id)?
+        }
+        Ok(())
+    }
+
+    async fn pty_request(
+        &mut self,
+        id: ChannelId,
+        term: &str,
+        columns: u32,
+        rows: u32,
+        width: u32,
+        height: u32,
+        modes: &[(Pty, u32)],
+        session: &mut Session,
+    ) -> Result<(), Error> {
+        let allowed = self.login.as_ref().is_some_and(|(_, grant)| !grant.no_pty);
+        let wish = Wish {
+            term: term.to_owned(),
+            size: Size { columns, rows, width, height },
+            modes: modes.iter().map(|(mode, value)| (*mode as u8, *value)).collect(),
+        };
+        let taken = allowed && self.channel(id).is_some_and(|channel| channel.wish(wish));
+        if taken {
+            session.channel_success(id)?
+        } else {
+            session.channel_failure(id)?
+        }
+        Ok(())
+    }
+
+    async fn shell_request(&mut self, id: ChannelId, session: &mut Session) -> Result<(), Error> {
+        self.verbose("shell");
+        self.request(id, Request::Shell, session).await
+    }
+
+    async fn exec_request(&mut self, id: ChannelId, data: &[u8], session: &mut Session) -> Result<(), Error> {
+        let Ok(command) = std::str::from_utf8(data) else { return Ok(session.channel_failure(id)?) };
+        self.verbose(&format!("exec {command:?}"));
+        self.request(id, Request::Exec(command.to_owned()), session).await
+    }
+
+    async fn subsystem_request(
+        &mut self,
+        id: ChannelId,
+        name: &str,
+        session: &mut Session,
+    ) -> Result<(), Error> {
+        self.verbose(&format!("subsystem {name:?}"));
+        if name == "sftp" {
+            return self.request(id, Request::Sftp, session).await;
+        }
+        Ok(session.channel_failure(id)?)
+    }
+
+    async fn window_change_request(
+        &mut self,
+        id: ChannelId,
+        columns: u32,
+        rows: u32,
+        width: u32,
+        height: u32,
+        session: &mut Session,
+    ) -> Result<(), Error> {
+        let size = Size { columns, rows, width, height };
+        let taken = self.channel(id).is_some_and(|channel| channel.resize(size));
+        if taken {
+            session.channel_success(id)?
+        } else {
+            session.channel_failure(id)?
+        }
+        Ok(())
+    }
+
+    async fn signal(&mut self, id: ChannelId, signal: Sig, _session: &mut Session) -> Result<(), Error> {
+        let shared = Arc::clone(&self.shared);
+        if let Some(channel) = self.channel(id) {
+            channel.signal(&signal, &shared);
+        }
+        Ok(())
+    }
+
+    async fn data(&mut self, id: ChannelId, data: &[u8], session: &mut Session) -> Result<(), Error> {
+        let shared = Arc::clone(&self.shared);
+        let Some(channel) = self.channel(id) else { return Ok(()) };
+        if channel.input(data, &shared).await {
+            return Ok(());
+        }
+        log("the client sends without end and takes nothing");
+        session.close(id)?;
+        Ok(self.shared.hang_up())
+    }
+
+    async fn channel_eof(&mut self, id: ChannelId, _session: &mut Session) -> Result<(), Error> {
+        if let Some(channel) = self.channel(id) {
+            channel.end_of_input();
+        }
+        Ok(())
+    }
+
+    async fn channel_close(&mut self, id: ChannelId, _session: &mut Session) -> Result<(), Error> {
+        if let Some(channel) = self.channels.remove(&u32::from(id)) {
+            channel.hang_up(&self.shared);
+        }
+        Ok(())
+    }
+}
+
+/// How often a client that is being waited for is looked after.
+pub(super) const LOOK_AFTER: Duration = Duration::from_secs(5);

@@ -1,0 +1,147 @@
+//! CPUs, files, status.
+
+use std::fs;
+use std::io::{Read as _, Write as _};
+
+use crate::process::{Daemon, PROGRAM, answer, connect, machine};
+
+#[test]
+fn cpus_are_read_and_switched() {
+    let root = machine();
+    let daemon = Daemon::start(root.path(), &[]);
+    assert_eq!(daemon.request("GET", "/cpu", b""), (200, "2000".into()));
+    assert_eq!(daemon.request("PUT", "/cpu", b"2250"), (200, String::new()));
+    let switch =
+        |number| fs::read_to_string(root.path().join(format!("sys/devices/system/cpu/cpu{number}/online")));
+    assert_eq!(switch(2).unwrap(), "1");
+    assert!(switch(3).is_err());
+    assert_eq!(daemon.request("PUT", "/cpu", b"250"), (200, String::new()));
+    assert_eq!(switch(1).unwrap(), "0");
+    for body in ["", " 250", "250\n", "+1", "-1", "1.5", "99999999999"] {
+        assert_eq!(daemon.request("PUT", "/cpu", body.as_bytes()).0, 400, "{body:?}");
+    }
+    assert_eq!(daemon.request("PUT", "/cpu", b"9000").0, 500);
+    fs::remove_file(root.path().join("sys/devices/system/cpu/offline")).unwrap();
+    assert_eq!(daemon.request("PUT", "/cpu", b"3000").0, 500);
+    for (method, path) in
+        [("POST", "/cpu"), ("DELETE", "/cpu"), ("HEAD", "/cpu"), ("GET", "/"), ("PUT", "/status")]
+    {
+        assert_eq!(daemon.request(method, path, b"").0, 404, "{method} {path}");
+    }
+}
+
+#[test]
+fn files_are_kept_with_the_checksum_of_the_contract() {
+    let root = machine();
+    let daemon = Daemon::start(root.path(), &[]);
+    let path = "/files/var/my%20files";
+    assert_eq!(daemon.request("GET", path, b"").0, 400, "nothing there yet");
+    let body = br#"{"tls.crt":{"data":"Y2VydGlmaWNhdGUK"},"ca.crt":{"data":"YXV0aG9yaXR5Cg=="}}"#;
+    assert_eq!(daemon.request("PUT", path, body), (200, String::new()));
+    let directory = root.path().join("var/my files");
+    assert_eq!(fs::read_to_string(directory.join("tls.crt")).unwrap(), "certificate\n");
+    // Python: hashlib.blake2b(digest_size=32) over both files.
+    let sum = "KKRX8S8RO7TFIrmMPMLKr4gHM3fvVMlMKTssld0k6g4";
+    assert_eq!(daemon.request("GET", path, b""), (200, sum.into()));
+    assert_eq!(daemon.request("GET", "/files//var/my%20files", b""), (200, sum.into()));
+    assert_eq!(daemon.request("PUT", path, br#"{"only":{"data":""}}"#).0, 200);
+    assert!(!directory.join("tls.crt").exists() && directory.join("only").exists());
+    for (path, body) in [
+        (path, r#"{"..data":{"data":""}}"#),
+        (path, r#"{"a/b":{"data":""}}"#),
+        (path, r#"{"..":{"data":""}}"#),
+        (path, r#"{"a":{"data":"%"}}"#),
+        (path, r#"{"a":"#),
+        ("/files/var/../var", "{}"),
+        ("/files/var/%2e%2e/var", "{}"),
+        ("/files/var/missing", "{}"),
+        ("/files/", "{}"),
+        ("/files/var%00", "{}"),
+    ] {
+        assert_eq!(daemon.request("PUT", path, body.as_bytes()).0, 400, "{path} {body}");
+    }
+    assert!(directory.join("only").exists(), "refused requests change nothing");
+}
+
+#[test]
+fn status_tells_version_and_workload() {
+    let root = machine();
+    let daemon = Daemon::start(root.path(), &[]);
+    assert_eq!(daemon.request("GET", "/healthz", b""), (200, "ok".into()));
+    let status =
+        || -> serde_json::Value { serde_json::from_str(&daemon.request("GET", "/status", b"").1).unwrap() };
+    assert_eq!(status()["workload"], serde_json::Value::Null);
+    fs::create_dir_all(root.path().join("run/neonvm")).unwrap();
+    fs::write(root.path().join("run/neonvm/status.json"), r#"{"state":"running","pid":7}"#).unwrap();
+    assert_eq!(status()["workload"]["state"], "running");
+    assert_eq!(status()["version"], env!("CARGO_PKG_VERSION"));
+}
+
+#[test]
+fn a_connection_serves_several_requests() {
+    let root = machine();
+    let daemon = Daemon::start(root.path(), &[]);
+    let mut stream = connect(daemon.api);
+    for _ in 0..3 {
+        stream.write_all(b"GET /healthz HTTP/1.1\r\nhost: vm\r\n\r\n").unwrap();
+        let mut text = Vec::new();
+        while !text.ends_with(b"\r\n\r\nok") {
+            let mut byte = [0];
+            assert_eq!(stream.read(&mut byte).unwrap(), 1);
+            text.extend(byte);
+        }
+    }
+    stream.write_all(b"GET /cpu HTTP/1.1\r\nhost: vm\r\nconnection: close\r\n\r\n").unwrap();
+    assert_eq!(answer(&mut stream), (200, "2000".into()));
+}
+
+/// Kills the daemon at different points of a change; the files are the old or the new ones, and the next change works.
+#[test]
+fn a_kill_in_the_middle_of_a_change_leaves_whole_files() {
+    let root = machine();
+    let directory = root.path().join("var/my files");
+    let body = |byte: u8| {
+        let content = [byte; 3000].iter().map(|byte| char::from(*byte)).collect::<String>();
+        let files =
+            (0..20).map(|number| format!(r#""f{number}":{{"data":"{content}"}}"#)).collect::<Vec<_>>();
+        format!("{{{}}}", files.join(","))
+    };
+    let whole = || {
+        let read = |number: usize| fs::read(directory.join(format!("f{number}"))).unwrap_or_default();
+        let first = read(0);
+        (0..20).all(|number| read(number) == first)
+    };
+    for round in 0..12u8 {
+        let mut daemon = Daemon::start(root.path(), &[]);
+        let old = daemon.request("PUT", "/files/var/my%20files", body(b'A' + round).as_bytes());
+        assert_eq!(old.0, 200, "{old:?}");
+        let new = body(b'a' + round);
+        let mut stream = connect(daemon.api);
+        let head = format!(
+            "PUT /files/var/my%20files HTTP/1.1\r\nhost: vm\r\ncontent-length: {}\r\n\r\n",
+            new.len()
+        );
+        stream.write_all(head.as_bytes()).unwrap();
+        stream.write_all(new.as_bytes()).unwrap();
+        // The point of the kill moves on with every round.
+        let entries = || fs::read_dir(&directory).unwrap().count();
+        let start = std::time::Instant::now();
+        while start.elapsed() < std::time::Duration::from_micros(u64::from(round) * 400) {
+            let _ = entries();
+        }
+        daemon.child.kill().unwrap();
+        daemon.child.wait().unwrap();
+        assert!(whole(), "round {round}");
+    }
+    let daemon = Daemon::start(root.path(), &[]);
+    assert_eq!(daemon.request("PUT", "/files/var/my%20files", body(b'z').as_bytes()).0, 200);
+    assert!(whole());
+    assert_eq!(fs::read_dir(&directory).unwrap().count(), 22, "nothing is left of interrupted changes");
+}
+
+#[test]
+fn flags_that_are_not_understood_end_the_daemon() {
+    let status = std::process::Command::new(PROGRAM).args(["daemon", "--adr=1"]).output().unwrap();
+    assert!(!status.status.success());
+    assert!(String::from_utf8_lossy(&status.stderr).contains("--adr"));
+}

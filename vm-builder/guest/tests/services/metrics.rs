@@ -1,0 +1,46 @@
+//! A scrape of this machine.
+
+use std::collections::BTreeSet;
+use std::path::Path;
+
+use crate::process::{Daemon, request};
+
+#[test]
+fn this_machine_is_scraped() {
+    let daemon = Daemon::start(Path::new("/"), &[]);
+    let (status, page) = request(daemon.metrics, "GET", "/metrics", b"");
+    assert_eq!(status, 200);
+    let scrape = prometheus_parse::Scrape::parse(page.lines().map(|line| Ok(line.to_owned()))).unwrap();
+    let names: BTreeSet<&str> = scrape.samples.iter().map(|sample| sample.metric.as_str()).collect();
+    for name in [
+        "host_cpu_seconds_total",
+        "host_load1",
+        "host_load5",
+        "host_load15",
+        "host_memory_total_bytes",
+        "host_memory_available_bytes",
+        "host_memory_cached_bytes",
+        "host_filesystem_total_bytes",
+        "host_network_receive_bytes_total",
+        "host_uptime",
+        "host_boot_time",
+        "neonvm_guest_info",
+    ] {
+        assert!(names.contains(name), "{name} in {names:?}");
+    }
+    assert_eq!(request(daemon.metrics, "GET", "/", b"").0, 404);
+    assert_eq!(request(daemon.metrics, "POST", "/metrics", b"").0, 404);
+}
+
+/// The daemon is in every VM: what it holds is watched. Debug builds are larger, hence the room.
+#[test]
+fn an_idle_daemon_is_small() {
+    let daemon = Daemon::start(Path::new("/"), &[]);
+    for _ in 0..20 {
+        assert_eq!(request(daemon.metrics, "GET", "/metrics", b"").0, 200);
+    }
+    let status = std::fs::read_to_string(format!("/proc/{}/status", daemon.child.id())).unwrap();
+    let anonymous = status.lines().find_map(|line| line.strip_prefix("RssAnon:")).unwrap();
+    let kibibytes: u64 = anonymous.trim().trim_end_matches(" kB").parse().unwrap();
+    assert!(kibibytes < 4096, "{kibibytes} KiB of its own memory");
+}

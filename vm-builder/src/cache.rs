@@ -1,23 +1,43 @@
 //! The cache of images: content by digest, shared by all processes of a user.
+//!
+//! ```text
+//! layers/sha256/<diff id>           uncompressed tars; <diff id>.size says how long they are
+//! layers/sha256/<digest>.partial    compressed layers on their way; locked by who fetches them
+//! blobs/sha256/<digest>             manifests and configurations
+//! references/sha256/<digest>        which manifest a name meant when it was last asked for
+//! temporary/                        what is being written; locked by who writes it
+//! ```
+//!
+//! A file appears under its final name complete and checked, by renaming. A tar is checked by its length when it is
+//! used (and by its digest on request); small documents are hashed each time. What is in use stays usable when it
+//! is removed, since whoever uses it has it open.
 
+mod layer;
+mod partial;
+mod prune;
+#[cfg(test)]
+mod tests;
+
+use std::fs::File;
+use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::source::Error;
+pub(crate) use layer::unwrapped;
+pub use layer::{CachedLayer, Unpacked};
+pub(crate) use partial::Partial;
+pub use prune::Usage;
+
+use crate::reference::{Digest, Reference};
+use crate::source::{Error, Platform};
+
+/// Largest manifest or configuration, in bytes.
+pub(crate) const DOCUMENT_LIMIT: u64 = 8 << 20;
 
 /// A cache directory.
 #[derive(Clone, Debug)]
 pub struct Cache {
     root: PathBuf,
-}
-
-/// What a cache holds.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Usage {
-    /// Uncompressed layers.
-    pub layers: u64,
-    /// Bytes on disk of everything.
-    pub bytes: u64,
 }
 
 impl Cache {
@@ -26,8 +46,12 @@ impl Cache {
     /// # Errors
     /// If it cannot be made.
     pub fn open(root: &Path) -> Result<Self, Error> {
-        std::fs::create_dir_all(root).map_err(|error| Error::io("create", root, error))?;
-        Ok(Self { root: root.to_path_buf() })
+        let cache = Self { root: root.to_path_buf() };
+        for directory in ["layers/sha256", "blobs/sha256", "references/sha256", "temporary"] {
+            let path = root.join(directory);
+            std::fs::create_dir_all(&path).map_err(|error| Error::io("create", &path, error))?;
+        }
+        Ok(cache)
     }
 
     /// Where it is.
@@ -36,20 +60,141 @@ impl Cache {
         &self.root
     }
 
-    /// What it holds.
+    pub(crate) fn path(&self, kind: &str, digest: Digest) -> PathBuf {
+        self.root.join(kind).join("sha256").join(digest.hex())
+    }
+
+    /// A manifest or configuration, if it is here and intact.
     ///
     /// # Errors
     /// If it cannot be read.
-    pub fn usage(&self) -> Result<Usage, Error> {
-        Ok(Usage::default())
+    pub fn blob(&self, digest: Digest) -> Result<Option<Vec<u8>>, Error> {
+        let path = self.path("blobs", digest);
+        match read_limited(&path, DOCUMENT_LIMIT) {
+            Ok(bytes) if Digest::of(&bytes) == digest => {
+                touch(&path);
+                Ok(Some(bytes))
+            }
+            Ok(_) => Ok(None),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(Error::io("read", &path, error)),
+        }
     }
 
-    /// Removes everything, or what was not used for so long. Returns what was removed. Content in use stays usable.
+    /// Keeps a manifest or configuration.
     ///
     /// # Errors
-    /// If something cannot be removed.
-    pub fn prune(&self, unused_for: Option<Duration>) -> Result<Usage, Error> {
-        let _ = unused_for;
-        Ok(Usage::default())
+    /// If it cannot be written.
+    pub fn put_blob(&self, bytes: &[u8]) -> Result<Digest, Error> {
+        let digest = Digest::of(bytes);
+        self.write(bytes, &self.path("blobs", digest))?;
+        Ok(digest)
     }
+
+    /// Which manifest a name meant when it was last asked for, and for which platform.
+    ///
+    /// # Errors
+    /// If it cannot be read.
+    pub fn recall(&self, reference: &Reference, platform: &Platform) -> Result<Option<Digest>, Error> {
+        let path = self.path("references", key(reference, platform));
+        match read_limited(&path, DOCUMENT_LIMIT) {
+            Ok(bytes) => Ok(std::str::from_utf8(&bytes).ok().and_then(|text| text.trim().parse().ok())),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(Error::io("read", &path, error)),
+        }
+    }
+
+    /// Remembers what a name means.
+    ///
+    /// # Errors
+    /// If it cannot be written.
+    pub fn remember(
+        &self,
+        reference: &Reference,
+        platform: &Platform,
+        manifest: Digest,
+    ) -> Result<(), Error> {
+        self.write(format!("{manifest}\n").as_bytes(), &self.path("references", key(reference, platform)))
+    }
+
+    fn write(&self, bytes: &[u8], path: &Path) -> Result<(), Error> {
+        let mut temporary = self.temporary()?;
+        temporary.file.write_all(bytes).map_err(|error| Error::io("write", path, error))?;
+        temporary.rename(path)
+    }
+
+    /// A new file that nobody else knows; locked, so that pruning leaves it alone.
+    pub(crate) fn temporary(&self) -> Result<Temporary, Error> {
+        Temporary::new(&self.root.join("temporary"))
+    }
+}
+
+fn key(reference: &Reference, platform: &Platform) -> Digest {
+    Digest::of(format!("{reference} {platform}").as_bytes())
+}
+
+/// A file on its way to its final name. Removed unless it arrives there.
+#[derive(Debug)]
+pub(crate) struct Temporary {
+    pub(crate) file: File,
+    path: Option<PathBuf>,
+}
+
+impl Temporary {
+    pub(crate) fn new(directory: &Path) -> Result<Self, Error> {
+        static COUNT: AtomicU64 = AtomicU64::new(0);
+        loop {
+            let number = COUNT.fetch_add(1, Ordering::Relaxed);
+            let path = directory.join(format!("{}-{number}", std::process::id()));
+            match File::options().read(true).write(true).create_new(true).open(&path) {
+                Ok(file) => {
+                    // Nobody else has it; where locks do not work, pruning goes by age alone.
+                    let _ = file.try_lock();
+                    return Ok(Self { file, path: Some(path) });
+                }
+                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+                Err(error) => return Err(Error::io("create", &path, error)),
+            }
+        }
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        self.path.as_deref().unwrap_or(Path::new(""))
+    }
+
+    /// Gives the file its name, once its bytes are on the disk.
+    pub(crate) fn rename(mut self, path: &Path) -> Result<(), Error> {
+        self.file.sync_data().map_err(|error| Error::io("write", path, error))?;
+        if let Some(from) = self.path.take()
+            && let Err(error) = std::fs::rename(&from, path)
+        {
+            self.path = Some(from);
+            return Err(Error::io("create", path, error));
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Temporary {
+    fn drop(&mut self) {
+        if let Some(path) = &self.path {
+            let _ = std::fs::remove_file(path);
+        }
+    }
+}
+
+/// Marks a file as used now. That it could not be marked costs nothing but a fetch one day.
+fn touch(path: &Path) {
+    if let Ok(file) = File::open(path) {
+        let _ = file.set_modified(std::time::SystemTime::now());
+    }
+}
+
+pub(crate) fn read_limited(path: &Path, limit: u64) -> io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    File::open(path)?.take(limit + 1).read_to_end(&mut bytes)?;
+    if bytes.len() as u64 > limit {
+        return Err(io::Error::new(io::ErrorKind::FileTooLarge, format!("it has more than {limit} bytes")));
+    }
+    Ok(bytes)
 }

@@ -4,9 +4,18 @@
 //! on the way, applies the layers in order, and returns a [`Loaded`]: a [`Tree`] whose contents are still in the
 //! cached archives. Nothing is unpacked to the host's file system.
 
+mod digest;
+mod docker_archive;
 mod error;
+mod ingest;
+mod layout;
+mod load;
+mod parse;
 mod platform;
 mod progress;
+mod root;
+#[cfg(test)]
+mod tests;
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -14,8 +23,10 @@ use std::time::Duration;
 
 use neonvm_disk::tree::{Sources, Tree};
 
+pub use digest::tree_digest;
 pub use error::Error;
 pub(crate) use error::printable;
+pub use load::load;
 pub use platform::Platform;
 pub use progress::{Progress, Quiet};
 
@@ -250,29 +261,4 @@ impl std::fmt::Debug for Loaded {
             .field("layers", &self.layers)
             .finish_non_exhaustive()
     }
-}
-
-impl Source {
-    /// Reads `docker://reference`, a plain reference, `oci:path[:name]`, `oci-archive:path[:name]`,
-    /// `docker-archive:path[:name]`, `dir:path`, `tar:path`, or the path of something that exists, which is told by
-    /// its content. A path must begin with `/`, `./` or `../` if it could be a reference.
-    ///
-    /// # Errors
-    /// If it is none of these.
-    pub fn parse(text: &str) -> Result<Self, Error> {
-        Ok(Self::Registry(text.parse()?))
-    }
-}
-
-/// Loads an image. File work is done in place: call it from a thread that may block.
-///
-/// # Errors
-/// See [`Error`]: each says what to do.
-pub async fn load(source: &Source, options: &Options, progress: &dyn Progress) -> Result<Loaded, Error> {
-    let _ = (options, progress);
-    Err(Error::Setting {
-        setting: "source",
-        value: format!("{source:?}"),
-        problem: "not supported yet".into(),
-    })
 }

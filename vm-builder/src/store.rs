@@ -1,13 +1,38 @@
 //! The local image store: an OCI image layout directory that several processes may use at a time.
+//!
+//! ```text
+//! oci-layout, index.json       as the OCI image specification 1.1 says; names are in the annotation
+//!                              org.opencontainers.image.ref.name
+//! blobs/sha256/<digest>        manifests, configurations, layers
+//! temporary/                   what is being written
+//! .lock                        held, shared, while blobs are added; exclusively while the index is changed
+//! ```
+//!
+//! Blobs and the index appear by renaming, so that a reader needs no lock. A name belongs to one image: an image that
+//! loses its last name stays until it is pruned.
 
 mod image;
+mod index;
+#[cfg(test)]
+mod tests;
 
+use std::collections::BTreeSet;
+use std::fs::{File, TryLockError};
+use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 pub use image::{Blob, BlobContent, CONFIG, Descriptor, Image, LAYER, MANIFEST};
 
-use crate::reference::{Digest, Reference};
+use crate::cache::{DOCUMENT_LIMIT, Temporary, read_limited};
+use crate::reference::{Digest, Hasher, Reference};
+use crate::registry::{Document, ImageConfig, Manifest};
 use crate::source::Error;
+
+/// How long another process may hold the lock: it copies no content while it does.
+const LOCK_DEADLINE: Duration = Duration::from_secs(60);
+/// Fewest digits of a digest that name an image.
+const DIGITS: usize = 12;
 
 /// An image store.
 #[derive(Clone, Debug)]
@@ -36,8 +61,20 @@ impl Store {
     /// # Errors
     /// If it cannot be made, or is no image layout.
     pub fn open(root: &Path) -> Result<Self, Error> {
-        std::fs::create_dir_all(root).map_err(|error| Error::io("create", root, error))?;
-        Ok(Self { root: root.to_path_buf() })
+        let store = Self { root: root.to_path_buf() };
+        for directory in ["blobs/sha256", "temporary"] {
+            let path = root.join(directory);
+            std::fs::create_dir_all(&path).map_err(|error| Error::io("create", &path, error))?;
+        }
+        let marker = root.join("oci-layout");
+        match read_limited(&marker, DOCUMENT_LIMIT) {
+            Ok(bytes) => index::check_marker(&bytes, &marker)?,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                store.write(br#"{"imageLayoutVersion":"1.0.0"}"#, &marker)?;
+            }
+            Err(error) => return Err(Error::io("read", &marker, error)),
+        }
+        Ok(store)
     }
 
     /// Where it is.
@@ -51,32 +88,82 @@ impl Store {
     /// # Errors
     /// If a blob cannot be read or is not as its digest says, or the store cannot be written.
     pub fn put(&self, image: &Image, reference: &Reference) -> Result<Digest, Error> {
-        let _ = (image, reference);
-        Err(Error::NotCached("image".into()))
+        let digest = image.digest();
+        let _adding = self.lock(false)?;
+        for blob in image.layers.iter().chain([&image.config]) {
+            self.put_blob(blob)?;
+        }
+        self.put_blob(&Blob::bytes(&image.media_type, image.manifest.clone()))?;
+        drop(_adding);
+        let _changing = self.lock(true)?;
+        let mut index = index::Index::read(&self.root)?;
+        let name = named(reference);
+        index.add(&image.media_type, digest, image.manifest.len() as u64, &name);
+        // A prune between the two locks may have taken what was just added.
+        for blob in image.layers.iter().chain([&image.config]) {
+            self.put_blob(blob)?;
+        }
+        self.put_blob(&Blob::bytes(&image.media_type, image.manifest.clone()))?;
+        self.write(&index.bytes()?, &self.root.join("index.json"))?;
+        Ok(digest)
     }
 
-    /// Finds an image by reference or by digest (or a part of at least 12 digits of it).
+    /// Finds an image by reference or by digest (or by at least 12 digits of it).
     ///
     /// # Errors
-    /// If there is none.
+    /// If there is none, or several.
     pub fn get(&self, name: &str) -> Result<Image, Error> {
-        Err(Error::NotCached(name.into()))
+        let index = index::Index::read(&self.root)?;
+        let digest = self.find(&index, name)?;
+        let (bytes, media_type) = (self.document(digest)?, index.media_type(digest));
+        let manifest = self.manifest(digest, &bytes, &media_type)?;
+        let blob = |descriptor: Descriptor| {
+            let path = self.blob_path(descriptor.digest);
+            Blob { descriptor, content: BlobContent::File(path) }
+        };
+        Ok(Image {
+            manifest: bytes,
+            media_type,
+            config: blob(manifest.config),
+            layers: manifest.layers.into_iter().map(blob).collect(),
+        })
     }
 
     /// All images, by name.
     ///
     /// # Errors
-    /// If the index cannot be read.
+    /// If the index or a manifest cannot be read.
     pub fn list(&self) -> Result<Vec<Entry>, Error> {
-        Ok(Vec::new())
+        let index = index::Index::read(&self.root)?;
+        let mut entries = Vec::new();
+        for (digest, name) in index.images() {
+            entries.push(self.entry(digest, name, &index)?);
+        }
+        entries.sort_by(|a, b| (&a.reference, a.digest).cmp(&(&b.reference, b.digest)));
+        Ok(entries)
     }
 
-    /// Removes a name; or an image with all its names, given its digest. Blobs that no other image has go with it.
+    /// Removes a name, and the image if it was its last one; or an image with all its names, given its digest. Blobs
+    /// that no other image has go with it. Returns what was removed.
     ///
     /// # Errors
     /// If there is none.
     pub fn remove(&self, name: &str) -> Result<Vec<Entry>, Error> {
-        Err(Error::NotCached(name.into()))
+        let _changing = self.lock(true)?;
+        let mut index = index::Index::read(&self.root)?;
+        let digest = self.find(&index, name)?;
+        let by_name = name.parse::<Reference>().ok().map(|reference| named(&reference));
+        let only = by_name.filter(|name| index.digest_of(name) == Some(digest));
+        let mut removed = Vec::new();
+        for (image, has) in index.images() {
+            if image == digest && only.as_deref().is_none_or(|name| has == Some(name)) {
+                removed.push(self.entry(digest, has, &index)?);
+            }
+        }
+        index.remove(digest, only.as_deref());
+        self.write(&index.bytes()?, &self.root.join("index.json"))?;
+        self.sweep(&index)?;
+        Ok(removed)
     }
 
     /// Removes images without a name and blobs that no image has. Returns the bytes that became free.
@@ -84,6 +171,178 @@ impl Store {
     /// # Errors
     /// If something cannot be removed.
     pub fn prune(&self) -> Result<u64, Error> {
-        Ok(0)
+        let _changing = self.lock(true)?;
+        let mut index = index::Index::read(&self.root)?;
+        if index.remove_unnamed() {
+            self.write(&index.bytes()?, &self.root.join("index.json"))?;
+        }
+        self.sweep(&index)
+    }
+
+    /// Removes blobs that the index does not lead to. The lock is held exclusively: nobody is adding any.
+    fn sweep(&self, index: &index::Index) -> Result<u64, Error> {
+        let mut used = BTreeSet::new();
+        for (digest, _) in index.images() {
+            used.insert(digest.hex());
+            let manifest = self.manifest(digest, &self.document(digest)?, &index.media_type(digest))?;
+            used.extend(manifest.layers.iter().chain([&manifest.config]).map(|blob| blob.digest.hex()));
+        }
+        let mut freed = 0;
+        for directory in ["blobs/sha256", "temporary"] {
+            let path = self.root.join(directory);
+            let entries = std::fs::read_dir(&path).map_err(|error| Error::io("read", &path, error))?;
+            for entry in entries.flatten() {
+                if used.contains(entry.file_name().to_string_lossy().as_ref()) {
+                    continue;
+                }
+                let path = entry.path();
+                let length = entry.metadata().map_or(0, |metadata| metadata.len());
+                match std::fs::remove_file(&path) {
+                    Ok(()) => freed += length,
+                    Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+                    Err(error) => return Err(Error::io("remove", &path, error)),
+                }
+            }
+        }
+        Ok(freed)
+    }
+
+    fn entry(&self, digest: Digest, name: Option<&str>, index: &index::Index) -> Result<Entry, Error> {
+        let bytes = self.document(digest)?;
+        let manifest = self.manifest(digest, &bytes, &index.media_type(digest))?;
+        let what = format!("configuration of {digest}");
+        let config = ImageConfig::parse(&self.document(manifest.config.digest)?, &what)?;
+        let blobs: u64 = manifest.layers.iter().chain([&manifest.config]).map(|blob| blob.size).sum();
+        Ok(Entry {
+            reference: name.and_then(|name| name.parse().ok()),
+            digest,
+            size: blobs.saturating_add(bytes.len() as u64),
+            created: config.created().map(str::to_owned),
+            platform: config.platform(),
+        })
+    }
+
+    fn find(&self, index: &index::Index, name: &str) -> Result<Digest, Error> {
+        let hex = name.strip_prefix("sha256:").unwrap_or(name);
+        let is_digest = hex.len() >= DIGITS && hex.bytes().all(|byte| byte.is_ascii_hexdigit());
+        let mut found: BTreeSet<Digest> = BTreeSet::new();
+        if let Ok(reference) = name.parse::<Reference>() {
+            let by_name = index.digest_of(&named(&reference));
+            found.extend(by_name.filter(|digest| reference.digest().is_none_or(|wanted| wanted == *digest)));
+            if found.is_empty()
+                && let Some(wanted) = reference.digest()
+            {
+                found.extend(index.images().map(|(digest, _)| digest).filter(|digest| *digest == wanted));
+            }
+        }
+        if found.is_empty() && is_digest {
+            let fitting = index.images().map(|(digest, _)| digest);
+            found.extend(fitting.filter(|digest| digest.hex().starts_with(hex)));
+        }
+        let place = self.root.clone();
+        let available = || index.images().filter_map(|(_, name)| name.map(str::to_owned)).collect();
+        match (found.len(), found.first()) {
+            (1, Some(digest)) => Ok(*digest),
+            (0, _) => Err(Error::ImageNotFound { place, name: name.into(), available: available() }),
+            _ => {
+                let available = found.iter().map(ToString::to_string).collect();
+                Err(Error::Ambiguous { place, available })
+            }
+        }
+    }
+
+    fn blob_path(&self, digest: Digest) -> PathBuf {
+        self.root.join("blobs/sha256").join(digest.hex())
+    }
+
+    /// A small blob, checked.
+    fn document(&self, digest: Digest) -> Result<Vec<u8>, Error> {
+        let path = self.blob_path(digest);
+        let bytes = read_limited(&path, DOCUMENT_LIMIT).map_err(|error| Error::io("read", &path, error))?;
+        let actual = Digest::of(&bytes);
+        if actual != digest {
+            let what = path.display().to_string();
+            return Err(Error::DigestMismatch { what, expected: digest, actual });
+        }
+        Ok(bytes)
+    }
+
+    fn manifest(&self, digest: Digest, bytes: &[u8], media_type: &str) -> Result<Manifest, Error> {
+        let what = format!("manifest {digest}");
+        match Document::parse(bytes, media_type, &what)? {
+            Document::Manifest(manifest) => Ok(manifest),
+            Document::Index(_) => Err(Error::MediaType { what, media_type: media_type.into() }),
+        }
+    }
+
+    /// Copies a blob, unless it is here; checks it on the way.
+    fn put_blob(&self, blob: &Blob) -> Result<(), Error> {
+        let path = self.blob_path(blob.descriptor.digest);
+        if std::fs::metadata(&path).is_ok_and(|metadata| metadata.len() == blob.descriptor.size) {
+            return Ok(());
+        }
+        let mut temporary = Temporary::new(&self.root.join("temporary"))?;
+        let mut hasher = Hasher::default();
+        let (what, mut reader): (String, Box<dyn Read + '_>) = match &blob.content {
+            BlobContent::Bytes(bytes) => ("blob".into(), Box::new(bytes.as_slice())),
+            BlobContent::File(from) => {
+                let file = File::open(from).map_err(|error| Error::io("open", from, error))?;
+                (from.display().to_string(), Box::new(file))
+            }
+        };
+        let mut buffer = vec![0; 1 << 17];
+        loop {
+            let count = match reader.read(&mut buffer) {
+                Ok(0) => break,
+                Ok(count) => count,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+                Err(error) => return Err(Error::io("read", Path::new(&what), error)),
+            };
+            let bytes = buffer.get(..count).unwrap_or_default();
+            hasher.update(bytes);
+            temporary.file.write_all(bytes).map_err(|error| Error::io("write", &path, error))?;
+        }
+        let (expected, actual) = (blob.descriptor.size, hasher.length());
+        if expected != actual {
+            return Err(Error::LengthMismatch { what, expected, actual });
+        }
+        let (expected, actual) = (blob.descriptor.digest, hasher.finish());
+        if expected != actual {
+            return Err(Error::DigestMismatch { what, expected, actual });
+        }
+        temporary.rename(&path)
+    }
+
+    fn write(&self, bytes: &[u8], path: &Path) -> Result<(), Error> {
+        let mut temporary = Temporary::new(&self.root.join("temporary"))?;
+        temporary.file.write_all(bytes).map_err(|error| Error::io("write", path, error))?;
+        temporary.rename(path)
+    }
+
+    /// Waits for the lock.
+    fn lock(&self, exclusive: bool) -> Result<File, Error> {
+        let path = self.root.join(".lock");
+        let file = File::options().write(true).create(true).truncate(false).open(&path);
+        let file = file.map_err(|error| Error::io("create", &path, error))?;
+        let deadline = Instant::now() + LOCK_DEADLINE;
+        loop {
+            let locked = if exclusive { file.try_lock() } else { file.try_lock_shared() };
+            match locked {
+                Ok(()) => return Ok(file),
+                Err(TryLockError::WouldBlock) if Instant::now() < deadline => {
+                    std::thread::sleep(Duration::from_millis(20));
+                }
+                Err(TryLockError::WouldBlock) => return Err(Error::Locked(path)),
+                Err(TryLockError::Error(error)) => return Err(Error::io("lock", &path, error)),
+            }
+        }
+    }
+}
+
+/// A name as it is stored: without a digest, since the store says which one it means.
+fn named(reference: &Reference) -> String {
+    match reference.tag() {
+        Some(tag) => format!("{}/{}:{tag}", reference.registry(), reference.repository()),
+        None => reference.to_string(),
     }
 }

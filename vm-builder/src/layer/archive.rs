@@ -136,17 +136,6 @@ impl<R: Read + Seek> Archive<R> {
         }
     }
 
-    /// Reads all of a run.
-    ///
-    /// # Errors
-    /// If it cannot be read.
-    pub(crate) fn read_run(&mut self, run: Run, into: &mut [u8]) -> Result<(), Error> {
-        let back = self.position;
-        let result = self.reader.seek(SeekFrom::Start(run.offset)).and_then(|_| self.reader.read_exact(into));
-        let result = result.and_then(|()| self.reader.seek(SeekFrom::Start(back)).map(|_| ()));
-        result.map_err(|error| self.broken(run.offset, &error.to_string()))
-    }
-
     fn entry(
         &mut self,
         header: &Header<'_>,

@@ -1,0 +1,142 @@
+//! Uncompressed layers: found by the digest of the tar, written while they are decompressed.
+
+use std::fs::File;
+use std::io::{self, BufReader, Read, Write};
+use std::path::PathBuf;
+
+use super::{Cache, Temporary, read_limited, touch};
+use crate::reference::{Digest, Hasher};
+use crate::source::Error;
+
+/// A layer in the cache; it stays readable even if it is removed.
+#[derive(Debug)]
+pub struct CachedLayer {
+    /// The uncompressed tar.
+    pub file: File,
+    /// Its length in bytes.
+    pub size: u64,
+}
+
+/// A layer that was decompressed and is not in the cache yet.
+#[derive(Debug)]
+pub struct Unpacked {
+    temporary: Temporary,
+    /// Digest of the uncompressed tar.
+    pub digest: Digest,
+    /// Its length in bytes.
+    pub size: u64,
+}
+
+impl Cache {
+    /// A layer, if it is here. Its length is checked; with `verify` its digest, too. A damaged one is removed.
+    ///
+    /// # Errors
+    /// If it cannot be read.
+    pub fn layer(&self, diff_id: Digest, verify: bool) -> Result<Option<CachedLayer>, Error> {
+        let path = self.path("layers", diff_id);
+        let mut file = match File::open(&path) {
+            Ok(file) => file,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            Err(error) => return Err(Error::io("open", &path, error)),
+        };
+        let size = file.metadata().map_err(|error| Error::io("read", &path, error))?.len();
+        let recorded = read_limited(&self.size_path(diff_id), 64).ok();
+        let recorded = recorded.and_then(|text| String::from_utf8(text).ok()?.trim().parse::<u64>().ok());
+        let mut intact = recorded == Some(size);
+        if intact && verify {
+            let (digest, _) =
+                Digest::of_reader(&mut file).map_err(|error| Error::io("read", &path, error))?;
+            intact = digest == diff_id;
+        }
+        if !intact {
+            std::fs::remove_file(&path).map_err(|error| Error::io("remove", &path, error))?;
+            return Ok(None);
+        }
+        touch(&path);
+        Ok(Some(CachedLayer { file, size }))
+    }
+
+    pub(super) fn size_path(&self, diff_id: Digest) -> PathBuf {
+        self.path("layers", diff_id).with_extension("size")
+    }
+
+    /// Decompresses a tar (gzip, zstd or neither, told by its first bytes) into a new file of at most `limit` bytes.
+    /// `what` is for errors.
+    ///
+    /// # Errors
+    /// If reading, decompressing or writing fails. An [`Error`] that the reader wrapped comes back as it was.
+    pub fn unpack(&self, what: &str, reader: &mut dyn Read, limit: u64) -> Result<Unpacked, Error> {
+        let mut temporary = self.temporary()?;
+        let mut reader = BufReader::with_capacity(1 << 16, reader);
+        let malformed = |problem: String| Error::Malformed { what: what.to_owned(), problem };
+        let mut head = Vec::new();
+        reader.by_ref().take(4).read_to_end(&mut head).map_err(|error| unwrapped(error, &malformed))?;
+        let form = head.clone();
+        let reader = io::Cursor::new(head).chain(reader);
+        let mut decoder: Box<dyn Read + '_> = match form.as_slice() {
+            [0x1f, 0x8b, ..] => Box::new(flate2::bufread::MultiGzDecoder::new(reader)),
+            [0x28, 0xb5, 0x2f, 0xfd, ..] | [0x50..=0x5f, 0x2a, 0x4d, 0x18, ..] => Box::new(
+                zstd::stream::read::Decoder::with_buffer(reader)
+                    .map_err(|error| unwrapped(error, &malformed))?,
+            ),
+            [0xfd, b'7', b'z', b'X', ..] => {
+                return Err(Error::MediaType { what: what.into(), media_type: "xz".into() });
+            }
+            [b'B', b'Z', b'h', b'1'..=b'9', ..] => {
+                return Err(Error::MediaType { what: what.into(), media_type: "bzip2".into() });
+            }
+            _ => Box::new(reader),
+        };
+        let mut hasher = Hasher::default();
+        let mut buffer = vec![0; 1 << 17];
+        loop {
+            let count = match decoder.read(&mut buffer) {
+                Ok(0) => break,
+                Ok(count) => count,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+                Err(error) => return Err(unwrapped(error, &malformed)),
+            };
+            let bytes = buffer.get(..count).unwrap_or_default();
+            hasher.update(bytes);
+            if hasher.length() > limit {
+                return Err(Error::Limit { what: what.into(), limit, unit: "bytes" });
+            }
+            temporary.file.write_all(bytes).map_err(|error| Error::io("write", temporary.path(), error))?;
+        }
+        let size = hasher.length();
+        Ok(Unpacked { temporary, digest: hasher.finish(), size })
+    }
+
+    /// Gives a layer its place if it is the one expected.
+    ///
+    /// # Errors
+    /// If its digest is another, or it cannot be written.
+    pub fn commit(
+        &self,
+        unpacked: Unpacked,
+        expected: Option<Digest>,
+        what: &str,
+    ) -> Result<CachedLayer, Error> {
+        let Unpacked { temporary, digest, size } = unpacked;
+        if let Some(expected) = expected
+            && expected != digest
+        {
+            let what = format!("uncompressed {what}");
+            return Err(Error::DigestMismatch { what, expected, actual: digest });
+        }
+        // First the length: a tar under its final name has one beside it.
+        self.write(format!("{size}\n").as_bytes(), &self.size_path(digest))?;
+        let file = File::open(temporary.path());
+        let file = file.map_err(|error| Error::io("open", temporary.path(), error))?;
+        temporary.rename(&self.path("layers", digest))?;
+        Ok(CachedLayer { file, size })
+    }
+}
+
+/// Gives back an error of ours that a reader had to wrap.
+pub(crate) fn unwrapped(error: io::Error, malformed: &dyn Fn(String) -> Error) -> Error {
+    match error.downcast::<Error>() {
+        Ok(error) => error,
+        Err(error) => malformed(error.to_string()),
+    }
+}

@@ -1,0 +1,101 @@
+//! Configurations of images: how they are run, and the digests of their uncompressed layers.
+
+use std::collections::BTreeMap;
+
+use serde::Deserialize;
+
+use crate::reference::Digest;
+use crate::source::{Error, ImageSettings, Platform};
+
+/// A configuration document. Docker writes `null` where OCI leaves out.
+#[derive(Clone, Debug, Deserialize)]
+pub(crate) struct ImageConfig {
+    #[serde(default)]
+    architecture: Option<String>,
+    #[serde(default)]
+    os: Option<String>,
+    #[serde(default)]
+    variant: Option<String>,
+    #[serde(default)]
+    created: Option<String>,
+    #[serde(default)]
+    config: Option<Run>,
+    rootfs: RootFs,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(rename_all = "PascalCase", default)]
+struct Run {
+    entrypoint: Option<Vec<String>>,
+    cmd: Option<Vec<String>>,
+    env: Option<Vec<String>>,
+    user: Option<String>,
+    working_dir: Option<String>,
+    stop_signal: Option<String>,
+    labels: Option<BTreeMap<String, String>>,
+}
+
+#[derive(Clone, Debug, Deserialize)]
+struct RootFs {
+    #[serde(default)]
+    diff_ids: Option<Vec<Digest>>,
+}
+
+impl ImageConfig {
+    pub(crate) fn parse(bytes: &[u8], what: &str) -> Result<Self, Error> {
+        serde_json::from_slice(bytes)
+            .map_err(|error| Error::Malformed { what: what.to_owned(), problem: error.to_string() })
+    }
+
+    /// Digests of the uncompressed layers, lowest first; as many as the manifest has layers.
+    pub(crate) fn diff_ids(&self, layers: usize, what: &str) -> Result<&[Digest], Error> {
+        let ids = self.rootfs.diff_ids.as_deref().unwrap_or_default();
+        if ids.len() != layers {
+            let problem = format!("it names {} layers, the manifest {layers}", ids.len());
+            return Err(Error::Malformed { what: what.into(), problem });
+        }
+        Ok(ids)
+    }
+
+    /// An image that is not in an index says for itself what it is for.
+    pub(crate) fn check_platform(&self, wanted: &Platform, image: &str) -> Result<(), Error> {
+        let os = self.os.as_deref().unwrap_or_default();
+        let architecture = self.architecture.as_deref().unwrap_or_default();
+        let variant = self.variant.as_deref().filter(|variant| !variant.is_empty());
+        if wanted.accepts(os, architecture, variant.or(wanted.variant.as_deref())) {
+            return Ok(());
+        }
+        let variant = variant.map(|variant| format!("/{variant}")).unwrap_or_default();
+        let available = vec![format!("{os}/{architecture}{variant}")];
+        Err(Error::WrongPlatform { image: image.into(), wanted: wanted.clone(), available })
+    }
+
+    pub(crate) fn settings(&self) -> ImageSettings {
+        let run = self.config.clone().unwrap_or_default();
+        ImageSettings {
+            entrypoint: run.entrypoint.unwrap_or_default(),
+            cmd: run.cmd.unwrap_or_default(),
+            env: run.env.unwrap_or_default(),
+            user: run.user.unwrap_or_default(),
+            working_dir: run.working_dir.unwrap_or_default(),
+            stop_signal: run.stop_signal.unwrap_or_default(),
+            labels: run.labels.unwrap_or_default(),
+            architecture: self.architecture.clone().unwrap_or_default(),
+            os: self.os.clone().unwrap_or_default(),
+            created: self.created.clone(),
+        }
+    }
+
+    pub(crate) fn created(&self) -> Option<&str> {
+        self.created.as_deref()
+    }
+
+    pub(crate) fn platform(&self) -> String {
+        let unknown = || "unknown".to_owned();
+        format!(
+            "{}/{}",
+            self.os.clone().unwrap_or_else(unknown),
+            self.architecture.clone().unwrap_or_else(unknown)
+        )
+    }
+}

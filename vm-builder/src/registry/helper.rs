@@ -1,0 +1,70 @@
+//! Credential helpers: programs `docker-credential-<name>` that keep logins.
+
+use std::process::Stdio;
+use std::time::Duration;
+
+use serde::Deserialize;
+use tokio::io::AsyncWriteExt as _;
+
+use super::credentials::Credentials;
+use crate::source::{Error, Login};
+
+/// How long a helper may take; it may ask the user for a password.
+const DEADLINE: Duration = Duration::from_secs(60);
+
+#[derive(Deserialize)]
+#[serde(rename_all = "PascalCase")]
+struct Answer {
+    #[serde(default)]
+    username: String,
+    #[serde(default)]
+    secret: String,
+}
+
+/// Asks a helper for the login of a registry. None if it has none.
+pub(super) async fn ask(name: &str, registry: &str) -> Result<Option<Credentials>, Error> {
+    let program = format!("docker-credential-{name}");
+    let failed = |reason: String| Error::Helper { program: program.clone(), reason };
+    if name.is_empty()
+        || !name.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.'))
+    {
+        return Err(failed("its name is not that of a helper".into()));
+    }
+    let mut child = tokio::process::Command::new(&program)
+        .arg("get")
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .kill_on_drop(true)
+        .spawn()
+        .map_err(|error| failed(error.to_string()))?;
+    let talk = async {
+        if let Some(mut input) = child.stdin.take() {
+            // A helper may answer without reading; its answer counts.
+            let _ = input.write_all(registry.as_bytes()).await;
+        }
+        child.wait_with_output().await
+    };
+    let output = match tokio::time::timeout(DEADLINE, talk).await {
+        Ok(output) => output.map_err(|error| failed(error.to_string()))?,
+        Err(_) => return Err(failed(format!("no answer within {} s", DEADLINE.as_secs()))),
+    };
+    if !output.status.success() {
+        // Helpers say so on their standard output.
+        let text = String::from_utf8_lossy(&output.stdout).to_lowercase();
+        if text.contains("credentials not found") || text.contains("no credentials") {
+            return Ok(None);
+        }
+        return Err(failed(format!("it ended with {}", output.status)));
+    }
+    let answer: Answer = serde_json::from_slice(&output.stdout)
+        .map_err(|_| failed("its answer is not the JSON document expected".into()))?;
+    if answer.secret.is_empty() {
+        return Ok(None);
+    }
+    Ok(Some(if answer.username == "<token>" {
+        Credentials::IdentityToken(answer.secret)
+    } else {
+        Credentials::Password(Login { username: answer.username, password: answer.secret })
+    }))
+}

@@ -1,0 +1,160 @@
+//! Loading: from any source to a tree.
+
+use std::fs::File;
+use std::path::Path;
+
+use super::ingest::{self, Ingested};
+use super::parse::is_compressed;
+use super::{
+    Error, ImageSettings, LayerInfo, Loaded, Options, Progress, Source, docker_archive, layout, root,
+};
+use crate::cache::{Cache, CachedLayer};
+use crate::layer::{Applier, Archive, LayerSources, Whiteouts};
+use crate::reference::{Digest, Reference};
+use crate::registry::Puller;
+
+/// Loads an image. File work is done in place: call it from a thread that may block, inside a tokio runtime with time
+/// and network.
+///
+/// # Errors
+/// See [`Error`]: each says what to do.
+pub async fn load(source: &Source, options: &Options, progress: &dyn Progress) -> Result<Loaded, Error> {
+    let cache = Cache::open(&options.cache)?;
+    let loading = Loading { options, cache: &cache, progress };
+    match source {
+        Source::Registry(reference) => loading.registry(reference).await,
+        Source::OciLayout { path, name } => {
+            let place = layout::Directory::new(path);
+            loading.ingested(&layout::load(&place, name.as_deref(), &loading)?, &source.text())
+        }
+        Source::OciArchive { path, name } => {
+            let place = layout::TarFile::open(path, &loading)?;
+            loading.ingested(&layout::load(&place, name.as_deref(), &loading)?, &source.text())
+        }
+        Source::DockerArchive { path, name } => {
+            let place = layout::TarFile::open(path, &loading)?;
+            loading.ingested(&docker_archive::load(&place, name.as_deref(), &loading)?, &source.text())
+        }
+        Source::RootTree(path) => {
+            let (tree, sources) = root::walk(path, options)?;
+            let digest = super::tree_digest(&tree, &sources)?;
+            Ok(Loaded {
+                tree,
+                sources: Box::new(sources),
+                settings: loading.plain_settings(),
+                digest,
+                reference: source.text(),
+                layers: Vec::new(),
+            })
+        }
+        Source::RootTar(path) => loading.root_tar(path, &source.text()),
+    }
+}
+
+/// What every kind of source needs to be loaded.
+pub(super) struct Loading<'a> {
+    pub(super) options: &'a Options,
+    pub(super) cache: &'a Cache,
+    pub(super) progress: &'a dyn Progress,
+}
+
+impl Loading<'_> {
+    async fn registry(&self, reference: &Reference) -> Result<Loaded, Error> {
+        let pulled = Puller::new(reference, self.options, self.cache, self.progress).pull().await?;
+        let mut layers = Vec::new();
+        for ((diff_id, layer), descriptor) in pulled.layers.into_iter().zip(&pulled.manifest.layers) {
+            let info = LayerInfo {
+                digest: Some(descriptor.digest),
+                diff_id,
+                size: layer.size,
+                media_type: descriptor.media_type.clone(),
+            };
+            layers.push((info, layer));
+        }
+        let ingested = Ingested { digest: pulled.digest, settings: pulled.config.settings(), layers };
+        self.ingested(&ingested, &reference.with_digest(pulled.digest).to_string())
+    }
+
+    /// Applies the layers of an image.
+    fn ingested(&self, image: &Ingested, reference: &str) -> Result<Loaded, Error> {
+        let layers = image.layers.iter().map(|(info, layer)| (format!("layer {}", info.diff_id), layer));
+        let (tree, sources) = self.apply(layers, Whiteouts::Apply)?;
+        Ok(Loaded {
+            tree,
+            sources: Box::new(sources),
+            settings: image.settings.clone(),
+            digest: image.digest,
+            reference: reference.into(),
+            layers: image.layers.iter().map(|(info, _)| info.clone()).collect(),
+        })
+    }
+
+    fn apply<'b>(
+        &self,
+        layers: impl Iterator<Item = (String, &'b CachedLayer)>,
+        whiteouts: Whiteouts,
+    ) -> Result<(neonvm_disk::tree::Tree, LayerSources), Error> {
+        let mut applier = Applier::new(self.options.limits);
+        let mut files = Vec::new();
+        for (name, layer) in layers {
+            let source = neonvm_disk::tree::SourceId(u32::try_from(files.len()).unwrap_or(u32::MAX));
+            let handle =
+                || layer.file.try_clone().map_err(|error| Error::io("open", Path::new(&name), error));
+            files.push(handle()?);
+            applier.apply(&mut Archive::new(name.clone(), handle()?)?, source, whiteouts)?;
+        }
+        Ok((applier.into_tree(), LayerSources::of_archives(files)))
+    }
+
+    fn root_tar(&self, path: &Path, reference: &str) -> Result<Loaded, Error> {
+        let (layer, digest) = self.open_tar(path, true)?;
+        let name = path.display().to_string();
+        let (tree, sources) = self.apply([(name, &layer)].into_iter(), Whiteouts::Literal)?;
+        let info = LayerInfo { digest: None, diff_id: digest, size: layer.size, media_type: String::new() };
+        Ok(Loaded {
+            tree,
+            sources: Box::new(sources),
+            settings: self.plain_settings(),
+            digest,
+            reference: reference.into(),
+            layers: vec![info],
+        })
+    }
+
+    /// Opens a tar: in place if it is plain, else decompressed into the cache. `hash`: the digest of the uncompressed
+    /// tar is needed; without, it is that of nothing for plain ones.
+    pub(super) fn open_tar(&self, path: &Path, hash: bool) -> Result<(CachedLayer, Digest), Error> {
+        use std::io::{Read as _, Seek as _};
+        let failed = |error| Error::io("read", path, error);
+        let mut file = File::open(path).map_err(|error| Error::io("open", path, error))?;
+        if !file.metadata().map_err(failed)?.is_file() {
+            return Err(failed(std::io::Error::other("it is no regular file")));
+        }
+        let mut head = [0; 4];
+        let count = file.read(&mut head).map_err(failed)?;
+        file.rewind().map_err(failed)?;
+        let what = path.display().to_string();
+        if is_compressed(head.get(..count).unwrap_or_default()) {
+            let mut reader = ingest::Counted::new(file, &what, self.progress);
+            let unpacked = self.cache.unpack(&what, &mut reader, self.options.limits.bytes)?;
+            let digest = unpacked.digest;
+            self.progress.finished(&what);
+            return Ok((self.cache.commit(unpacked, None, &what)?, digest));
+        }
+        let (digest, size) = if hash {
+            Digest::of_reader(&mut file).map_err(failed)?
+        } else {
+            (Digest::of(b""), file.metadata().map_err(failed)?.len())
+        };
+        Ok((CachedLayer { file, size }, digest))
+    }
+
+    /// Settings of sources that have none.
+    fn plain_settings(&self) -> ImageSettings {
+        ImageSettings {
+            architecture: self.options.platform.architecture.clone(),
+            os: self.options.platform.os.clone(),
+            ..ImageSettings::default()
+        }
+    }
+}

@@ -1,0 +1,128 @@
+//! How people name a source on a command line.
+
+use std::collections::BTreeSet;
+use std::fs::File;
+use std::io::Read as _;
+use std::path::{Path, PathBuf};
+
+use super::{Error, Source};
+use crate::layer::Archive;
+
+/// Entries of a tar that are looked at to tell what it is.
+const LOOK_LIMIT: usize = 100_000;
+
+impl Source {
+    /// Reads `docker://reference`, a plain reference, `oci:path[:name]`, `oci-archive:path[:name]`,
+    /// `docker-archive:path[:name]`, `dir:path`, `tar:path`, or the path of something that exists, which is told by
+    /// its content: a directory with a file `oci-layout` is a layout, any other the root of a file system; a tar with
+    /// `oci-layout` or `manifest.json` is an archive, any other the root of a file system.
+    ///
+    /// A relative path that could be a reference (`images/postgres`) is one, unless it exists.
+    ///
+    /// # Errors
+    /// If it is none of these.
+    pub fn parse(text: &str) -> Result<Self, Error> {
+        for (prefix, make) in FORMS {
+            if let Some(rest) = text.strip_prefix(prefix) {
+                return make(rest);
+            }
+        }
+        let path = Path::new(text);
+        if !text.is_empty() && path.exists() {
+            return recognised(path);
+        }
+        if text.starts_with(['/', '.', '~']) {
+            return Err(Error::SourceMissing(path.to_path_buf()));
+        }
+        Ok(Self::Registry(text.parse()?))
+    }
+
+    /// The source as [`Self::parse`] reads it.
+    #[must_use]
+    pub fn text(&self) -> String {
+        let named = |form: &str, path: &Path, name: &Option<String>| {
+            let name = name.as_ref().map(|name| format!(":{name}")).unwrap_or_default();
+            format!("{form}:{}{name}", path.display())
+        };
+        match self {
+            Self::Registry(reference) => reference.to_string(),
+            Self::OciLayout { path, name } => named("oci", path, name),
+            Self::OciArchive { path, name } => named("oci-archive", path, name),
+            Self::DockerArchive { path, name } => named("docker-archive", path, name),
+            Self::RootTree(path) => format!("dir:{}", path.display()),
+            Self::RootTar(path) => format!("tar:{}", path.display()),
+        }
+    }
+}
+
+type Make = fn(&str) -> Result<Source, Error>;
+
+const FORMS: [(&str, Make); 6] = [
+    ("docker://", |rest| Ok(Source::Registry(rest.parse()?))),
+    ("oci-archive:", |rest| split(rest).map(|(path, name)| Source::OciArchive { path, name })),
+    ("docker-archive:", |rest| split(rest).map(|(path, name)| Source::DockerArchive { path, name })),
+    ("oci:", |rest| split(rest).map(|(path, name)| Source::OciLayout { path, name })),
+    ("dir:", |rest| existing(rest).map(Source::RootTree)),
+    ("tar:", |rest| existing(rest).map(Source::RootTar)),
+];
+
+fn existing(text: &str) -> Result<PathBuf, Error> {
+    let path = PathBuf::from(text);
+    match std::fs::metadata(&path) {
+        Ok(_) if !text.is_empty() => Ok(path),
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(Error::io("read", &path, error)),
+        _ => Err(Error::SourceMissing(path)),
+    }
+}
+
+/// Splits `path[:name]` where a path exists: both may hold colons.
+fn split(text: &str) -> Result<(PathBuf, Option<String>), Error> {
+    if !text.is_empty() && Path::new(text).exists() {
+        return Ok((text.into(), None));
+    }
+    for (index, _) in text.match_indices(':') {
+        let (path, name) = text.split_at(index);
+        let name = name.get(1..).unwrap_or_default();
+        if !path.is_empty() && !name.is_empty() && Path::new(path).exists() {
+            return Ok((path.into(), Some(name.to_owned())));
+        }
+    }
+    Err(Error::SourceMissing(text.split(':').next().unwrap_or(text).into()))
+}
+
+fn recognised(path: &Path) -> Result<Source, Error> {
+    let path = path.to_path_buf();
+    if path.is_dir() {
+        let is_layout = path.join("oci-layout").is_file() && path.join("index.json").is_file();
+        return Ok(if is_layout { Source::OciLayout { path, name: None } } else { Source::RootTree(path) });
+    }
+    let mut file = File::open(&path).map_err(|error| Error::io("open", &path, error))?;
+    let mut head = [0; 4];
+    let count = file.read(&mut head).map_err(|error| Error::io("read", &path, error))?;
+    if is_compressed(head.get(..count).unwrap_or_default()) {
+        // What is in it is told when it is loaded, since it must be decompressed for that.
+        return Ok(Source::RootTar(path));
+    }
+    let mut archive = Archive::new(path.display().to_string(), file)?;
+    let mut names = BTreeSet::new();
+    for _ in 0..LOOK_LIMIT {
+        let Some(entry) = archive.next_entry()? else { break };
+        let name = entry.path.strip_prefix(b"./").unwrap_or(&entry.path);
+        if matches!(name, b"oci-layout" | b"index.json" | b"manifest.json") {
+            names.insert(name.to_vec());
+        }
+    }
+    let has = |name: &[u8]| names.contains(name);
+    Ok(if has(b"oci-layout") && has(b"index.json") {
+        Source::OciArchive { path, name: None }
+    } else if has(b"manifest.json") {
+        Source::DockerArchive { path, name: None }
+    } else {
+        Source::RootTar(path)
+    })
+}
+
+/// Whether a file begins as gzip or zstd do.
+pub(super) fn is_compressed(head: &[u8]) -> bool {
+    head.starts_with(&[0x1f, 0x8b]) || head.starts_with(&[0x28, 0xb5, 0x2f, 0xfd])
+}

@@ -2,7 +2,10 @@
 
 pub mod cluster;
 pub mod config;
+pub mod image;
+pub mod kernel;
 pub mod local;
+pub mod vm;
 
 use clap::{Parser, Subcommand, ValueEnum};
 
@@ -48,12 +51,55 @@ pub struct Output {
     pub no_headers: bool,
 }
 
+/// How registries are talked to.
+#[derive(Debug, Default, clap::Args)]
+pub struct Registry {
+    /// When the registry is asked: always, missing (only for what the cache lacks) or never
+    #[arg(long, default_value = "always", value_parser = ["always", "missing", "never"])]
+    pub pull: String,
+    /// User for the registry; the password is read from NEONCTL_REGISTRY_PASSWORD
+    #[arg(long, value_name = "USER")]
+    pub username: Option<String>,
+    /// File with logins, as docker and podman write it [default: theirs]
+    #[arg(long, value_name = "FILE")]
+    pub auth_file: Option<std::path::PathBuf>,
+    /// Certificate authority (PEM) to trust besides the system's
+    #[arg(long, value_name = "FILE")]
+    pub ca_file: Option<std::path::PathBuf>,
+    /// Allow plain HTTP for registries that are not on this machine
+    #[arg(long)]
+    pub insecure: bool,
+    /// Layers fetched at the same time
+    #[arg(long, default_value_t = 3, value_name = "N")]
+    pub parallel: usize,
+    /// Directory for fetched layers [default: $XDG_CACHE_HOME/neonvm]
+    #[arg(long, value_name = "DIR")]
+    pub cache_dir: Option<std::path::PathBuf>,
+}
+
+/// How progress is shown.
+#[derive(Debug, Default, clap::Args)]
+pub struct Showing {
+    /// Progress on standard error: auto (bars on a terminal, else lines), plain, json or none
+    #[arg(long, value_name = "HOW", default_value = "auto", value_parser = ["auto", "plain", "json", "none"])]
+    pub progress: String,
+}
+
 /// The tree of commands.
 #[derive(Debug, Subcommand)]
 pub enum Command {
     /// Complete clusters on this machine
     #[command(subcommand)]
     Local(local::Command),
+    /// Virtual machines and their disks
+    #[command(subcommand)]
+    Vm(vm::Command),
+    /// Disk images on this machine and in registries
+    #[command(subcommand)]
+    Image(image::Command),
+    /// Kernels for virtual machines
+    #[command(subcommand)]
+    Kernel(kernel::Command),
     /// Health of a cluster on one screen
     Status(cluster::Status),
     /// Probe what the system needs
@@ -109,6 +155,9 @@ impl Command {
     pub fn output(&self) -> Option<&Output> {
         match self {
             Self::Local(command) => command.output(),
+            Self::Vm(command) => command.output(),
+            Self::Image(command) => command.output(),
+            Self::Kernel(command) => command.output(),
             Self::Status(args) => Some(&args.output),
             Self::Doctor(args) => Some(&args.output),
             Self::Version(args) => Some(&args.output),

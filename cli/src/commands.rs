@@ -4,21 +4,41 @@ mod completion;
 mod config;
 mod doctor;
 mod health;
+mod image;
+mod job;
+mod kernel;
 mod local;
+mod place;
+mod registry;
 mod status;
 mod version;
+mod vm;
 
-use crate::args::Command;
 use crate::args::config::Command as Config;
+use crate::args::image::Command as Image;
+use crate::args::kernel::Command as Kernel;
 use crate::args::local::Command as Local;
+use crate::args::vm::Command as Vm;
+use crate::args::{Args, Command};
 use crate::env::Env;
 use crate::error::Result;
 use crate::report::Report;
 use crate::settings::Settings;
 
 /// Carries out a command.
-pub(crate) fn run(env: &Env, settings: &Settings, command: &Command) -> Result<Report> {
-    match command {
+pub(crate) fn run(env: &Env, settings: &Settings, args: &Args) -> Result<Report> {
+    let quiet = args.global.quiet || settings.find("quiet")?.0 == "true";
+    match &args.command {
+        Command::Vm(Vm::Build(args)) => vm::build::run(env, settings, args, quiet),
+        Command::Image(Image::List(args)) => image::list::run(env, args),
+        Command::Image(Image::Inspect(args)) => image::inspect::run(env, args),
+        Command::Image(Image::Export(args)) => image::export::run(env, args, quiet),
+        Command::Image(Image::Remove(args)) => image::remove::run(env, args),
+        Command::Image(Image::Prune(args)) => image::prune::run(env, args),
+        Command::Kernel(Kernel::Fetch(args)) => kernel::fetch::run(env, settings, args, quiet),
+        Command::Kernel(Kernel::Build(args)) => kernel::build::run(env, args, quiet),
+        Command::Kernel(Kernel::List(args)) => kernel::list::run(env, args),
+        Command::Kernel(Kernel::Remove(args)) => kernel::remove::run(env, args),
         Command::Local(Local::Up(args)) => local::up::run(env, settings, args),
         Command::Local(Local::Down(args)) => local::down::run(env, settings, args),
         Command::Local(Local::List(args)) => local::list::run(env, settings, args),

@@ -19,11 +19,13 @@ pub enum Code {
     Unhealthy,
     /// The cluster cannot be reached.
     Unreachable,
+    /// The person at the terminal stopped it.
+    Interrupted,
 }
 
 impl Code {
     /// Every code.
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 9] = [
         Self::Failed,
         Self::Usage,
         Self::NotFound,
@@ -32,6 +34,7 @@ impl Code {
         Self::Timeout,
         Self::Unhealthy,
         Self::Unreachable,
+        Self::Interrupted,
     ];
 
     /// The exit code of the process.
@@ -46,6 +49,7 @@ impl Code {
             Self::Timeout => 6,
             Self::Unhealthy => 7,
             Self::Unreachable => 8,
+            Self::Interrupted => 130,
         }
     }
 
@@ -61,6 +65,7 @@ impl Code {
             Self::Timeout => "Timeout",
             Self::Unhealthy => "Unhealthy",
             Self::Unreachable => "Unreachable",
+            Self::Interrupted => "Interrupted",
         }
     }
 }

@@ -48,7 +48,7 @@ pub fn run(env: &Env, arguments: &[OsString]) -> u8 {
         Ok(style) => style,
         Err(error) => return fail(env, &early, &error),
     };
-    match commands::run(env, &settings, &args.command) {
+    match commands::run(env, &settings, &args) {
         Ok(report) => render::report(env, &style, report),
         Err(error) => fail(env, &style, &error),
     }

@@ -2,7 +2,10 @@
 
 mod custom_columns;
 mod jsonpath;
+mod progress;
 mod table;
+
+pub(crate) use progress::Reporter;
 
 use std::ffi::OsString;
 use std::io::{self, Write};

@@ -45,6 +45,7 @@ pub const KEYS: &[Key] = &[
     Key { name: "color", builtin: "auto", about: "colours: auto, always or never", check: color },
     Key { name: "context", builtin: "", about: "context of the kubeconfig", check: any },
     Key { name: "data-dir", builtin: "", about: "where local clusters are kept", check: any },
+    Key { name: "guest", builtin: "", about: "guest program that goes into disks", check: any },
     Key { name: "kubeconfig", builtin: "", about: "file for access to a cluster", check: any },
     Key {
         name: "name",

@@ -13,16 +13,21 @@ use neonvm_disk::tree::Time;
 use neonvm_types::guest::{Console, ImageConfig, Process};
 
 pub use error::Error;
+pub(crate) use output::whole;
 
 use crate::fragments;
+use crate::inject;
 use crate::record::{self, Record};
 use crate::reference::{Digest, Reference};
 use crate::sbom;
-use crate::source::{self, Loaded, Options, Progress, Source};
+use crate::source::{self, ImageSettings, Loaded, Options, Progress, Source};
 use crate::spec::Spec;
 
 /// Free space of a disk whose size is not given, in bytes. It costs nothing until it is written to.
 const FREE: u64 = 1 << 30;
+
+/// Where the SSH server of the guest looks for keys of the disk itself.
+const AUTHORIZED_KEYS: &str = "/neonvm/ssh/authorized_keys";
 
 /// Form of an output file.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -47,6 +52,8 @@ pub struct Request {
     pub spec: Option<PathBuf>,
     /// `NAME=value` for the fragments of the specification.
     pub build_args: Vec<String>,
+    /// What is different from the settings of the image.
+    pub changes: Changes,
     /// The guest program, statically linked.
     pub guest: PathBuf,
     /// Size of the disk in bytes. None: what the content needs and 1 GiB.
@@ -63,6 +70,46 @@ pub struct Request {
     pub push: bool,
     /// File for a bill of materials.
     pub sbom: Option<PathBuf>,
+    /// Lines of `authorized_keys` for the disk itself; a runner brings keys of its own.
+    pub ssh_keys: Vec<String>,
+    /// Directory for the work of the fragments, removed by the caller; made by us if none.
+    pub work: Option<PathBuf>,
+}
+
+/// Changes of an image's settings; what is not given stays.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Changes {
+    /// The program; the image's `Cmd` is then dropped, as with `docker run --entrypoint`.
+    pub entrypoint: Option<Vec<String>>,
+    /// The arguments, or program and arguments if there is no entry point.
+    pub cmd: Option<Vec<String>>,
+    /// `NAME=value`, over the image's.
+    pub env: Vec<String>,
+    /// User.
+    pub user: Option<String>,
+    /// Working directory.
+    pub working_dir: Option<String>,
+    /// Signal that asks to stop.
+    pub stop_signal: Option<String>,
+}
+
+impl Changes {
+    /// The workload of an image with these settings.
+    fn apply(&self, settings: &ImageSettings) -> Process {
+        let or = |change: &Option<String>, own: &String| change.clone().unwrap_or_else(|| own.clone());
+        let name = |pair: &str| pair.split('=').next().unwrap_or_default().to_owned();
+        let replaced = |pair: &&String| self.env.iter().any(|new| name(new) == name(pair));
+        let kept = settings.env.iter().filter(|pair| !replaced(pair));
+        let cmd = if self.entrypoint.is_some() { Vec::new() } else { settings.cmd.clone() };
+        Process {
+            entrypoint: self.entrypoint.clone().unwrap_or_else(|| settings.entrypoint.clone()),
+            cmd: self.cmd.clone().unwrap_or(cmd),
+            env: kept.chain(&self.env).cloned().collect(),
+            user: or(&self.user, &settings.user),
+            working_dir: or(&self.working_dir, &settings.working_dir),
+            stop_signal: or(&self.stop_signal, &settings.stop_signal),
+        }
+    }
 }
 
 /// Steps of a build, in order.
@@ -149,7 +196,7 @@ pub async fn build(request: &Request, reporter: &dyn Reporter) -> Result<Built, 
         reporter.note("`files` of the specification are for `build` and `merge`, which are not there");
     }
     reporter.begin(Step::Inject, "");
-    let identity = inject(request, &spec, &mut loaded, &guest)?;
+    let identity = add_guest(request, &spec, &mut loaded, &guest)?;
     reporter.end(Step::Inject, &format!("{} services", spec.commands.len()));
     if let Some(path) = &request.sbom {
         write_sbom(path, &loaded)?;
@@ -223,16 +270,14 @@ async fn with_fragments(
 }
 
 /// Adds the guest; returns what identifies the outcome.
-fn inject(request: &Request, spec: &Spec, loaded: &mut Loaded, guest: &Arc<[u8]>) -> Result<Digest, Error> {
+fn add_guest(
+    request: &Request,
+    spec: &Spec,
+    loaded: &mut Loaded,
+    guest: &Arc<[u8]>,
+) -> Result<Digest, Error> {
     let settings = &loaded.settings;
-    let process = Process {
-        entrypoint: settings.entrypoint.clone(),
-        cmd: settings.cmd.clone(),
-        env: settings.env.clone(),
-        user: settings.user.clone(),
-        working_dir: settings.working_dir.clone(),
-        stop_signal: settings.stop_signal.clone(),
-    };
+    let process = request.changes.apply(settings);
     let device = if request.options.platform.architecture == "arm64" { "ttyAMA0" } else { "ttyS0" };
     let config = ImageConfig {
         process,
@@ -258,14 +303,16 @@ fn inject(request: &Request, spec: &Spec, loaded: &mut Loaded, guest: &Arc<[u8]>
         created: settings.created.clone(),
     };
     let time = created(settings.created.as_deref());
-    crate::inject::inject(&mut loaded.tree, guest, &config, time)?;
+    let tree = &mut loaded.tree;
+    inject::inject(tree, guest, &config, time)?;
     let text: Arc<[u8]> = serde_json::to_vec_pretty(&record).unwrap_or_default().into();
-    if let Some(neonvm) = crate::content::find(&loaded.tree, b"/neonvm") {
-        let name = record::PATH.rsplit('/').next().unwrap_or_default();
-        crate::inject::add(&mut loaded.tree, neonvm, name, 0o644, time, crate::inject::file(&text));
+    inject::put(tree, record::PATH, 0o644, time, &text)?;
+    let keys = request.ssh_keys.join("\n") + "\n";
+    if !request.ssh_keys.is_empty() {
+        inject::put(tree, AUTHORIZED_KEYS, 0o600, time, &keys.as_bytes().into())?;
     }
     let config = serde_json::to_vec(&config).unwrap_or_default();
-    Ok(Digest::of(&[&*text, &config, &request.size.unwrap_or(0).to_le_bytes()].concat()))
+    Ok(Digest::of(&[&*text, &config, keys.as_bytes(), &request.size.unwrap_or(0).to_le_bytes()].concat()))
 }
 
 /// The time of what is injected: that of the image, so that it is the same in every build.
@@ -313,4 +360,28 @@ fn file_system<'a>(
         ..ext4::Options::default()
     };
     Ok(ext4::FileSystem::plan(&loaded.tree, &*loaded.sources, &options)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn changes_replace_what_they_name() {
+        let words = |text: &str| text.split(' ').map(str::to_owned).collect::<Vec<_>>();
+        let settings = ImageSettings {
+            entrypoint: words("entry"),
+            cmd: words("a b"),
+            env: words("A=1 AB=2"),
+            user: "u".into(),
+            ..ImageSettings::default()
+        };
+        let same = Changes::default().apply(&settings);
+        assert_eq!((same.entrypoint, same.cmd, same.user.as_str()), (words("entry"), words("a b"), "u"));
+        let other = Changes { entrypoint: Some(words("new")), env: words("A=3"), ..Changes::default() }
+            .apply(&settings);
+        assert_eq!((other.entrypoint, other.cmd.len(), other.env), (words("new"), 0, words("AB=2 A=3")));
+        let args = Changes { cmd: Some(words("c")), ..Changes::default() }.apply(&settings);
+        assert_eq!((args.entrypoint, args.cmd), (words("entry"), words("c")));
+    }
 }

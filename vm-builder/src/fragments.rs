@@ -1,8 +1,10 @@
 //! Dockerfile fragments of a specification, carried out by buildah: the one part that needs an engine. The engine gets
 //! a storage of its own in a temporary directory, which goes away with it.
 
+use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicI32, Ordering};
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -56,6 +58,17 @@ pub struct Request<'a> {
     pub network: &'a Network,
     /// Hears the engine's lines.
     pub line: &'a (dyn Fn(&str) + Sync),
+}
+
+/// The engine's process group while a step runs, otherwise 0.
+static RUNNING: AtomicI32 = AtomicI32::new(0);
+
+/// Ends the engine if it runs; its step then fails.
+pub fn interrupt() {
+    if let Some(group) = rustix::process::Pid::from_raw(RUNNING.load(Ordering::SeqCst)) {
+        // It may have ended by itself meanwhile.
+        let _ = rustix::process::kill_process_group(group, rustix::process::Signal::KILL);
+    }
 }
 
 impl std::fmt::Debug for Request<'_> {
@@ -220,10 +233,12 @@ impl Engine<'_> {
     fn run(&self, step: &'static str, command: &mut Command) -> Result<Vec<String>, Error> {
         use std::io::{BufRead as _, BufReader};
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
-        let mut child = command.spawn().map_err(|source| match source.kind() {
+        // A process group of its own, so that all of it can be ended.
+        let mut child = command.process_group(0).spawn().map_err(|source| match source.kind() {
             std::io::ErrorKind::NotFound => Error::NoEngine,
             _ => file("run", Path::new("buildah"), source),
         })?;
+        RUNNING.store(i32::try_from(child.id()).unwrap_or(0), Ordering::SeqCst);
         let (stdout, stderr) = (child.stdout.take(), child.stderr.take());
         let hear = |stream: Option<Box<dyn std::io::Read + Send>>| -> Vec<String> {
             let lines =
@@ -235,6 +250,7 @@ impl Engine<'_> {
             (hear(stdout.map(|stream| Box::new(stream) as _)), errors.join().unwrap_or_default())
         });
         let status = child.wait().map_err(|source| file("run", Path::new("buildah"), source))?;
+        RUNNING.store(0, Ordering::SeqCst);
         if status.success() {
             return Ok(said);
         }

@@ -50,8 +50,17 @@ pub fn inject(tree: &mut Tree, guest: &Arc<[u8]>, config: &ImageConfig, time: Ti
         add(tree, bin, link, 0o777, time, Kind::Symlink(name.as_bytes().to_vec()));
     }
     let text = serde_json::to_vec_pretty(config).unwrap_or_default();
-    let name = IMAGE_CONFIG_PATH.rsplit('/').next().unwrap_or_default();
-    add(tree, neonvm, name, 0o644, time, file(&text.into()));
+    put(tree, IMAGE_CONFIG_PATH, 0o644, time, &text.into())
+}
+
+/// Puts a file at a path, with the directories on the way.
+///
+/// # Errors
+/// If something that is not a directory is on the way.
+pub fn put(tree: &mut Tree, path: &str, mode: u16, time: Time, bytes: &Arc<[u8]>) -> Result<(), Taken> {
+    let (parent, name) = path.trim_start_matches('/').rsplit_once('/').unwrap_or(("", path));
+    let parent = directory(tree, parent, 0o755, time)?;
+    add(tree, parent, name, mode, time, file(bytes));
     Ok(())
 }
 

@@ -7,14 +7,17 @@
 pub mod cache;
 pub mod content;
 pub mod engine;
+pub mod export;
 pub mod fragments;
 pub mod inject;
+pub mod inspect;
 pub mod layer;
 pub mod push;
 pub mod record;
 pub mod reference;
 pub mod registry;
 pub mod sbom;
+pub mod size;
 pub mod source;
 pub mod spec;
 pub mod store;

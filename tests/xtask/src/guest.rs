@@ -14,7 +14,17 @@ const TARGET: &str = "x86_64-unknown-linux-gnu";
 pub(crate) fn run(root: &Path) -> anyhow::Result<bool> {
     let target = root.join("target");
     let status = Command::new(cargo())
-        .args(["build", "--locked", "--quiet", "--profile", "guest", "--target", TARGET, "-p", "neonvm-guest"])
+        .args([
+            "build",
+            "--locked",
+            "--quiet",
+            "--profile",
+            "guest",
+            "--target",
+            TARGET,
+            "-p",
+            "neonvm-guest",
+        ])
         .env("RUSTFLAGS", "-C target-feature=+crt-static")
         .env("CARGO_TARGET_DIR", &target)
         .current_dir(root)

@@ -67,7 +67,34 @@ fn lanes() -> Vec<Lane> {
             &["cargo", "run", "--locked", "--quiet", "-p", "neonvm-conformance", "--", "--quiet"],
         )
         .counting(),
-        Lane::new("e2e", 10, &["cargo", "test", "--locked", "--no-fail-fast", "-p", "neonvm-e2e"]).counting(),
+        Lane::new(
+            "e2e",
+            10,
+            &["cargo", "test", "--locked", "--no-fail-fast", "-p", "neonvm-e2e", "--test", "local"],
+        )
+        .counting(),
+        Lane::new("kernel", 25, &["cargo", "xtask", "kernel"]).needs(
+            Path::new("/usr/src/linux-source-6.1.tar.xz").exists(),
+            "the kernel's source is not installed (linux-source-6.1)",
+        ),
+        Lane::new(
+            "disk",
+            20,
+            &[
+                "cargo",
+                "test",
+                "--locked",
+                "--no-fail-fast",
+                "-p",
+                "neonvm-e2e",
+                "--test",
+                "disk",
+                "--",
+                "--nocapture",
+            ],
+        )
+        .counting()
+        .needs(installed("qemu-system-x86_64"), "qemu-system-x86_64 is not installed"),
         Lane::new(
             "endurance",
             15,

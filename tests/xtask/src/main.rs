@@ -1,4 +1,4 @@
-//! `cargo xtask check|test|guest|demo|bench`: what people and CI run on this repository.
+//! `cargo xtask check|test|guest|kernel|demo|bench`: what people and CI run on this repository.
 //!
 //! Depends on next to nothing, so that a fresh machine sees the first check after seconds. Tested by its own unit tests.
 
@@ -9,6 +9,7 @@ mod check;
 mod demo;
 mod generated;
 mod guest;
+mod kernel;
 mod lanes;
 mod links;
 mod orphans;
@@ -25,6 +26,7 @@ const USAGE: &str = "usage: cargo xtask <command>
   check   arrows between crates, orphan files, file sizes, generated files, links, banned packages
   test    every lane in order; ends with one line: N passed, N failed, N skipped
   guest   the program inside every VM, static and small, beside the other programs
+  kernel  the guest kernel from source, for the tests
   demo    a local cluster from start to end
   bench   measure the promises of SPEC.md
 ";
@@ -36,6 +38,7 @@ fn main() -> anyhow::Result<ExitCode> {
         Some("check") => check::run(&root)?,
         Some("test") => lanes::run(&root)?,
         Some("guest") => guest::run(&root)?,
+        Some("kernel") => kernel::run(&root)?,
         Some("demo") => demo::run(&root)?,
         Some("bench") => demo::bench(&root, &args.collect::<Vec<_>>())?,
         _ => {

@@ -27,6 +27,15 @@ pub enum Error {
         /// Why not.
         reason: String,
     },
+    /// An image without a disk in it.
+    #[error("image {image} holds no /disk.qcow2")]
+    NoDisk {
+        /// Its name.
+        image: String,
+    },
+    /// The person at the terminal stopped it.
+    #[error("interrupted")]
+    Interrupted,
     /// The image cannot be loaded, stored or pushed.
     #[error(transparent)]
     Source(#[from] source::Error),
@@ -71,11 +80,14 @@ impl Error {
             Self::PushWithoutTag => "name it: -t registry.example/name:tag --push",
             Self::NoDirectory(_) => "make it first, or choose another output",
             Self::Guest { .. } => "build it with cargo xtask guest, or give its path with --guest",
+            Self::NoDisk { .. } => "make a disk of it: neonctl vm build --from IMAGE -O disk.qcow2",
             Self::Source(error) => return error.hint(),
             Self::Fragments(fragments::Error::NoEngine) => {
                 "install it: apt-get install buildah crun; images without `build` and `merge` need none"
             }
-            Self::FileSystem(_) | Self::Taken(_) | Self::Spec(_) | Self::Fragments(_) => return None,
+            Self::Interrupted | Self::FileSystem(_) | Self::Taken(_) | Self::Spec(_) | Self::Fragments(_) => {
+                return None;
+            }
             Self::File { source, .. } if source.kind() == io::ErrorKind::StorageFull => {
                 "free some space, or choose another directory"
             }

@@ -28,9 +28,9 @@ pub(super) async fn write(
     if as_image {
         std::fs::create_dir_all(&request.store)
             .map_err(|error| Error::file("make", &request.store, error))?;
-        let mut file = tempfile::NamedTempFile::new_in(&request.store)
+        let mut file = tempfile::tempfile_in(&request.store)
             .map_err(|error| Error::file("write", &request.store, error))?;
-        write_qcow2(&image, file.as_file_mut(), &progress).map_err(|error| failed(&request.store, error))?;
+        write_qcow2(&image, &mut file, &progress).map_err(|error| failed(&request.store, error))?;
         disk = Some(file);
     }
     if let Some(path) = &request.file
@@ -38,14 +38,14 @@ pub(super) async fn write(
     {
         whole(path, |file| match (request.format, &mut disk) {
             (Format::Raw, _) => raw::write(&image, file, &progress),
-            (_, Some(disk)) => io::copy(&mut File::open(disk.path())?, file).map(|_| ()),
+            (_, Some(disk)) => io::copy(&mut File::open(handle(disk))?, file).map(|_| ()),
             (_, None) => write_qcow2(&image, file, &progress),
         })?;
     }
     reporter.finished("disk");
     let whole_disk = request.file.as_deref().filter(|_| request.format != Format::Oci);
-    let written = whole_disk.or(disk.as_ref().map(tempfile::NamedTempFile::path));
-    if let Some(path) = written {
+    let written = whole_disk.map(Path::to_owned).or(disk.as_ref().map(handle));
+    if let Some(path) = &written {
         let digest = File::open(path).and_then(|mut file| Digest::of_reader(&mut file));
         let (digest, _) = digest.map_err(|error| Error::file("read", path, error))?;
         built.digest = digest.to_string();
@@ -85,20 +85,35 @@ fn allocated(path: &Path) -> Result<u64, Error> {
     Ok(metadata.len().min(metadata.blocks() * 512))
 }
 
-/// A file that appears when it is whole. What had its name stays until then.
-pub(super) fn whole(path: &Path, fill: impl FnOnce(&mut File) -> io::Result<()>) -> Result<(), Error> {
+/// A file that appears when it is whole. What had its name stays until then. Until then it has no name of its own
+/// either (where the file system can do that), so that nothing is left whenever and however the process ends.
+pub(crate) fn whole(path: &Path, fill: impl FnOnce(&mut File) -> io::Result<()>) -> Result<(), Error> {
     use std::os::unix::fs::PermissionsExt as _;
     let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let attempt = || -> io::Result<()> {
-        let mut file = tempfile::Builder::new().prefix(".neonvm-").tempfile_in(directory)?;
-        fill(file.as_file_mut())?;
+        let mut file = tempfile::tempfile_in(directory)?;
+        fill(&mut file)?;
         // Temporary files are private; outputs are like any other file.
-        file.as_file().set_permissions(std::fs::Permissions::from_mode(0o644))?;
-        file.as_file().sync_all()?;
-        file.persist(path).map_err(|error| error.error)?;
-        Ok(())
+        file.set_permissions(std::fs::Permissions::from_mode(0o644))?;
+        file.sync_all()?;
+        // A link cannot replace a file: it gets a name for a moment, and that one is moved.
+        let name =
+            tempfile::Builder::new().prefix(".neonvm-").make_in(directory, |name| link(&file, name))?;
+        name.into_temp_path().persist(path).map_err(|error| error.error)
     };
     attempt().map_err(|error| failed(path, error))
+}
+
+fn link(file: &File, name: &Path) -> io::Result<()> {
+    use rustix::fs::{AtFlags, CWD, linkat};
+    linkat(CWD, handle(file), CWD, name, AtFlags::SYMLINK_FOLLOW)?;
+    Ok(())
+}
+
+/// A path of an open file, named or not, for as long as it is open.
+pub(super) fn handle(file: &File) -> std::path::PathBuf {
+    use std::os::fd::AsRawFd as _;
+    format!("/proc/self/fd/{}", file.as_raw_fd()).into()
 }
 
 fn failed(path: &Path, error: io::Error) -> Error {

@@ -21,16 +21,16 @@ const TOOLS: [&str; 5] = ["sh", "cp", "mv", "chown", "sysctl"];
 pub(super) async fn publish(
     request: &Request,
     loaded: &Loaded,
-    disk: tempfile::NamedTempFile,
+    disk: File,
     built: &mut Built,
     reporter: &dyn Reporter,
 ) -> Result<(), Error> {
     reporter.begin(Step::Publish, "");
     let failed = |error| Error::file("write", &request.store, error);
-    let mut layer = tempfile::NamedTempFile::new_in(&request.store).map_err(failed)?;
-    write_layer(request, loaded, disk.path(), layer.as_file_mut()).map_err(failed)?;
+    let mut layer = tempfile::tempfile_in(&request.store).map_err(failed)?;
+    write_layer(request, loaded, &output::handle(&disk), &mut layer).map_err(failed)?;
     drop(disk);
-    let image = image(request, loaded, layer.path())?;
+    let image = image(request, loaded, &output::handle(&layer))?;
     built.image_digest = Some(image.digest().to_string());
     if let Some(reference) = &request.tag {
         Store::open(&request.store)?.put(&image, reference)?;

@@ -1,0 +1,118 @@
+//! `image`
+
+use std::path::PathBuf;
+
+use super::{Output, Registry, Showing};
+
+/// Disk images on this machine and in registries.
+#[derive(Debug, clap::Subcommand)]
+pub enum Command {
+    /// Images of the local store
+    List(List),
+    /// What a disk file or a stored image is and holds
+    Inspect(Inspect),
+    /// Write the disk of an image to a file
+    Export(Export),
+    /// Remove images from the local store
+    Remove(Remove),
+    /// Free space: unnamed images, and layers kept for later builds
+    Prune(Prune),
+}
+
+impl Command {
+    pub(super) fn output(&self) -> Option<&Output> {
+        match self {
+            Self::List(args) => Some(&args.output),
+            Self::Inspect(args) => Some(&args.output),
+            Self::Export(args) => Some(&args.output),
+            Self::Remove(args) => Some(&args.output),
+            Self::Prune(args) => Some(&args.output),
+        }
+    }
+}
+
+/// `image list`
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Example:\n  neonctl image list -o wide")]
+pub struct List {
+    /// Sort by a column or a path such as .size
+    #[arg(long, value_name = "FIELD")]
+    pub sort_by: Option<String>,
+    /// Form.
+    #[command(flatten)]
+    pub output: Output,
+}
+
+/// `image inspect`
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:\n  neonctl image inspect pg16.qcow2 --verify\n  \
+                  sh -c \"$(neonctl image inspect pg16.qcow2 --boot-command)\"\n  \
+                  neonctl image inspect registry.example/pg16:1 -o json")]
+pub struct Inspect {
+    /// A disk file, or the name or digest of an image in the local store
+    #[arg(value_name = "IMAGE")]
+    pub image: String,
+    /// Walk all tables of the disk and fail if something is damaged
+    #[arg(long)]
+    pub verify: bool,
+    /// Print the command that boots the disk in plain QEMU, and nothing else
+    #[arg(long)]
+    pub boot_command: bool,
+    /// Kernel for the command: a name from `kernel list` or a file [default: the default kernel]
+    #[arg(long, requires = "boot_command")]
+    pub kernel: Option<String>,
+    /// Accelerator for the command
+    #[arg(long, default_value = "tcg", value_parser = ["tcg", "kvm"], requires = "boot_command")]
+    pub accel: String,
+    /// Ports for the command, HOST:GUEST; can be repeated [default: 2222:22 and 19100:9100]
+    #[arg(long, value_name = "HOST:GUEST", requires = "boot_command")]
+    pub forward: Vec<String>,
+    /// Form.
+    #[command(flatten)]
+    pub output: Output,
+}
+
+/// `image export`
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Example:\n  neonctl image export registry.example/pg16:1 -O pg16.qcow2")]
+pub struct Export {
+    /// An image of the local store, or a source as `vm build --from` takes it
+    #[arg(value_name = "IMAGE")]
+    pub image: String,
+    /// Disk file to write
+    #[arg(short = 'O', long, value_name = "FILE")]
+    pub out: PathBuf,
+    /// How registries are talked to.
+    #[command(flatten)]
+    pub registry: Registry,
+    /// How progress is shown.
+    #[command(flatten)]
+    pub showing: Showing,
+    /// Form.
+    #[command(flatten)]
+    pub output: Output,
+}
+
+/// `image remove`
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Example:\n  neonctl image remove registry.example/pg16:1")]
+pub struct Remove {
+    /// Names or digests
+    #[arg(value_name = "IMAGE", required = true)]
+    pub images: Vec<String>,
+    /// Form.
+    #[command(flatten)]
+    pub output: Output,
+}
+
+/// `image prune`
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:\n  neonctl image prune\n  neonctl image prune --unused-for 24h")]
+pub struct Prune {
+    /// Keep cached layers that were used within this time, such as 24h
+    #[arg(long, value_name = "DURATION")]
+    pub unused_for: Option<String>,
+    /// Form.
+    #[command(flatten)]
+    pub output: Output,
+}

@@ -1,0 +1,119 @@
+//! `kernel`
+
+use std::path::PathBuf;
+
+use super::{Output, Showing};
+
+/// Kernels for virtual machines.
+#[derive(Debug, clap::Subcommand)]
+pub enum Command {
+    /// Get the distribution's cloud kernel with a tiny initramfs; ready in seconds
+    Fetch(Fetch),
+    /// Build a kernel from source with the options that VMs need; takes minutes
+    Build(Build),
+    /// Kernels on this machine
+    List(List),
+    /// Remove kernels
+    Remove(Remove),
+}
+
+impl Command {
+    pub(super) fn output(&self) -> Option<&Output> {
+        match self {
+            Self::Fetch(args) => Some(&args.output),
+            Self::Build(args) => Some(&args.output),
+            Self::List(args) => Some(&args.output),
+            Self::Remove(args) => Some(&args.output),
+        }
+    }
+}
+
+/// `kernel fetch`
+#[derive(Debug, clap::Args)]
+#[command(
+    after_help = "Examples:\n  neonctl kernel fetch\n  neonctl kernel fetch --package linux-image-6.1.0-9-cloud-amd64.deb"
+)]
+pub struct Fetch {
+    /// A kernel package on disk, instead of a download
+    #[arg(long, value_name = "FILE")]
+    pub package: Option<PathBuf>,
+    /// Further module for the initramfs; can be repeated
+    #[arg(long, value_name = "NAME")]
+    pub module: Vec<String>,
+    /// Name it gets [default: its version]
+    #[arg(long, value_name = "NAME")]
+    pub kernel_name: Option<String>,
+    /// Leave the default kernel as it is
+    #[arg(long)]
+    pub no_default: bool,
+    /// The guest program, which is the initramfs' init [default: neonvm-guest beside this program or in PATH]
+    #[arg(long, value_name = "FILE")]
+    pub guest: Option<PathBuf>,
+    /// How progress is shown.
+    #[command(flatten)]
+    pub showing: Showing,
+    /// Form.
+    #[command(flatten)]
+    pub output: Output,
+}
+
+/// `kernel build`
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:\n  neonctl kernel build\n  neonctl kernel build --check-config\n  \
+                  neonctl kernel build --source linux-6.12.26.tar.xz --version 6.12.26 --config mine.config")]
+pub struct Build {
+    /// Tarball or directory of the source [default: the distribution's package linux-source-6.1]
+    #[arg(long, value_name = "PATH")]
+    pub source: Option<PathBuf>,
+    /// Version that the source must have, whole or its beginning [default: 6.1]
+    #[arg(long)]
+    pub version: Option<String>,
+    /// Further fragment of configuration; can be repeated
+    #[arg(long, value_name = "FILE")]
+    pub config: Vec<PathBuf>,
+    /// Compilers at the same time [default: one for each processor]
+    #[arg(short, long, default_value_t = 0, hide_default_value = true)]
+    pub jobs: usize,
+    /// Only configure, and check that no requested option was dropped
+    #[arg(long)]
+    pub check_config: bool,
+    /// Also copy the kernel image (bzImage) to this file
+    #[arg(short = 'O', long, value_name = "FILE")]
+    pub out: Option<PathBuf>,
+    /// Name it gets [default: its version and -neonvm]
+    #[arg(long, value_name = "NAME")]
+    pub kernel_name: Option<String>,
+    /// Leave the default kernel as it is
+    #[arg(long)]
+    pub no_default: bool,
+    /// How progress is shown.
+    #[command(flatten)]
+    pub showing: Showing,
+    /// Form.
+    #[command(flatten)]
+    pub output: Output,
+}
+
+/// `kernel list`
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Example:\n  neonctl kernel list")]
+pub struct List {
+    /// Sort by a column or a path such as .version
+    #[arg(long, value_name = "FIELD")]
+    pub sort_by: Option<String>,
+    /// Form.
+    #[command(flatten)]
+    pub output: Output,
+}
+
+/// `kernel remove`
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Example:\n  neonctl kernel remove 6.1.0-9-cloud-amd64")]
+pub struct Remove {
+    /// Names
+    #[arg(value_name = "NAME", required = true)]
+    pub names: Vec<String>,
+    /// Form.
+    #[command(flatten)]
+    pub output: Output,
+}

@@ -1,0 +1,7 @@
+//! `image`
+
+pub(super) mod export;
+pub(super) mod inspect;
+pub(super) mod list;
+pub(super) mod prune;
+pub(super) mod remove;

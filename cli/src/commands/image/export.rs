@@ -1,0 +1,45 @@
+//! `image export`
+
+use neonvm_builder::export::export;
+use neonvm_builder::source::{self, Source};
+use neonvm_builder::store::Store;
+use serde_json::json;
+
+use crate::args::image::Export;
+use crate::commands::{job, place, registry};
+use crate::env::Env;
+use crate::error::{Error, Result};
+use crate::render::Reporter;
+use crate::report::{API_VERSION, Document, Report, left, right};
+
+/// Writes the disk of an image to a file.
+pub(crate) fn run(env: &Env, args: &Export, quiet: bool) -> Result<Report> {
+    let attempt = format!("cannot export {}", args.image);
+    let options = registry::options(env, &args.registry, None)?;
+    let directory = place::images(env);
+    let stored =
+        directory.exists() && Store::open(&directory).is_ok_and(|store| store.get(&args.image).is_ok());
+    let source = if stored {
+        Source::OciLayout { path: directory, name: Some(args.image.clone()) }
+    } else {
+        Source::parse(&args.image).map_err(|error| registry::load_error(&attempt, &error))?
+    };
+    let (reporter, out) = (Reporter::new(env, &args.showing.progress, quiet), args.out.clone());
+    let size = job::run(move || {
+        let failed =
+            |error: std::io::Error| Error::file("start", std::path::Path::new("the runtime"), &error);
+        let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().map_err(failed)?;
+        let loaded = runtime
+            .block_on(source::load(&source, &options, &reporter))
+            .map_err(|error| registry::load_error(&attempt, &error))?;
+        export(&loaded, &out).map_err(|error| registry::build_error(&attempt, &error))
+    })?;
+    let name = args.out.display().to_string();
+    Ok(Report::document(Document {
+        value: json!({ "apiVersion": API_VERSION, "kind": "Export", "file": name, "stored": size }),
+        names: vec![format!("disk/{name}")],
+        text: None,
+        columns: vec![left("FILE"), right("STORED")],
+        rows: vec![vec![name, place::bytes(size)]],
+    }))
+}

@@ -1,0 +1,37 @@
+//! Long work on this machine that a person may stop: the first Ctrl-C ends it and cleans up, a second one at once.
+
+use std::time::Duration;
+
+use tokio::signal::unix::{SignalKind, signal};
+
+use crate::error::{Code, Error, Result, reason};
+
+/// How long work may take to clean up after it was stopped.
+const CLEAN_UP: Duration = Duration::from_secs(5);
+
+/// Runs work on a thread of its own until it ends or someone stops it.
+pub(super) fn run<T: Send + 'static>(work: impl FnOnce() -> Result<T> + Send + 'static) -> Result<T> {
+    let failed = |error: std::io::Error| Error::new(Code::Failed, "cannot start").cause(reason(&error));
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(failed)?;
+    let ended = runtime.block_on(async {
+        let mut interrupt = signal(SignalKind::interrupt()).map_err(failed)?;
+        let mut terminate = signal(SignalKind::terminate()).map_err(failed)?;
+        let mut work = tokio::task::spawn_blocking(work);
+        tokio::select! {
+            ended = &mut work => return ended.unwrap_or_else(|_| Err(Error::new(Code::Failed, "internal failure"))),
+            _ = interrupt.recv() => {}
+            _ = terminate.recv() => {}
+        }
+        neonvm_kernel::build::interrupt();
+        neonvm_builder::fragments::interrupt();
+        tokio::select! {
+            _ = work => {}
+            _ = interrupt.recv() => {}
+            () = tokio::time::sleep(CLEAN_UP) => {}
+        }
+        Err(Error::new(Code::Interrupted, "interrupted").hint("nothing was left half-done; run it again to go on"))
+    });
+    // Work that does not listen must not keep the process.
+    runtime.shutdown_background();
+    ended
+}

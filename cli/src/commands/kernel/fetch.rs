@@ -1,0 +1,28 @@
+//! `kernel fetch`
+
+use neonvm_kernel::fetch::{self, Options};
+use neonvm_kernel::store::Store;
+
+use super::{document, told};
+use crate::args::kernel::Fetch;
+use crate::commands::{job, place};
+use crate::env::Env;
+use crate::error::Result;
+use crate::render::Reporter;
+use crate::report::Report;
+use crate::settings::Settings;
+
+/// Gets the distribution's kernel.
+pub(crate) fn run(env: &Env, settings: &Settings, args: &Fetch, quiet: bool) -> Result<Report> {
+    let guest = place::guest(env, settings, args.guest.as_deref())?;
+    let reporter = Reporter::new(env, &args.showing.progress, quiet);
+    let store = Store::new(place::kernels(env));
+    let (package, modules, name) = (args.package.clone(), args.module.clone(), args.kernel_name.clone());
+    let default = !args.no_default;
+    let kernel = job::run(move || {
+        let options = Options { guest: &guest, package, modules, name, default };
+        fetch::fetch(&options, &store, &reporter).map_err(|error| told("cannot fetch a kernel", &error))
+    })?;
+    let mark = default.then(|| kernel.manifest.name.clone());
+    Ok(Report::document(document(&[kernel], mark.as_deref())))
+}

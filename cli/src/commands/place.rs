@@ -1,0 +1,81 @@
+//! Where images, kernels and the guest program are.
+
+use std::path::{Path, PathBuf};
+
+use crate::env::Env;
+use crate::error::{Code, Error, Result};
+use crate::settings::Settings;
+
+/// The local image store.
+pub(super) fn images(env: &Env) -> PathBuf {
+    env.directory("XDG_DATA_HOME", ".local/share").join("neonvm/images")
+}
+
+/// The kernels.
+pub(super) fn kernels(env: &Env) -> PathBuf {
+    env.directory("XDG_DATA_HOME", ".local/share").join("neonvm/kernels")
+}
+
+/// Fetched layers.
+pub(super) fn cache(env: &Env, flag: Option<&Path>) -> PathBuf {
+    flag.map_or_else(|| env.directory("XDG_CACHE_HOME", ".cache").join("neonvm"), Path::to_owned)
+}
+
+/// The guest program: as given, as configured, beside this program, or in `PATH`.
+pub(super) fn guest(env: &Env, settings: &Settings, flag: Option<&Path>) -> Result<PathBuf> {
+    let missing = |text: String| {
+        Error::new(Code::Conflict, text).hint(
+            "put neonvm-guest beside neonctl or into PATH, or give its path with --guest or NEONCTL_GUEST",
+        )
+    };
+    let given = match flag {
+        Some(path) => Some(path.to_owned()),
+        None => settings.value("guest", None)?.map(PathBuf::from),
+    };
+    if let Some(path) = given {
+        let text = format!("cannot find the guest program at {}", path.display());
+        return if path.is_file() { Ok(path) } else { Err(missing(text)) };
+    }
+    let beside =
+        env.beside.as_ref().map(|directory| directory.join("neonvm-guest")).filter(|path| path.is_file());
+    beside
+        .or_else(|| env.program("neonvm-guest"))
+        .ok_or_else(|| missing("cannot find the program neonvm-guest".to_owned()))
+}
+
+/// Bytes as people write them: `10Gi`, `512M`, `1073741824`; also `mkfs`' `1G`, which means 1Gi.
+pub(super) fn size(text: &str) -> Result<u64> {
+    let wrong = || {
+        Error::new(Code::Usage, format!("{text:?} is not valid for --size"))
+            .hint("write a number of bytes with Ki, Mi, Gi or Ti, such as 10Gi")
+    };
+    let parsed = neonvm_builder::size::parse(text).ok_or_else(wrong)?;
+    Ok(parsed)
+}
+
+/// Bytes for people.
+pub(super) fn bytes(bytes: u64) -> String {
+    let units = ["Ti", "Gi", "Mi", "Ki"];
+    for (index, unit) in units.iter().enumerate() {
+        let one = 1u64 << (10 * (units.len() - index));
+        if bytes >= one {
+            let tenths = u128::from(bytes) * 10 / u128::from(one);
+            return format!("{}.{}{unit}", tenths / 10, tenths % 10);
+        }
+    }
+    format!("{bytes}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_for_people() {
+        for (number, text) in
+            [(0, "0"), (1023, "1023"), (1024, "1.0Ki"), (171_000_000, "163.0Mi"), (2 << 30, "2.0Gi")]
+        {
+            assert_eq!(bytes(number), text);
+        }
+    }
+}

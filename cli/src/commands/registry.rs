@@ -1,0 +1,100 @@
+//! From flags to how images are loaded, and from the builder's errors to ours.
+
+use neonvm_builder::registry::auth_files;
+use neonvm_builder::source::{self, Login, Options, Platform, Pull};
+use neonvm_builder::{engine, reference};
+
+use super::place;
+use crate::args::Registry;
+use crate::env::Env;
+use crate::error::{Code, Error, Result};
+
+/// How images are loaded.
+pub(super) fn options(env: &Env, args: &Registry, arch: Option<&str>) -> Result<Options> {
+    let mut options = Options::new(place::cache(env, args.cache_dir.as_deref()));
+    if let Some(arch) = arch {
+        options.platform = platform(arch)?;
+    }
+    options.pull = match args.pull.as_str() {
+        "missing" => Pull::Missing,
+        "never" => Pull::Never,
+        _ => Pull::Always,
+    };
+    let network = &mut options.network;
+    network.insecure = args.insecure;
+    network.ca_file.clone_from(&args.ca_file);
+    network.parallel = args.parallel.max(1);
+    network.auth_files = match &args.auth_file {
+        Some(path) => vec![path.clone()],
+        None => auth_files(&|name| env.var(name).map(str::to_owned)),
+    };
+    if let Some(username) = &args.username {
+        let missing = || {
+            Error::new(Code::Usage, "--username needs a password")
+                .hint("set NEONCTL_REGISTRY_PASSWORD; a flag would be seen by everyone on this machine")
+        };
+        let password = env.var("NEONCTL_REGISTRY_PASSWORD").ok_or_else(missing)?.to_owned();
+        network.login = Some(Login { username: username.clone(), password });
+    }
+    Ok(options)
+}
+
+/// `amd64`, `x86_64`, `linux/arm64`, …
+pub(super) fn platform(arch: &str) -> Result<Platform> {
+    let text = if arch.contains('/') { arch.to_owned() } else { format!("linux/{arch}") };
+    let platform: Platform = text.parse().map_err(|error| load_error("cannot build", &error))?;
+    if ["amd64", "arm64"].contains(&platform.architecture.as_str()) {
+        return Ok(platform);
+    }
+    Err(Error::new(Code::Usage, format!("{arch:?} is not valid for --arch")).hint("use amd64 or arm64"))
+}
+
+/// An error of loading, storing or pushing.
+pub(super) fn load_error(attempt: &str, error: &source::Error) -> Error {
+    told(Error::new(code(error), attempt).cause(error.to_string()), error.hint())
+}
+
+/// An error of a build.
+pub(super) fn build_error(attempt: &str, error: &engine::Error) -> Error {
+    let code = match error {
+        engine::Error::Source(error) => code(error),
+        engine::Error::Spec(_)
+        | engine::Error::NoOutput
+        | engine::Error::PushWithoutTag
+        | engine::Error::NoDirectory(_) => Code::Usage,
+        engine::Error::Interrupted => Code::Interrupted,
+        engine::Error::Guest { .. } => Code::Conflict,
+        _ => Code::Failed,
+    };
+    let first = Error::new(code, attempt).cause(error.to_string());
+    told(error.causes().into_iter().fold(first, Error::cause), error.hint())
+}
+
+fn told(error: Error, hint: Option<String>) -> Error {
+    match hint {
+        Some(hint) => error.hint(hint),
+        None => error,
+    }
+}
+
+fn code(error: &source::Error) -> Code {
+    use source::Error as E;
+    match error {
+        E::Invalid(_) | E::Setting { .. } => Code::Usage,
+        E::SourceMissing(_)
+        | E::RepositoryNotFound { .. }
+        | E::ManifestUnknown { .. }
+        | E::ImageNotFound { .. }
+        | E::NotCached(_) => Code::NotFound,
+        E::Unauthorized { .. } => Code::Denied,
+        E::Unreachable { .. } => Code::Unreachable,
+        _ => Code::Failed,
+    }
+}
+
+/// A reference, or what is wrong with it.
+pub(super) fn reference(text: &str) -> Result<reference::Reference> {
+    text.parse().map_err(|error: reference::Invalid| {
+        Error::new(Code::Usage, error.to_string()).hint("write it as registry/name:tag")
+    })
+}

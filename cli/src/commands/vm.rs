@@ -1,0 +1,3 @@
+//! `vm`
+
+pub(super) mod build;

@@ -1,0 +1,116 @@
+//! `vm build`
+
+use neonvm_builder::engine::{self, Built, Changes, Format, Request};
+use neonvm_builder::source::{Owner, Source};
+use serde_json::json;
+
+use crate::args::vm::Build;
+use crate::commands::{job, place, registry};
+use crate::env::Env;
+use crate::error::{Code, Error, Result};
+use crate::render::Reporter;
+use crate::report::{API_VERSION, Document, Report, left, right};
+use crate::settings::Settings;
+
+/// Makes a disk.
+pub(crate) fn run(env: &Env, settings: &Settings, args: &Build, quiet: bool) -> Result<Report> {
+    // Goes away with everything in it, however the build ends.
+    let work = tempfile::tempdir().map_err(|error| Error::file("make", &std::env::temp_dir(), &error))?;
+    let mut request = request(env, settings, args)?;
+    request.work = Some(work.path().to_owned());
+    let reporter = Reporter::new(env, &args.showing.progress, quiet);
+    let attempt = format!("cannot build a disk from {}", args.from);
+    let built = job::run(move || {
+        let failed =
+            |error: std::io::Error| Error::file("start", std::path::Path::new("the runtime"), &error);
+        let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().map_err(failed)?;
+        runtime
+            .block_on(engine::build(&request, &reporter))
+            .map_err(|error| registry::build_error(&attempt, &error))
+    })?;
+    Ok(Report::document(document(&built)))
+}
+
+fn request(env: &Env, settings: &Settings, args: &Build) -> Result<Request> {
+    let mut options = registry::options(env, &args.registry, args.arch.as_deref())?;
+    options.verify = args.verify;
+    options.owner = if args.owner == "root" { Owner::Root } else { Owner::Keep };
+    pairs("--build-arg", &args.build_arg)?;
+    pairs("--env", &args.env)?;
+    if args.out.is_none() && args.tag.is_none() {
+        return Err(Error::new(Code::Usage, "nothing to write: neither -O nor -t is given")
+            .hint("write a disk file with -O disk.qcow2, or keep an image with -t NAME"));
+    }
+    let key = |path: &std::path::PathBuf| match std::fs::read_to_string(path) {
+        Ok(text) => Ok(text.trim().to_owned()),
+        Err(error) => Err(Error::file("read", path, &error)),
+    };
+    let invalid = |error| registry::load_error("cannot understand --from", &error);
+    Ok(Request {
+        source: Source::parse(&args.from).map_err(invalid)?,
+        options,
+        spec: args.file.clone(),
+        build_args: args.build_arg.clone(),
+        changes: changes(args),
+        guest: place::guest(env, settings, args.guest.as_deref())?,
+        size: args.size.as_deref().map(place::size).transpose()?,
+        file: args.out.clone(),
+        format: match args.format.as_str() {
+            "raw" => Format::Raw,
+            "oci" => Format::Oci,
+            _ => Format::Qcow2,
+        },
+        tag: args.tag.as_deref().map(registry::reference).transpose()?,
+        store: place::images(env),
+        push: args.push,
+        sbom: args.sbom.clone(),
+        ssh_keys: args.ssh_key.iter().map(key).collect::<Result<_>>()?,
+        work: None,
+    })
+}
+
+/// Everything has the form NAME=VALUE.
+fn pairs(flag: &str, all: &[String]) -> Result<()> {
+    match all.iter().find(|pair| pair.find('=').is_none_or(|at| at == 0)) {
+        None => Ok(()),
+        Some(bad) => Err(Error::new(Code::Usage, format!("{bad:?} is not valid for {flag}"))
+            .hint("write it as NAME=VALUE")),
+    }
+}
+
+fn changes(args: &Build) -> Changes {
+    Changes {
+        entrypoint: args.entrypoint.as_ref().map(|program| vec![program.clone()]),
+        cmd: Some(args.command.clone()).filter(|command| !command.is_empty()),
+        env: args.env.clone(),
+        user: args.user.clone(),
+        working_dir: args.workdir.clone(),
+        stop_signal: args.stop_signal.clone(),
+    }
+}
+
+fn document(built: &Built) -> Document {
+    let file = built.file.as_ref().map(|path| path.display().to_string());
+    let name = file.clone().or_else(|| built.reference.clone()).unwrap_or_default();
+    let value = json!({
+        "apiVersion": API_VERSION, "kind": "Build",
+        "file": file, "reference": built.reference, "digest": built.digest, "imageDigest": built.image_digest,
+        "size": built.size, "stored": built.stored, "source": built.source,
+    });
+    let mut text = format!(
+        "{name}  {}  {} stored, {} as the VM sees it",
+        built.digest,
+        place::bytes(built.stored),
+        place::bytes(built.size)
+    );
+    if let (Some(reference), Some(digest)) = (&built.reference, &built.image_digest) {
+        text.push_str(&format!("\n{reference}@{digest}"));
+    }
+    Document {
+        value,
+        names: vec![format!("disk/{name}")],
+        text: Some(text),
+        columns: vec![left("NAME"), left("DIGEST"), right("STORED"), right("SIZE")],
+        rows: vec![vec![name, built.digest.clone(), place::bytes(built.stored), place::bytes(built.size)]],
+    }
+}

@@ -1,0 +1,191 @@
+//! Progress of long work on standard error: bars on a terminal, otherwise a line for each change, or JSON, or nothing.
+
+use std::collections::BTreeMap;
+use std::io::Write as _;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use indicatif::{MultiProgress, ProgressBar, ProgressStyle};
+use serde_json::json;
+
+use crate::env::Env;
+
+/// How it is shown.
+enum Mode {
+    Bars(MultiProgress),
+    Plain,
+    Json,
+    Silent,
+}
+
+/// What runs now.
+#[derive(Default)]
+struct State {
+    step: Option<(String, Instant)>,
+    line: Option<ProgressBar>,
+    tasks: BTreeMap<String, ProgressBar>,
+}
+
+/// Shows progress. One for each command.
+pub(crate) struct Reporter {
+    mode: Mode,
+    state: Mutex<State>,
+}
+
+impl Reporter {
+    /// `how` is the value of `--progress`.
+    pub(crate) fn new(env: &Env, how: &str, quiet: bool) -> Self {
+        let mode = match how {
+            _ if quiet => Mode::Silent,
+            "none" => Mode::Silent,
+            "json" => Mode::Json,
+            "auto" if env.stderr_terminal && env.var("TERM") != Some("dumb") => {
+                Mode::Bars(MultiProgress::new())
+            }
+            _ => Mode::Plain,
+        };
+        Self { mode, state: Mutex::default() }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn begin_step(&self, step: &str, detail: &str) {
+        let mut state = self.state();
+        state.step = Some((step.to_owned(), Instant::now()));
+        match &self.mode {
+            Mode::Bars(bars) => {
+                let bar = bars.add(
+                    ProgressBar::new_spinner().with_style(style("{spinner} {prefix:<10} {msg} {elapsed}")),
+                );
+                bar.set_prefix(step.to_owned());
+                bar.set_message(detail.to_owned());
+                bar.enable_steady_tick(Duration::from_millis(100));
+                state.line = Some(bar);
+            }
+            Mode::Plain => say(&format!("{step:<10} {detail}")),
+            Mode::Json => say_json("begin", step, detail),
+            Mode::Silent => {}
+        }
+    }
+
+    fn end_step(&self, detail: &str) {
+        let mut state = self.state();
+        let Some((step, begun)) = state.step.take() else { return };
+        let line = format!("{step:<10} {detail}  {:.1}s", begun.elapsed().as_secs_f64());
+        for (_, bar) in std::mem::take(&mut state.tasks) {
+            bar.finish_and_clear();
+        }
+        match (&self.mode, state.line.take()) {
+            (Mode::Bars(bars), Some(bar)) => {
+                bar.finish_and_clear();
+                let _ = bars.println(line);
+            }
+            (Mode::Plain, _) => say(&line),
+            (Mode::Json, _) => say_json("end", &step, detail),
+            _ => {}
+        }
+    }
+
+    fn say_note(&self, text: &str) {
+        match &self.mode {
+            Mode::Bars(bars) => {
+                let _ = bars.println(format!("note: {text}"));
+            }
+            Mode::Plain => say(&format!("note: {text}")),
+            Mode::Json => say_json("note", "", text),
+            Mode::Silent => {}
+        }
+    }
+
+    /// A line of another program: the newest is shown beside the step.
+    fn say_line(&self, line: &str) {
+        if let (Mode::Bars(_), Some(bar)) = (&self.mode, &self.state().line) {
+            bar.set_message(line.chars().filter(|c| !c.is_control()).take(70).collect::<String>());
+        }
+    }
+}
+
+fn style(template: &str) -> ProgressStyle {
+    ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_spinner())
+}
+
+fn say(line: &str) {
+    // Nobody reads progress that cannot be written.
+    let _ = writeln!(std::io::stderr().lock(), "{}", line.trim_end());
+}
+
+fn say_json(event: &str, step: &str, detail: &str) {
+    say(&json!({ "event": event, "step": step, "detail": detail }).to_string());
+}
+
+impl neonvm_builder::source::Progress for Reporter {
+    fn started(&self, task: &str, total: Option<u64>) {
+        match &self.mode {
+            Mode::Bars(bars) => {
+                let template = if total.is_some() {
+                    "  {prefix:<24} {bar:30} {bytes}/{total_bytes} {bytes_per_sec}"
+                } else {
+                    "  {prefix:<24} {bytes} {bytes_per_sec}"
+                };
+                let bar = bars.add(ProgressBar::new(total.unwrap_or(0)).with_style(style(template)));
+                bar.set_prefix(task.to_owned());
+                self.state().tasks.insert(task.to_owned(), bar);
+            }
+            Mode::Json => say_json("started", task, ""),
+            Mode::Plain | Mode::Silent => {}
+        }
+    }
+
+    fn advanced(&self, task: &str, bytes: u64) {
+        if let Some(bar) = self.state().tasks.get(task) {
+            bar.inc(bytes);
+        }
+    }
+
+    fn finished(&self, task: &str) {
+        if let Some(bar) = self.state().tasks.remove(task) {
+            bar.finish_and_clear();
+        }
+        if matches!(self.mode, Mode::Json) {
+            say_json("finished", task, "");
+        }
+    }
+
+    fn note(&self, text: &str) {
+        self.say_note(text);
+    }
+}
+
+impl neonvm_builder::engine::Reporter for Reporter {
+    fn begin(&self, step: neonvm_builder::engine::Step, detail: &str) {
+        self.begin_step(step.name(), detail);
+    }
+
+    fn end(&self, _: neonvm_builder::engine::Step, detail: &str) {
+        self.end_step(detail);
+    }
+
+    fn line(&self, line: &str) {
+        self.say_line(line);
+    }
+}
+
+impl neonvm_kernel::Progress for Reporter {
+    fn begin(&self, step: &str, detail: &str) {
+        self.begin_step(step, detail);
+    }
+
+    fn line(&self, line: &str) {
+        self.say_line(line);
+    }
+
+    fn end(&self, detail: &str) {
+        self.end_step(detail);
+    }
+
+    fn note(&self, text: &str) {
+        self.say_note(text);
+    }
+}

@@ -1,0 +1,22 @@
+//! From a container image to a booted disk: the real programs, a real registry, real kernels, a real database.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    clippy::string_slice,
+    clippy::print_stdout,
+    reason = "helpers of tests"
+)]
+
+#[path = "disk/guest.rs"]
+mod guest;
+#[path = "disk/machine.rs"]
+mod machine;
+#[path = "disk/refusals.rs"]
+mod refusals;
+#[path = "disk/registry.rs"]
+mod registry;
+#[path = "disk/workloads.rs"]
+mod workloads;

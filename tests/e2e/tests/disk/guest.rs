@@ -1,0 +1,156 @@
+//! A VM in plain QEMU, started with the command that `image inspect --boot-command` prints.
+
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::net::{Ipv4Addr, TcpListener, TcpStream};
+use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::sync::{Arc, Condvar, Mutex};
+use std::time::{Duration, Instant};
+
+use crate::machine::Machine;
+
+/// Time for anything that is to happen; emulated on a busy machine it may be slow.
+pub(crate) const LIMIT: Duration = Duration::from_secs(240);
+
+/// A port that nobody listens on. Somebody else may take it before us; QEMU then says so and the test fails.
+pub(crate) fn free_port() -> u16 {
+    TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap().local_addr().unwrap().port()
+}
+
+type Lines = Arc<(Mutex<(Vec<String>, bool)>, Condvar)>;
+
+/// A running VM; ended when it goes out of scope.
+pub(crate) struct Guest {
+    child: Child,
+    lines: Lines,
+    monitor: PathBuf,
+    ports: Vec<(u16, u16)>,
+}
+
+impl Guest {
+    /// Boots a disk with ports of the VM forwarded.
+    pub(crate) fn boot(machine: &Machine, disk: &str, kernel: &str, ports: &[u16], more: &[&str]) -> Self {
+        let ports: Vec<(u16, u16)> = ports.iter().map(|&port| (free_port(), port)).collect();
+        let forwards: Vec<String> = ports.iter().map(|(host, guest)| format!("{host}:{guest}")).collect();
+        let mut arguments = vec!["image", "inspect", disk, "--boot-command", "--kernel", kernel];
+        for forward in &forwards {
+            arguments.extend(["--forward", forward]);
+        }
+        let line = machine.good(&arguments);
+        // Short: the address of a socket has 108 bytes.
+        let monitor = std::env::temp_dir().join(format!("neonvm-{}-{}.qmp", std::process::id(), free_port()));
+        let script =
+            format!("exec {} -qmp unix:{},server=on,wait=off \"$@\"", line.trim(), monitor.display());
+        let mut command = Command::new("sh");
+        command.args(["-c", &script, "qemu"]).args(more).stdin(Stdio::null()).stdout(Stdio::piped());
+        let mut child = command.stderr(Stdio::inherit()).spawn().unwrap();
+        let lines: Lines = Arc::default();
+        let (stdout, heard) = (child.stdout.take().unwrap(), Arc::clone(&lines));
+        std::thread::spawn(move || {
+            for line in BufReader::new(stdout).split(b'\n').map_while(Result::ok) {
+                let line = String::from_utf8_lossy(&line).trim_end().to_owned();
+                heard.0.lock().unwrap().0.push(line);
+                heard.1.notify_all();
+            }
+            heard.0.lock().unwrap().1 = true;
+            heard.1.notify_all();
+        });
+        Self { child, lines, monitor, ports }
+    }
+
+    /// Port on this machine for a port of the VM.
+    pub(crate) fn port(&self, guest: u16) -> u16 {
+        self.ports.iter().find(|(_, port)| *port == guest).unwrap().0
+    }
+
+    /// Waits until the console has a line with a text; returns the line.
+    pub(crate) fn hears(&self, text: &str) -> String {
+        let deadline = Instant::now() + LIMIT;
+        let mut state = self.lines.0.lock().unwrap();
+        loop {
+            if let Some(line) = state.0.iter().find(|line| line.contains(text)) {
+                return line.clone();
+            }
+            let left = deadline.saturating_duration_since(Instant::now());
+            assert!(!state.1 && !left.is_zero(), "no {text:?} on the console:\n{}", state.0.join("\n"));
+            state = self.lines.1.wait_timeout(state, left).unwrap().0;
+        }
+    }
+
+    /// Everything the console has said.
+    pub(crate) fn console(&self) -> String {
+        self.lines.0.lock().unwrap().0.join("\n")
+    }
+
+    /// Tries until something works.
+    pub(crate) fn until<T>(&self, what: &str, mut attempt: impl FnMut() -> Result<T, String>) -> T {
+        let deadline = Instant::now() + LIMIT;
+        loop {
+            match attempt() {
+                Ok(value) => return value,
+                Err(error) => {
+                    let ended = self.lines.0.lock().unwrap().1;
+                    assert!(!ended && Instant::now() < deadline, "{what}: {error}\n{}", self.console());
+                }
+            }
+            // A poll with a deadline: the other side has no way to tell us.
+            std::thread::sleep(Duration::from_millis(200));
+        }
+    }
+
+    /// The body of an HTTP answer.
+    pub(crate) fn http(&self, guest_port: u16, path: &str) -> Result<String, String> {
+        let attempt = || -> std::io::Result<String> {
+            let mut stream = TcpStream::connect((Ipv4Addr::LOCALHOST, self.port(guest_port)))?;
+            stream.set_read_timeout(Some(Duration::from_secs(20)))?;
+            write!(stream, "GET {path} HTTP/1.1\r\nHost: vm\r\nConnection: close\r\n\r\n")?;
+            let mut text = String::new();
+            stream.read_to_string(&mut text)?;
+            Ok(text)
+        };
+        let text = attempt().map_err(|error| error.to_string())?;
+        match text.split_once("\r\n\r\n") {
+            Some((head, body)) if head.starts_with("HTTP/1.1 200") => Ok(body.to_owned()),
+            _ => Err(format!("answer {text:?}")),
+        }
+    }
+
+    /// Presses the power button.
+    pub(crate) fn press_power_button(&self) {
+        let mut stream = UnixStream::connect(&self.monitor).unwrap();
+        stream.set_read_timeout(Some(LIMIT)).unwrap();
+        let mut answers = BufReader::new(stream.try_clone().unwrap()).lines();
+        answers.next().unwrap().unwrap();
+        for command in ["qmp_capabilities", "system_powerdown"] {
+            writeln!(stream, "{{\"execute\":\"{command}\"}}").unwrap();
+            let answer =
+                answers.find(|line| line.as_ref().is_ok_and(|line| line.contains("return"))).unwrap();
+            answer.unwrap();
+        }
+    }
+
+    /// Waits until QEMU has ended by itself; returns what the console said.
+    pub(crate) fn ends(mut self) -> String {
+        let deadline = Instant::now() + LIMIT;
+        let mut state = self.lines.0.lock().unwrap();
+        while !state.1 {
+            let left = deadline.saturating_duration_since(Instant::now());
+            assert!(!left.is_zero(), "it does not end:\n{}", state.0.join("\n"));
+            state = self.lines.1.wait_timeout(state, left).unwrap().0;
+        }
+        let text = state.0.join("\n");
+        drop(state);
+        let status = self.child.wait().unwrap();
+        assert!(status.success(), "{status}\n{text}");
+        text
+    }
+}
+
+impl Drop for Guest {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+        let _ = std::fs::remove_file(&self.monitor);
+    }
+}

@@ -1,0 +1,180 @@
+//! Bad input: one line that says what is wrong, a hint, and nothing half-written left behind.
+
+use std::os::unix::process::CommandExt as _;
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use crate::guest::free_port;
+use crate::machine::{Machine, busybox, has, is_root};
+use crate::registry::{Registry, layout};
+
+#[test]
+fn bad_input_is_refused_with_a_hint_and_leaves_nothing() {
+    let machine = Machine::new();
+    let root = busybox().display().to_string();
+    machine.write("typo.yaml", "command:\n  - name: x\n");
+    machine.write("action.yaml", "commands:\n  - {name: a, user: b, sysvInitAction: boot, shell: c}\n");
+    machine.write("bad.qcow2", b"QFI\xfb\0\0\0\x03garbage");
+    machine.write(
+        "bad.tar",
+        b"not a tar at all, not even nearly one, of five hundred and twelve bytes".repeat(9),
+    );
+    machine.write("guest", "#!/bin/sh\n");
+    let nobody = format!("127.0.0.1:{}/x:1", free_port());
+    let before = machine.files();
+    let cases: [(&[&str], i32, &[&str]); 13] = [
+        (&["vm", "build", "--from", &root], 2, &["-O", "hint"]),
+        (&["vm", "build", "--from", &root, "-f", "typo.yaml", "-O", "x"], 2, &["typo.yaml", "command"]),
+        (
+            &["vm", "build", "--from", &root, "-f", "action.yaml", "-O", "x"],
+            2,
+            &["commands[0].sysvInitAction", "respawn"],
+        ),
+        (&["vm", "build", "--from", &root, "-f", "none.yaml", "-O", "x"], 2, &["none.yaml"]),
+        (&["vm", "build", "--from", &root, "-O", "no/where/x"], 2, &["no/where", "hint"]),
+        (&["vm", "build", "--from", &root, "-O", "x", "--size", "1Mi"], 1, &["size"]),
+        (&["vm", "build", "--from", &root, "-O", "x", "--size", "big"], 2, &["--size", "hint"]),
+        (
+            &["vm", "build", "--from", &root, "-O", "x", "--guest", "guest"],
+            5,
+            &["guest", "not a 64-bit program"],
+        ),
+        (&["vm", "build", "--from", "bad.tar", "-O", "x"], 1, &["bad.tar", "hint"]),
+        (&["vm", "build", "--from", "./nothing", "-O", "x"], 3, &["nothing"]),
+        (&["vm", "build", "--from", &nobody, "-O", "x"], 8, &["cannot be reached", "hint"]),
+        (&["vm", "build", "--from", "UPPER/case", "-O", "x"], 2, &["--from", "hint"]),
+        (&["image", "inspect", "bad.qcow2"], 1, &["not a usable disk", "hint"]),
+    ];
+    for (arguments, code, parts) in cases {
+        let (got, text) = machine.bad(arguments);
+        assert_eq!(got, code, "{arguments:?}: {text}");
+        for part in parts {
+            assert!(text.contains(part), "{arguments:?}: no {part:?} in {text}");
+        }
+        assert!(text.starts_with("error: ") && !text.contains("panicked"), "{text}");
+    }
+    assert_eq!(machine.files(), before);
+    assert_eq!(machine.bad(&["image", "inspect", "nothing"]).0, 3);
+    assert_eq!(machine.bad(&["image", "remove", "nothing"]).0, 3);
+    assert_eq!(machine.bad(&["kernel", "remove", "nothing"]).0, 3);
+}
+
+#[test]
+fn a_registry_that_lacks_or_changes_things_is_caught() {
+    if !has(&["docker-registry", "skopeo"], "registry") {
+        return;
+    }
+    let machine = Machine::new();
+    let registry = Registry::start();
+    layout(busybox(), &serde_json::json!({ "Cmd": ["/bin/sh"] }), &machine.path("layout"));
+    registry.receive(&machine.path("layout"), "a/b:1");
+    let name = |name: &str| registry.name(name);
+    let (digest, tag, repository) =
+        (name(&format!("a/b@sha256:{}", "0".repeat(64))), name("a/b:2"), name("a/c:1"));
+    for (from, code, part) in [(&digest, 3, "sha256:000000"), (&tag, 3, "tag"), (&repository, 3, "hint")] {
+        let (got, text) = machine.bad(&["vm", "build", "--from", from, "-O", "x"]);
+        assert!(got == code && text.contains(part), "{got} {text}");
+    }
+    let (code, text) = machine.bad(&["vm", "build", "--from", &name("a/b:1"), "--arch", "arm64", "-O", "x"]);
+    assert!(code == 1 && text.contains("linux/amd64"), "{text}");
+    // Someone changes a layer in the layout behind its digest.
+    let layout_path = machine.path("layout/blobs/sha256");
+    let largest = std::fs::read_dir(&layout_path)
+        .unwrap()
+        .map(|entry| entry.unwrap().path())
+        .max_by_key(|path| path.metadata().unwrap().len())
+        .unwrap();
+    let mut bytes = std::fs::read(&largest).unwrap();
+    let middle = bytes.len() / 2;
+    bytes[middle] ^= 1;
+    std::fs::write(&largest, bytes).unwrap();
+    let (_, text) =
+        machine.bad(&["vm", "build", "--from", "oci:layout:image", "-O", "x", "--cache-dir", "fresh"]);
+    assert!(text.contains("digest") || text.contains("damaged"), "{text}");
+    assert_eq!(machine.files(), ["fresh", "layout"]);
+}
+
+#[test]
+fn a_full_disk_is_said_and_nothing_stays() {
+    if !is_root("full disk") {
+        return;
+    }
+    let machine = Machine::new();
+    let small = machine.path("small");
+    std::fs::create_dir(&small).unwrap();
+    // A mount name space of its own: nothing is left mounted whatever happens.
+    let program = crate::machine::programs().join("neonctl");
+    let script = format!(
+        "mount -t tmpfs -o size=256k none {0} && {1} vm build --from {2} -O {0}/x.qcow2; code=$?; ls -A {0}; exit $code",
+        small.display(),
+        program.display(),
+        busybox().display()
+    );
+    let output = machine_command(&machine, &script);
+    let text = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{text}");
+    assert!(text.contains("no space left") || text.contains("No space left"), "{text}");
+    assert!(text.contains("hint: free some space"), "{text}");
+    assert!(output.stdout.is_empty(), "{:?}", String::from_utf8_lossy(&output.stdout));
+}
+
+fn machine_command(machine: &Machine, script: &str) -> std::process::Output {
+    let mut command = Command::new("unshare");
+    command.args(["--mount", "sh", "-c", script]).env("HOME", machine.path("."));
+    command.output().unwrap()
+}
+
+#[test]
+fn a_kernel_without_what_vms_need_is_refused() {
+    if !has(&["dpkg-deb"], "kernel package") {
+        return;
+    }
+    let machine = Machine::new();
+    machine.write(
+        "p/DEBIAN/control",
+        "Package: linux-image-x\nVersion: 1\nArchitecture: amd64\nMaintainer: x <x@x>\nDescription: x\n",
+    );
+    machine.write("p/boot/vmlinuz-1", "kernel");
+    machine.write("p/boot/config-1", "CONFIG_EXT4_FS=y\n");
+    assert!(
+        Command::new("dpkg-deb")
+            .args(["--build", "p", "k.deb"])
+            .current_dir(machine.path("."))
+            .output()
+            .unwrap()
+            .status
+            .success()
+    );
+    let (code, text) =
+        machine.bad(&["kernel", "fetch", "--package", "k.deb", "--kernel-name", "bad", "--no-default"]);
+    assert!(code == 1 && text.contains("CONFIG_VIRTIO_PCI"), "{text}");
+    machine.write("mine.config", "CONFIG_SMP=n\n");
+    let (code, text) = machine.bad(&["kernel", "build", "--check-config", "--config", "mine.config"]);
+    assert!(code == 2 && text.contains("CONFIG_SMP is asked for twice"), "{text}");
+    let list = machine.good(&["kernel", "list"]);
+    assert!(!list.contains("bad"), "{list}");
+}
+
+/// A build that waits for a registry that never answers is stopped.
+#[test]
+fn an_interrupted_build_leaves_nothing() {
+    let machine = Machine::new();
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let from = format!("127.0.0.1:{}/a/b:1", listener.local_addr().unwrap().port());
+    let mut command = machine.neonctl(&["vm", "build", "--from", &from, "-O", "x.qcow2"]);
+    let mut child = command.stderr(std::process::Stdio::piped()).process_group(0).spawn().unwrap();
+    // It has connected: it waits for the answer now.
+    let _held = listener.accept().unwrap();
+    let pid = rustix::process::Pid::from_child(&child);
+    rustix::process::kill_process(pid, rustix::process::Signal::INT).unwrap();
+    let deadline = Instant::now() + Duration::from_secs(30);
+    let status = loop {
+        if let Some(status) = child.try_wait().unwrap() {
+            break status;
+        }
+        assert!(Instant::now() < deadline, "it does not stop");
+        std::thread::sleep(Duration::from_millis(50));
+    };
+    assert_eq!(status.code(), Some(130));
+    assert_eq!(machine.files(), Vec::<String>::new());
+}

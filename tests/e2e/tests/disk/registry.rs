@@ -1,0 +1,104 @@
+//! A real registry on loopback, and a real container image in it, put there by tools that are not ours.
+
+use std::io::Write as _;
+use std::net::{Ipv4Addr, TcpStream};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use serde_json::json;
+
+use crate::guest::free_port;
+
+/// Debian's `docker-registry`; ended and removed when it goes out of scope.
+pub(crate) struct Registry {
+    child: Child,
+    pub(crate) port: u16,
+    _files: tempfile::TempDir,
+}
+
+impl Registry {
+    pub(crate) fn start() -> Self {
+        let files = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+        let port = free_port();
+        let config = files.path().join("config.yml");
+        let text = format!(
+            "version: 0.1\nlog:\n  accesslog:\n    disabled: true\n  level: error\nstorage:\n  filesystem:\n    rootdirectory: {}\nhttp:\n  addr: 127.0.0.1:{port}\n",
+            files.path().join("data").display()
+        );
+        std::fs::write(&config, text).unwrap();
+        let mut command = Command::new("docker-registry");
+        let child =
+            command.arg("serve").arg(&config).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+        let registry = Self { child, port, _files: files };
+        let deadline = Instant::now() + Duration::from_secs(60);
+        while TcpStream::connect((Ipv4Addr::LOCALHOST, port)).is_err() {
+            assert!(Instant::now() < deadline, "the registry does not start");
+            std::thread::sleep(Duration::from_millis(50));
+        }
+        registry
+    }
+
+    pub(crate) fn name(&self, repository: &str) -> String {
+        format!("127.0.0.1:{}/{repository}", self.port)
+    }
+
+    /// Copies the image of a layout to the registry.
+    pub(crate) fn receive(&self, layout: &Path, repository: &str) {
+        let to = format!("docker://{}", self.name(repository));
+        let from = format!("oci:{}:image", layout.display());
+        let output =
+            Command::new("skopeo").args(["copy", "--dest-tls-verify=false", &from, &to]).output().unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    }
+}
+
+impl Drop for Registry {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn sha256(path: &Path) -> String {
+    let output = Command::new("sha256sum").arg(path).output().unwrap();
+    String::from_utf8(output.stdout).unwrap()[..64].to_owned()
+}
+
+/// An image layout with one compressed layer, made by `tar`, `gzip` and `sha256sum`.
+pub(crate) fn layout(root: &Path, config: &serde_json::Value, to: &Path) {
+    let blobs = to.join("blobs/sha256");
+    std::fs::create_dir_all(&blobs).unwrap();
+    let tar = to.join("layer.tar");
+    let script = "tar --create --numeric-owner --xattrs --sort=name --directory \"$1\" --file \"$2\" . && gzip -1 -k -n \"$2\"";
+    let made = Command::new("sh").args(["-c", script, "sh"]).arg(root).arg(&tar).status().unwrap();
+    assert!(made.success());
+    let packed = to.join("layer.tar.gz");
+    let (plain, digest) = (sha256(&tar), sha256(&packed));
+    let size = packed.metadata().unwrap().len();
+    std::fs::remove_file(&tar).unwrap();
+    std::fs::rename(&packed, blobs.join(&digest)).unwrap();
+    let blob = |value: serde_json::Value| -> (String, usize) {
+        let bytes = serde_json::to_vec(&value).unwrap();
+        let path = to.join("blob");
+        std::fs::File::create(&path).unwrap().write_all(&bytes).unwrap();
+        let digest = sha256(&path);
+        std::fs::rename(&path, blobs.join(&digest)).unwrap();
+        (format!("sha256:{digest}"), bytes.len())
+    };
+    let (config, config_size) = blob(json!({
+        "created": "2024-05-06T07:08:09Z", "architecture": "amd64", "os": "linux", "config": config,
+        "rootfs": { "type": "layers", "diff_ids": [format!("sha256:{plain}")] },
+    }));
+    let (manifest, manifest_size) = blob(json!({
+        "schemaVersion": 2, "mediaType": "application/vnd.oci.image.manifest.v1+json",
+        "config": { "mediaType": "application/vnd.oci.image.config.v1+json", "digest": config, "size": config_size },
+        "layers": [{ "mediaType": "application/vnd.oci.image.layer.v1.tar+gzip", "digest": format!("sha256:{digest}"), "size": size }],
+    }));
+    let index = json!({ "schemaVersion": 2, "manifests": [{
+        "mediaType": "application/vnd.oci.image.manifest.v1+json", "digest": manifest, "size": manifest_size,
+        "annotations": { "org.opencontainers.image.ref.name": "image" },
+    }] });
+    std::fs::write(to.join("index.json"), index.to_string()).unwrap();
+    std::fs::write(to.join("oci-layout"), r#"{"imageLayoutVersion":"1.0.0"}"#).unwrap();
+}

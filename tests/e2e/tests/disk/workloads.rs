@@ -1,0 +1,278 @@
+//! Disks that boot.
+
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use serde_json::{Value, json};
+
+use crate::guest::Guest;
+use crate::machine::{self, Machine, busybox, fetched_kernel, has, is_root, promtool};
+use crate::registry::{Registry, layout};
+
+const TOOLS: [&str; 4] = ["qemu-system-x86_64", "qemu-img", "apt-get", "dpkg-deb"];
+
+fn built(machine: &Machine, arguments: &[&str]) -> Value {
+    let all: Vec<&str> = ["vm", "build", "-o", "json"].iter().chain(arguments).copied().collect();
+    serde_json::from_str(&machine.good(&all)).unwrap()
+}
+
+fn same_bytes(a: &Path, b: &Path) -> bool {
+    Command::new("cmp").arg(a).arg(b).status().unwrap().success()
+}
+
+#[test]
+fn a_small_disk_is_reproducible_and_tells_how_its_workload_ended() {
+    if !has(&TOOLS, "small disk") {
+        return;
+    }
+    let machine = Machine::new();
+    let root = busybox().display().to_string();
+    let workload = "trap 'echo asked to stop; exit 0' TERM; echo \"hello from $(id -u):$PWD:$A\"; while :; do sleep 1 & wait $!; done";
+    let arguments = |out| {
+        [
+            "--from",
+            &root,
+            "--owner",
+            "root",
+            "-O",
+            out,
+            "--env",
+            "A=x y;$z",
+            "--workdir",
+            "/srv/it",
+            "--user",
+            "nobody",
+            "--",
+            "/bin/sh",
+            "-c",
+            workload,
+        ]
+        .map(str::to_owned)
+    };
+    let build = |out: &str| {
+        let arguments = arguments(out);
+        built(&machine, &arguments.iter().map(String::as_str).collect::<Vec<_>>())
+    };
+    let (first, second) = (build("a.qcow2"), build("b.qcow2"));
+    assert_eq!(first["digest"], second["digest"]);
+    assert!(same_bytes(&machine.path("a.qcow2"), &machine.path("b.qcow2")));
+    let check = Command::new("qemu-img").args(["check", "-q"]).arg(machine.path("a.qcow2")).status().unwrap();
+    assert!(check.success());
+    machine.good(&["image", "inspect", "a.qcow2", "--verify"]);
+    let guest = Guest::boot(&machine, "a.qcow2", fetched_kernel(), &[9100, 25183], &[]);
+    guest.hears("hello from 65534:/srv/it:x y;$z");
+    guest.until("CPU", || {
+        guest.http(25183, "/cpu").and_then(|text| if text == "2000" { Ok(()) } else { Err(text) })
+    });
+    guest.press_power_button();
+    let console = guest.ends();
+    assert!(console.contains("asked to stop"), "{console}");
+    // Reading the disk changed nothing in it.
+    assert!(same_bytes(&machine.path("a.qcow2"), &machine.path("b.qcow2")));
+}
+
+#[test]
+fn fragments_are_carried_out_by_buildah() {
+    if !has(&["buildah", "crun"], "fragments") || !is_root("fragments") {
+        return;
+    }
+    let machine = Machine::new();
+    machine.write("here/motd", "welcome\n");
+    let spec = "commands:\n  - {name: c, user: root, sysvInitAction: once, shell: 'true'}\n\
+                files:\n  - {filename: motd, hostPath: motd}\n  - {filename: made, content: abc}\n\
+                merge: |\n  ARG WHO\n  COPY motd made /etc/\n  RUN echo \"made for $WHO\" > /etc/who && chown 12:34 /etc/who\n  ENV B=2\n  CMD [\"/bin/sleep\", \"9\"]\n";
+    machine.write("here/image.yaml", spec);
+    let root = busybox().display().to_string();
+    let arguments = [
+        "--from",
+        &root,
+        "-f",
+        "here/image.yaml",
+        "--build-arg",
+        "WHO=you",
+        "-O",
+        "a.raw",
+        "--format",
+        "raw",
+    ];
+    let first = built(&machine, &arguments);
+    let second = built(&machine, &arguments);
+    assert_eq!(first["digest"], second["digest"]);
+    let inspected: Value =
+        serde_json::from_str(&machine.good(&["image", "inspect", "a.raw", "-o", "json"])).unwrap();
+    assert_eq!(inspected["config"]["process"]["cmd"], json!(["/bin/sleep", "9"]));
+    assert!(inspected["config"]["process"]["env"].as_array().unwrap().contains(&json!("B=2")));
+    let read = |path: &str| {
+        let output =
+            Command::new("debugfs").args(["-R", &format!("cat {path}")]).arg(machine.path("a.raw")).output();
+        String::from_utf8(output.unwrap().stdout).unwrap()
+    };
+    assert_eq!(
+        (read("/etc/motd"), read("/etc/made"), read("/etc/who")),
+        ("welcome\n".into(), "abc".into(), "made for you\n".into())
+    );
+    machine.write("here/bad.yaml", "merge: |\n  RUN echo because; exit 7\n");
+    let (code, text) = machine.bad(&["vm", "build", "--from", &root, "-f", "here/bad.yaml", "-O", "b.raw"]);
+    assert!(code == 1 && text.contains("buildah build failed") && text.contains("exit 7"), "{text}");
+    assert_eq!(machine.files(), ["a.raw", "here"]);
+}
+
+/// PostgreSQL in a registry, as an image like any other.
+struct Database {
+    registry: Registry,
+    layout: PathBuf,
+    _files: tempfile::TempDir,
+}
+
+fn database() -> Option<Database> {
+    if !has(&TOOLS, "postgres")
+        || !has(&["docker-registry", "skopeo", "debootstrap"], "postgres")
+        || !is_root("postgres")
+    {
+        return None;
+    }
+    let files = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    let layout_path = files.path().join("layout");
+    let config = json!({
+        "User": "postgres", "StopSignal": "SIGINT", "WorkingDir": "/var/lib/postgresql",
+        "Env": ["PATH=/usr/lib/postgresql/15/bin:/usr/local/bin:/usr/bin:/bin", "GREETING=it's \"$HOME\""],
+        "Entrypoint": ["postgres"],
+        "Cmd": ["-D", "/var/lib/postgresql/15/main", "-c", "config_file=/etc/postgresql/15/main/postgresql.conf"],
+    });
+    layout(machine::postgres(), &config, &layout_path);
+    let registry = Registry::start();
+    registry.receive(&layout_path, "library/postgres:15");
+    Some(Database { registry, layout: layout_path, _files: files })
+}
+
+#[test]
+fn postgres_goes_from_a_registry_into_a_vm_and_back() {
+    let Some(database) = database() else { return };
+    let machine = Machine::new();
+    let key = machine.path("key");
+    let made =
+        Command::new("ssh-keygen").args(["-q", "-t", "ed25519", "-N", "", "-f"]).arg(&key).status().unwrap();
+    assert!(made.success());
+    let spec = machine::repository().join("examples/postgres/image.yaml").display().to_string();
+    let from = database.registry.name("library/postgres:15");
+    let name = database.registry.name("vm/postgres:15");
+    let first = built(
+        &machine,
+        &["--from", &from, "-f", &spec, "-O", "pg.qcow2", "--ssh-key", "key.pub", "--sbom", "sbom.json"],
+    );
+    let second = built(
+        &machine,
+        &["--from", &from, "-f", &spec, "-O", "pg2.qcow2", "--ssh-key", "key.pub", "-t", &name, "--push"],
+    );
+    assert_eq!(first["digest"], second["digest"]);
+    assert!(same_bytes(&machine.path("pg.qcow2"), &machine.path("pg2.qcow2")));
+    let sbom: Value = serde_json::from_slice(&std::fs::read(machine.path("sbom.json")).unwrap()).unwrap();
+    let packages = sbom["packages"].as_array().unwrap();
+    assert!(packages.iter().any(|package| package["name"] == "postgresql-15"));
+    // Back from the registry, by us and by a tool that is not ours.
+    let other = Machine::new();
+    other.good(&["image", "export", &name, "-O", "back.qcow2"]);
+    assert!(same_bytes(&machine.path("pg.qcow2"), &other.path("back.qcow2")));
+    let inspected = Command::new("skopeo")
+        .args(["inspect", "--tls-verify=false"])
+        .arg(format!("docker://{name}"))
+        .output()
+        .unwrap();
+    let inspected: Value = serde_json::from_slice(&inspected.stdout).unwrap();
+    assert_eq!(Some(inspected["Digest"].as_str().unwrap()), second["imageDigest"].as_str());
+    // Without the registry, the cache is enough; from the layout the disk is the same but for the name of its source.
+    drop(database.registry);
+    let digest = first["source"].as_str().unwrap();
+    built(&machine, &["--from", digest, "-f", &spec, "-O", "cached.qcow2", "--ssh-key", "key.pub"]);
+    let layout = format!("oci:{}:image", database.layout.display());
+    assert_eq!(
+        built(&machine, &["--from", &layout, "-O", "other.qcow2"])["size"].as_u64(),
+        first["size"].as_u64()
+    );
+    let mut kernels = vec![fetched_kernel()];
+    kernels.extend(machine::built_kernel());
+    for kernel in kernels {
+        println!("postgres with the {kernel} kernel");
+        serves(&machine, kernel, &key);
+    }
+}
+
+/// Boots the disk and uses everything in it.
+fn serves(machine: &Machine, kernel: &str, key: &Path) {
+    let guest = Guest::boot(machine, "pg.qcow2", kernel, &[22, 5432, 9100, 25183], &[]);
+    let port = guest.port(5432).to_string();
+    let sql = |query: &str| {
+        let output = Command::new("psql")
+            .args(["-h", "127.0.0.1", "-p", &port, "-U", "postgres", "-Atc", query])
+            .env("PGCONNECT_TIMEOUT", "20")
+            .output()
+            .unwrap();
+        let text = String::from_utf8_lossy(&output.stdout).trim().to_owned();
+        if output.status.success() {
+            Ok(text)
+        } else {
+            Err(String::from_utf8_lossy(&output.stderr).into_owned())
+        }
+    };
+    assert_eq!(guest.until("a query", || sql("select 6 * 7")), "42");
+    sql("create table t as select generate_series(1, 1000) as n").unwrap();
+    let ssh_port = guest.port(22).to_string();
+    let ssh = |command: &str| {
+        let output = Command::new("ssh")
+            .args([
+                "-p",
+                &ssh_port,
+                "-o",
+                "StrictHostKeyChecking=no",
+                "-o",
+                "UserKnownHostsFile=/dev/null",
+                "-o",
+                "BatchMode=yes",
+            ])
+            .args(["-o", "LogLevel=ERROR", "-i"])
+            .arg(key)
+            .args(["root@127.0.0.1", command])
+            .stdin(Stdio::null())
+            .output()
+            .unwrap();
+        (
+            output.status.code(),
+            String::from_utf8_lossy(&output.stdout).trim().to_owned(),
+            String::from_utf8_lossy(&output.stderr).into_owned(),
+        )
+    };
+    let (code, out, err) = guest.until("ssh", || {
+        match ssh("id -un; tr '\\0' '\\n' < /proc/$(pgrep -o -x postgres)/environ | grep GREETING; exit 7") {
+            answer @ (Some(7), ..) => Ok(answer),
+            other => Err(format!("{other:?}")),
+        }
+    });
+    assert_eq!((code, out.as_str()), (Some(7), "root\nGREETING=it's \"$HOME\""), "{err}");
+    let metrics = guest.until("metrics", || guest.http(9100, "/metrics"));
+    for name in
+        ["host_cpu_seconds_total", "host_load1", "host_memory_total_bytes", "host_memory_available_bytes"]
+    {
+        assert!(metrics.contains(name), "no {name} in\n{metrics}");
+    }
+    let mut tool = Command::new(promtool())
+        .args(["check", "metrics"])
+        .stdin(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    tool.stdin.take().unwrap().write_all(metrics.as_bytes()).unwrap();
+    let judged = tool.wait_with_output().unwrap();
+    // 3: it reads them all and would name some otherwise; 1: it cannot read them.
+    assert!(matches!(judged.status.code(), Some(0 | 3)), "{}", String::from_utf8_lossy(&judged.stderr));
+    assert_eq!(guest.http(25183, "/cpu").unwrap(), "2000");
+    guest.press_power_button();
+    let console = guest.ends();
+    let order = [
+        "database system is ready to accept connections",
+        "received fast shutdown request",
+        "database system is shut down",
+    ];
+    let places: Vec<Option<usize>> = order.iter().map(|text| console.find(text)).collect();
+    assert!(places.iter().all(Option::is_some) && places.is_sorted(), "{places:?} in\n{console}");
+}

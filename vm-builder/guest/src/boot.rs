@@ -1,1 +1,74 @@
-//! In the making.
+//! PID 1 of the initramfs that goes with a distribution's kernel: loads modules, finds the root device, hands over.
+
+pub mod modules;
+pub mod root_device;
+pub mod switch;
+
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use crate::config::CommandLine;
+use crate::device::{BlockDevice, uevent};
+use crate::mount::{MountFlags, base, mount};
+use crate::report;
+
+/// A file that only the initramfs has.
+pub const MARKER: &str = "/neonvm-initramfs";
+/// Where the root is mounted before it becomes the root.
+pub const NEW_ROOT: &str = "/neonvm-root";
+/// How long the root device may take to appear.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// Boots. Returns, with a status, only when that is not possible; the kernel then panics as its command line says.
+#[must_use]
+pub fn run() -> u8 {
+    // Early messages need the console before anything else can fail.
+    let problems = base::mount_all();
+    for problem in problems {
+        report::console(&problem);
+    }
+    let text = std::fs::read_to_string("/proc/cmdline").unwrap_or_default();
+    let line = CommandLine::parse(&text);
+    let listener = uevent::Listener::open();
+    for problem in modules::load(Path::new("/modules")) {
+        report::console(&problem);
+    }
+    let Some(wanted) = line.root.clone() else {
+        return refuse("the kernel command line has no root=");
+    };
+    let deadline = Instant::now() + line.root_timeout.unwrap_or(PATIENCE);
+    let device = match root_device::wait(&wanted, listener.as_ref().ok(), deadline) {
+        Ok(device) => device,
+        Err(found) => {
+            return refuse(&format!("root device {wanted} did not appear; block devices found: {found}"));
+        }
+    };
+    if let Err(problem) = mount_root(&line, &device) {
+        return refuse(&problem);
+    }
+    match switch::switch(Path::new(NEW_ROOT), line.init.as_deref()) {
+        Ok(never) => match never {},
+        Err(problem) => refuse(&problem),
+    }
+}
+
+fn mount_root(line: &CommandLine, device: &BlockDevice) -> Result<(), String> {
+    let _ = std::fs::create_dir_all(NEW_ROOT);
+    let flags = if line.root_writable { MountFlags::empty() } else { MountFlags::RDONLY };
+    let options = line.root_flags.as_deref().unwrap_or_default();
+    let probed = device.content.as_ref().map(|content| content.kind);
+    let kinds = line.root_type.as_deref().or(probed).unwrap_or("ext4");
+    let mut last = String::new();
+    for kind in kinds.split(',') {
+        match mount(&device.node(), Path::new(NEW_ROOT), kind, flags, options) {
+            Ok(()) => return Ok(()),
+            Err(error) => last = format!("mount root device {} as {kind}: {error}", device.name),
+        }
+    }
+    Err(last)
+}
+
+fn refuse(problem: &str) -> u8 {
+    report::console(&format!("cannot boot: {problem}"));
+    1
+}

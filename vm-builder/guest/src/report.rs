@@ -47,6 +47,25 @@ pub fn fail(message: &str) {
     let _ = writeln!(output, "{line}").and_then(|()| output.flush());
 }
 
+/// Has init report [`ReportKind::Ready`] as soon as this address answers. To be called by the daemon only.
+pub fn announce_ready(address: std::net::SocketAddr) {
+    let mut target = address;
+    if target.ip().is_unspecified() {
+        target.set_ip(std::net::Ipv4Addr::LOCALHOST.into());
+    }
+    let connect = move || {
+        let mut pause = Duration::from_millis(5);
+        while std::net::TcpStream::connect_timeout(&target, Duration::from_secs(1)).is_err() {
+            std::thread::sleep(pause);
+            pause = (pause * 2).min(Duration::from_secs(1));
+        }
+        let mut output = std::io::stdout();
+        let _ = writeln!(output, "{}", from_child(&ReportKind::Ready)).and_then(|()| output.flush());
+    };
+    // Without a thread the host still finds out by asking the daemon.
+    let _ = std::thread::Builder::new().name("ready".into()).stack_size(64 << 10).spawn(connect);
+}
+
 /// What a report says in a few words.
 #[must_use]
 pub fn describe(kind: &ReportKind) -> String {
@@ -61,7 +80,10 @@ pub fn describe(kind: &ReportKind) -> String {
             let memory = if *out_of_memory { ", out of memory" } else { "" };
             match (code, signal) {
                 (_, Some(signal)) => {
-                    format!("workload ended by signal {signal} (status {}){memory}", signal.saturating_add(128))
+                    format!(
+                        "workload ended by signal {signal} (status {}){memory}",
+                        signal.saturating_add(128)
+                    )
                 }
                 (code, None) => format!("workload ended with status {}{memory}", code.unwrap_or_default()),
             }

@@ -86,7 +86,10 @@ pub fn unblock_signals() -> io::Result<()> {
 }
 
 /// Lets `prepare` run in the child between fork and exec. It must only make system calls: no allocation, no locks.
-pub fn before_exec(command: &mut Command, mut prepare: impl FnMut() -> io::Result<()> + Send + Sync + 'static) {
+pub fn before_exec(
+    command: &mut Command,
+    mut prepare: impl FnMut() -> io::Result<()> + Send + Sync + 'static,
+) {
     // SAFETY: the callers are in this crate and pass closures that make system calls on data prepared before the fork;
     // the process that forks has one thread, so no lock can be held by another.
     unsafe {

@@ -3,14 +3,12 @@
 use std::io::Write;
 use std::path::Path;
 
+use crate::config::load::runtime_directory;
 use crate::config::mount_script::Step;
 use crate::config::{Settings, load};
 use crate::device::block;
 use crate::mount::apply::SWAP_LABEL;
 use crate::mount::{quota, swap};
-
-/// Where the runtime volume is mounted.
-pub const RUNTIME: &str = "/neonvm/runtime";
 
 /// `resize-swap [--once] <bytes>`: 0 turns swap off. With `--once` the command removes itself after success.
 #[must_use]
@@ -23,7 +21,7 @@ pub fn resize_swap(arguments: &[String]) -> u8 {
     let Ok(bytes) = bytes.parse::<u64>() else {
         return refuse(&format!("resize-swap: {bytes:?} is not a number of bytes"));
     };
-    let settings = load(Path::new("/"), Path::new(RUNTIME));
+    let settings = load(Path::new("/"), &runtime_directory());
     if !is_swap_enabled(&settings) {
         return refuse("resize-swap: this VM has no swap (spec.guest.settings.swap)");
     }
@@ -45,7 +43,7 @@ pub fn resize_swap(arguments: &[String]) -> u8 {
 fn is_swap_enabled(settings: &Settings) -> bool {
     settings.runtime.swap.is_some()
         || settings.steps.iter().any(|step| matches!(step, Step::Swap(_)))
-        || Path::new(RUNTIME).join("resize-swap-internal.sh").exists()
+        || runtime_directory().join("resize-swap-internal.sh").exists()
 }
 
 /// Label or serial of the disk that holds swap.

@@ -1,6 +1,6 @@
 //! Reading the image's configuration and the runtime volume.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use neonvm_types::guest::{IMAGE_CONFIG_PATH, ImageConfig, MountKind, RUNTIME_CONFIG_FILE, RuntimeConfig};
 
@@ -11,6 +11,16 @@ use super::shell_words;
 const SSH_KEYS: (&str, &str) = ("ssh-authorized-keys", "/mnt/ssh");
 /// The largest file of settings that is read, in bytes.
 const LARGEST: u64 = 4 << 20;
+
+/// Where the runtime volume is mounted; the second is for a read-only root that lacks the first.
+const RUNTIME: [&str; 2] = ["/neonvm/runtime", "/run/neonvm/runtime"];
+
+/// The directory of the runtime volume.
+#[must_use]
+pub fn runtime_directory() -> PathBuf {
+    let [usual, aside] = RUNTIME.map(Path::new);
+    if usual.is_dir() || std::fs::create_dir_all(usual).is_ok() { usual.to_owned() } else { aside.to_owned() }
+}
 
 /// All a boot is told beside the command line.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -44,7 +54,11 @@ pub fn load(root: &Path, runtime: &Path) -> Settings {
     settings
 }
 
-fn parsed<T: Default + serde::de::DeserializeOwned>(path: &Path, text: &str, problems: &mut Vec<String>) -> T {
+fn parsed<T: Default + serde::de::DeserializeOwned>(
+    path: &Path,
+    text: &str,
+    problems: &mut Vec<String>,
+) -> T {
     serde_json::from_str(text).unwrap_or_else(|error| {
         problems.push(format!("{}: {error}", path.display()));
         T::default()
@@ -54,7 +68,8 @@ fn parsed<T: Default + serde::de::DeserializeOwned>(path: &Path, text: &str, pro
 fn read(path: &Path, problems: &mut Vec<String>) -> Option<String> {
     let length = path.metadata().ok()?.len();
     if length > LARGEST {
-        problems.push(format!("{}: {length} bytes are more than the {LARGEST} that are read", path.display()));
+        problems
+            .push(format!("{}: {length} bytes are more than the {LARGEST} that are read", path.display()));
         return None;
     }
     match std::fs::read_to_string(path) {

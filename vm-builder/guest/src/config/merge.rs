@@ -177,8 +177,15 @@ mod tests {
 
     #[test]
     fn signals_have_names_and_numbers() {
-        let known =
-            [("", 15), ("SIGINT", 2), ("int", 2), ("9", 9), ("SIGRTMIN", 34), ("RTMIN+3", 37), ("SIGPWR", 30)];
+        let known = [
+            ("", 15),
+            ("SIGINT", 2),
+            ("int", 2),
+            ("9", 9),
+            ("SIGRTMIN", 34),
+            ("RTMIN+3", 37),
+            ("SIGPWR", 30),
+        ];
         for (text, number) in known {
             assert_eq!(parse_signal(text), Ok(number), "{text}");
         }

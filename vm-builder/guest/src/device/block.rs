@@ -44,16 +44,14 @@ impl BlockDevice {
     pub fn inspect(name: &str) -> Option<Self> {
         let directory = Path::new("/sys/class/block").join(name);
         let attribute = |attribute: &str| {
-            fs::read_to_string(directory.join(attribute)).map(|text| text.trim().to_owned()).unwrap_or_default()
+            fs::read_to_string(directory.join(attribute))
+                .map(|text| text.trim().to_owned())
+                .unwrap_or_default()
         };
         let sectors: u64 = attribute("size").parse().ok().filter(|sectors| *sectors > 0)?;
         let serial = attribute("serial");
-        let mut device = Self {
-            name: name.to_owned(),
-            serial,
-            size: sectors.saturating_mul(512),
-            content: None,
-        };
+        let mut device =
+            Self { name: name.to_owned(), serial, size: sectors.saturating_mul(512), content: None };
         device.content = device.read_head().ok().and_then(|head| Superblock::parse(&head));
         Some(device)
     }
@@ -133,12 +131,8 @@ mod tests {
     use super::*;
 
     fn device(name: &str, serial: &str, label: &str, uuid: &str) -> BlockDevice {
-        let content = Superblock {
-            kind: "ext4",
-            label: label.into(),
-            uuid: uuid.into(),
-            ..Superblock::default()
-        };
+        let content =
+            Superblock { kind: "ext4", label: label.into(), uuid: uuid.into(), ..Superblock::default() };
         BlockDevice { name: name.into(), serial: serial.into(), size: 1 << 20, content: Some(content) }
     }
 

@@ -33,8 +33,9 @@ pub fn find(name: &str) -> Option<PathBuf> {
 /// Whether the kernel has a serial device whose ports may still be announced.
 #[must_use]
 pub fn may_appear() -> bool {
-    fs::read_dir("/sys/bus/virtio/drivers/virtio_console")
-        .is_ok_and(|entries| entries.flatten().any(|entry| entry.file_name().as_encoded_bytes().starts_with(b"virtio")))
+    fs::read_dir("/sys/bus/virtio/drivers/virtio_console").is_ok_and(|entries| {
+        entries.flatten().any(|entry| entry.file_name().as_encoded_bytes().starts_with(b"virtio"))
+    })
 }
 
 /// Makes the links by name. The log port has none: its name is a pipe of ours, which many may write to.

@@ -101,10 +101,7 @@ mod tests {
         let text =
             b"add@/devices/system/cpu/cpu1\0ACTION=add\0DEVPATH=/devices/system/cpu/cpu1\0SUBSYSTEM=cpu\0SEQNUM=9\0";
         let event = Uevent::parse(text).unwrap();
-        assert_eq!(
-            (event.action.as_str(), event.subsystem.as_str(), event.name()),
-            ("add", "cpu", "cpu1")
-        );
+        assert_eq!((event.action.as_str(), event.subsystem.as_str(), event.name()), ("add", "cpu", "cpu1"));
         assert_eq!(Uevent::parse(b"libudev\0\xfe\xed"), None);
     }
 

@@ -231,8 +231,10 @@ impl Forwarder {
             let mut more = false;
             for index in 0..self.sources.len() {
                 if self.queue.has_room(self.connected()) {
-                    let readable =
-                        self.sources.get(index).is_some_and(|source| source.open && readable(source.file.as_fd()));
+                    let readable = self
+                        .sources
+                        .get(index)
+                        .is_some_and(|source| source.open && readable(source.file.as_fd()));
                     if readable {
                         self.read(index as u64);
                         more = true;

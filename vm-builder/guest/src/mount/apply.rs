@@ -28,7 +28,9 @@ pub fn apply(steps: &[Step], devices: &[BlockDevice], swap_label: &str) -> Appli
     let mut with_quota: Vec<&str> = Vec::new();
     for step in steps {
         let result = match step {
-            Step::MakeDirectory(path) => fs::create_dir_all(path).map_err(|error| format!("make {path}: {error}")),
+            Step::MakeDirectory(path) => {
+                fs::create_dir_all(path).map_err(|error| format!("make {path}: {error}"))
+            }
             Step::Mode(path, mode) => fs::set_permissions(path, fs::Permissions::from_mode(*mode))
                 .map_err(|error| format!("set permissions of {path}: {error}")),
             Step::ProjectQuota(label) => found(devices, label).and_then(|device| {
@@ -42,7 +44,8 @@ pub fn apply(steps: &[Step], devices: &[BlockDevice], swap_label: &str) -> Appli
             }
             Step::Swap(bytes) => found(devices, swap_label).and_then(|device| {
                 let node = device.node().to_string_lossy().into_owned();
-                swap::resize(&node, swap_label, *bytes, device.size).map_err(|error| format!("swap on {node}: {error}"))
+                swap::resize(&node, swap_label, *bytes, device.size)
+                    .map_err(|error| format!("swap on {node}: {error}"))
             }),
             Step::SharedMemory(bytes) => {
                 base::size_shared_memory(*bytes).map_err(|error| format!("size of /dev/shm: {error}"))
@@ -56,8 +59,9 @@ pub fn apply(steps: &[Step], devices: &[BlockDevice], swap_label: &str) -> Appli
 }
 
 fn found<'a>(devices: &'a [BlockDevice], label: &str) -> Result<&'a BlockDevice, String> {
-    block::find(devices, label)
-        .ok_or_else(|| format!("no disk with label or serial {label:?}; there are: {}", block::describe(devices)))
+    block::find(devices, label).ok_or_else(|| {
+        format!("no disk with label or serial {label:?}; there are: {}", block::describe(devices))
+    })
 }
 
 fn mount_step(

@@ -74,7 +74,8 @@ mod tests {
     #[test]
     fn whole_blocks_count() {
         let content = Superblock { kind: "ext4", blocks: Some((256, 4096)), ..Superblock::default() };
-        let mut device = BlockDevice { size: 256 * 4096 + 4095, content: Some(content), ..BlockDevice::default() };
+        let mut device =
+            BlockDevice { size: 256 * 4096 + 4095, content: Some(content), ..BlockDevice::default() };
         assert!(!is_smaller_than_device(&device));
         device.size += 1;
         assert!(is_smaller_than_device(&device));

@@ -20,8 +20,7 @@ pub fn unmount_all() -> Vec<String> {
         }
         if let Err(error) = unmount(target.as_str(), UnmountFlags::empty()) {
             // Still in use: at least nothing more is written to it.
-            let read_only =
-                rustix::mount::mount_remount(target.as_str(), MountFlags::RDONLY, c"").is_ok();
+            let read_only = rustix::mount::mount_remount(target.as_str(), MountFlags::RDONLY, c"").is_ok();
             let detached = unmount(target.as_str(), UnmountFlags::DETACH).is_ok();
             if !(read_only || detached) {
                 problems.push(format!("unmount {target}: {error}"));

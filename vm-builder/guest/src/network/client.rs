@@ -129,8 +129,7 @@ impl Client {
         }
         match (self.state.clone(), reply.kind) {
             (State::Selecting { tries: 1.. }, Kind::Offer) => {
-                self.state =
-                    State::Requesting { offer: reply.offer.clone(), server: reply.server, tries: 0 };
+                self.state = State::Requesting { offer: reply.offer.clone(), server: reply.server, tries: 0 };
                 self.wake_at = Some(now);
                 self.tick(now)
             }
@@ -165,7 +164,8 @@ impl Client {
 
     fn renew(&mut self, lease: Lease, now: Duration) -> Vec<Action> {
         // Without an end there is no other server to ask: the one that gave it is asked until it answers.
-        let (rebinding, _) = lease.times.map_or((None, None), |(_, rebinding, end)| (Some(rebinding), Some(end)));
+        let (rebinding, _) =
+            lease.times.map_or((None, None), |(_, rebinding, end)| (Some(rebinding), Some(end)));
         if rebinding.is_some_and(|at| now >= at) {
             return self.rebind(lease, now);
         }
@@ -233,7 +233,8 @@ fn times(offer: &Offer, seconds: u32, now: Duration) -> (Duration, Duration, Dur
     let length = Duration::from_secs(u64::from(seconds)).max(SHORTEST_LEASE);
     let told = |seconds: Option<u32>| seconds.map(|seconds| Duration::from_secs(u64::from(seconds)));
     let rebinding = told(offer.rebinding).filter(|at| *at < length && *at >= FIRST).unwrap_or(length * 7 / 8);
-    let renewal = told(offer.renewal).filter(|at| *at < rebinding && *at >= FIRST).unwrap_or(rebinding.min(length / 2));
+    let renewal =
+        told(offer.renewal).filter(|at| *at < rebinding && *at >= FIRST).unwrap_or(rebinding.min(length / 2));
     (now.saturating_add(renewal), now.saturating_add(rebinding), now.saturating_add(length))
 }
 

@@ -24,7 +24,8 @@ const SERVER_PORT: u16 = 67;
 /// When the interface or the socket cannot be had.
 pub fn run(arguments: &[String]) -> io::Result<()> {
     let takes_name = arguments.iter().any(|argument| argument == "--hostname");
-    let name = arguments.iter().find(|argument| !argument.starts_with("--")).ok_or(io::ErrorKind::InvalidInput)?;
+    let name =
+        arguments.iter().find(|argument| !argument.starts_with("--")).ok_or(io::ErrorKind::InvalidInput)?;
     let mut links = link::Links::open()?;
     let changes = link::changes()?;
     links.up(name, None)?;
@@ -116,7 +117,8 @@ impl Worker<'_> {
             note("MTU", self.links.up(name, offer.mtu));
         }
         // Routes on the link come first: others may lead through them.
-        let (on_link, others): (Vec<_>, Vec<_>) = offer.routes.iter().copied().partition(|(.., router)| router.is_unspecified());
+        let (on_link, others): (Vec<_>, Vec<_>) =
+            offer.routes.iter().copied().partition(|(.., router)| router.is_unspecified());
         for (destination, prefix, router) in on_link.into_iter().chain(others) {
             let router = Some(router).filter(|router| !router.is_unspecified());
             note("route", self.links.add_route(name, destination, prefix, router));

@@ -132,7 +132,8 @@ impl Reply {
             _ => return None,
         };
         let offer = options.offer(address);
-        if kind != Kind::Nak && (address.is_unspecified() || address.is_multicast() || address.is_loopback()) {
+        if kind != Kind::Nak && (address.is_unspecified() || address.is_multicast() || address.is_loopback())
+        {
             return None;
         }
         Some(Self { kind, exchange, hardware, server: options.address(54), offer })
@@ -185,7 +186,12 @@ impl Options {
 
     fn addresses(&self, code: u8) -> Vec<Ipv4Addr> {
         let value = self.get(code).unwrap_or_default();
-        value.chunks_exact(4).filter_map(|part| part.first_chunk::<4>()).map(|part| (*part).into()).take(MOST).collect()
+        value
+            .chunks_exact(4)
+            .filter_map(|part| part.first_chunk::<4>())
+            .map(|part| (*part).into())
+            .take(MOST)
+            .collect()
     }
 
     fn name(&self, code: u8) -> Option<String> {
@@ -229,7 +235,9 @@ impl Options {
 fn classless_routes(mut rest: &[u8]) -> Vec<(Ipv4Addr, u8, Ipv4Addr)> {
     let mut routes = Vec::new();
     while let Some((prefix, after)) = rest.split_first().filter(|(prefix, _)| **prefix <= 32) {
-        let Some((significant, after)) = after.split_at_checked(usize::from(prefix.div_ceil(8))) else { break };
+        let Some((significant, after)) = after.split_at_checked(usize::from(prefix.div_ceil(8))) else {
+            break;
+        };
         let Some((router, after)) = after.split_first_chunk::<4>() else { break };
         let mut destination = [0; 4];
         for (to, from) in destination.iter_mut().zip(significant) {
@@ -298,7 +306,8 @@ fn domain(bytes: &[u8], start: usize) -> Option<(String, usize)> {
 /// Whether it may be written into `resolv.conf` and be a host name: no white space or other surprises.
 fn is_domain(text: &str) -> bool {
     let fits = |label: &str| {
-        (1..=63).contains(&label.len()) && label.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-' || b == b'_')
+        (1..=63).contains(&label.len())
+            && label.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-' || b == b'_')
     };
     text.len() <= 253 && !text.is_empty() && text.split('.').all(fits)
 }

@@ -78,7 +78,8 @@ impl Cgroup {
 
 /// Sends a signal to a process by number; one that is gone is no error.
 pub fn signal_process(process: i32, number: i32) {
-    if let (Some(process), Some(signal)) = (rustix::process::Pid::from_raw(process), crate::system::signal(number))
+    if let (Some(process), Some(signal)) =
+        (rustix::process::Pid::from_raw(process), crate::system::signal(number))
     {
         let _ = rustix::process::kill_process(process, signal);
     }
@@ -87,7 +88,9 @@ pub fn signal_process(process: i32, number: i32) {
 /// Hands every controller of the root to the groups below, and lets anybody move processes out of the root group:
 /// programs in images use groups of their own without being root.
 pub fn prepare(root: &Path) {
-    for controller in fs::read_to_string(root.join("cgroup.controllers")).unwrap_or_default().split_whitespace() {
+    for controller in
+        fs::read_to_string(root.join("cgroup.controllers")).unwrap_or_default().split_whitespace()
+    {
         // One by one: a controller that cannot be had must not hold back the others.
         let _ = fs::write(root.join("cgroup.subtree_control"), format!("+{controller}"));
     }

@@ -215,8 +215,7 @@ mod tests {
         }
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("made");
-        let (text, exit) =
-            run(&["env"], &["PATH=/usr/bin:/bin", "A=x y"], path.to_str().unwrap());
+        let (text, exit) = run(&["env"], &["PATH=/usr/bin:/bin", "A=x y"], path.to_str().unwrap());
         let mut lines: Vec<&str> = text.lines().collect();
         lines.sort_unstable();
         assert_eq!(lines, ["A=x y", "HOME=/home/test", "PATH=/usr/bin:/bin"]);

@@ -21,13 +21,7 @@ fn offer(lease: Option<u32>) -> Offer {
 }
 
 fn reply(client: &Client, kind: Kind, lease: Option<u32>) -> Reply {
-    Reply {
-        kind,
-        exchange: client.exchange,
-        hardware: HARDWARE,
-        server: Some(SERVER),
-        offer: offer(lease),
-    }
+    Reply { kind, exchange: client.exchange, hardware: HARDWARE, server: Some(SERVER), offer: offer(lease) }
 }
 
 fn at(seconds: u64) -> Duration {
@@ -61,7 +55,9 @@ fn a_lease_is_renewed_then_asked_of_all_then_given_up() {
     let actions = client.tick(at(3150));
     assert!(matches!(actions.as_slice(), [Action::Send(query, None)] if query.current.is_some()));
     let actions = client.tick(at(3600));
-    assert!(matches!(actions.as_slice(), [Action::Remove(_), Action::Send(query, None)] if query.kind == Kind::Discover));
+    assert!(
+        matches!(actions.as_slice(), [Action::Remove(_), Action::Send(query, None)] if query.kind == Kind::Discover)
+    );
     assert!(!client.is_bound());
 }
 

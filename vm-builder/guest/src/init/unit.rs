@@ -1,0 +1,242 @@
+//! What init starts: the workload, services, our own helpers.
+
+use std::path::Path;
+use std::time::Duration;
+
+use neonvm_types::guest::{Command, Start};
+
+use super::{CHILD_MARKER, Init, setup};
+use crate::config::merge::{DEFAULT_PATH, merge_environment};
+use crate::config::{Account, Settings, merge};
+use crate::network;
+use crate::process::Backoff;
+use crate::report;
+
+/// What it is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Role {
+    Workload,
+    Service(Start),
+    Forwarder,
+    Daemon,
+    Dhcp,
+    Console,
+    Grow,
+    Hook,
+}
+
+/// Whether it runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum State {
+    /// Something else must happen first.
+    Idle,
+    /// It is to be started at this time.
+    Waiting(Duration),
+    /// It runs.
+    Running { process: i32, since: Duration },
+    /// It ended and is not started again.
+    Ended,
+}
+
+/// Something init starts.
+#[derive(Clone, Debug)]
+pub(super) struct Unit {
+    pub(super) name: String,
+    pub(super) role: Role,
+    pub(super) command: Vec<String>,
+    pub(super) environment: Vec<String>,
+    /// Or why it cannot be had.
+    pub(super) account: Result<Account, String>,
+    pub(super) directory: String,
+    pub(super) cgroup: String,
+    pub(super) state: State,
+    pub(super) backoff: Backoff,
+    /// How often it was started.
+    pub(super) starts: u32,
+}
+
+impl Unit {
+    fn helper(name: &str, role: Role, arguments: &[&str], cgroup: &str) -> Self {
+        let mut command = vec![setup::own_program()];
+        command.extend(arguments.iter().map(|word| (*word).to_owned()));
+        Self {
+            name: name.to_owned(),
+            role,
+            command,
+            environment: vec![format!("PATH={DEFAULT_PATH}:/neonvm/bin"), format!("{CHILD_MARKER}=1")],
+            account: Ok(root()),
+            directory: "/".into(),
+            cgroup: cgroup.to_owned(),
+            state: State::Idle,
+            backoff: Backoff::default(),
+            starts: 0,
+        }
+    }
+
+    pub(super) fn wake_at(&self) -> Option<Duration> {
+        match self.state {
+            State::Waiting(at) => Some(at),
+            _ => None,
+        }
+    }
+
+    pub(super) fn is_running(&self) -> bool {
+        matches!(self.state, State::Running { .. })
+    }
+
+    /// To be started, unless it runs.
+    pub(super) fn start_at(&mut self, at: Duration) {
+        if !self.is_running() {
+            self.state = State::Waiting(at);
+        }
+    }
+
+    /// Whether it is started again whenever it ends. The workload has a policy of its own.
+    pub(super) fn respawns(&self) -> bool {
+        match self.role {
+            Role::Forwarder | Role::Daemon | Role::Dhcp | Role::Console => true,
+            Role::Service(start) => matches!(start, Start::Respawn | Start::Askfirst),
+            Role::Workload | Role::Grow | Role::Hook => false,
+        }
+    }
+
+    /// Whether it starts beside the workload, after the services boot waits for.
+    pub(super) fn starts_with_the_rest(&self) -> bool {
+        match self.role {
+            Role::Service(start) => matches!(start, Start::Once | Start::Respawn | Start::Askfirst),
+            Role::Workload | Role::Forwarder | Role::Daemon | Role::Console | Role::Grow => true,
+            // DHCP waits for its interface.
+            Role::Dhcp => network::exists(network::FIRST),
+            Role::Hook => false,
+        }
+    }
+}
+
+fn root() -> Account {
+    Account { home: "/root".into(), name: Some("root".into()), ..Account::default() }
+}
+
+/// The shell of the image, else ours.
+fn shell(text: &str) -> Vec<String> {
+    let mut command = if Path::new("/bin/sh").exists() {
+        vec!["/bin/sh".to_owned()]
+    } else {
+        vec![setup::own_program(), "shell".to_owned()]
+    };
+    command.extend(["-c".to_owned(), text.to_owned()]);
+    command
+}
+
+impl Init {
+    /// Makes all units, the workload first, and queues the services boot waits for.
+    pub(super) fn make_units(&mut self, settings: &Settings, boot: &setup::Boot) {
+        self.make_workload(settings);
+        self.make_services(settings);
+        self.units.push(Unit::helper("daemon", Role::Daemon, &["daemon"], "system"));
+        if network::wants_dhcp(&self.line) {
+            let mut arguments = vec!["dhcp", network::FIRST];
+            if self.line.hostname.is_none() {
+                arguments.push("--hostname");
+            }
+            self.units.push(Unit::helper("dhcp", Role::Dhcp, &arguments, "system"));
+        }
+        let readers: Vec<String> = self.pipes.reader_numbers().iter().map(ToString::to_string).collect();
+        let arguments: Vec<&str> = std::iter::once("log").chain(readers.iter().map(String::as_str)).collect();
+        self.units.push(Unit::helper("log", Role::Forwarder, &arguments, "log"));
+        if let Some(console) = &settings.image.console {
+            let device = console.device.trim_start_matches("/dev/");
+            if Path::new("/dev").join(device).exists() {
+                self.units.push(Unit::helper("console", Role::Console, &["console", device], "system"));
+            }
+        }
+        if !boot.growable().is_empty() {
+            let mut arguments = vec!["grow"];
+            arguments.extend(boot.growable().iter().map(String::as_str));
+            self.units.push(Unit::helper("grow", Role::Grow, &arguments, "system"));
+        }
+    }
+
+    fn make_workload(&mut self, settings: &Settings) {
+        match merge(&settings.image.process, &settings.runtime) {
+            Ok(workload) => {
+                self.stop_signal = workload.stop_signal;
+                let account = self.accounts.resolve(&workload.user).map_err(|error| error.to_string());
+                self.prepare_pipe("workload");
+                self.units.push(Unit {
+                    command: workload.command,
+                    environment: workload.environment,
+                    account,
+                    directory: workload.directory,
+                    ..Unit::helper("workload", Role::Workload, &[], "workload")
+                });
+            }
+            Err(error) => {
+                self.reporter.failure(error.to_string());
+                // Nothing will ever run: with a policy that ends the VM, that is the end.
+                if self.policy != neonvm_types::guest::RestartPolicy::Always {
+                    self.ask_shutdown(super::shutdown::Target::PowerOff, "there is no workload");
+                }
+            }
+        }
+    }
+
+    fn make_services(&mut self, settings: &Settings) {
+        let environment = merge_environment(&[&settings.image.process.env]);
+        let hook = settings.image.shutdown_hook.as_deref();
+        for service in &settings.image.services {
+            let account = self.accounts.resolve(&service.user).map_err(|error| error.to_string());
+            let mut command = match &service.command {
+                Command::Shell(text) => shell(text),
+                Command::Exec(command) => command.clone(),
+            };
+            if service.start == Start::Askfirst {
+                let terminal = [setup::own_program(), "console".to_owned(), "console".to_owned()];
+                command.splice(0..0, terminal);
+            }
+            self.prepare_pipe(&service.name);
+            self.units.push(Unit {
+                command,
+                environment: environment.clone(),
+                account,
+                ..Unit::helper(
+                    &service.name,
+                    Role::Service(service.start),
+                    &[],
+                    &format!("services/{}", service.name.replace('/', "-")),
+                )
+            });
+        }
+        if let Some(hook) = hook {
+            self.prepare_pipe("shutdown-hook");
+            self.units.push(Unit {
+                command: shell(hook),
+                environment,
+                ..Unit::helper("shutdown-hook", Role::Hook, &[], "services/shutdown-hook")
+            });
+        }
+        self.enqueue(&[Start::Sysinit, Start::Wait]);
+    }
+
+    fn prepare_pipe(&mut self, name: &str) {
+        if let Err(error) = self.pipes.writer(name) {
+            self.reporter.failure(format!("make the log pipe of {name}: {error}"));
+        }
+    }
+
+    /// Queues services of these kinds, in this order.
+    pub(super) fn enqueue(&mut self, kinds: &[Start]) {
+        for kind in kinds {
+            let indices = self.units.iter().enumerate().filter(|(_, unit)| unit.role == Role::Service(*kind));
+            self.queue.extend(indices.map(|(index, _)| index));
+        }
+    }
+
+    /// Has the workload looked at again, if it waits.
+    pub(super) fn retry_workload(&mut self) {
+        for unit in &mut self.units {
+            if unit.role == Role::Workload && matches!(unit.state, State::Waiting(_)) {
+                unit.state = State::Waiting(report::uptime());
+            }
+        }
+    }
+}

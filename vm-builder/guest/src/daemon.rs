@@ -52,7 +52,7 @@ pub enum Error {
 /// Serves until the process is killed.
 ///
 /// # Errors
-/// When a socket cannot be opened.
+/// When the socket for CPUs and files cannot be opened.
 pub fn run(options: &Options) -> Result<(), Error> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_io()
@@ -67,13 +67,13 @@ pub fn run(options: &Options) -> Result<(), Error> {
 
 async fn serve(options: &Options) -> Result<(), Error> {
     let listener = listen("api", options.address)?;
-    if let Some(address) = options.metrics_address {
-        let (listener, root) = (listen("metrics", address)?, options.root.clone());
+    if let Some(listener) = optional("metrics", options.metrics_address) {
+        let root = options.root.clone();
         let handler = move |request| scrape(request, root.clone());
         tokio::task::spawn_local(http::serve(listener, METRICS_CONNECTIONS, handler));
     }
-    if let Some(address) = options.ssh_address {
-        tokio::task::spawn_local(door::serve(listen("ssh", address)?, options.ssh_options.clone()));
+    if let Some(listener) = optional("ssh", options.ssh_address) {
+        tokio::task::spawn_local(door::serve(listener, options.ssh_options.clone()));
     }
     if options.clock {
         tokio::task::spawn_local(crate::clock::keep());
@@ -92,6 +92,17 @@ fn listen(name: &str, address: SocketAddr) -> Result<TcpListener, Error> {
         log(&format!("{name} listens on {address}"));
     }
     Ok(listener)
+}
+
+/// A socket without which the rest still serves: the image may run a server of its own on the port.
+fn optional(name: &str, address: Option<SocketAddr>) -> Option<TcpListener> {
+    match listen(name, address?) {
+        Ok(listener) => Some(listener),
+        Err(error) => {
+            log(&format!("{name}: {error}"));
+            None
+        }
+    }
 }
 
 async fn scrape(request: Request<Incoming>, root: PathBuf) -> Response {

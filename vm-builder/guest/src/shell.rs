@@ -14,6 +14,7 @@ use std::os::unix::process::ExitStatusExt as _;
 use std::process::{Command, Stdio};
 
 use syntax::{Join, Redirect, Statement};
+use tokio::signal::unix::{Signal as Interrupts, SignalKind};
 
 /// Status of a line that cannot be understood.
 const USAGE: u8 = 2;
@@ -52,8 +53,11 @@ impl Shell {
     fn interact(&mut self) -> u8 {
         let input = io::stdin();
         let prompts = input.is_terminal();
-        // Interrupts are for what runs in the foreground; Linux has no other way here to survive them than to let
-        // the line discipline end the program, and init or the client starts another.
+        // Interrupts are for what runs in the foreground. A handler, unlike ignoring them, is not passed on to it.
+        let handlers = if prompts { catch_interrupts() } else { Ok(None) };
+        if let Err(error) = &handlers {
+            let _ = complain(&format!("interrupts will end the shell: {error}"), 0);
+        }
         let mut line = String::new();
         while !self.over {
             if prompts {
@@ -175,6 +179,19 @@ impl Shell {
             Err(error) => complain(&format!("{name}: {error}"), NOT_EXECUTABLE),
         }
     }
+}
+
+/// Installs handlers that do nothing, for as long as the result lives.
+fn catch_interrupts() -> io::Result<Option<(tokio::runtime::Runtime, [Interrupts; 2])>> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build()?;
+    let handlers = {
+        let _entered = runtime.enter();
+        [
+            tokio::signal::unix::signal(SignalKind::interrupt())?,
+            tokio::signal::unix::signal(SignalKind::quit())?,
+        ]
+    };
+    Ok(Some((runtime, handlers)))
 }
 
 fn complain(why: &str, status: u8) -> u8 {

@@ -142,8 +142,8 @@ fn is_ours(name: &OsStr) -> bool {
     lengths && time.split('_').all(digits) && !unique.is_empty() && digits(unique)
 }
 
-/// The proleptic Gregorian date of a day counted from 1970-01-01. Counting years from March puts the leap day last.
-fn date(days: u64) -> (u64, u64, u64) {
+/// The proleptic Gregorian date – year, month, day – of a day counted from 1970-01-01. Counting years from March puts the leap day last.
+pub(crate) fn date(days: u64) -> (u64, u64, u64) {
     const ERA: u64 = 146_097;
     let shifted = days.saturating_add(719_468);
     let (era, day) = (shifted / ERA, shifted % ERA);

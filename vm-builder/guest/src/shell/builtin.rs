@@ -7,6 +7,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use rustix::process::{Pid, Signal};
+use rustix::thread::{NanosleepRelativeResult, Timespec};
 
 use super::{Shell, inspect};
 
@@ -176,8 +177,13 @@ fn entry(path: &Path, name: &str, long: bool, output: &mut dyn Write) -> io::Res
 fn sleep(seconds: Option<&str>) -> io::Result<()> {
     let seconds = seconds.and_then(|seconds| seconds.parse().ok());
     let duration = seconds.and_then(|seconds: f64| Duration::try_from_secs_f64(seconds).ok());
-    std::thread::sleep(duration.ok_or_else(|| usage("expected a number of seconds"))?);
-    Ok(())
+    let duration = duration.ok_or_else(|| usage("expected a number of seconds"))?;
+    let wanted = Timespec::try_from(duration).map_err(|_| usage("too long"))?;
+    // The library's sleep would go on after an interrupt.
+    match rustix::thread::nanosleep(&wanted) {
+        NanosleepRelativeResult::Interrupted(_) => Err(io::Error::other("interrupted")),
+        _ => Ok(()),
+    }
 }
 
 fn uname(flag: Option<&str>, output: &mut dyn Write) -> io::Result<()> {

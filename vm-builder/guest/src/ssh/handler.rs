@@ -162,6 +162,12 @@ impl Handler {
     }
 }
 
+/// Says whether a request was taken.
+fn reply(session: &mut Session, id: ChannelId, taken: bool) -> Result<(), Error> {
+    let said = if taken { session.channel_success(id) } else { session.channel_failure(id) };
+    Ok(said?)
+}
+
 fn refused() -> Auth {
     Auth::reject()
 }
@@ -213,12 +219,7 @@ impl russh::server::Handler for Handler {
         session: &mut Session,
     ) -> Result<(), Error> {
         let taken = self.channel(id).is_some_and(|channel| channel.set(name, value));
-        if taken {
-            session.channel_success(id)?
-        } else {
-            session.channel_failure(id)?
-        }
-        Ok(())
+        reply(session, id, taken)
     }
 
     async fn pty_request(
@@ -239,12 +240,7 @@ impl russh::server::Handler for Handler {
             modes: modes.iter().map(|(mode, value)| (*mode as u8, *value)).collect(),
         };
         let taken = allowed && self.channel(id).is_some_and(|channel| channel.wish(wish));
-        if taken {
-            session.channel_success(id)?
-        } else {
-            session.channel_failure(id)?
-        }
-        Ok(())
+        reply(session, id, taken)
     }
 
     async fn shell_request(&mut self, id: ChannelId, session: &mut Session) -> Result<(), Error> {
@@ -282,12 +278,7 @@ impl russh::server::Handler for Handler {
     ) -> Result<(), Error> {
         let size = Size { columns, rows, width, height };
         let taken = self.channel(id).is_some_and(|channel| channel.resize(size));
-        if taken {
-            session.channel_success(id)?
-        } else {
-            session.channel_failure(id)?
-        }
-        Ok(())
+        reply(session, id, taken)
     }
 
     async fn signal(&mut self, id: ChannelId, signal: Sig, _session: &mut Session) -> Result<(), Error> {
@@ -306,7 +297,8 @@ impl russh::server::Handler for Handler {
         }
         log("the client sends without end and takes nothing");
         session.close(id)?;
-        Ok(self.shared.hang_up())
+        self.shared.hang_up();
+        Ok(())
     }
 
     async fn channel_eof(&mut self, id: ChannelId, _session: &mut Session) -> Result<(), Error> {

@@ -79,7 +79,7 @@ fn nonsense_is_answered_or_cut_off() {
         let _ = stream.write_all(text.as_bytes());
         let _ = stream.shutdown(std::net::Shutdown::Write);
         let (status, _) = answer(&mut stream);
-        assert!(status == 0 || (400..=505).contains(&status), "{status} for {:.40}", text);
+        assert!(status == 0 || (400..=505).contains(&status), "{status} for {text:.40}");
     }
     assert_eq!(daemon.request("GET", "/cpu", b""), (200, "2000".into()));
 }

@@ -1,5 +1,14 @@
 //! The daemon, its metrics, SSH and the shell, as processes of the program that goes into VMs.
 
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::indexing_slicing,
+    clippy::panic,
+    clippy::print_stdout,
+    reason = "helpers of tests"
+)]
+
 mod api;
 mod hostile;
 mod metrics;

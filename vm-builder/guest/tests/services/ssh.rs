@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::io::{Read as _, Write as _};
+use std::os::fd::OwnedFd;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
@@ -9,7 +10,7 @@ use std::process::{Command, Output, Stdio};
 use rustix::process::{Pid, Signal};
 use rustix::termios::Winsize;
 
-use crate::process::{Daemon, connect, program, wait_until};
+use crate::process::{Daemon, PROGRAM, connect, program, wait_until};
 
 /// A server with one key that may log in.
 struct Server {
@@ -188,8 +189,20 @@ fn nothing_is_forwarded() {
     assert_eq!(server.ssh(&remote, &["true"]).output().unwrap().status.code(), Some(255));
 }
 
+/// Both ends of a terminal.
+fn terminal() -> (OwnedFd, OwnedFd) {
+    let master =
+        rustix::pty::openpt(rustix::pty::OpenptFlags::RDWR | rustix::pty::OpenptFlags::NOCTTY).unwrap();
+    rustix::pty::grantpt(&master).unwrap();
+    rustix::pty::unlockpt(&master).unwrap();
+    let path = rustix::pty::ptsname(&master, Vec::new()).unwrap();
+    let flags = rustix::fs::OFlags::RDWR | rustix::fs::OFlags::NOCTTY;
+    let line = rustix::fs::open(&path, flags, rustix::fs::Mode::empty()).unwrap();
+    (master, line)
+}
+
 /// Reads from a terminal until the text comes.
-fn expect(master: &rustix::fd::OwnedFd, seen: &mut String, text: &str) {
+fn expect(master: &OwnedFd, seen: &mut String, text: &str) {
     let mut buffer = [0; 1024];
     while !seen.contains(text) {
         let mut polled = [rustix::event::PollFd::new(master, rustix::event::PollFlags::IN)];
@@ -208,13 +221,7 @@ fn expect(master: &rustix::fd::OwnedFd, seen: &mut String, text: &str) {
 #[test]
 fn terminals_have_size_and_type() {
     let Some(server) = Server::start("ssh terminals", "") else { return };
-    let master =
-        rustix::pty::openpt(rustix::pty::OpenptFlags::RDWR | rustix::pty::OpenptFlags::NOCTTY).unwrap();
-    rustix::pty::grantpt(&master).unwrap();
-    rustix::pty::unlockpt(&master).unwrap();
-    let path = rustix::pty::ptsname(&master, Vec::new()).unwrap();
-    let flags = rustix::fs::OFlags::RDWR | rustix::fs::OFlags::NOCTTY;
-    let line = rustix::fs::open(&path, flags, rustix::fs::Mode::empty()).unwrap();
+    let (master, line) = terminal();
     let size = |rows, columns| {
         let size = Winsize { ws_row: rows, ws_col: columns, ws_xpixel: 0, ws_ypixel: 0 };
         rustix::termios::tcsetwinsize(&master, size).unwrap();
@@ -242,6 +249,35 @@ fn terminals_have_size_and_type() {
     // The client's terminal is raw: the byte of Ctrl-C goes to the other side, whose terminal makes it a signal.
     rustix::io::write(&master, &[3]).unwrap();
     wait_until("the end of the session", || child.try_wait().unwrap().is_some());
+}
+
+#[test]
+fn the_small_shell_survives_interrupts() {
+    let Some(server) = Server::start("ssh small shell", "") else { return };
+    let (master, line) = terminal();
+    let mut command = server.ssh(&["-tt"], &[&format!("exec {PROGRAM} shell")]);
+    let copy = || line.try_clone().unwrap();
+    let mut child = command.stdin(copy()).stdout(copy()).stderr(copy()).spawn().unwrap();
+    drop((command, line));
+    let mut seen = String::new();
+    expect(&master, &mut seen, " # ");
+    rustix::io::write(&master, b"echo be''gin; sleep 1000; echo al''ive\n").unwrap();
+    expect(&master, &mut seen, "begin");
+    // An interrupt that comes before the sleep is lost; the next one is not.
+    let (stop, stopped) = std::sync::mpsc::channel::<()>();
+    let keys = master.try_clone().unwrap();
+    let presses = std::thread::spawn(move || {
+        while stopped.recv_timeout(std::time::Duration::from_millis(200)).is_err() {
+            rustix::io::write(&keys, &[3]).unwrap();
+        }
+    });
+    expect(&master, &mut seen, "alive");
+    stop.send(()).unwrap();
+    presses.join().unwrap();
+    rustix::io::write(&master, b"exit 5\n").unwrap();
+    wait_until("the end of the shell", || {
+        child.try_wait().unwrap().is_some_and(|status| status.code() == Some(5))
+    });
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! The measurements. Each starts a server of its own over a fresh directory, unless it says otherwise.
 
 mod command_line;
+mod disk;
 mod load;
 mod reads;
 mod start;
@@ -35,7 +36,8 @@ impl Setup {
 }
 
 /// Names for `--only`, in the order in which they run.
-pub const NAMES: &[&str] = &["start", "idle", "reads", "writes", "watches", "volume", "command-line"];
+pub const NAMES: &[&str] =
+    &["start", "idle", "reads", "writes", "watches", "volume", "command-line", "disk", "boot", "guest"];
 
 /// Runs one measurement.
 ///
@@ -50,6 +52,9 @@ pub async fn run(name: &str, setup: &Setup) -> anyhow::Result<Vec<Row>> {
         "watches" => watches::run(setup).await,
         "volume" => volume::run(setup).await,
         "command-line" => command_line::run(setup),
+        "disk" => disk::build(setup),
+        "boot" => disk::boot(setup),
+        "guest" => disk::idle(setup),
         _ => anyhow::bail!("there is no measurement {name:?}; there are {}", NAMES.join(", ")),
     }
 }

@@ -59,6 +59,9 @@ pub(crate) fn bench(root: &Path, arguments: &[String]) -> anyhow::Result<bool> {
     }
     let mut command = vec!["run", "--release", "--locked", "-p", "neonvm-bench", "--"];
     command.extend(arguments.iter().map(String::as_str));
+    if !crate::guest::run(root)? {
+        return Ok(false);
+    }
     run_cargo(root, &["build", "--release", "--locked", "--quiet", "-p", "neonvm-neond", "-p", "neonvm-cli"])
         .and_then(|built| Ok(built && run_cargo(root, &command)?))
 }

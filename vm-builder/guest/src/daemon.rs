@@ -5,6 +5,7 @@
 
 mod api;
 mod door;
+mod memory;
 mod options;
 mod status;
 
@@ -54,6 +55,7 @@ pub enum Error {
 /// # Errors
 /// When the socket for CPUs and files cannot be opened.
 pub fn run(options: &Options) -> Result<(), Error> {
+    memory::give_back();
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_io()
         .enable_time()

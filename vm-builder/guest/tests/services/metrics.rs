@@ -35,9 +35,16 @@ fn this_machine_is_scraped() {
 /// The daemon is in every VM: what it holds is watched. Debug builds are larger, hence the room.
 #[test]
 fn an_idle_daemon_is_small() {
+    let directory = tempfile::tempdir().unwrap();
     let daemon = Daemon::start(Path::new("/"), &[]);
     for _ in 0..20 {
         assert_eq!(request(daemon.metrics, "GET", "/metrics", b"").0, 200);
+    }
+    // What an upload needs is given back.
+    let body = format!(r#"{{"large":{{"data":"{}"}}}}"#, "A".repeat(12 << 20));
+    let path = format!("/files{}", directory.path().display());
+    for _ in 0..2 {
+        assert_eq!(daemon.request("PUT", &path, body.as_bytes()), (200, String::new()));
     }
     let status = std::fs::read_to_string(format!("/proc/{}/status", daemon.child.id())).unwrap();
     let anonymous = status.lines().find_map(|line| line.strip_prefix("RssAnon:")).unwrap();

@@ -85,16 +85,28 @@ pub fn unblock_signals() -> io::Result<()> {
     check(unsafe { libc::sigprocmask(libc::SIG_SETMASK, &raw const set, std::ptr::null_mut()) })
 }
 
+/// What a child does with the signals that are blocked here.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Signals {
+    /// None is blocked, as every program expects.
+    Unblocked,
+    /// They stay blocked: the child reads them from a descriptor, and one that comes before that is not lost.
+    Inherited,
+}
+
 /// Lets `prepare` run in the child between fork and exec. It must only make system calls: no allocation, no locks.
 pub fn before_exec(
     command: &mut Command,
+    signals: Signals,
     mut prepare: impl FnMut() -> io::Result<()> + Send + Sync + 'static,
 ) {
     // SAFETY: the callers are in this crate and pass closures that make system calls on data prepared before the fork;
     // the process that forks has one thread, so no lock can be held by another.
     unsafe {
         command.pre_exec(move || {
-            unblock_signals()?;
+            if signals == Signals::Unblocked {
+                unblock_signals()?;
+            }
             prepare()
         });
     }

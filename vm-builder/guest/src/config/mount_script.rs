@@ -54,7 +54,7 @@ pub fn parse(text: &str) -> impl Iterator<Item = Result<Step, UnknownLine>> + '_
         let unknown =
             || UnknownLine { line: index.saturating_add(1), text: trimmed.chars().take(120).collect() };
         let words = words(trimmed)?;
-        Some(parse_line(&words).ok_or_else(unknown).transpose()?)
+        parse_line(&words).ok_or_else(unknown).transpose()
     })
 }
 

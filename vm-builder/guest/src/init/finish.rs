@@ -19,7 +19,7 @@ use crate::process::cgroup::signal_process;
 use crate::report;
 
 /// How long the forwarder may take to pass on what was printed last.
-const LAST_LINES: Duration = Duration::from_millis(800);
+const LAST_LINES: Duration = Duration::from_secs(2);
 /// How long killed processes may take to be gone before the file systems are unmounted.
 const GONE: Duration = Duration::from_secs(1);
 

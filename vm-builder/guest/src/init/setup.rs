@@ -215,7 +215,7 @@ fn is_same(one: &Path, other: &Path) -> io::Result<bool> {
 fn runs(path: &Path) -> bool {
     let mut command = Command::new(path);
     command.arg("probe").env_clear().stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
-    crate::system::before_exec(&mut command, || Ok(()));
+    crate::system::before_exec(&mut command, crate::system::Signals::Unblocked, || Ok(()));
     let Ok(mut child) = command.spawn() else { return false };
     let deadline = Instant::now() + PROBE;
     while Instant::now() < deadline {

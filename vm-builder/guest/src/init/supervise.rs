@@ -11,6 +11,7 @@ use super::{Init, finish};
 use crate::process::restart::decide;
 use crate::process::{Cgroup, Exit, Launch, Next, Output, spawn};
 use crate::report;
+use crate::system::Signals;
 
 /// Pause before another look at a lock somebody holds.
 const LOCK_PAUSE: Duration = Duration::from_millis(100);
@@ -152,6 +153,7 @@ impl Init {
             cgroup: cgroup.as_ref(),
             output,
             keep: &keep,
+            signals: if unit.role == Role::Forwarder { Signals::Inherited } else { Signals::Unblocked },
         };
         let process = spawn(&launch).map_err(|error| error.to_string())?;
         if unit.role == Role::Workload {

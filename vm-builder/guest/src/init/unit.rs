@@ -132,6 +132,8 @@ impl Init {
     pub(super) fn make_units(&mut self, settings: &Settings, boot: &setup::Boot) {
         self.make_workload(settings);
         self.make_services(settings);
+        // After those of the services: what they print before the workload starts is then read first.
+        self.prepare_pipe("workload");
         self.units.push(Unit::helper("daemon", Role::Daemon, &["daemon"], "system"));
         if network::wants_dhcp(&self.line) {
             let mut arguments = vec!["dhcp", network::FIRST];
@@ -143,6 +145,12 @@ impl Init {
         let readers: Vec<String> = self.pipes.reader_numbers().iter().map(ToString::to_string).collect();
         let arguments: Vec<&str> = std::iter::once("log").chain(readers.iter().map(String::as_str)).collect();
         self.units.push(Unit::helper("log", Role::Forwarder, &arguments, "log"));
+        // Services that boot waits for may print more than a pipe holds.
+        if !self.queue.is_empty()
+            && let Some(forwarder) = self.units.last_mut()
+        {
+            forwarder.start_at(report::uptime());
+        }
         if let Some(console) = &settings.image.console {
             let device = console.device.trim_start_matches("/dev/");
             if Path::new("/dev").join(device).exists() {
@@ -161,7 +169,6 @@ impl Init {
             Ok(workload) => {
                 self.stop_signal = workload.stop_signal;
                 let account = self.accounts.resolve(&workload.user).map_err(|error| error.to_string());
-                self.prepare_pipe("workload");
                 self.units.push(Unit {
                     command: workload.command,
                     environment: workload.environment,

@@ -49,6 +49,8 @@ struct Forwarder {
     queue: Queue,
     sink: Sink,
     started: Instant,
+    /// How long a port is waited for.
+    patience: Duration,
 }
 
 /// Copies until SIGTERM. The arguments are the numbers of the descriptors to read.
@@ -73,8 +75,14 @@ pub fn run(arguments: &[String]) -> std::io::Result<()> {
             waited_on: false,
         })
         .collect();
-    let mut forwarder =
-        Forwarder { epoll, sources, queue: Queue::default(), sink: Sink::None, started: Instant::now() };
+    let mut forwarder = Forwarder {
+        epoll,
+        sources,
+        queue: Queue::default(),
+        sink: Sink::None,
+        started: Instant::now(),
+        patience: PORT_PATIENCE,
+    };
     forwarder.choose_sink();
     let mut events = Vec::with_capacity(16);
     loop {
@@ -116,7 +124,7 @@ impl Forwarder {
         if let Some(file) = port::find(LOG_PORT).and_then(|node| open(&node, true)) {
             self.replace_sink(Sink::Port(file));
         } else if matches!(self.sink, Sink::None)
-            && (self.started.elapsed() >= PORT_PATIENCE || !port::may_appear())
+            && (self.started.elapsed() >= self.patience || !port::may_appear())
             && let Some(file) = open(std::path::Path::new("/dev/console"), false)
         {
             self.replace_sink(Sink::Console(file));
@@ -170,7 +178,7 @@ impl Forwarder {
 
     fn timeout(&self) -> Option<Timespec> {
         let partial = self.sources.iter().any(|source| source.splitter.has_partial());
-        let undecided = matches!(self.sink, Sink::None) && self.started.elapsed() < PORT_PATIENCE;
+        let undecided = matches!(self.sink, Sink::None) && self.started.elapsed() < self.patience;
         (partial || undecided).then_some(LINE_PATIENCE).and_then(|wait| Timespec::try_from(wait).ok())
     }
 
@@ -202,7 +210,7 @@ impl Forwarder {
             return;
         }
         loop {
-            let bytes = self.queue.next();
+            let bytes = self.queue.head();
             if bytes.is_empty() {
                 return;
             }
@@ -227,6 +235,11 @@ impl Forwarder {
     /// Reads what was printed until now and writes as much as goes within the time for it.
     fn finish(&mut self) {
         let deadline = Instant::now() + LAST_WORDS;
+        self.patience = self.started.elapsed() + LAST_WORDS / 2;
+        while matches!(self.sink, Sink::None) && Instant::now() < deadline {
+            std::thread::sleep(Duration::from_millis(5));
+            self.choose_sink();
+        }
         loop {
             let mut more = false;
             for index in 0..self.sources.len() {

@@ -87,7 +87,7 @@ impl Queue {
     }
 
     /// What to write next; empty: nothing. Dropped lines are told first.
-    pub fn next(&mut self) -> &[u8] {
+    pub fn head(&mut self) -> &[u8] {
         if self.dropped > 0 && self.written == 0 {
             let notice = format!("neonvm: {} lines dropped while nobody listened\n", self.dropped);
             self.dropped = 0;
@@ -97,7 +97,7 @@ impl Queue {
         self.lines.front().and_then(|line| line.get(self.written..)).unwrap_or_default()
     }
 
-    /// So many bytes of [`Queue::next`] were written.
+    /// So many bytes of [`Queue::head`] were written.
     pub fn advance(&mut self, count: usize) {
         self.written = self.written.saturating_add(count);
         if self.lines.front().is_some_and(|line| self.written >= line.len()) {
@@ -123,7 +123,7 @@ mod tests {
     fn drain(queue: &mut Queue, step: usize) -> Vec<u8> {
         let mut all = Vec::new();
         while !queue.is_empty() {
-            let next = queue.next();
+            let next = queue.head();
             let count = next.len().min(step.max(1));
             all.extend_from_slice(&next[..count]);
             queue.advance(count);

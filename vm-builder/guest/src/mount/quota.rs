@@ -30,7 +30,7 @@ pub fn prepare(device: &BlockDevice) -> Result<(), String> {
     let mut command = Command::new(program);
     command.args(["-Q", "prjquota"]).arg(device.node()).env_clear();
     command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
-    crate::system::before_exec(&mut command, || Ok(()));
+    crate::system::before_exec(&mut command, crate::system::Signals::Unblocked, || Ok(()));
     match command.status() {
         Ok(status) if status.success() => Ok(()),
         Ok(status) => Err(format!("quotas of {}: {program}: {status}", device.name)),

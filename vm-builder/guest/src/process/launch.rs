@@ -12,6 +12,7 @@ use rustix::thread::{set_thread_gid, set_thread_groups, set_thread_uid};
 
 use super::cgroup::Cgroup;
 use crate::config::Account;
+use crate::system::Signals;
 
 /// Where what a program prints goes.
 #[derive(Debug)]
@@ -41,6 +42,8 @@ pub struct Launch<'a> {
     pub output: Output<'a>,
     /// Descriptors it keeps, under the same numbers.
     pub keep: &'a [RawFd],
+    /// What it does with blocked signals.
+    pub signals: Signals,
 }
 
 /// Why a program could not be started.
@@ -113,7 +116,7 @@ fn prepare(command: &mut Command, launch: &Launch<'_>, door: Option<File>) {
         groups.push(gid);
     }
     let keep = launch.keep.to_vec();
-    crate::system::before_exec(command, move || {
+    crate::system::before_exec(command, launch.signals, move || {
         setsid()?;
         if let Some(door) = &door {
             rustix::io::write(door, b"0")?;
@@ -188,6 +191,7 @@ mod tests {
             cgroup: None,
             output: Output::Pipe(&writer),
             keep: &[],
+            signals: Signals::Unblocked,
         })
         .unwrap();
         drop(writer);
@@ -235,6 +239,7 @@ mod tests {
             cgroup: None,
             output: Output::Console,
             keep: &[],
+            signals: Signals::Unblocked,
         })
         .unwrap_err();
         assert!(error.to_string().starts_with("start no-such-program: "), "{error}");

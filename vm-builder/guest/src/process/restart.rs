@@ -75,7 +75,7 @@ mod tests {
 
     #[test]
     fn every_policy_meets_every_end() {
-        let mut pause = |policy, exit| decide(policy, exit, SETTLED, &mut Backoff::default());
+        let pause = |policy, exit| decide(policy, exit, SETTLED, &mut Backoff::default());
         let again = Next::Restart(FIRST);
         for exit in [Exit::Code(0), Exit::Code(1), Exit::Signal(9)] {
             assert_eq!(pause(RestartPolicy::Always, exit), again);

@@ -1,0 +1,135 @@
+//! The boots.
+
+use neonvm_types::guest::{Command, ImageConfig, Process, ReportKind, Service, Start};
+
+use crate::lab::lab;
+use crate::machine::{Machine, Plan};
+
+fn words(list: &[&str]) -> Vec<String> {
+    list.iter().map(|word| (*word).to_owned()).collect()
+}
+
+fn image(cmd: &[&str]) -> ImageConfig {
+    let process = Process {
+        cmd: words(cmd),
+        env: words(&["GREETING=good morning $HOME"]),
+        stop_signal: "SIGINT".into(),
+        ..Process::default()
+    };
+    ImageConfig { process, ..ImageConfig::default() }
+}
+
+#[test]
+fn a_workload_runs_once_and_its_status_is_told() {
+    let Some(lab) = lab() else { return };
+    let mut image = image(&["/workload", "exit", "7"]);
+    image.process.working_dir = "/srv/made".into();
+    image.services = vec![Service {
+        name: "first".into(),
+        user: "root".into(),
+        start: Start::Sysinit,
+        command: Command::Exec(words(&["/workload", "sysinit ran"])),
+    }];
+    let runtime = vec![("neonvm.json", br#"{"restartPolicy":"Never"}"#.to_vec())];
+    let machine = Machine::start(
+        lab,
+        &Plan { image, command_line: "rw quiet hostname=vm-test", runtime, ..Plan::default() },
+    );
+    let (log, reports, console) = machine.wait_end();
+    let first = log.find("sysinit ran").expect(&console);
+    let second = log.find("workload says good morning $HOME in Ok(\"/srv/made\")").expect(&log);
+    assert!(first < second, "{log}");
+    assert!(log.contains("cgroup 0::/workload"), "{log}");
+    let kinds: Vec<&ReportKind> = reports.iter().map(|report| &report.kind).collect();
+    let exited = ReportKind::WorkloadExited { code: Some(7), signal: None, out_of_memory: false };
+    assert!(matches!(kinds.first(), Some(ReportKind::Booted { .. })), "{kinds:?}");
+    assert!(kinds.contains(&&exited), "{kinds:?}");
+    assert!(!kinds.iter().any(|kind| matches!(kind, ReportKind::Failure { .. })), "{kinds:?}");
+    assert!(console.contains("neonvm: shutting down: workload ended"), "{console}");
+}
+
+#[test]
+fn the_power_button_ends_everything_in_order() {
+    let Some(lab) = lab() else { return };
+    let image = image(&["/workload", "serve"]);
+    let plan = Plan { image, command_line: "rw quiet", slack: 32 << 20, ..Plan::default() };
+    let mut machine = Machine::start(lab, &plan);
+    machine
+        .wait_report("the workload", |kind| matches!(kind, ReportKind::WorkloadStarted { restarts: 0, .. }));
+    machine.wait_report("the daemon", |kind| *kind == ReportKind::Ready);
+    machine.wait_text("log", "workload serves");
+    machine.wait_text("log", "workload writes to the port itself");
+    // QEMU's own network answers with these.
+    machine.wait_text("log", "resolver \"nameserver 10.0.2.3\", default route true");
+    // The root grew while everything ran.
+    machine.wait_text("console", "/ grown to 80 MiB");
+    machine.press_power();
+    let (log, reports, console) = machine.wait_end();
+    println!(
+        "{}",
+        log.lines().filter(|line| line.to_lowercase().contains("rss")).collect::<Vec<_>>().join("\n")
+    );
+    assert!(log.contains("workload stops"), "{log}");
+    let kinds: Vec<ReportKind> = reports.into_iter().map(|report| report.kind).collect();
+    let down = kinds
+        .iter()
+        .position(|kind| matches!(kind, ReportKind::ShuttingDown { reason } if reason == "power button"));
+    let exited =
+        kinds.iter().position(|kind| matches!(kind, ReportKind::WorkloadExited { code: Some(0), .. }));
+    assert!(down.is_some() && down < exited, "{kinds:?}");
+    assert!(!console.contains("neonvm: unmount"), "{console}");
+}
+
+#[test]
+fn a_read_only_root_boots_without_ports_and_without_a_runtime_volume() {
+    let Some(lab) = lab() else { return };
+    let plan = Plan {
+        image: image(&["/workload", "serve"]),
+        command_line: "ro quiet",
+        without_ports: true,
+        files: vec![("etc/resolv.conf", "# of the image\n")],
+        ..Plan::default()
+    };
+    let mut machine = Machine::start(lab, &plan);
+    machine.wait_text("console", "workload serves");
+    // Mounted over the file of the read-only root.
+    machine.wait_text("console", "resolver \"nameserver 10.0.2.3\"");
+    machine.press_power();
+    let (_, _, console) = machine.wait_end();
+    assert!(console.contains("workload stops"), "{console}");
+}
+
+#[test]
+fn a_missing_root_device_is_told_with_the_devices_there_are() {
+    let Some(lab) = lab() else { return };
+    let plan = Plan { command_line: "root=LABEL=elsewhere neonvm.root_timeout=1 quiet", ..Plan::default() };
+    let mut machine = Machine::start(lab, &plan);
+    machine.wait_text(
+        "console",
+        "root device LABEL=elsewhere did not appear; block devices found: vda (48 MiB, ext4",
+    );
+}
+
+#[test]
+fn the_program_of_the_runtime_volume_takes_over_and_a_broken_one_does_not() {
+    let Some(lab) = lab() else { return };
+    // Bytes behind the program change nothing but make it another one.
+    let mut newer = std::fs::read(&lab.guest).unwrap();
+    newer.push(0);
+    for (program, expected) in [
+        (newer, "neonvm: the program of the runtime volume takes over"),
+        (b"#!/bin/nothing\n".to_vec(), "neonvm: failure: the program on the runtime volume does not run"),
+    ] {
+        let runtime =
+            vec![("neonvm.json", br#"{"restartPolicy":"Never"}"#.to_vec()), ("neonvm_guest", program)];
+        let plan = Plan {
+            image: image(&["/workload", "exit", "0"]),
+            command_line: "rw quiet",
+            runtime,
+            ..Plan::default()
+        };
+        let (log, _, console) = Machine::start(lab, &plan).wait_end();
+        assert!(console.contains(expected), "{console}");
+        assert!(log.contains("workload says"), "{log}");
+    }
+}

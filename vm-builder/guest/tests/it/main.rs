@@ -1,0 +1,21 @@
+//! Real boots in QEMU with the distribution's cloud kernel: this crate's program as initramfs and as init of a small disk.
+//!
+//! What is missing on the machine (QEMU, mke2fs, the kernel's package) makes a test print why it is skipped.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    clippy::print_stdout,
+    reason = "helpers of tests fail by panicking and say on standard output what they skip"
+)]
+
+#[cfg(target_arch = "x86_64")]
+mod boot;
+#[cfg(target_arch = "x86_64")]
+mod cpio;
+#[cfg(target_arch = "x86_64")]
+mod lab;
+#[cfg(target_arch = "x86_64")]
+mod machine;

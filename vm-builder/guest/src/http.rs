@@ -97,8 +97,17 @@ pub async fn body(request: Request<Incoming>) -> Result<Bytes, Response> {
     if announced > u64::try_from(LARGEST_BODY).unwrap_or(u64::MAX) {
         return Err(closing(too_large()));
     }
-    match tokio::time::timeout(DEADLINE, Limited::new(incoming, LARGEST_BODY).collect()).await {
-        Ok(Ok(collected)) => Ok(collected.to_bytes()),
+    let mut whole = Vec::with_capacity(usize::try_from(announced).unwrap_or_default());
+    let mut limited = Limited::new(incoming, LARGEST_BODY);
+    // Pieces are not kept: thousands of them would leave the heap in tatters.
+    let gathered = async {
+        while let Some(frame) = limited.frame().await {
+            whole.extend_from_slice(frame?.data_ref().map_or(&[], |data| data));
+        }
+        Ok::<_, Box<dyn std::error::Error + Send + Sync>>(())
+    };
+    match tokio::time::timeout(DEADLINE, gathered).await {
+        Ok(Ok(())) => Ok(whole.into()),
         Ok(Err(error)) if error.is::<LengthLimitError>() => Err(closing(too_large())),
         Ok(Err(error)) => Err(closing(text(StatusCode::BAD_REQUEST, format!("read the body: {error}\n")))),
         Err(_) => Err(closing(text(StatusCode::REQUEST_TIMEOUT, "the body did not arrive in time\n"))),

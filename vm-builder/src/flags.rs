@@ -51,7 +51,7 @@ pub(crate) struct Flags {
     /// Print the version
     #[arg(long)]
     version: bool,
-    /// Guest program to put into the disk [default: neonvm-guest beside this program]
+    /// Guest program to put into the disk [default: neonvm-guest-ARCH beside this program]
     #[arg(long)]
     guest: Option<PathBuf>,
     /// Not needed here; accepted so that existing scripts keep working
@@ -113,14 +113,15 @@ impl Flags {
         options.pull = if self.pull { Pull::Always } else { Pull::Missing };
         options.network.auth_files = auth_files(&environment);
         let tag = self.dst.clone().unwrap_or_else(|| format!("vm-{src}"));
-        let beside = std::env::current_exe().ok().and_then(|path| Some(path.parent()?.join("neonvm-guest")));
+        let name = format!("neonvm-guest-{}", options.platform.architecture);
+        let beside = std::env::current_exe().ok().and_then(|path| Some(path.parent()?.join(&name)));
         Ok(Request {
             source: Source::parse(src).map_err(|error| format!("-src: {error}"))?,
             options,
             spec: some(&self.spec),
             build_args: self.build_arg.clone(),
             changes: Changes::default(),
-            guest: self.guest.clone().or(beside).unwrap_or_else(|| PathBuf::from("neonvm-guest")),
+            guest: self.guest.clone().or(beside).unwrap_or_else(|| PathBuf::from(name)),
             size: Some(
                 size::parse(&self.size)
                     .ok_or_else(|| format!("-size: {:?} is no size; write 10G", self.size))?,

@@ -46,7 +46,7 @@ pub struct Fetch {
     /// Leave the default kernel as it is
     #[arg(long)]
     pub no_default: bool,
-    /// The guest program, which is the initramfs' init [default: neonvm-guest beside this program or in PATH]
+    /// The guest program, which is the initramfs' init [default: neonvm-guest-ARCH beside this program or in PATH]
     #[arg(long, value_name = "FILE")]
     pub guest: Option<PathBuf>,
     /// How progress is shown.

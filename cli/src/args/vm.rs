@@ -77,7 +77,7 @@ pub struct Build {
     /// Public key that may log in as root, for disks that are booted without a runner; can be repeated
     #[arg(long, value_name = "FILE")]
     pub ssh_key: Vec<PathBuf>,
-    /// The guest program to put into the disk [default: neonvm-guest beside this program or in PATH]
+    /// The guest program to put into the disk [default: neonvm-guest-ARCH beside this program or in PATH]
     #[arg(long, value_name = "FILE")]
     pub guest: Option<PathBuf>,
     /// Owners of the files of a directory: keep, or root for a tree made without privileges

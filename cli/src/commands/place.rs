@@ -21,12 +21,18 @@ pub(super) fn cache(env: &Env, flag: Option<&Path>) -> PathBuf {
     flag.map_or_else(|| env.directory("XDG_CACHE_HOME", ".cache").join("neonvm"), Path::to_owned)
 }
 
-/// The guest program: as given, as configured, beside this program, or in `PATH`.
-pub(super) fn guest(env: &Env, settings: &Settings, flag: Option<&Path>) -> Result<PathBuf> {
+/// The guest program for an architecture: as given, as configured, beside this program, or in `PATH`.
+pub(super) fn guest(
+    env: &Env,
+    settings: &Settings,
+    flag: Option<&Path>,
+    architecture: &str,
+) -> Result<PathBuf> {
+    let name = format!("neonvm-guest-{architecture}");
     let missing = |text: String| {
-        Error::new(Code::Conflict, text).hint(
-            "put neonvm-guest beside neonctl or into PATH, or give its path with --guest or NEONCTL_GUEST",
-        )
+        Error::new(Code::Conflict, text).hint(format!(
+            "put {name} beside neonctl or into PATH, or give its path with --guest or NEONCTL_GUEST"
+        ))
     };
     let given = match flag {
         Some(path) => Some(path.to_owned()),
@@ -36,11 +42,8 @@ pub(super) fn guest(env: &Env, settings: &Settings, flag: Option<&Path>) -> Resu
         let text = format!("cannot find the guest program at {}", path.display());
         return if path.is_file() { Ok(path) } else { Err(missing(text)) };
     }
-    let beside =
-        env.beside.as_ref().map(|directory| directory.join("neonvm-guest")).filter(|path| path.is_file());
-    beside
-        .or_else(|| env.program("neonvm-guest"))
-        .ok_or_else(|| missing("cannot find the program neonvm-guest".to_owned()))
+    let beside = env.beside.as_ref().map(|directory| directory.join(&name)).filter(|path| path.is_file());
+    beside.or_else(|| env.program(&name)).ok_or_else(|| missing(format!("cannot find the program {name}")))
 }
 
 /// Bytes as people write them: `10Gi`, `512M`, `1073741824`; also `mkfs`' `1G`, which means 1Gi.

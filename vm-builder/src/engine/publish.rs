@@ -1,5 +1,5 @@
-//! The disk as an OCI image: one layer with `/disk.qcow2` and, so that runners of the older system can start a shell in
-//! it to move the disk, the guest program under the names of the tools they call.
+//! The disk as an OCI image: one layer with `/disk.qcow2` and, so that init containers of the older system can
+//! start a shell in it to move the disk, the guest program as that shell.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -13,9 +13,6 @@ use crate::push;
 use crate::reference::Digest;
 use crate::source::Loaded;
 use crate::store::{Blob, BlobContent, Image, LAYER, Store};
-
-/// What an init container of the older system calls in the image, besides its shell.
-const TOOLS: [&str; 5] = ["sh", "cp", "mv", "chown", "sysctl"];
 
 /// Stores, pushes or exports the image.
 pub(super) async fn publish(
@@ -69,11 +66,9 @@ fn write_layer(request: &Request, loaded: &Loaded, disk: &Path, out: &mut File) 
     let mut tar = tar::Builder::new(io::BufWriter::new(out));
     let guest = std::fs::read(&request.guest)?;
     tar.append_data(&mut header(guest.len() as u64, 0o755, time), "bin/neonvm-guest", guest.as_slice())?;
-    for tool in TOOLS {
-        let mut link = header(0, 0o777, time);
-        link.set_entry_type(tar::EntryType::Symlink);
-        tar.append_link(&mut link, format!("bin/{tool}"), "neonvm-guest")?;
-    }
+    let mut link = header(0, 0o777, time);
+    link.set_entry_type(tar::EntryType::Symlink);
+    tar.append_link(&mut link, "bin/sh", "neonvm-guest")?;
     let file = File::open(disk)?;
     let size = file.metadata()?.len();
     tar.append_data(&mut header(size, 0o644, time), "disk.qcow2", file)?;

@@ -14,7 +14,7 @@ use crate::settings::Settings;
 
 /// Gets the distribution's kernel.
 pub(crate) fn run(env: &Env, settings: &Settings, args: &Fetch, quiet: bool) -> Result<Report> {
-    let guest = place::guest(env, settings, args.guest.as_deref())?;
+    let guest = place::guest(env, settings, args.guest.as_deref(), "amd64")?;
     let reporter = Reporter::new(env, &args.showing.progress, quiet);
     let store = Store::new(place::kernels(env));
     let (package, modules, name) = (args.package.clone(), args.module.clone(), args.kernel_name.clone());

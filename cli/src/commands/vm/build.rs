@@ -45,6 +45,7 @@ fn request(env: &Env, settings: &Settings, args: &Build) -> Result<Request> {
         Ok(text) => Ok(text.trim().to_owned()),
         Err(error) => Err(Error::file("read", path, &error)),
     };
+    let guest = place::guest(env, settings, args.guest.as_deref(), &options.platform.architecture)?;
     let invalid = |error| registry::load_error("cannot understand --from", &error);
     Ok(Request {
         source: Source::parse(&args.from).map_err(invalid)?,
@@ -52,7 +53,7 @@ fn request(env: &Env, settings: &Settings, args: &Build) -> Result<Request> {
         spec: args.file.clone(),
         build_args: args.build_arg.clone(),
         changes: changes(args),
-        guest: place::guest(env, settings, args.guest.as_deref())?,
+        guest,
         size: args.size.as_deref().map(place::size).transpose()?,
         file: args.out.clone(),
         format: match args.format.as_str() {

@@ -28,7 +28,9 @@ pub(super) fn build(setup: &Setup) -> anyhow::Result<Vec<Row>> {
     let tree = match postgres(&repository)? {
         Some(tree) => tree,
         None => {
-            return Ok(vec![Row::plain("disk", "build", 0.0, "").note("skipped: needs root and debootstrap")]);
+            return Ok(vec![
+                Row::plain("disk", "build", 0.0, "").note("skipped: needs root and debootstrap"),
+            ]);
         }
     };
     let work = setup.directory()?;

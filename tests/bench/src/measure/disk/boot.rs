@@ -212,7 +212,7 @@ pub(crate) fn idle(setup: &Setup) -> anyhow::Result<Vec<Row>> {
     if memory == 0.0 {
         bail!("the guest is not in:\n{}", lines.join("\n"));
     }
-    let guest = beside("neonvm-guest")?.metadata()?.len() as f64 / 1024.0 / 1024.0;
+    let guest = beside("neonvm-guest-amd64")?.metadata()?.len() as f64 / 1024.0 / 1024.0;
     // A tick is 10 ms, a minute has 6,000 of them.
     let share = (after - before) / 6000.0 * 100.0;
     Ok(vec![

@@ -16,6 +16,8 @@ mod pax;
 mod sparse;
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+pub(crate) mod writer;
 
 pub use apply::{Applier, Whiteouts};
 pub use archive::{Archive, Entry, EntryKind, Run};

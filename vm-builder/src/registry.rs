@@ -22,6 +22,8 @@ mod transport;
 mod upload;
 
 #[cfg(test)]
+pub(crate) mod fake;
+#[cfg(test)]
 mod tests;
 
 pub(crate) use client::Client;

@@ -15,6 +15,8 @@ mod platform;
 mod progress;
 mod root;
 #[cfg(test)]
+pub(crate) mod sample;
+#[cfg(test)]
 mod tests;
 
 use std::collections::BTreeMap;

@@ -89,12 +89,12 @@ impl Store {
     /// If a blob cannot be read or is not as its digest says, or the store cannot be written.
     pub fn put(&self, image: &Image, reference: &Reference) -> Result<Digest, Error> {
         let digest = image.digest();
-        let _adding = self.lock(false)?;
+        let adding = self.lock(false)?;
         for blob in image.layers.iter().chain([&image.config]) {
             self.put_blob(blob)?;
         }
         self.put_blob(&Blob::bytes(&image.media_type, image.manifest.clone()))?;
-        drop(_adding);
+        drop(adding);
         let _changing = self.lock(true)?;
         let mut index = index::Index::read(&self.root)?;
         let name = named(reference);

@@ -1,1 +1,122 @@
+use std::time::Duration;
 
+use super::*;
+use crate::source::sample::{Form, compressed, noise};
+
+fn cache() -> (tempfile::TempDir, Cache) {
+    let directory = tempfile::tempdir().unwrap();
+    let cache = Cache::open(directory.path()).unwrap();
+    (directory, cache)
+}
+
+fn stored(cache: &Cache, bytes: &[u8]) -> CachedLayer {
+    let packed = compressed(Form::Zstd, bytes);
+    let unpacked = cache.unpack("x", &mut packed.as_slice(), 1 << 20).unwrap();
+    cache.commit(unpacked, Some(Digest::of(bytes)), "x").unwrap()
+}
+
+#[test]
+fn a_layer_is_found_by_its_digest_while_it_is_intact() {
+    let (_directory, cache) = cache();
+    let bytes = noise(10_000, 3);
+    let digest = Digest::of(&bytes);
+    assert!(cache.layer(digest, false).unwrap().is_none());
+    let mut layer = stored(&cache, &bytes);
+    let mut read = Vec::new();
+    layer.file.read_to_end(&mut read).unwrap();
+    assert_eq!((read, layer.size), (bytes.clone(), 10_000));
+    let path = cache.path("layers", digest);
+    // Another byte is found by hashing, another length at once.
+    let mut wrong = bytes.clone();
+    wrong[5000] ^= 1;
+    std::fs::write(&path, &wrong).unwrap();
+    assert!(cache.layer(digest, false).unwrap().is_some());
+    assert!(cache.layer(digest, true).unwrap().is_none());
+    stored(&cache, &bytes);
+    std::fs::write(&path, &wrong[1..]).unwrap();
+    assert!(cache.layer(digest, false).unwrap().is_none());
+    assert!(!path.exists());
+}
+
+#[test]
+fn nothing_is_left_of_what_does_not_fit() {
+    let (directory, cache) = cache();
+    let unpacked = cache.unpack("x", &mut b"abc".as_slice(), 10).unwrap();
+    assert!(matches!(
+        cache.commit(unpacked, Some(Digest::of(b"abd")), "x"),
+        Err(Error::DigestMismatch { .. })
+    ));
+    for form in [Form::Plain, Form::Gzip, Form::Zstd] {
+        let packed = compressed(form, &vec![0; 100_000]);
+        let error = cache.unpack("x", &mut packed.as_slice(), 99_999).unwrap_err();
+        assert!(matches!(error, Error::Limit { .. }), "{form:?}");
+        if !matches!(form, Form::Plain) {
+            let error = cache.unpack("x", &mut &packed[..packed.len() - 1], 1 << 20).unwrap_err();
+            assert!(matches!(error, Error::Malformed { .. }), "{form:?}: {error}");
+        }
+    }
+    let xz = [0xfd, b'7', b'z', b'X', b'Z', 0, 0];
+    assert!(matches!(cache.unpack("x", &mut xz.as_slice(), 10), Err(Error::MediaType { .. })));
+    assert_eq!(std::fs::read_dir(directory.path().join("temporary")).unwrap().count(), 0);
+    assert_eq!(cache.usage().unwrap().files, 0);
+}
+
+#[test]
+fn members_and_frames_follow_one_another() {
+    let (_directory, cache) = cache();
+    for form in [Form::Gzip, Form::Zstd] {
+        let packed = [compressed(form, b"one "), compressed(form, b"two")].concat();
+        let unpacked = cache.unpack("x", &mut packed.as_slice(), 100).unwrap();
+        assert_eq!((unpacked.digest, unpacked.size), (Digest::of(b"one two"), 7), "{form:?}");
+    }
+}
+
+#[test]
+fn documents_are_hashed_each_time() {
+    let (_directory, cache) = cache();
+    let digest = cache.put_blob(b"{}").unwrap();
+    assert_eq!(cache.blob(digest).unwrap().unwrap(), b"{}");
+    std::fs::write(cache.path("blobs", digest), b"[]").unwrap();
+    assert!(cache.blob(digest).unwrap().is_none());
+    let reference: Reference = "a:b".parse().unwrap();
+    let (amd, arm) = ("linux/amd64".parse().unwrap(), "linux/arm64".parse().unwrap());
+    cache.remember(&reference, &amd, digest).unwrap();
+    assert_eq!(cache.recall(&reference, &amd).unwrap(), Some(digest));
+    assert_eq!(cache.recall(&reference, &arm).unwrap(), None);
+}
+
+#[test]
+fn pruning_spares_what_is_young_open_or_being_fetched() {
+    let (_directory, cache) = cache();
+    let mut layer = stored(&cache, b"old");
+    stored(&cache, b"young");
+    cache.put_blob(b"document").unwrap();
+    let old = cache.path("layers", Digest::of(b"old"));
+    let long_ago = std::time::SystemTime::now() - Duration::from_secs(7200);
+    File::options().write(true).open(&old).unwrap().set_modified(long_ago).unwrap();
+    let mut partial = cache.try_partial(Digest::of(b"z")).unwrap().unwrap();
+    partial.append(b"123").unwrap();
+    assert!(cache.try_partial(Digest::of(b"z")).unwrap().is_none(), "it is locked");
+    let before = cache.usage().unwrap();
+    assert_eq!(before.layers, 2);
+    let removed = cache.prune(Some(Duration::from_secs(3600))).unwrap();
+    assert_eq!((removed.layers, removed.files), (1, 1));
+    assert!(!old.exists() && !old.with_extension("size").exists());
+    let mut read = String::new();
+    layer.file.read_to_string(&mut read).unwrap();
+    assert_eq!(read, "old", "still open");
+    cache.prune(None).unwrap();
+    assert_eq!(cache.usage().unwrap().files, 1, "the part that is locked");
+    drop(partial);
+    cache.prune(None).unwrap();
+    assert_eq!(cache.usage().unwrap(), Usage::default());
+}
+
+#[test]
+fn a_full_disk_names_the_directory() {
+    let error = Error::io("write", Path::new("/somewhere/file"), io::ErrorKind::StorageFull.into());
+    assert_eq!(error.to_string(), "no space left in /somewhere");
+    let Ok(file) = File::options().write(true).open("/dev/full") else { return };
+    let error = (&file).write_all(b"x").unwrap_err();
+    assert!(matches!(Error::io("write", Path::new("/dev/full"), error), Error::DiskFull(_)));
+}

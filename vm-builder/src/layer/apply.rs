@@ -191,6 +191,9 @@ impl Applier {
     }
 
     fn whiteout(&mut self, layer: &mut Layer, parents: &[&[u8]], hidden: &[u8]) -> Result<(), String> {
+        if matches!(hidden, b"" | b"." | b"..") {
+            return Err("whiteout without a name".into());
+        }
         let Found::Directory(parent) = directory(&mut self.tree, parents, None)? else {
             return Ok(());
         };
@@ -198,7 +201,6 @@ impl Applier {
             b".wh..opq" => layer.hide_children(&mut self.tree, parent),
             // Notes of the aufs file system to itself.
             _ if hidden.starts_with(b".wh.") => {}
-            b"" | b"." | b".." => return Err("whiteout without a name".into()),
             _ => layer.hide(&mut self.tree, parent, hidden),
         }
         Ok(())

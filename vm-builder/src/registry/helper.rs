@@ -1,5 +1,6 @@
 //! Credential helpers: programs `docker-credential-<name>` that keep logins.
 
+use std::path::Path;
 use std::process::Stdio;
 use std::time::Duration;
 
@@ -24,13 +25,18 @@ struct Answer {
 /// Asks a helper for the login of a registry. None if it has none.
 pub(super) async fn ask(name: &str, registry: &str) -> Result<Option<Credentials>, Error> {
     let program = format!("docker-credential-{name}");
-    let failed = |reason: String| Error::Helper { program: program.clone(), reason };
-    if name.is_empty()
-        || !name.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.'))
-    {
-        return Err(failed("its name is not that of a helper".into()));
+    let valid = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.');
+    if name.is_empty() || !name.bytes().all(valid) {
+        return Err(Error::Helper { program, reason: "its name is not that of a helper".into() });
     }
-    let mut child = tokio::process::Command::new(&program)
+    ask_program(Path::new(&program), registry).await
+}
+
+/// Asks a program, found by `PATH` if it is a name.
+pub(super) async fn ask_program(path: &Path, registry: &str) -> Result<Option<Credentials>, Error> {
+    let program = path.display().to_string();
+    let failed = |reason: String| Error::Helper { program: program.clone(), reason };
+    let mut child = tokio::process::Command::new(path)
         .arg("get")
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())

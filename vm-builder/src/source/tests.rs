@@ -1,1 +1,41 @@
+mod local;
+mod parse;
+mod root;
 
+use std::path::Path;
+use std::process::Command;
+
+use super::sample::{self, Form};
+use super::{Error, Loaded, Options, Quiet, Source, load};
+use crate::reference::Reference;
+use crate::store::Store;
+
+fn loaded(source: &Source, options: &Options) -> Result<Loaded, Error> {
+    tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .unwrap()
+        .block_on(load(source, options, &Quiet))
+}
+
+/// A store, which is a layout, with an image.
+fn layout(path: &Path, form: Form) -> crate::store::Image {
+    let image = sample::image(&sample::layers(), form, "amd64");
+    let name: Reference = "example.com/x:v1".parse().unwrap();
+    Store::open(path).unwrap().put(&image, &name).unwrap();
+    image
+}
+
+/// Runs a program; false, with a line that says so, if it is not installed.
+fn ran(command: &mut Command) -> bool {
+    match command.output() {
+        Ok(output) => {
+            assert!(output.status.success(), "{command:?}: {}", String::from_utf8_lossy(&output.stderr));
+            true
+        }
+        Err(_) => {
+            sample::skip(&command.get_program().to_string_lossy());
+            false
+        }
+    }
+}

@@ -1,0 +1,139 @@
+//! Logins: from files, from helpers, by password, token and identity token.
+
+use std::os::unix::fs::PermissionsExt as _;
+
+use base64::Engine as _;
+
+use super::*;
+use crate::registry::credentials::{Credentials, auth_files};
+use crate::registry::helper::ask_program;
+use crate::source::Login;
+
+fn encoded(text: &str) -> String {
+    base64::engine::general_purpose::STANDARD.encode(text)
+}
+
+struct Bench {
+    fake: Fake,
+    reference: Reference,
+    directory: tempfile::TempDir,
+    options: Options,
+}
+
+fn bench(kind: &'static str, secret: &str) -> Bench {
+    let fake = Fake::new();
+    let reference = fake.add("a/b", "v1", &sample::image(&sample::layers(), Form::Gzip, "amd64"));
+    fake.state.lock().unwrap().login = Some((kind, secret.to_owned()));
+    let directory = tempfile::tempdir().unwrap();
+    let mut options = sample::options(&directory.path().join("cache"));
+    options.network.auth_files =
+        vec![directory.path().join("missing.json"), directory.path().join("config.json")];
+    Bench { fake, reference, directory, options }
+}
+
+impl Bench {
+    fn file(&self, text: &str) {
+        let text = text.replace("HOST", &self.fake.address);
+        std::fs::write(self.directory.path().join("config.json"), text).unwrap();
+    }
+
+    fn pull(&self) -> Result<Loaded, Error> {
+        pull(&self.reference, &self.options)
+    }
+}
+
+#[test]
+fn a_login_is_found_in_files_of_docker_and_podman() {
+    let secret = encoded("user:pa:ss");
+    for (kind, text) in [
+        ("basic", r#"{"auths":{"HOST":{"auth":"SECRET"}}}"#),
+        ("bearer", r#"{"auths":{"https://HOST/v1/":{"auth":"SECRET"}}}"#),
+        ("bearer", r#"{"auths":{"HOST/a/b":{"username":"user","password":"pa:ss"},"HOST":{"auth":"eDp5"}}}"#),
+        ("bearer", r#"{"auths":{"other":{},"HOST/a":{"auth":"SECRET"}},"credHelpers":{},"more":1}"#),
+    ] {
+        let bench = bench(kind, &secret);
+        bench.file(&text.replace("SECRET", &secret));
+        assert_eq!(sample::listed(&bench.pull().unwrap()), sample::expected(), "{text}");
+    }
+    let bench = bench("identity", "refresh-me");
+    bench.file(r#"{"auths":{"HOST":{"auth":"","identitytoken":"refresh-me"}}}"#);
+    bench.pull().unwrap();
+}
+
+#[test]
+fn without_a_login_the_error_says_where_it_was_looked_for() {
+    for kind in ["basic", "bearer"] {
+        let mut bench = bench(kind, &encoded("user:pass"));
+        let error = bench.pull().unwrap_err();
+        let text = error.to_string();
+        assert!(matches!(error, Error::Unauthorized { .. }), "{text}");
+        for part in [bench.fake.address.as_str(), "missing.json, ", "config.json"] {
+            assert!(text.contains(part), "{text}");
+        }
+        bench.file(&format!(r#"{{"auths":{{"HOST":{{"auth":"{}"}}}}}}"#, encoded("user:wrong")));
+        let text = bench.pull().unwrap_err().to_string();
+        assert!(text.contains("the login in ") && !text.contains("wrong"), "{text}");
+        bench.options.network.login = Some(Login { username: "user".into(), password: "pass".into() });
+        bench.pull().unwrap();
+    }
+}
+
+#[test]
+fn a_damaged_file_is_an_error_that_tells_no_secret() {
+    let bench = bench("basic", "x");
+    bench.file(r#"{"auths":{"HOST":{"auth":"c2VjcmV0"},}"#);
+    let text = bench.pull().unwrap_err().to_string();
+    assert!(text.contains("config.json is malformed: line 1") && !text.contains("c2Vj"), "{text}");
+}
+
+#[test]
+fn the_usual_files_are_known() {
+    let environment = |name: &str| match name {
+        "HOME" => Some("/home/x".to_owned()),
+        "XDG_RUNTIME_DIR" => Some("/run/user/1".to_owned()),
+        "DOCKER_CONFIG" => Some(String::new()),
+        _ => None,
+    };
+    let files = auth_files(&environment);
+    let files: Vec<_> = files.iter().map(|path| path.to_str().unwrap()).collect();
+    assert_eq!(
+        files,
+        [
+            "/run/user/1/containers/auth.json",
+            "/home/x/.config/containers/auth.json",
+            "/home/x/.docker/config.json"
+        ]
+    );
+}
+
+#[test]
+fn helpers_are_asked_and_may_fail() {
+    let bench = bench("basic", "x");
+    bench.file(r#"{"credHelpers":{"HOST":"neonvm-test-missing"}}"#);
+    let error = bench.pull().unwrap_err();
+    assert!(
+        matches!(&error, Error::Helper { program, .. } if program == "docker-credential-neonvm-test-missing")
+    );
+    bench.file(r#"{"credsStore":"../../bin/sh"}"#);
+    let text = bench.pull().unwrap_err().to_string();
+    assert!(text.contains("its name is not that of a helper"), "{text}");
+    let script = r#"#!/bin/sh
+read -r host || true
+case $host in
+127*) echo '{"ServerURL":"x","Username":"u","Secret":"p"}' ;;
+id) echo '{"Username":"<token>","Secret":"t"}' ;;
+bad) exit 3 ;;
+*) echo 'credentials not found in native keychain'; exit 1 ;;
+esac
+"#;
+    let helper = bench.directory.path().join("docker-credential-test");
+    std::fs::write(&helper, script).unwrap();
+    std::fs::set_permissions(&helper, std::fs::Permissions::from_mode(0o755)).unwrap();
+    let ask = |host: &str| run(ask_program(&helper, host));
+    let Ok(Some(Credentials::Password(login))) = ask("127.0.0.1:5") else { panic!("no password") };
+    assert_eq!((login.username.as_str(), login.password.as_str()), ("u", "p"));
+    assert!(matches!(ask("id"), Ok(Some(Credentials::IdentityToken(_)))));
+    assert!(matches!(ask("nobody"), Ok(None)));
+    let Err(error) = ask("bad") else { panic!("no error") };
+    assert!(error.to_string().contains("it ended with"), "{error}");
+}

@@ -1,0 +1,110 @@
+//! Against Debian's `docker-registry`: what we push, we and others pull.
+
+use std::io::{BufRead as _, BufReader};
+use std::net::TcpListener;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use super::*;
+use crate::push::push;
+use crate::source::Quiet;
+use crate::store::Store;
+
+struct Registry {
+    child: Child,
+    address: String,
+    _data: tempfile::TempDir,
+}
+
+impl Drop for Registry {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// A registry on a free port; none if the program is not installed.
+fn registry() -> Option<Registry> {
+    if Command::new("docker-registry").arg("--version").output().is_err() {
+        sample::skip("docker-registry");
+        return None;
+    }
+    let data = tempfile::tempdir().unwrap();
+    let address = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string();
+    let config = data.path().join("config.yml");
+    let root = data.path().join("data");
+    let text = format!(
+        "version: 0.1\nlog:\n  level: error\nstorage:\n  filesystem:\n    rootdirectory: {}\nhttp:\n  addr: {address}\n",
+        root.display()
+    );
+    std::fs::write(&config, text).unwrap();
+    let mut child = Command::new("docker-registry")
+        .arg("serve")
+        .arg(&config)
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let errors = child.stderr.take().unwrap();
+    // Its messages must be read, or it stops one day.
+    std::thread::spawn(move || for _ in BufReader::new(errors).lines() {});
+    let registry = Registry { child, address, _data: data };
+    let deadline = Instant::now() + Duration::from_secs(20);
+    while std::net::TcpStream::connect(&registry.address).is_err() {
+        assert!(Instant::now() < deadline, "docker-registry does not listen");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    Some(registry)
+}
+
+#[test]
+fn an_image_is_pushed_and_pulled_back() {
+    let Some(registry) = registry() else { return };
+    let directory = tempfile::tempdir().unwrap();
+    let options = sample::options(&directory.path().join("cache"));
+    let image = sample::image(&sample::layers(), Form::Gzip, "amd64");
+    let reference: Reference = format!("{}/team/image:v1", registry.address).parse().unwrap();
+    let store = Store::open(&directory.path().join("store")).unwrap();
+    store.put(&image, &reference).unwrap();
+    // From files, as the store has them.
+    let stored = store.get(&reference.to_string()).unwrap();
+    let digest = run(push(&stored, &reference, &options.network, &Told::default())).unwrap();
+    assert_eq!(digest, image.digest());
+    let loaded = pull(&reference, &options).unwrap();
+    assert_eq!((loaded.digest, sample::listed(&loaded)), (digest, sample::expected()));
+    // A second time nothing is uploaded; by digest it is there, too.
+    assert_eq!(run(push(&stored, &reference, &options.network, &Quiet)).unwrap(), digest);
+    let other = sample::options(&directory.path().join("other"));
+    assert_eq!(pull(&reference.with_digest(digest), &other).unwrap().digest, digest);
+    let missing: Reference = format!("{}/team/none:v1", registry.address).parse().unwrap();
+    assert!(matches!(pull(&missing, &options).unwrap_err(), Error::RepositoryNotFound { .. }));
+    let missing: Reference = format!("{}/team/image:v2", registry.address).parse().unwrap();
+    assert!(matches!(pull(&missing, &options).unwrap_err(), Error::ManifestUnknown { .. }));
+}
+
+#[test]
+fn what_other_programs_push_is_pulled() {
+    let Some(registry) = registry() else { return };
+    if Command::new("skopeo").arg("--version").output().is_err() {
+        sample::skip("skopeo");
+        return;
+    }
+    let directory = tempfile::tempdir().unwrap();
+    let options = sample::options(&directory.path().join("cache"));
+    let store = Store::open(&directory.path().join("store")).unwrap();
+    let name: Reference = "example.com/x:v1".parse().unwrap();
+    store.put(&sample::image(&sample::layers(), Form::Plain, "amd64"), &name).unwrap();
+    for (format, tag) in [("v2s2", "docker"), ("oci", "oci")] {
+        let to = format!("docker://{}/x:{tag}", registry.address);
+        let output = Command::new("skopeo")
+            .args(["copy", "--insecure-policy", "--dest-tls-verify=false", "--format", format])
+            .arg(format!("oci:{}:{name}", store.root().display()))
+            .arg(&to)
+            .output()
+            .unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        let Ok(Source::Registry(reference)) = Source::parse(&to) else { panic!("{to}") };
+        assert_eq!(sample::listed(&pull(&reference, &options).unwrap()), sample::expected(), "{format}");
+    }
+}

@@ -142,6 +142,8 @@ impl Init {
 
     /// From mounted basics to everything started that does not wait for something.
     fn boot(&mut self, mut boot: setup::Boot) {
+        // First of all: a press before somebody reads the button is lost, and the host may press only once.
+        self.open_buttons();
         self.open_report_port();
         self.reporter.report(ReportKind::Booted { version: env!("CARGO_PKG_VERSION").into() });
         boot.machine();
@@ -163,7 +165,6 @@ impl Init {
         self.settle();
         // Off the way to the workload: it has been started by now, unless it waits for something.
         crate::device::port::link_all();
-        self.open_buttons();
     }
 
     /// Waits for the next thing to happen, and deals with it.

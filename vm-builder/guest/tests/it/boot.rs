@@ -54,8 +54,10 @@ fn the_power_button_ends_everything_in_order() {
     let image = image(&["/workload", "serve"]);
     let plan = Plan { image, command_line: "rw quiet", slack: 32 << 20, ..Plan::default() };
     let mut machine = Machine::start(lab, &plan);
-    machine
-        .wait_report("the workload", |kind| matches!(kind, ReportKind::WorkloadStarted { restarts: 0, .. }));
+    let is_booted = |kind: &ReportKind| matches!(kind, ReportKind::Booted { .. });
+    let is_started = |kind: &ReportKind| matches!(kind, ReportKind::WorkloadStarted { restarts: 0, .. });
+    let booted = machine.wait_report("init", is_booted).uptime_ms;
+    let started = machine.wait_report("the workload", is_started).uptime_ms;
     machine.wait_report("the daemon", |kind| *kind == ReportKind::Ready);
     machine.wait_text("log", "workload serves");
     machine.wait_text("log", "workload writes to the port itself");
@@ -71,6 +73,7 @@ fn the_power_button_ends_everything_in_order() {
     );
     assert!(log.contains("workload stops"), "{log}");
     let kinds: Vec<ReportKind> = reports.into_iter().map(|report| report.kind).collect();
+    println!("workload started {started} ms after the kernel, init {booted} ms");
     let down = kinds
         .iter()
         .position(|kind| matches!(kind, ReportKind::ShuttingDown { reason } if reason == "power button"));
@@ -132,4 +135,48 @@ fn the_program_of_the_runtime_volume_takes_over_and_a_broken_one_does_not() {
         assert!(console.contains(expected), "{console}");
         assert!(log.contains("workload says"), "{log}");
     }
+}
+
+#[test]
+fn the_hook_is_repeated_until_the_workload_has_ended() {
+    let Some(lab) = lab() else { return };
+    let mut image = image(&["/workload", "serve"]);
+    image.shutdown_hook = Some("/workload hook".into());
+    let shutdown = Command::Exec(words(&["/workload", "shutdown service ran"]));
+    image.services =
+        vec![Service { name: "last".into(), user: "0:0".into(), start: Start::Shutdown, command: shutdown }];
+    let mut machine = Machine::start(lab, &Plan { image, command_line: "rw quiet", ..Plan::default() });
+    machine.wait_text("log", "workload serves");
+    machine.press_power();
+    let (log, _, _) = machine.wait_end();
+    let at = |text: &str| log.find(text).unwrap_or_else(|| panic!("no {text:?} in {log}"));
+    assert!(at("shutdown service ran") < at("hook tries"), "{log}");
+    assert!(at("hook tries") < at("hook asks"), "{log}");
+    assert!(log.contains("workload stops"), "{log}");
+}
+
+#[test]
+fn a_workload_that_ends_is_started_again_and_a_missing_one_is_named() {
+    let Some(lab) = lab() else { return };
+    let plan =
+        Plan { image: image(&["/workload", "exit", "3"]), command_line: "rw quiet", ..Plan::default() };
+    let mut machine = Machine::start(lab, &plan);
+    machine.wait_report("the second restart", |kind| {
+        matches!(kind, ReportKind::WorkloadStarted { restarts: 2, .. })
+    });
+    machine.press_power();
+    machine.wait_end();
+
+    let mut missing = image(&["no-such-program"]);
+    missing.process.user = "nobody".into();
+    let runtime = vec![("neonvm.json", br#"{"restartPolicy":"OnFailure"}"#.to_vec())];
+    let mut machine =
+        Machine::start(lab, &Plan { image: missing, command_line: "rw quiet", runtime, ..Plan::default() });
+    let named =
+        |kind: &ReportKind| matches!(kind, ReportKind::Failure { message } if message.contains("\"nobody\""));
+    machine.wait_report("the failure", named);
+    machine
+        .wait_report("its status", |kind| matches!(kind, ReportKind::WorkloadExited { code: Some(127), .. }));
+    machine.press_power();
+    machine.wait_end();
 }

@@ -4,6 +4,7 @@
 //! [`builtin`], and programs by path or by `PATH`. It is for looking around, not for scripts.
 
 mod builtin;
+mod change;
 mod inspect;
 mod syntax;
 
@@ -228,6 +229,22 @@ mod tests {
         let copy = root.path().join("copy");
         assert_eq!(status(&format!("cat < '{path}' > {}", copy.display())), 0);
         assert_eq!(std::fs::read_to_string(&copy).unwrap(), "one 5\ntwo\n");
+    }
+
+    #[test]
+    fn a_disk_is_moved_as_an_init_container_does() {
+        let root = tempfile::tempdir().unwrap();
+        let (disk, images) = (root.path().join("disk"), root.path().join("images"));
+        std::fs::write(&disk, "disk").unwrap();
+        std::fs::create_dir(&images).unwrap();
+        let (from, to) = (disk.display(), images.display());
+        let uid = rustix::process::getuid().as_raw();
+        let line =
+            format!("cp {from} {to}/copy && mv {from} {to} && chown {uid} {to}/disk && sysctl kernel.ostype");
+        assert_eq!(status(&format!("{line} > /dev/null")), 0);
+        assert!(!disk.exists() && images.join("disk").exists() && images.join("copy").exists());
+        assert_eq!(status("mv /nowhere/x /tmp 2>/dev/null"), 1);
+        assert_eq!(status("chown somebody / 2>/dev/null || sysctl ../x"), 1);
     }
 
     #[test]

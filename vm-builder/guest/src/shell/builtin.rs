@@ -9,11 +9,12 @@ use std::time::Duration;
 use rustix::process::{Pid, Signal};
 use rustix::thread::{NanosleepRelativeResult, Timespec};
 
-use super::{Shell, inspect};
+use super::{Shell, change, inspect};
 
 const HELP: &str = "\
-cat [FILE…]  cd [DIR]  df  dmesg  echo [-n] [WORD…]  env  exit [STATUS]  export NAME=VALUE…  free  help
-hostname  ip  kill [-SIGNAL] PID…  ls [-la] [PATH…]  mount  ps  pwd  sleep SECONDS  uname [-a]  unset NAME…
+cat [FILE…]  cd [DIR]  chown UID[:GID] PATH…  cp FROM TO  df  dmesg  echo [-n] [WORD…]  env  exit [STATUS]
+export NAME=VALUE…  free  help  hostname  ip  kill [-SIGNAL] PID…  ls [-la] [PATH…]  mount  mv FROM TO  ps  pwd
+sleep SECONDS  sysctl [-w] NAME[=VALUE]…  uname [-a]  unset NAME…
 also: 'quotes' \"quotes\" $NAME ; && || < > >> and programs by path or PATH\n";
 
 /// Runs a command of the shell; none if there is none of that name.
@@ -27,7 +28,9 @@ pub(super) fn run(
     let first = arguments.first().map(String::as_str);
     let done = match name {
         "cat" => cat(arguments, input, output),
-        "cd" => change(shell, first),
+        "cd" => enter(shell, first),
+        "chown" => change::owner(arguments),
+        "cp" | "mv" => change::transfer(name, arguments),
         "df" => inspect::df(output),
         "dmesg" => inspect::dmesg(output),
         "echo" => echo(arguments, output),
@@ -47,13 +50,14 @@ pub(super) fn run(
         "ps" => inspect::ps(output),
         "pwd" => std::env::current_dir().and_then(|place| writeln!(output, "{}", place.display())),
         "sleep" => sleep(first),
+        "sysctl" => change::sysctl(arguments, output),
         "uname" => uname(first, output),
         _ => return None,
     };
     Some(done.and_then(|()| output.flush()).map(|()| 0))
 }
 
-fn usage(why: &str) -> io::Error {
+pub(super) fn usage(why: &str) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidInput, why)
 }
 
@@ -70,7 +74,7 @@ fn cat(files: &[String], input: Option<&File>, output: &mut dyn Write) -> io::Re
     Ok(())
 }
 
-fn change(shell: &Shell, directory: Option<&str>) -> io::Result<()> {
+fn enter(shell: &Shell, directory: Option<&str>) -> io::Result<()> {
     let home = || shell.variable("HOME").unwrap_or_else(|| "/".into());
     std::env::set_current_dir(directory.map_or_else(home, str::to_owned))
 }

@@ -10,13 +10,8 @@
     reason = "helpers of tests"
 )]
 
-#[path = "disk/guest.rs"]
 mod guest;
-#[path = "disk/machine.rs"]
 mod machine;
-#[path = "disk/refusals.rs"]
 mod refusals;
-#[path = "disk/registry.rs"]
 mod registry;
-#[path = "disk/workloads.rs"]
 mod workloads;

@@ -14,6 +14,12 @@ use super::failure::{Failure, Report, is_temporary, retry_after};
 use crate::reference::{Reference, is_loopback};
 use crate::source::{Error, Network, Progress};
 
+const EXPECTS_TLS: &str = "it expects TLS";
+
+fn expects_tls(failure: &Failure) -> bool {
+    matches!(failure, Failure::Transport(text) if text == EXPECTS_TLS)
+}
+
 /// What a request wants to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Scope {
@@ -83,7 +89,8 @@ impl<'a> Client<'a> {
             client.base = url(scheme)?;
             match client.speaks().await {
                 Ok(()) => return Ok(client),
-                Err(failure) => last = Some(last.unwrap_or(failure)),
+                // The first says what is wrong, unless it was only the wrong scheme.
+                Err(failure) => last = Some(last.filter(|first| !expects_tls(first)).unwrap_or(failure)),
             }
         }
         client.base = url(schemes.first().copied().unwrap_or("https"))?;
@@ -96,7 +103,7 @@ impl<'a> Client<'a> {
         match request.send().await {
             // Servers with TLS say so to requests without it.
             Ok(response) if response.status() == StatusCode::BAD_REQUEST && self.is_plain() => {
-                Err(Failure::Transport("it expects TLS".into()))
+                Err(Failure::Transport(EXPECTS_TLS.into()))
             }
             Ok(_) => Ok(()),
             Err(error) => Err(Failure::of(&error)),

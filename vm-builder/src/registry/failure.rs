@@ -30,19 +30,18 @@ impl Failure {
             if at.is::<rustls::Error>() {
                 return Self::Tls(text);
             }
-            if let Some(io) = at.downcast_ref::<std::io::Error>() {
-                if io.get_ref().is_some_and(|inner| inner.is::<rustls::Error>()) {
-                    return Self::Tls(text);
-                }
-                let kind = io.kind();
-                if kind == std::io::ErrorKind::ConnectionRefused {
-                    return Self::Unreachable("connection refused".into());
-                }
+            let io = at.downcast_ref::<std::io::Error>();
+            if io.is_some_and(|io| io.kind() == std::io::ErrorKind::ConnectionRefused) {
+                return Self::Unreachable("connection refused".into());
             }
             if at.to_string().starts_with("dns error") {
                 return Self::Unreachable(format!("its name cannot be resolved ({text})"));
             }
-            cause = at.source();
+            // What is wrapped in an error of I/O is not its source, but itself.
+            cause = match io.and_then(std::io::Error::get_ref) {
+                Some(inner) => Some(inner),
+                None => at.source(),
+            };
         }
         if error.is_timeout() {
             let what = if error.is_connect() { "no connection in time" } else { "nothing arrived in time" };

@@ -2,6 +2,7 @@ mod faults;
 mod kinds;
 mod login;
 mod real;
+mod tls;
 
 use std::path::Path;
 

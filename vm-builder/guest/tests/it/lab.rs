@@ -54,14 +54,21 @@ fn make() -> Result<Lab, String> {
     fs::create_dir_all(&directory).map_err(|error| error.to_string())?;
     let guest = build_guest(&target)?;
     let package = kernel(&directory)?;
-    let workload = directory.join("workload");
+    // Other test processes use the same files: each is made aside and put in place as a whole.
+    let staged = tempfile::tempdir_in(&directory).map_err(|error| error.to_string())?;
+    let put = |name: &str| {
+        fs::rename(staged.path().join(name), directory.join(name)).map_err(|error| format!("{name}: {error}"))
+    };
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/it/fixture/workload.rs");
     run(Command::new("rustc")
         .args(["--edition=2024", "-O", "-Ctarget-feature=+crt-static", "-Cstrip=symbols", "-o"])
-        .arg(&workload)
+        .arg(staged.path().join("workload"))
         .arg(source))?;
-    let initramfs = directory.join(format!("initramfs-{}.cpio", std::process::id()));
-    fs::write(&initramfs, pack(&guest, &package)?).map_err(|error| error.to_string())?;
+    fs::write(staged.path().join("initramfs.cpio"), pack(&guest, &package)?)
+        .map_err(|error| error.to_string())?;
+    put("workload")?;
+    put("initramfs.cpio")?;
+    let (workload, initramfs) = (directory.join("workload"), directory.join("initramfs.cpio"));
     let kernel = find(&package.join("boot"), "vmlinuz-")?;
     Ok(Lab { guest, kernel, initramfs, workload })
 }

@@ -17,13 +17,7 @@ pub use rustix::mount::MountFlags;
 ///
 /// # Errors
 /// What the kernel says.
-pub fn mount(
-    source: &Path,
-    target: &Path,
-    kind: &str,
-    flags: MountFlags,
-    options: &str,
-) -> io::Result<()> {
+pub fn mount(source: &Path, target: &Path, kind: &str, flags: MountFlags, options: &str) -> io::Result<()> {
     let options = CString::new(options).map_err(|_| io::Error::from(io::ErrorKind::InvalidInput))?;
     Ok(rustix::mount::mount(source, target, kind, flags, options.as_c_str())?)
 }

@@ -148,8 +148,11 @@ impl Temporary {
             let path = directory.join(format!("{}-{number}", std::process::id()));
             match File::options().read(true).write(true).create_new(true).open(&path) {
                 Ok(file) => {
-                    // Nobody else has it; where locks do not work, pruning goes by age alone.
-                    let _ = file.try_lock();
+                    // Pruning may have been faster. Where locks do not work, it goes by age alone.
+                    let is_taken = matches!(file.try_lock(), Err(std::fs::TryLockError::WouldBlock));
+                    if is_taken || !partial::is_same(&file, &path) {
+                        continue;
+                    }
                     return Ok(Self { file, path: Some(path) });
                 }
                 Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}

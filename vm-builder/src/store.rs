@@ -5,11 +5,11 @@
 //!                              org.opencontainers.image.ref.name
 //! blobs/sha256/<digest>        manifests, configurations, layers
 //! temporary/                   what is being written
-//! .lock                        held, shared, while blobs are added; exclusively while the index is changed
+//! .lock                        held, shared, while blobs are read or added; exclusively while the index is changed
 //! ```
 //!
-//! Blobs and the index appear by renaming, so that a reader needs no lock. A name belongs to one image: an image that
-//! loses its last name stays until it is pruned.
+//! Blobs and the index appear by renaming, so that other programs may read them at any time. A name belongs to one
+//! image: an image that loses its last name stays until it is pruned.
 
 mod image;
 mod index;
@@ -70,6 +70,7 @@ impl Store {
         match read_limited(&marker, DOCUMENT_LIMIT) {
             Ok(bytes) => index::check_marker(&bytes, &marker)?,
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                let _adding = store.lock(false)?;
                 store.write(br#"{"imageLayoutVersion":"1.0.0"}"#, &marker)?;
             }
             Err(error) => return Err(Error::io("read", &marker, error)),
@@ -113,6 +114,7 @@ impl Store {
     /// # Errors
     /// If there is none, or several.
     pub fn get(&self, name: &str) -> Result<Image, Error> {
+        let _reading = self.lock(false)?;
         let index = index::Index::read(&self.root)?;
         let digest = self.find(&index, name)?;
         let (bytes, media_type) = (self.document(digest)?, index.media_type(digest));
@@ -134,6 +136,7 @@ impl Store {
     /// # Errors
     /// If the index or a manifest cannot be read.
     pub fn list(&self) -> Result<Vec<Entry>, Error> {
+        let _reading = self.lock(false)?;
         let index = index::Index::read(&self.root)?;
         let mut entries = Vec::new();
         for (digest, name) in index.images() {

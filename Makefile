@@ -2,9 +2,16 @@
 .DEFAULT_GOAL := help
 .PHONY: help demo test check bench clean tools
 
-# Debian packages the lanes need today: a linker for Rust, git for the list of tracked files.
-# A package is asked for only when its program is missing, so nothing is installed on a machine that has them.
-PROGRAMS := cc:gcc git:git
+# Debian packages the lanes need: a linker for Rust, git for the list of tracked files, QEMU, file systems, a registry and
+# tools to fill it, and what a kernel is built with. A file that tells, a colon, the package that holds it.
+# A package is asked for only when its file is missing, so nothing is installed on a machine that has them.
+BASE := cc:gcc git:git
+LANES := qemu-system-x86_64:qemu-system-x86 qemu-img:qemu-utils mke2fs:e2fsprogs ssh:openssh-client psql:postgresql-client \
+	docker-registry:docker-registry skopeo:skopeo debootstrap:debootstrap buildah:buildah crun:crun cpio:cpio xz:xz-utils \
+	make:make flex:flex bison:bison bc:bc /usr/include/libelf.h:libelf-dev /usr/include/openssl/opensslv.h:libssl-dev \
+	/usr/src/linux-source-6.1.tar.xz:linux-source-6.1
+FILES := $(BASE)
+test bench: FILES := $(BASE) $(LANES)
 
 help:
 	@echo 'make demo    a local cluster from start to end'
@@ -15,8 +22,8 @@ help:
 
 tools:
 	@command -v cargo >/dev/null || { echo 'cargo is missing: install Rust, see https://rustup.rs' >&2; exit 1; }
-	@missing=''; for pair in $(PROGRAMS); do \
-	  command -v "$${pair%%:*}" >/dev/null || missing="$$missing $${pair##*:}"; \
+	@missing=''; PATH="$$PATH:/usr/sbin:/sbin"; for pair in $(FILES); do \
+	  file="$${pair%%:*}"; [ -e "$$file" ] || command -v "$$file" >/dev/null || missing="$$missing $${pair##*:}"; \
 	done; \
 	if [ -n "$$missing" ]; then \
 	  command -v apt-get >/dev/null || { echo "install these first:$$missing" >&2; exit 1; }; \

@@ -12,9 +12,17 @@ use crate::run::{self, run};
 use crate::store::{self, Kernel, Manifest, Store};
 use crate::{Error, Progress, source, vmlinux};
 
-/// Packages that a build needs, with the program that tells whether each is there.
-const TOOLS: [(&str, &str); 6] =
-    [("make", "make"), ("gcc", "gcc"), ("flex", "flex"), ("bison", "bison"), ("bc", "bc"), ("tar", "tar")];
+/// Programs and headers that a build needs, each with its Debian package.
+const TOOLS: [(&str, &str); 8] = [
+    ("make", "make"),
+    ("gcc", "gcc"),
+    ("flex", "flex"),
+    ("bison", "bison"),
+    ("bc", "bc"),
+    ("tar", "tar"),
+    ("/usr/include/libelf.h", "libelf-dev"),
+    ("/usr/include/openssl/opensslv.h", "libssl-dev"),
+];
 
 /// What to build.
 #[derive(Clone, Debug, Default)]
@@ -112,6 +120,7 @@ fn out(work: &Path) -> PathBuf {
 fn configure(options: &Options, work: &Path, progress: &dyn Progress) -> Result<Configured, Error> {
     let wishes = wishes(&options.fragments)?;
     for (program, package) in TOOLS {
+        // Joined with any directory, an absolute path is itself.
         let there = std::env::split_paths(&std::env::var_os("PATH").unwrap_or_default())
             .any(|directory| directory.join(program).is_file());
         if !there {

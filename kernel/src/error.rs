@@ -16,10 +16,10 @@ pub enum Error {
         /// Why it failed.
         source: io::Error,
     },
-    /// A program is not installed.
-    #[error("the program {program} is not installed")]
+    /// A program or header is not installed.
+    #[error("{program} is not installed")]
     Missing {
-        /// Its name.
+        /// Its name or path.
         program: String,
         /// Debian package that holds it.
         package: &'static str,

@@ -94,7 +94,7 @@ mod tests {
     #[test]
     fn a_missing_program_names_its_package() {
         let error = run(&mut Command::new("no-such-program"), "some-package", &Silent).unwrap_err();
-        assert_eq!(error.to_string(), "the program no-such-program is not installed");
+        assert_eq!(error.to_string(), "no-such-program is not installed");
         assert_eq!(error.hint().unwrap(), "install it: apt-get install some-package");
     }
 }

@@ -4,7 +4,8 @@
 
 # Debian packages the lanes need: a linker for Rust, git for the list of tracked files, QEMU, file systems, a registry and
 # tools to fill it, and what a kernel is built with. A file that tells, a colon, the package that holds it.
-# A package is asked for only when its file is missing, so nothing is installed on a machine that has them.
+# A package is asked for only when its file is missing, so nothing is installed on a machine that has them. Two passes: a
+# package may replace another one of a newer distribution, whose files are then missing.
 BASE := cc:gcc git:git
 LANES := qemu-system-x86_64:qemu-system-x86 qemu-img:qemu-utils mke2fs:e2fsprogs ssh:openssh-client psql:postgresql-client \
 	docker-registry:docker-registry skopeo:skopeo debootstrap:debootstrap buildah:buildah crun:crun cpio:cpio xz:xz-utils \
@@ -22,14 +23,16 @@ help:
 
 tools:
 	@command -v cargo >/dev/null || { echo 'cargo is missing: install Rust, see https://rustup.rs' >&2; exit 1; }
-	@missing=''; PATH="$$PATH:/usr/sbin:/sbin"; for pair in $(FILES); do \
-	  file="$${pair%%:*}"; [ -e "$$file" ] || command -v "$$file" >/dev/null || missing="$$missing $${pair##*:}"; \
-	done; \
-	if [ -n "$$missing" ]; then \
+	@for pass in first second; do \
+	  missing=''; for pair in $(FILES); do \
+	    file="$${pair%%:*}"; \
+	    [ -e "$$file" ] || PATH="$$PATH:/usr/sbin:/sbin" command -v "$$file" >/dev/null || missing="$$missing $${pair##*:}"; \
+	  done; \
+	  [ -n "$$missing" ] || exit 0; \
 	  command -v apt-get >/dev/null || { echo "install these first:$$missing" >&2; exit 1; }; \
 	  sudo=''; [ "$$(id -u)" = 0 ] || sudo=sudo; \
-	  $$sudo apt-get update -q && $$sudo apt-get install -qy --no-install-recommends $$missing; \
-	fi
+	  $$sudo apt-get update -q && $$sudo apt-get install -qy --no-install-recommends $$missing || exit 1; \
+	done
 
 demo test check bench: tools
 	@cargo xtask $@

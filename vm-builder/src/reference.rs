@@ -140,7 +140,11 @@ impl FromStr for Reference {
             None => (text, None),
         };
         let (registry, path) = match rest.split_once('/') {
-            Some((first, path)) if is_registry(first) => (first.to_ascii_lowercase(), path),
+            // In small letters, unless nothing but the capitals tells that it is a host.
+            Some((first, path)) if is_registry(&first.to_ascii_lowercase()) => {
+                (first.to_ascii_lowercase(), path)
+            }
+            Some((first, path)) if is_registry(first) => (first.to_owned(), path),
             _ => (DOCKER_HUB.to_owned(), rest),
         };
         check_registry(&registry)?;

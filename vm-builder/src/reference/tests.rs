@@ -22,6 +22,7 @@ fn names_are_completed_as_docker_does() {
         ("[::1]:5000/a", "[::1]:5000/a:latest".into()),
         ("[::1]/a", "[::1]/a:latest".into()),
         ("GHCR.io/a/b", "ghcr.io/a/b:latest".into()),
+        ("Host/a", "Host/a:latest".into()),
         ("127.0.0.1:5000/a", "127.0.0.1:5000/a:latest".into()),
         ("a__b/c--d.e", "docker.io/a__b/c--d.e:latest".into()),
     ] {
@@ -89,6 +90,8 @@ fn digests_are_those_of_the_standard() {
 }
 
 proptest! {
+    #![proptest_config(ProptestConfig { cases: 2000, ..ProptestConfig::default() })]
+
     #[test]
     fn arbitrary_text_never_panics_and_what_is_accepted_is_stable(text in "[a-zA-Z0-9:/@._\\[\\]-]{0,40}|.{0,40}") {
         if let Ok(reference) = text.parse::<Reference>() {

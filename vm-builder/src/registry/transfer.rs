@@ -263,7 +263,7 @@ struct Job {
 }
 
 impl Job {
-    fn run(self, partial: Partial, receiver: mpsc::Receiver<Chunk>) -> Result<CachedLayer, Error> {
+    fn run(&self, partial: Partial, receiver: mpsc::Receiver<Chunk>) -> Result<CachedLayer, Error> {
         let kept = partial.reader()?.take(partial.length());
         let mut feed = Feed {
             kept: Some(kept),
@@ -292,17 +292,26 @@ impl Job {
             return Err(self.malformed("the transfer was broken off".into()));
         }
         let Feed { partial, hasher, .. } = feed;
-        partial.remove()?;
-        let (length, expected) = (hasher.length(), self.descriptor.digest);
-        if length != self.descriptor.size {
-            let (what, expected) = (self.what, self.descriptor.size);
-            return Err(Error::LengthMismatch { what, expected, actual: length });
+        let result =
+            self.check(hasher).and_then(|()| self.cache.commit(unpacked?, Some(self.diff_id), &self.what));
+        // Only now: whoever waits for the lock finds the layer. When the disk is full, what came is kept.
+        if !matches!(result, Err(Error::DiskFull(_) | Error::Io { .. })) {
+            partial.remove()?;
         }
-        let actual = hasher.finish();
+        result
+    }
+
+    /// Whether all came that was announced, and nothing else.
+    fn check(&self, hasher: Hasher) -> Result<(), Error> {
+        let (actual, expected) = (hasher.length(), self.descriptor.size);
         if actual != expected {
-            return Err(Error::DigestMismatch { what: self.what, expected, actual });
+            return Err(Error::LengthMismatch { what: self.what.clone(), expected, actual });
         }
-        self.cache.commit(unpacked?, Some(self.diff_id), &self.what)
+        let (actual, expected) = (hasher.finish(), self.descriptor.digest);
+        if actual != expected {
+            return Err(Error::DigestMismatch { what: self.what.clone(), expected, actual });
+        }
+        Ok(())
     }
 
     fn malformed(&self, problem: String) -> Error {

@@ -1,6 +1,9 @@
 //! qcow2, written and read. Format: QEMU's `docs/interop/qcow2.txt`.
 
+mod check;
 mod error;
+mod head;
+mod pack;
 mod read;
 mod write;
 

@@ -141,7 +141,10 @@ fn nasty_tree() {
         assert!(ask("ea_list attributes2").contains("user.big (3000)"));
         assert!(ask("ea_list attributes").contains("security.capability (20)"));
         assert!(ask("ea_list attributes").contains("system.posix_acl_access"));
-        assert_eq!(ask("cat etc/hello").lines().last(), Some("hello, world"));
+        assert!(ask("cat etc/hello").contains("hello, world\n"));
+        assert!(ask("stat t1901").contains("mtime: 0x80000000:00000004 -- Fri Dec 13 20:45:52 1901"));
+        assert!(ask("stat t1969").contains("mtime: 0xffffffff:ee6b27fc -- Wed Dec 31 23:59:59 1969"));
+        assert!(ask("stat t2038").contains("mtime: 0x80000000:00000009 -- Tue Jan 19 03:14:08 2038"));
         let dump = directory.path().join("dump");
         ask(&format!("dump extents1361 {}", dump.display()));
         let got = std::fs::read(&dump).unwrap();
@@ -224,7 +227,8 @@ mod any {
             proptest::collection::vec(any::<u8>(), 0..200),
             0..4,
         );
-        let seconds = -(1i64 << 31)..(1i64 << 34) - (1 << 31);
+        // The reader knows no times whose low 32 bits are negative; `debugfs` judges those in another test.
+        let seconds = (0i64..4, 0i64..1 << 31).prop_map(|(high, low)| (high << 32) + low);
         (0u16..0o10000, any::<u32>(), any::<u32>(), seconds, 0u32..1_000_000_000, attributes).prop_map(
             |(mode, uid, gid, seconds, nanoseconds, attributes)| Metadata {
                 mode,

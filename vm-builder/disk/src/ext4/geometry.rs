@@ -80,8 +80,8 @@ impl Geometry {
     fn sizes(blocks: u64, inodes: u64, options: &Options) -> Result<Self, Error> {
         let groups = blocks.div_ceil(GROUP);
         let ratio = options.inode_ratio.max(1024);
-        let asked = (blocks * BLOCK / ratio).max(options.inodes.unwrap_or(0));
-        let wanted = asked.min(groups * GROUP).max(inodes).max(16);
+        let usual = (blocks * BLOCK / ratio).min(groups * GROUP);
+        let wanted = usual.max(options.inodes.unwrap_or(0)).max(inodes).max(16);
         let inodes_per_group = wanted.div_ceil(groups).next_multiple_of(PER_BLOCK);
         if inodes_per_group > GROUP {
             let limit = groups * GROUP;

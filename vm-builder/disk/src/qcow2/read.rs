@@ -1,10 +1,14 @@
 //! The reader.
 
+use std::collections::{BTreeSet, VecDeque};
 use std::io;
+use std::sync::{Arc, Mutex, PoisonError};
 
-use super::error::Error;
+use super::error::{Error, io as reading};
+use super::head::Head;
 use super::write::Compression;
-use crate::image::Image;
+use crate::bytes::{index, wide};
+use crate::image::{Image, within};
 
 /// What is known of a qcow2 file without reading content.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -36,10 +40,38 @@ pub struct Check {
     pub leaked: u64,
 }
 
+/// Clusters kept decompressed, so that small reads do not decompress again and again.
+const KEPT: usize = 8;
+/// Where the offset is in an entry of a table.
+const OFFSET: u64 = 0x00FF_FFFF_FFFF_FE00;
+const COMPRESSED: u64 = 1 << 62;
+
+/// Where a cluster of the disk is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Mapping {
+    /// In the backing file, or zeros.
+    None,
+    /// Zeros; a place in the file may be kept for it.
+    Zero(Option<u64>),
+    /// At an offset.
+    Plain(u64),
+    /// Compressed, at an offset, at most so many bytes.
+    Compressed(u64, u64),
+}
+
 /// A qcow2 file as a disk.
-#[derive(Debug)]
 pub struct Reader<S> {
-    source: S,
+    pub(super) source: S,
+    pub(super) head: Head,
+    pub(super) first: Vec<u64>,
+    backing: Option<Box<dyn Image>>,
+    kept: Mutex<VecDeque<(u64, Arc<[u8]>)>>,
+}
+
+impl<S> std::fmt::Debug for Reader<S> {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.debug_struct("Reader").field("head", &self.head).finish_non_exhaustive()
+    }
 }
 
 impl<S: Image> Reader<S> {
@@ -61,8 +93,10 @@ impl<S: Image> Reader<S> {
         source: S,
         backing: impl FnOnce(&[u8]) -> Result<Box<dyn Image>, Error>,
     ) -> Result<Self, Error> {
-        let _ = backing;
-        Ok(Self { source })
+        let head = Head::read(&source)?;
+        let backing = head.backing.as_deref().map(backing).transpose()?;
+        let first = numbers(&source, head.first_at, head.first_entries, "first-level table")?;
+        Ok(Self { source, head, first, backing, kept: Mutex::default() })
     }
 
     /// What is known of the file.
@@ -70,7 +104,26 @@ impl<S: Image> Reader<S> {
     /// # Errors
     /// If a table cannot be read or is corrupt.
     pub fn info(&self) -> Result<Info, Error> {
-        Err(Error::Unsupported("reading".to_owned()))
+        let (mut seen, mut clusters) = (BTreeSet::new(), 0);
+        for entry in &self.first {
+            let Some(at) = self.second_at(*entry)? else { continue };
+            if !seen.insert(at) {
+                return Err(Error::corrupt("first-level table", "two entries have the same table"));
+            }
+            for entry in numbers(&self.source, at, self.head.entries(), "second-level table")? {
+                let mapping = self.mapping(entry)?;
+                clusters += u64::from(matches!(mapping, Mapping::Plain(_) | Mapping::Compressed(..)));
+            }
+        }
+        let zstd = self.head.zstd;
+        Ok(Info {
+            version: self.head.version,
+            virtual_size: self.head.virtual_size,
+            cluster_size: self.head.cluster(),
+            compression: if zstd { Compression::Zstd { level: 0 } } else { Compression::Zlib { level: 0 } },
+            allocated: clusters.saturating_mul(self.head.cluster()),
+            file_size: self.source.length(),
+        })
     }
 
     /// Walks all tables: every offset is within the file, no two things share a cluster, and every reference count
@@ -79,17 +132,181 @@ impl<S: Image> Reader<S> {
     /// # Errors
     /// The first thing that is wrong.
     pub fn check(&self) -> Result<Check, Error> {
-        Err(Error::Unsupported("reading".to_owned()))
+        super::check::check(self)
     }
+
+    /// The table an entry of the first-level table leads to.
+    pub(super) fn second_at(&self, entry: u64) -> Result<Option<u64>, Error> {
+        let at = entry & OFFSET;
+        if at == 0 {
+            return Ok(None);
+        }
+        let size = self.head.cluster();
+        if !at.is_multiple_of(size) || at.checked_add(size).is_none_or(|end| end > self.source.length()) {
+            return Err(Error::corrupt("first-level table", format!("a table at byte {at}")));
+        }
+        Ok(Some(at))
+    }
+
+    /// What an entry of a second-level table says.
+    pub(super) fn mapping(&self, entry: u64) -> Result<Mapping, Error> {
+        let length = self.source.length();
+        if entry & COMPRESSED != 0 {
+            let shift = 70 - self.head.bits;
+            let at = entry & ((1 << shift) - 1);
+            let sectors = ((entry & (COMPRESSED - 1)) >> shift) + 1;
+            if at >= length {
+                return Err(Error::corrupt("second-level table", format!("compressed cluster at byte {at}")));
+            }
+            // The last sector of a file may be cut off.
+            let count = (sectors * 512 - at % 512).min(length - at);
+            return Ok(Mapping::Compressed(at, count));
+        }
+        let at = entry & OFFSET;
+        if !at.is_multiple_of(self.head.cluster()) || at >= length.max(1) {
+            return Err(Error::corrupt("second-level table", format!("cluster at byte {at}")));
+        }
+        let zero = self.head.version >= 3 && entry & 1 != 0;
+        Ok(match (zero, at) {
+            (true, 0) => Mapping::Zero(None),
+            (true, at) => Mapping::Zero(Some(at)),
+            (false, 0) => Mapping::None,
+            (false, at) => Mapping::Plain(at),
+        })
+    }
+
+    /// Where a cluster of the disk is.
+    fn find(&self, cluster: u64) -> Result<Mapping, Error> {
+        let entries = self.head.entries();
+        let Some(entry) = self.first.get(index(cluster / entries)) else { return Ok(Mapping::None) };
+        let Some(at) = self.second_at(*entry)? else { return Ok(Mapping::None) };
+        let mut bytes = [0; 8];
+        let at = at + cluster % entries * 8;
+        self.source.read_at(at, &mut bytes).map_err(reading("second-level table"))?;
+        self.mapping(u64::from_be_bytes(bytes))
+    }
+
+    /// Fills `into` with bytes of one cluster, from `skip` on.
+    fn part(&self, cluster: u64, skip: u64, into: &mut [u8]) -> Result<(), Error> {
+        match self.find(cluster)? {
+            Mapping::Zero(_) => into.fill(0),
+            Mapping::None => match &self.backing {
+                Some(backing) => {
+                    let at = cluster * self.head.cluster() + skip;
+                    clipped(backing, at, into).map_err(reading("backing file"))?;
+                }
+                None => into.fill(0),
+            },
+            Mapping::Plain(at) => clipped(&self.source, at + skip, into).map_err(reading("cluster"))?,
+            Mapping::Compressed(at, count) => {
+                let whole = self.unpacked(cluster, at, count)?;
+                let from = whole.get(index(skip)..).unwrap_or_default();
+                into.iter_mut().zip(from).for_each(|(to, from)| *to = *from);
+            }
+        }
+        Ok(())
+    }
+
+    /// A compressed cluster as it was.
+    fn unpacked(&self, cluster: u64, at: u64, count: u64) -> Result<Arc<[u8]>, Error> {
+        let kept = || self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((_, whole)) = kept().iter().find(|(number, _)| *number == cluster) {
+            return Ok(Arc::clone(whole));
+        }
+        let mut packed = vec![0; index(count)];
+        self.source.read_at(at, &mut packed).map_err(reading("compressed cluster"))?;
+        let mut whole = vec![0; index(self.head.cluster())];
+        unpack(self.head.zstd, &packed, &mut whole).ok_or_else(|| {
+            Error::corrupt("compressed cluster", format!("at byte {at}: cannot be decompressed"))
+        })?;
+        let whole: Arc<[u8]> = whole.into();
+        let mut kept = kept();
+        kept.truncate(KEPT - 1);
+        kept.push_front((cluster, Arc::clone(&whole)));
+        Ok(whole)
+    }
+
+    /// Decompresses a cluster for nothing but to see that it can be.
+    pub(super) fn try_unpack(&self, at: u64, count: u64) -> Result<(), Error> {
+        // No cluster of a disk has this number.
+        self.unpacked(u64::MAX - at, at, count).map(|_| ())
+    }
+}
+
+/// Decompresses until `into` is full. What follows in the last sector is not looked at.
+fn unpack(zstd: bool, packed: &[u8], into: &mut [u8]) -> Option<()> {
+    if zstd {
+        let length = zstd::zstd_safe::find_frame_compressed_size(packed).ok()?;
+        let frame = packed.get(..length)?;
+        let mut decompressor = zstd::bulk::Decompressor::new().ok()?;
+        let count = decompressor.decompress_to_buffer(frame, into).ok()?;
+        return (count == into.len()).then_some(());
+    }
+    let mut inflate = flate2::Decompress::new(false);
+    inflate.decompress(packed, into, flate2::FlushDecompress::Finish).ok()?;
+    (inflate.total_out() == wide(into.len())).then_some(())
+}
+
+/// Reads what there is; zeros behind the end.
+fn clipped(source: &dyn Image, at: u64, into: &mut [u8]) -> io::Result<()> {
+    let there = index(source.length().saturating_sub(at)).min(into.len());
+    let (bytes, rest) = into.split_at_mut_checked(there).unwrap_or_default();
+    rest.fill(0);
+    if bytes.is_empty() { Ok(()) } else { source.read_at(at, bytes) }
+}
+
+/// Big-endian numbers of a table whose place was checked.
+pub(super) fn numbers(
+    source: &dyn Image,
+    at: u64,
+    count: u64,
+    structure: &'static str,
+) -> Result<Vec<u64>, Error> {
+    let mut bytes = vec![0; index(count * 8)];
+    source.read_at(at, &mut bytes).map_err(reading(structure))?;
+    let (numbers, _) = bytes.as_chunks::<8>();
+    Ok(numbers.iter().map(|number| u64::from_be_bytes(*number)).collect())
 }
 
 impl<S: Image> Image for Reader<S> {
     fn length(&self) -> u64 {
-        self.source.length()
+        self.head.virtual_size
     }
 
     fn read_at(&self, offset: u64, into: &mut [u8]) -> io::Result<()> {
-        let _ = (offset, into);
-        Err(io::ErrorKind::Unsupported.into())
+        within(self.length(), offset, into.len())?;
+        let size = self.head.cluster();
+        let (mut at, mut rest) = (offset, into);
+        while !rest.is_empty() {
+            let skip = at % size;
+            let count = index(size - skip).min(rest.len());
+            let (part, next) = rest.split_at_mut_checked(count).unwrap_or_default();
+            self.part(at / size, skip, part).map_err(io::Error::other)?;
+            at += wide(count);
+            rest = next;
+        }
+        Ok(())
+    }
+
+    fn is_hole(&self, offset: u64, length: u64) -> bool {
+        let size = self.head.cluster();
+        let reach = size * self.head.entries();
+        let end = offset.saturating_add(length).min(self.length());
+        let mut at = offset;
+        while at < end {
+            match self.find(at / size) {
+                Ok(Mapping::Zero(_)) => {}
+                Ok(Mapping::None) if self.backing.is_none() => {
+                    let first = self.first.get(index(at / reach)).copied().unwrap_or(0);
+                    if first & OFFSET == 0 {
+                        at = at / reach * reach + reach;
+                        continue;
+                    }
+                }
+                _ => return false,
+            }
+            at = at / size * size + size;
+        }
+        true
     }
 }

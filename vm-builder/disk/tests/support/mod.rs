@@ -39,7 +39,13 @@ pub fn have(program: &str) -> bool {
 /// Runs a program.
 pub fn run(program: &str, arguments: &[&str]) -> Output {
     let path = format!("{}:/usr/sbin:/sbin", std::env::var("PATH").unwrap_or_default());
-    Command::new(program).args(arguments).env("PATH", path).env("LC_ALL", "C").output().unwrap()
+    Command::new(program)
+        .args(arguments)
+        .env("PATH", path)
+        .env("LC_ALL", "C")
+        .env("TZ", "UTC")
+        .output()
+        .unwrap()
 }
 
 /// Runs a program that must succeed; what it printed.

@@ -117,10 +117,8 @@ impl<'a> Attributes<'a> {
         put32(&mut block, 4, 1);
         put32(&mut block, 8, 1);
         fill(&mut block, HEAD, &self.block, true);
-        let hashes = self.block.iter().map(Stored::hash);
-        let whole = hashes.fold(Some(0u32), |whole, hash| {
-            if hash == 0 { None } else { whole.map(|whole| whole.rotate_left(16) ^ hash) }
-        });
+        let mut hashes = self.block.iter().map(Stored::hash);
+        let whole = hashes.try_fold(0u32, |whole, hash| (hash != 0).then(|| whole.rotate_left(16) ^ hash));
         put32(&mut block, 12, whole.unwrap_or(0));
         let sum = crc(crc(seed, &number.to_le_bytes()), &block);
         put32(&mut block, 16, sum);

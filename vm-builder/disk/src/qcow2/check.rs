@@ -115,7 +115,7 @@ pub(super) fn check<S: Image>(reader: &Reader<S>) -> Result<Check, Error> {
 /// Compares stored counts with uses; the number of clusters that are counted too often.
 fn compare<S: Image>(reader: &Reader<S>, blocks: &[u64], uses: &Uses) -> Result<u64, Error> {
     let head = &reader.head;
-    let per_block = uses.size * 8 >> head.count_order;
+    let per_block = (uses.size * 8) >> head.count_order;
     let mut leaked = 0;
     let mut bytes = vec![0; index(uses.size)];
     let mut used = uses.counts.chunks(index(per_block));

@@ -8,7 +8,7 @@ use super::{Output, Registry, Showing};
 #[derive(Debug, clap::Subcommand)]
 pub enum Command {
     /// Make a bootable disk from a container image, an archive or a directory
-    Build(Build),
+    Build(Box<Build>),
 }
 
 impl Command {

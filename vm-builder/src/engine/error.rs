@@ -101,14 +101,20 @@ impl Error {
     pub fn causes(&self) -> Vec<String> {
         match self {
             Self::Fragments(fragments::Error::Failed { said, .. }) => said.clone(),
-            Self::File { source, .. } => vec![source.to_string()],
+            Self::File { source, .. } => vec![reason(source)],
             Self::Spec(spec::Error::Read { source, .. })
             | Self::Fragments(fragments::Error::File { source, .. }) => {
-                vec![source.to_string()]
+                vec![reason(source)]
             }
             _ => Vec::new(),
         }
     }
+}
+
+/// An I/O error without the number that the library adds.
+fn reason(error: &io::Error) -> String {
+    let text = error.to_string();
+    text.split(" (os error").next().unwrap_or_default().to_lowercase()
 }
 
 /// A guest program that a kernel of the platform could not start is refused now, not at boot.

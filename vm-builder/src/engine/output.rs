@@ -65,8 +65,15 @@ fn write_qcow2(
     progress: &dyn Fn(u64),
 ) -> io::Result<()> {
     let options = qcow2::Options { progress, ..qcow2::Options::default() };
-    // An error of the writer is one of the file or of what the image is made from.
-    qcow2::write(image, &mut io::BufWriter::new(file), &options).map(|_| ()).map_err(io::Error::other)
+    qcow2::write(image, &mut io::BufWriter::new(file), &options).map(|_| ()).map_err(of_writer)
+}
+
+/// The kind of an error decides about its hint.
+fn of_writer(error: qcow2::Error) -> io::Error {
+    match error {
+        qcow2::Error::Io { source, .. } => source,
+        other => io::Error::other(other),
+    }
 }
 
 fn source(loaded: &Loaded) -> String {

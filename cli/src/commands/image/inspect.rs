@@ -53,8 +53,10 @@ fn of_disk(env: &Env, args: &Inspect, path: &Path) -> Result<Report> {
 fn boot_command(env: &Env, args: &Inspect, path: &Path, found: &Inspection) -> Result<Report> {
     let (kernel, initramfs) = kernel_files(env, args.kernel.as_deref())?;
     let forward = args.forward.iter().map(|text| ports(text)).collect::<Result<Vec<_>>>()?;
+    // So that the command works in every directory.
+    let disk = std::path::absolute(path).map_err(|error| Error::file("find", path, &error))?;
     let boot = Boot {
-        disk: path,
+        disk: &disk,
         format: found.format,
         kernel: &kernel,
         initramfs: initramfs.as_deref(),

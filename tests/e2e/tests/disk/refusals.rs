@@ -42,7 +42,7 @@ fn bad_input_is_refused_with_a_hint_and_leaves_nothing() {
         (&["vm", "build", "--from", "bad.tar", "-O", "x"], 1, &["bad.tar", "hint"]),
         (&["vm", "build", "--from", "./nothing", "-O", "x"], 3, &["nothing"]),
         (&["vm", "build", "--from", &nobody, "-O", "x"], 8, &["cannot be reached", "hint"]),
-        (&["vm", "build", "--from", "UPPER/case", "-O", "x"], 2, &["--from", "hint"]),
+        (&["vm", "build", "--from", "a/Upper", "-O", "x"], 2, &["--from", "hint"]),
         (&["image", "inspect", "bad.qcow2"], 1, &["not a usable disk", "hint"]),
     ];
     for (arguments, code, parts) in cases {
@@ -51,7 +51,8 @@ fn bad_input_is_refused_with_a_hint_and_leaves_nothing() {
         for part in parts {
             assert!(text.contains(part), "{arguments:?}: no {part:?} in {text}");
         }
-        assert!(text.starts_with("error: ") && !text.contains("panicked"), "{text}");
+        let said = text.lines().filter(|line| line.starts_with("error: ")).count();
+        assert!(said == 1 && !text.contains("panicked"), "{text}");
     }
     assert_eq!(machine.files(), before);
     assert_eq!(machine.bad(&["image", "inspect", "nothing"]).0, 3);
@@ -66,7 +67,7 @@ fn a_registry_that_lacks_or_changes_things_is_caught() {
     }
     let machine = Machine::new();
     let registry = Registry::start();
-    layout(busybox(), &serde_json::json!({ "Cmd": ["/bin/sh"] }), &machine.path("layout"));
+    layout(busybox(), "amd64", &serde_json::json!({ "Cmd": ["/bin/sh"] }), &machine.path("layout"));
     registry.receive(&machine.path("layout"), "a/b:1");
     let name = |name: &str| registry.name(name);
     let (digest, tag, repository) =
@@ -75,8 +76,10 @@ fn a_registry_that_lacks_or_changes_things_is_caught() {
         let (got, text) = machine.bad(&["vm", "build", "--from", from, "-O", "x"]);
         assert!(got == code && text.contains(part), "{got} {text}");
     }
-    let (code, text) = machine.bad(&["vm", "build", "--from", &name("a/b:1"), "--arch", "arm64", "-O", "x"]);
-    assert!(code == 1 && text.contains("linux/amd64"), "{text}");
+    layout(busybox(), "arm64", &serde_json::json!({}), &machine.path("other"));
+    let (code, text) =
+        machine.bad(&["vm", "build", "--from", "oci:other:image", "--arch", "amd64", "-O", "x"]);
+    assert!(code == 1 && text.contains("linux/arm64"), "{text}");
     // Someone changes a layer in the layout behind its digest.
     let layout_path = machine.path("layout/blobs/sha256");
     let largest = std::fs::read_dir(&layout_path)
@@ -91,7 +94,7 @@ fn a_registry_that_lacks_or_changes_things_is_caught() {
     let (_, text) =
         machine.bad(&["vm", "build", "--from", "oci:layout:image", "-O", "x", "--cache-dir", "fresh"]);
     assert!(text.contains("digest") || text.contains("damaged"), "{text}");
-    assert_eq!(machine.files(), ["fresh", "layout"]);
+    assert_eq!(machine.files(), ["fresh", "layout", "other"]);
 }
 
 #[test]
@@ -113,7 +116,7 @@ fn a_full_disk_is_said_and_nothing_stays() {
     let output = machine_command(&machine, &script);
     let text = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(1), "{text}");
-    assert!(text.contains("no space left") || text.contains("No space left"), "{text}");
+    assert!(text.contains("no space left"), "{text}");
     assert!(text.contains("hint: free some space"), "{text}");
     assert!(output.stdout.is_empty(), "{:?}", String::from_utf8_lossy(&output.stdout));
 }

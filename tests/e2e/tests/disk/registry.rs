@@ -66,7 +66,7 @@ fn sha256(path: &Path) -> String {
 }
 
 /// An image layout with one compressed layer, made by `tar`, `gzip` and `sha256sum`.
-pub(crate) fn layout(root: &Path, config: &serde_json::Value, to: &Path) {
+pub(crate) fn layout(root: &Path, architecture: &str, config: &serde_json::Value, to: &Path) {
     let blobs = to.join("blobs/sha256");
     std::fs::create_dir_all(&blobs).unwrap();
     let tar = to.join("layer.tar");
@@ -87,7 +87,7 @@ pub(crate) fn layout(root: &Path, config: &serde_json::Value, to: &Path) {
         (format!("sha256:{digest}"), bytes.len())
     };
     let (config, config_size) = blob(json!({
-        "created": "2024-05-06T07:08:09Z", "architecture": "amd64", "os": "linux", "config": config,
+        "created": "2024-05-06T07:08:09Z", "architecture": architecture, "os": "linux", "config": config,
         "rootfs": { "type": "layers", "diff_ids": [format!("sha256:{plain}")] },
     }));
     let (manifest, manifest_size) = blob(json!({

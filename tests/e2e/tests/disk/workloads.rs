@@ -29,7 +29,7 @@ fn a_small_disk_is_reproducible_and_tells_how_its_workload_ended() {
     let machine = Machine::new();
     let root = busybox().display().to_string();
     let workload = "trap 'echo asked to stop; exit 0' TERM; echo \"hello from $(id -u):$PWD:$A\"; while :; do sleep 1 & wait $!; done";
-    let arguments = |out| {
+    let arguments = |out: &str| {
         [
             "--from",
             &root,
@@ -140,7 +140,7 @@ fn database() -> Option<Database> {
         "Entrypoint": ["postgres"],
         "Cmd": ["-D", "/var/lib/postgresql/15/main", "-c", "config_file=/etc/postgresql/15/main/postgresql.conf"],
     });
-    layout(machine::postgres(), &config, &layout_path);
+    layout(machine::postgres(), "amd64", &config, &layout_path);
     let registry = Registry::start();
     registry.receive(&layout_path, "library/postgres:15");
     Some(Database { registry, layout: layout_path, _files: files })
@@ -249,6 +249,21 @@ fn serves(machine: &Machine, kernel: &str, key: &Path) {
         }
     });
     assert_eq!((code, out.as_str()), (Some(7), "root\nGREETING=it's \"$HOME\""), "{err}");
+    check_metrics(&guest);
+    assert_eq!(guest.http(25183, "/cpu").unwrap(), "2000");
+    guest.press_power_button();
+    let console = guest.ends();
+    let order = [
+        "database system is ready to accept connections",
+        "received fast shutdown request",
+        "database system is shut down",
+    ];
+    let places: Vec<Option<usize>> = order.iter().map(|text| console.find(text)).collect();
+    assert!(places.iter().all(Option::is_some) && places.is_sorted(), "{places:?} in\n{console}");
+}
+
+/// Metrics under the names that the agent reads, in a form that Prometheus' own parser takes.
+fn check_metrics(guest: &Guest) {
     let metrics = guest.until("metrics", || guest.http(9100, "/metrics"));
     for name in
         ["host_cpu_seconds_total", "host_load1", "host_memory_total_bytes", "host_memory_available_bytes"]
@@ -265,14 +280,4 @@ fn serves(machine: &Machine, kernel: &str, key: &Path) {
     let judged = tool.wait_with_output().unwrap();
     // 3: it reads them all and would name some otherwise; 1: it cannot read them.
     assert!(matches!(judged.status.code(), Some(0 | 3)), "{}", String::from_utf8_lossy(&judged.stderr));
-    assert_eq!(guest.http(25183, "/cpu").unwrap(), "2000");
-    guest.press_power_button();
-    let console = guest.ends();
-    let order = [
-        "database system is ready to accept connections",
-        "received fast shutdown request",
-        "database system is shut down",
-    ];
-    let places: Vec<Option<usize>> = order.iter().map(|text| console.find(text)).collect();
-    assert!(places.iter().all(Option::is_some) && places.is_sorted(), "{places:?} in\n{console}");
 }

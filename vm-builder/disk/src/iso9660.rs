@@ -1,4 +1,8 @@
-//! Small read-only volumes: ISO 9660 with Rock Ridge.
+//! Small read-only volumes: ISO 9660 (ECMA-119) with Rock Ridge, so that names, modes, owners and links survive.
+
+mod name;
+mod rock;
+mod volume;
 
 use crate::image::Memory;
 use crate::tree::{Sources, Time, Tree};
@@ -44,11 +48,14 @@ pub enum Error {
     },
 }
 
-/// Makes a volume of a tree, at most 512 MiB.
+/// Makes a volume of a tree, at most 512 MiB. Extended attributes are left out, and fractions of seconds; times
+/// are kept from 1900 to 2155. Hard links share content.
 ///
 /// # Errors
 /// If the tree does not fit or content cannot be read.
 pub fn volume(tree: &Tree, sources: &dyn Sources, options: &Options) -> Result<Memory, Error> {
-    let _ = (tree, sources, options);
-    Ok(Memory::default())
+    if options.label.len() > 32 {
+        return Err(Error::Label(options.label.clone()));
+    }
+    volume::make(tree, sources, options).map(Memory::from)
 }

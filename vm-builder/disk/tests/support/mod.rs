@@ -11,6 +11,8 @@
     reason = "helpers of tests, each test file uses some"
 )]
 
+pub mod any;
+
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::os::unix::ffi::OsStrExt;

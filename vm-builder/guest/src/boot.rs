@@ -30,7 +30,7 @@ pub fn run() -> u8 {
     let text = std::fs::read_to_string("/proc/cmdline").unwrap_or_default();
     let line = CommandLine::parse(&text);
     let listener = uevent::Listener::open();
-    for problem in modules::load(Path::new("/modules")) {
+    for problem in modules::load(Path::new(modules::DIRECTORY)) {
         report::console(&problem);
     }
     let Some(wanted) = line.root.clone() else {
@@ -45,6 +45,9 @@ pub fn run() -> u8 {
     };
     if let Err(problem) = mount_root(&line, &device) {
         return refuse(&problem);
+    }
+    if let Err(error) = modules::keep(Path::new(modules::DIRECTORY), Path::new(modules::LATER)) {
+        report::console(&format!("keep modules for later: {error}"));
     }
     match switch::switch(Path::new(NEW_ROOT), line.init.as_deref()) {
         Ok(never) => match never {},

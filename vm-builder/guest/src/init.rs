@@ -8,6 +8,7 @@ mod finish;
 mod marker;
 mod setup;
 pub mod shutdown;
+mod status;
 mod supervise;
 mod synchronised;
 mod unit;
@@ -70,6 +71,9 @@ struct Workload {
     /// Its main process is gone, others of it may not be yet.
     dying: bool,
     memory_kills: u64,
+    last_exit: Option<status::LastExit>,
+    /// What was written about it.
+    noted: Option<status::Status>,
 }
 
 /// Runs as PID 1. Never returns, whatever happens.

@@ -44,6 +44,7 @@ fn play(role: &str, arguments: &[String]) -> u8 {
         "shell" | "sh" | "neonvm-shell" => shell::run(arguments),
         "log" => status("log", log::forwarder::run(arguments)),
         "dhcp" => status("dhcp", network::dhcp::run(arguments)),
+        "modules" => boot::modules::run(arguments),
         "grow" => mount::grow::run(arguments),
         "console" => console::run(arguments),
         "resize-swap" => tools::resize_swap(arguments),

@@ -1,15 +1,27 @@
-//! Loading kernel modules in the order the builder of the initramfs found.
+//! Loading kernel modules in the order the builder of the initramfs found: some before the root device is looked for,
+//! the others beside the workload.
 
-use std::fs::File;
+use std::fs::{self, File};
+use std::io;
 use std::path::Path;
 
 use rustix::io::Errno;
+use rustix::mount::{UnmountFlags, mount_bind, unmount};
+
+use crate::report;
+
+/// Where the initramfs has its modules.
+pub const DIRECTORY: &str = "/modules";
+/// Where those for later are found in the root file system.
+pub const LATER: &str = "/run/neonvm/modules";
+/// The list of what is loaded, one file name a line.
+const ORDER: &str = "order";
 
 /// Loads each file named in `order`, one a line, below the directory. Returns what failed; what is there already, as a
 /// module or within the kernel, is no failure.
 #[must_use]
 pub fn load(directory: &Path) -> Vec<String> {
-    let order = std::fs::read_to_string(directory.join("order")).unwrap_or_default();
+    let order = std::fs::read_to_string(directory.join(ORDER)).unwrap_or_default();
     order
         .lines()
         .map(str::trim)
@@ -18,6 +30,41 @@ pub fn load(directory: &Path) -> Vec<String> {
             load_one(&directory.join(name)).err().map(|error| format!("module {name}: {error}"))
         })
         .collect()
+}
+
+/// Deletes the modules that were loaded and keeps those of the list `later` over the change of root: their directory
+/// is mounted at `place` too, so that nothing is copied. False: there are none.
+///
+/// # Errors
+/// When that is not possible; without them the VM has fewer devices.
+pub fn keep(directory: &Path, place: &Path) -> io::Result<bool> {
+    let later = fs::read_to_string(directory.join("later")).unwrap_or_default();
+    if later.trim().is_empty() {
+        return Ok(false);
+    }
+    for name in fs::read_to_string(directory.join(ORDER)).unwrap_or_default().lines() {
+        let _ = fs::remove_file(directory.join(name.trim()));
+    }
+    fs::rename(directory.join("later"), directory.join(ORDER))?;
+    fs::create_dir_all(place)?;
+    mount_bind(directory, place)?;
+    Ok(true)
+}
+
+/// The role `modules <directory>`: loads what [`keep`] has kept and gives its memory back.
+pub fn run(arguments: &[String]) -> u8 {
+    let [directory] = arguments else { return crate::tools::refuse("usage: modules <directory>") };
+    let directory = Path::new(directory);
+    let problems = load(directory);
+    if !problems.is_empty() {
+        report::fail(&problems.join("; "));
+    }
+    for entry in fs::read_dir(directory).into_iter().flatten().flatten() {
+        let _ = fs::remove_file(entry.path());
+    }
+    let _ = unmount(directory, UnmountFlags::DETACH);
+    let _ = fs::remove_dir(directory);
+    u8::from(!problems.is_empty())
 }
 
 fn load_one(path: &Path) -> std::io::Result<()> {
@@ -40,5 +87,26 @@ mod tests {
         assert_eq!(problems.len(), 1);
         assert!(problems[0].starts_with("module gone.ko: "));
         assert!(load(Path::new("/nonexistent")).is_empty());
+    }
+
+    #[test]
+    fn without_a_list_for_later_nothing_is_kept() {
+        let directory = tempfile::tempdir().unwrap();
+        assert!(!keep(directory.path(), &directory.path().join("place")).unwrap());
+        fs::write(directory.path().join("later"), "\n").unwrap();
+        assert!(!keep(directory.path(), &directory.path().join("place")).unwrap());
+        assert!(!directory.path().join("place").exists());
+    }
+
+    #[test]
+    fn the_directory_is_empty_and_gone_after_loading() {
+        let directory = tempfile::tempdir().unwrap();
+        let place = directory.path().join("modules");
+        fs::create_dir(&place).unwrap();
+        fs::write(place.join("order"), "").unwrap();
+        fs::write(place.join("x.ko"), "").unwrap();
+        assert_eq!(run(&[place.to_string_lossy().into_owned()]), 0);
+        assert!(!place.exists());
+        assert_eq!(run(&[]), 1);
     }
 }

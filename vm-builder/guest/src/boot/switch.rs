@@ -49,13 +49,13 @@ pub fn switch(root: &Path, init: Option<&str>) -> Result<Infallible, String> {
     Err(format!("start {program}: {error}"))
 }
 
-/// Deletes what is on this very file system; mounts stay.
+/// Deletes what is on this very file system; mounts stay, and the modules that are loaded later.
 fn empty(directory: &Path, device: u64, depth: u32) {
     let Ok(entries) = fs::read_dir(directory) else { return };
     for entry in entries.flatten() {
         let path = entry.path();
         let Ok(metadata) = fs::symlink_metadata(&path) else { continue };
-        if metadata.dev() != device {
+        if metadata.dev() != device || path == Path::new(super::modules::DIRECTORY) {
             continue;
         }
         if metadata.is_dir() {

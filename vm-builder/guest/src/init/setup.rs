@@ -22,6 +22,9 @@ const RUNTIME_LABEL: &str = "vmruntime";
 const RUNTIME_DEVICE: &str = "vdb";
 /// How long a newer program may take to say that it runs.
 const PROBE: Duration = Duration::from_secs(5);
+/// Name of a host that nobody has named, and what the kernel says then.
+const HOST_NAME: &str = "vm";
+const UNNAMED: &str = "(none)";
 const HOSTS: &str = "127.0.0.1\tlocalhost\n::1\tlocalhost ip6-localhost ip6-loopback\n";
 
 /// Mounts what every system has. Comes first: nothing can be said before there is a console.
@@ -71,9 +74,7 @@ impl Boot {
         if !self.line.quiet {
             let _ = fs::write("/proc/sys/kernel/printk", "7");
         }
-        if let Some(name) = self.line.hostname.clone() {
-            self.note("host name", rustix::system::sethostname(name.as_bytes()).map_err(Into::into));
-        }
+        self.name();
         // Images often come with an empty file: engines mount their own over it.
         if fs::metadata("/etc/hosts").map_or(0, |metadata| metadata.len()) == 0 {
             let _ = fs::create_dir_all("/etc").and_then(|()| fs::write("/etc/hosts", HOSTS));
@@ -86,6 +87,16 @@ impl Boot {
         if grow::root_is_smaller(&self.devices) {
             self.growable.push("/".into());
         }
+    }
+
+    /// The name of the command line, of the image, or one that says what this is. The kernel may have one from `ip=`.
+    fn name(&mut self) {
+        let known = fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+        let known = Some(known.trim().to_owned()).filter(|name| !name.is_empty() && name != UNNAMED);
+        let image = || host_name(&fs::read_to_string("/etc/hostname").unwrap_or_default());
+        let name =
+            self.line.hostname.clone().or(known).or_else(image).unwrap_or_else(|| HOST_NAME.to_owned());
+        self.note("host name", rustix::system::sethostname(name.as_bytes()).map_err(Into::into));
     }
 
     /// Mounts the runtime volume, lets a newer program on it take over, and reads the settings.
@@ -132,6 +143,14 @@ impl Boot {
         self.problems.extend(applied.problems);
         self.growable.extend(applied.growable.iter().map(|path| path.to_string_lossy().into_owned()));
     }
+}
+
+/// The name in an `/etc/hostname`: its first word that is no comment, if it can be a name.
+fn host_name(text: &str) -> Option<String> {
+    let line = text.lines().map(str::trim).find(|line| !line.is_empty() && !line.starts_with('#'))?;
+    let fits = (1..=64).contains(&line.len())
+        && line.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'.' | b'_'));
+    fits.then(|| line.to_owned())
 }
 
 /// `key=value`; a leading minus makes a failure none.
@@ -251,6 +270,14 @@ mod tests {
         }
         assert!(set_kernel_parameter("nonsense").is_err());
         assert!(set_kernel_parameter("-no.such.thing=1").is_ok());
+    }
+
+    #[test]
+    fn the_name_of_an_image_is_one_word() {
+        assert_eq!(host_name("# of the image\n\n db-1.example \n"), Some("db-1.example".into()));
+        for text in ["", "\n#x\n", "two words", "a/b", &"x".repeat(65)] {
+            assert_eq!(host_name(text), None, "{text:?}");
+        }
     }
 
     #[test]

@@ -6,6 +6,7 @@ use neonvm_types::guest::{ReportKind, Start};
 use rustix::process::{WaitOptions, WaitStatus, wait};
 
 use super::shutdown::{Action, Event, Phase, Target};
+use super::status::LastExit;
 use super::unit::{Role, State};
 use super::{Init, finish};
 use crate::process::restart::decide;
@@ -36,6 +37,7 @@ impl Init {
                 self.perform(action);
             }
         }
+        self.note_status();
     }
 
     /// What can be seen without being told.
@@ -229,6 +231,7 @@ impl Init {
             Exit::Signal(signal) => (None, Some(signal)),
         };
         let out_of_memory = kills > self.workload.memory_kills;
+        self.workload.last_exit = Some(LastExit { code, signal, out_of_memory });
         self.reporter.report(ReportKind::WorkloadExited { code, signal, out_of_memory });
         if let Ok(group) = group {
             group.kill();

@@ -6,6 +6,7 @@ use std::time::Duration;
 use neonvm_types::guest::{Command, Start};
 
 use super::{CHILD_MARKER, Init, setup};
+use crate::boot::modules;
 use crate::config::merge::{DEFAULT_PATH, merge_environment};
 use crate::config::{Account, Settings, merge};
 use crate::network;
@@ -20,6 +21,7 @@ pub(super) enum Role {
     Forwarder,
     Daemon,
     Dhcp,
+    Modules,
     Console,
     Grow,
     Hook,
@@ -56,7 +58,7 @@ pub(super) struct Unit {
 }
 
 impl Unit {
-    fn helper(name: &str, role: Role, arguments: &[&str], cgroup: &str) -> Self {
+    pub(super) fn helper(name: &str, role: Role, arguments: &[&str], cgroup: &str) -> Self {
         let mut command = vec![setup::own_program()];
         command.extend(arguments.iter().map(|word| (*word).to_owned()));
         Self {
@@ -96,7 +98,7 @@ impl Unit {
         match self.role {
             Role::Forwarder | Role::Daemon | Role::Dhcp | Role::Console => true,
             Role::Service(start) => matches!(start, Start::Respawn | Start::Askfirst),
-            Role::Workload | Role::Grow | Role::Hook => false,
+            Role::Workload | Role::Modules | Role::Grow | Role::Hook => false,
         }
     }
 
@@ -104,7 +106,9 @@ impl Unit {
     pub(super) fn starts_with_the_rest(&self) -> bool {
         match self.role {
             Role::Service(start) => matches!(start, Start::Once | Start::Respawn | Start::Askfirst),
-            Role::Workload | Role::Forwarder | Role::Daemon | Role::Console | Role::Grow => true,
+            Role::Workload | Role::Forwarder | Role::Daemon | Role::Modules | Role::Console | Role::Grow => {
+                true
+            }
             // DHCP waits for its interface.
             Role::Dhcp => network::exists(network::FIRST),
             Role::Hook => false,
@@ -134,6 +138,9 @@ impl Init {
         self.make_services(settings);
         // After those of the services: what they print before the workload starts is then read first.
         self.prepare_pipe("workload");
+        if Path::new(modules::LATER).exists() {
+            self.units.push(Unit::helper("modules", Role::Modules, &["modules", modules::LATER], "system"));
+        }
         self.units.push(Unit::helper("daemon", Role::Daemon, &["daemon"], "system"));
         if network::wants_dhcp(&self.line) {
             let mut arguments = vec!["dhcp", network::FIRST];

@@ -1,4 +1,4 @@
-//! `neonvm-bench`: prints what the embedded API server does, beside what it should do.
+//! `neonvm-bench`: prints what the system does, beside what it should do.
 
 use std::io::Write as _;
 use std::path::PathBuf;
@@ -11,7 +11,7 @@ use neonvm_bench::process::Program;
 use neonvm_bench::report;
 
 #[derive(Debug, Parser)]
-#[command(name = "neonvm-bench", about = "Measure the embedded API server over TLS with a kube client")]
+#[command(name = "neonvm-bench", about = "Measure the promises of SPEC.md")]
 struct Args {
     /// Measure only this; may be repeated
     #[arg(long, value_parser = clap::builder::PossibleValuesParser::new(measure::NAMES))]
@@ -68,7 +68,7 @@ async fn run(args: &Args) -> anyhow::Result<ExitCode> {
         writeln!(out, "{}", report::table(&rows))?;
         writeln!(
             out,
-            "\nNo reference was measured beside it: there is no other API server on this machine."
+            "\nThe API server has no reference beside it: there is no other one on this machine."
         )?;
     }
     let missed = rows.iter().any(|row| row.verdict() == "miss");

@@ -1,18 +1,13 @@
 //! ISO 9660, swap, raw disks and what is found on disks.
 
-#![allow(clippy::unwrap_used, clippy::indexing_slicing, clippy::panic, reason = "helpers of tests")]
-
-#[path = "support/mod.rs"]
-mod support;
-
 use std::collections::BTreeMap;
 
+use crate::support::{directory, file, have, special, succeed};
 use neonvm_disk::image::{Image, Memory};
 use neonvm_disk::probe::{self, Type};
 use neonvm_disk::tree::{Kind, NoSources, Origin, Time, Tree};
 use neonvm_disk::{ext4, iso9660, raw, swap};
 use proptest::prelude::*;
-use support::{directory, file, have, special, succeed};
 
 /// A file as Rock Ridge has it.
 #[derive(Debug, Default, PartialEq)]
@@ -144,7 +139,7 @@ fn names_of_volumes() {
     for name in names {
         tree.insert(name.as_bytes(), file(name.as_bytes())).unwrap();
     }
-    tree.make_directories(b"Some/Deep.Dir/a/b/c/d/e/f/g/h", &support::mode(0o755)).unwrap();
+    tree.make_directories(b"Some/Deep.Dir/a/b/c/d/e/f/g/h", &crate::support::mode(0o755)).unwrap();
     tree.insert(b"Some/Deep.Dir/file", file(b"deep")).unwrap();
     tree.insert(b"link", special(Kind::Symlink(b"/etc/../x/./y".to_vec()))).unwrap();
     let image = volume(&tree).bytes;
@@ -164,7 +159,7 @@ fn names_of_volumes() {
     assert_eq!(volume(&tree).bytes, image);
     if have("file") {
         let directory = tempfile::tempdir().unwrap();
-        let path = support::store(&Memory::from(image), directory.path(), "iso");
+        let path = crate::support::store(&Memory::from(image), directory.path(), "iso");
         assert!(succeed("file", &[&path]).contains("ISO 9660 CD-ROM filesystem data 'vmruntime'"));
     }
     let options = iso9660::Options { label: "x".repeat(33), created: Time::default() };
@@ -215,7 +210,7 @@ fn swap_areas_are_those_of_mkswap() {
     );
     let uuid = [0, 0x11, 0x22, 0x33, 0x44, 0x55, 0x66, 0x77, 0x88, 0x99, 0xAA, 0xBB, 0xCC, 0xDD, 0xEE, 0xFF];
     let ours = swap::area(5 << 20, "swapdisk", uuid).unwrap();
-    assert!(support::bytes(&ours) == std::fs::read(&path).unwrap());
+    assert!(crate::support::bytes(&ours) == std::fs::read(&path).unwrap());
 }
 
 #[test]
@@ -224,24 +219,24 @@ fn raw_disks_are_sparse() {
     bytes[5_000_000..5_000_100].fill(1);
     bytes[(20 << 20) - 1] = 2;
     let directory = tempfile::tempdir().unwrap();
-    let path = support::store(&Memory::from(bytes.clone()), directory.path(), "raw");
+    let path = crate::support::store(&Memory::from(bytes.clone()), directory.path(), "raw");
     let stored = std::fs::File::open(&path).unwrap();
     assert!(std::os::unix::fs::MetadataExt::blocks(&stored.metadata().unwrap()) * 512 <= 64 << 10);
     let reader = raw::Reader::open(stored).unwrap();
-    assert!(support::bytes(&reader) == bytes);
+    assert!(crate::support::bytes(&reader) == bytes);
     assert!(reader.read_at(20 << 20, &mut [0]).is_err());
 }
 
 #[test]
 fn paths_lead_through_trees() {
     let mut tree = Tree::new();
-    let made = tree.make_directories(b"/a//b/./c", &support::mode(0o700)).unwrap();
+    let made = tree.make_directories(b"/a//b/./c", &crate::support::mode(0o700)).unwrap();
     assert_eq!(tree.lookup(b"a/b/c/"), Some(made));
-    assert_eq!(tree.make_directories(b"a/b/c", &support::mode(0)), Some(made));
-    assert_eq!(tree.make_directories(b"a/../b", &support::mode(0)), None);
+    assert_eq!(tree.make_directories(b"a/b/c", &crate::support::mode(0)), Some(made));
+    assert_eq!(tree.make_directories(b"a/../b", &crate::support::mode(0)), None);
     let id = tree.insert(b"a/f", file(b"x")).unwrap();
     assert_eq!(tree.lookup(b"/a/f"), Some(id));
-    assert_eq!(tree.make_directories(b"a/f/g", &support::mode(0)), None);
+    assert_eq!(tree.make_directories(b"a/f/g", &crate::support::mode(0)), None);
     assert_eq!(tree.insert(b"x/y", directory()), None);
     assert_eq!(tree.insert(b"/", directory()), None);
 }
@@ -260,7 +255,7 @@ proptest! {
     }
 
     #[test]
-    fn volumes_hold_any_tree(tree in support::any::tree()) {
+    fn volumes_hold_any_tree(tree in crate::support::any::tree()) {
         let seen = walk(&volume(&tree).bytes);
         let mut work = vec![(Vec::new(), tree.root())];
         let mut count = 0;

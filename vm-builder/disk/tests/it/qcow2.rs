@@ -1,19 +1,14 @@
 //! qcow2 files, judged by `qemu-img`, and those of `qemu-img` read.
 
-#![allow(clippy::unwrap_used, clippy::indexing_slicing, clippy::panic, reason = "helpers of tests")]
-
-#[path = "support/mod.rs"]
-mod support;
-
 use std::cell::Cell;
 use std::io::Cursor;
 use std::path::Path;
 
+use crate::support::{bytes, have, store, succeed};
 use neonvm_disk::image::{Image, Memory};
 use neonvm_disk::qcow2::{Compression, Error, Options, Reader, write};
 use neonvm_disk::raw;
 use proptest::prelude::*;
-use support::{bytes, have, store, succeed};
 
 /// A disk with zeros, text, noise and runs, the same for a seed.
 fn disk(seed: u64, length: usize) -> Memory {

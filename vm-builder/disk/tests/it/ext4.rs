@@ -1,20 +1,15 @@
 //! ext4 file systems, judged by `e2fsck`, `debugfs` and an independent reader.
 
-#![allow(clippy::unwrap_used, clippy::indexing_slicing, clippy::panic, reason = "helpers of tests")]
-
-#[path = "support/mod.rs"]
-mod support;
-
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use crate::support::any::tree as any_tree;
+use crate::support::{bytes, directory, file, have, mode, run, special, store, succeed};
 use neonvm_disk::ext4::{self, Error, FileSystem, Journal, Options};
 use neonvm_disk::files;
 use neonvm_disk::image::{Image, Memory};
 use neonvm_disk::tree::{Content, Inode, Kind, NoSources, Origin, Piece, Time, Tree};
 use proptest::prelude::*;
-use support::any::tree as any_tree;
-use support::{bytes, directory, file, have, mode, run, special, store, succeed};
 
 const MIB: u64 = 1 << 20;
 

@@ -14,7 +14,6 @@ pub mod any;
 
 use std::collections::BTreeMap;
 use std::fs::File;
-use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::process::{Command, Output};
 

@@ -54,13 +54,14 @@ fn lanes() -> Vec<Lane> {
             &["cargo", "clippy", "--locked", "--workspace", "--all-targets", "--", "-D", "warnings"],
         )
         .needs(installed("cargo-clippy"), "clippy is not installed"),
+        // Before the unit tests: those of the guest boot it.
+        Lane::new("guest", 20, &["cargo", "xtask", "guest"]),
         Lane::new("unit", 30, &unit).counting(),
         Lane::new(
             "binaries",
             20,
             &["cargo", "build", "--locked", "-p", "neonvm-cli", "-p", "neonvm-neond", "-p", "neonvm-builder"],
         ),
-        Lane::new("guest", 20, &["cargo", "xtask", "guest"]),
         Lane::new(
             "conformance",
             10,

@@ -281,3 +281,49 @@ fn check_metrics(guest: &Guest) {
     // 3: it reads them all and would name some otherwise; 1: it cannot read them.
     assert!(matches!(judged.status.code(), Some(0 | 3)), "{}", String::from_utf8_lossy(&judged.stderr));
 }
+
+#[test]
+fn the_flags_of_the_older_tool_make_an_image_that_its_init_container_can_use() {
+    if !has(&TOOLS, "vm-builder") || !is_root("vm-builder") {
+        return;
+    }
+    let machine = Machine::new();
+    let from = format!("dir:{}", busybox().display());
+    let output = Command::new(machine::programs().join("vm-builder"))
+        .args(["-src", &from, "-dst", "registry.example/vm:1", "-size", "256M", "-file", "x.qcow2", "-quiet"])
+        .args(["-target-arch", "linux/amd64", "-daemon-image", "unused"])
+        .env_clear()
+        .env("HOME", machine.path("."))
+        .env("PATH", std::env::var_os("PATH").unwrap())
+        .current_dir(machine.path("."))
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    assert_eq!(output.stdout, b"registry.example/vm:1\n");
+    let list: Value = serde_json::from_str(&machine.good(&["image", "list", "-o", "json"])).unwrap();
+    assert_eq!(list["items"][0]["reference"], "registry.example/vm:1");
+    machine.good(&["image", "export", "registry.example/vm:1", "-O", "y.qcow2"]);
+    assert!(same_bytes(&machine.path("x.qcow2"), &machine.path("y.qcow2")));
+    // What the older system's init container runs in the image, with nothing but the image.
+    let blobs = machine.path(".local/share/neonvm/images/blobs/sha256");
+    let sizes = std::fs::read_dir(&blobs).unwrap().map(|entry| entry.unwrap().path());
+    let layer = sizes.max_by_key(|path| path.metadata().unwrap().len()).unwrap();
+    let root = machine.path("root");
+    std::fs::create_dir_all(root.join("vm/images")).unwrap();
+    assert!(Command::new("tar").arg("-xf").arg(&layer).arg("-C").arg(&root).status().unwrap().success());
+    let script = "mv /disk.qcow2 /vm/images/rootdisk.qcow2 && chown 36:34 /vm/images/rootdisk.qcow2";
+    let moved = Command::new("chroot")
+        .arg(&root)
+        .args(["sh", "-c", script])
+        .env("PATH", "/bin:/usr/sbin:/usr/bin")
+        .status();
+    assert!(moved.unwrap().success());
+    let there = std::fs::metadata(root.join("vm/images/rootdisk.qcow2")).unwrap();
+    assert_eq!(
+        (std::os::unix::fs::MetadataExt::uid(&there), std::os::unix::fs::MetadataExt::gid(&there)),
+        (36, 34)
+    );
+    machine.good(&["image", "remove", "registry.example/vm:1"]);
+    machine.good(&["image", "prune"]);
+    assert_eq!(std::fs::read_dir(&blobs).unwrap().count(), 0);
+}

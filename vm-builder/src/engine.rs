@@ -197,7 +197,8 @@ pub async fn build(request: &Request, reporter: &dyn Reporter) -> Result<Built, 
     }
     reporter.begin(Step::Inject, "");
     let identity = add_guest(request, &spec, &mut loaded, &guest)?;
-    reporter.end(Step::Inject, &format!("{} services", spec.commands.len()));
+    reporter
+        .end(Step::Inject, &format!("guest {}, {} commands", env!("CARGO_PKG_VERSION"), spec.commands.len()));
     if let Some(path) = &request.sbom {
         write_sbom(path, &loaded)?;
     }
@@ -238,7 +239,12 @@ fn words(source: &Source) -> String {
 
 fn summary(loaded: &Loaded) -> String {
     let digest = loaded.digest.hex();
-    format!("{} layers, {}", loaded.layers.len(), digest.get(..12).unwrap_or(&digest))
+    let short = digest.get(..12).unwrap_or(&digest);
+    match loaded.layers.len() {
+        0 => format!("a directory, {short}"),
+        1 => format!("1 layer, {short}"),
+        layers => format!("{layers} layers, {short}"),
+    }
 }
 
 /// Carries out the fragments and loads what came out. Settings that the source has and the fragments do not change

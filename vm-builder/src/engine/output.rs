@@ -1,5 +1,6 @@
 //! Outputs: written beside their final place and moved there when they are whole.
 
+use std::cell::Cell;
 use std::fs::File;
 use std::io;
 use std::path::Path;
@@ -22,7 +23,9 @@ pub(super) async fn write(
     let mut built = Built { size: image.length(), source: source(loaded), ..Built::default() };
     reporter.begin(Step::Write, "");
     reporter.started("disk", Some(image.length()));
-    let progress = |bytes: u64| reporter.advanced("disk", bytes);
+    // The writers tell how far they are; a second disk begins at zero again.
+    let done = Cell::new(0u64);
+    let progress = |bytes: u64| reporter.advanced("disk", bytes.saturating_sub(done.replace(bytes)));
     let as_image = request.tag.is_some() || request.format == Format::Oci;
     let mut disk = None;
     if as_image {
@@ -52,7 +55,10 @@ pub(super) async fn write(
         built.stored = allocated(path)?;
     }
     built.file.clone_from(&request.file);
-    reporter.end(Step::Write, "");
+    reporter.end(
+        Step::Write,
+        &format!("{} MiB stored, {} MiB as the VM sees it", built.stored >> 20, built.size >> 20),
+    );
     if let Some(disk) = disk {
         publish::publish(request, loaded, disk, &mut built, reporter).await?;
     }

@@ -20,7 +20,7 @@ use crate::inject;
 use crate::record::{self, Record};
 use crate::reference::{Digest, Reference};
 use crate::sbom;
-use crate::source::{self, ImageSettings, Loaded, Options, Progress, Source};
+use crate::source::{self, Loaded, Options, Progress, Source};
 use crate::spec::Spec;
 
 /// Free space of a disk whose size is not given, in bytes. It costs nothing until it is written to.
@@ -95,7 +95,7 @@ pub struct Changes {
 
 impl Changes {
     /// The workload of an image with these settings.
-    fn apply(&self, settings: &ImageSettings) -> Process {
+    fn apply(&self, settings: &Process) -> Process {
         let or = |change: &Option<String>, own: &String| change.clone().unwrap_or_else(|| own.clone());
         let name = |pair: &str| pair.split('=').next().unwrap_or_default().to_owned();
         let replaced = |pair: &&String| self.env.iter().any(|new| name(new) == name(pair));
@@ -269,7 +269,7 @@ async fn with_fragments(
     let source = fragments::carry_out(&fragments, work)?;
     let options = Options { cache: work.join("cache"), ..request.options.clone() };
     let mut after = source::load(&source, &options, reporter).await?;
-    after.settings.user = before.settings.user;
+    after.settings.process.user = before.settings.process.user;
     after.reference = before.reference;
     after.settings.created = before.settings.created;
     Ok(after)
@@ -283,7 +283,7 @@ fn add_guest(
     guest: &Arc<[u8]>,
 ) -> Result<Digest, Error> {
     let settings = &loaded.settings;
-    let process = request.changes.apply(settings);
+    let process = request.changes.apply(&settings.process);
     let device = if request.options.platform.architecture == "arm64" { "ttyAMA0" } else { "ttyS0" };
     let config = ImageConfig {
         process,
@@ -375,12 +375,12 @@ mod tests {
     #[test]
     fn changes_replace_what_they_name() {
         let words = |text: &str| text.split(' ').map(str::to_owned).collect::<Vec<_>>();
-        let settings = ImageSettings {
+        let settings = Process {
             entrypoint: words("entry"),
             cmd: words("a b"),
             env: words("A=1 AB=2"),
             user: "u".into(),
-            ..ImageSettings::default()
+            ..Process::default()
         };
         let same = Changes::default().apply(&settings);
         assert_eq!((same.entrypoint, same.cmd, same.user.as_str()), (words("entry"), words("a b"), "u"));

@@ -24,6 +24,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use neonvm_disk::tree::{Sources, Tree};
+use neonvm_types::guest::Process;
 
 pub use digest::tree_digest;
 pub use error::Error;
@@ -202,18 +203,8 @@ impl Options {
 /// What the configuration of an image says of running it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ImageSettings {
-    /// `Entrypoint`.
-    pub entrypoint: Vec<String>,
-    /// `Cmd`.
-    pub cmd: Vec<String>,
-    /// `Env`: `NAME=value`.
-    pub env: Vec<String>,
-    /// `User`; empty: root.
-    pub user: String,
-    /// `WorkingDir`; empty: `/`.
-    pub working_dir: String,
-    /// `StopSignal`; empty: SIGTERM.
-    pub stop_signal: String,
+    /// The program, as the guest is told of it.
+    pub process: Process,
     /// `Labels`.
     pub labels: BTreeMap<String, String>,
     /// `amd64`, `arm64`; of the options for sources without a configuration.

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use neonvm_types::guest::Process;
 use serde::Deserialize;
 
 use crate::reference::Digest;
@@ -72,13 +73,16 @@ impl ImageConfig {
 
     pub(crate) fn settings(&self) -> ImageSettings {
         let run = self.config.clone().unwrap_or_default();
-        ImageSettings {
+        let process = Process {
             entrypoint: run.entrypoint.unwrap_or_default(),
             cmd: run.cmd.unwrap_or_default(),
             env: run.env.unwrap_or_default(),
             user: run.user.unwrap_or_default(),
             working_dir: run.working_dir.unwrap_or_default(),
             stop_signal: run.stop_signal.unwrap_or_default(),
+        };
+        ImageSettings {
+            process,
             labels: run.labels.unwrap_or_default(),
             architecture: self.architecture.clone().unwrap_or_default(),
             os: self.os.clone().unwrap_or_default(),

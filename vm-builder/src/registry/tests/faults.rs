@@ -54,8 +54,8 @@ fn every_form_of_layer_is_loaded_and_then_needs_no_network() {
         let mut bench = bench(form);
         let loaded = bench.pull().unwrap();
         assert_eq!(sample::listed(&loaded), sample::expected(), "{form:?}");
-        assert_eq!(loaded.settings.env, ["A=b c"]);
-        assert_eq!((loaded.layers.len(), loaded.settings.working_dir.as_str()), (2, "/w"));
+        assert_eq!(loaded.settings.process.env, ["A=b c"]);
+        assert_eq!((loaded.layers.len(), loaded.settings.process.working_dir.as_str()), (2, "/w"));
         bench.fake.log();
         assert_eq!(sample::listed(&bench.pull().unwrap()), sample::expected());
         let log = bench.fake.log();

@@ -12,7 +12,7 @@ fn layouts_and_archives_are_one_image() {
         let options = sample::options(&at(&format!("cache{name}")));
         let found = loaded(&Source::parse(at(&name).to_str().unwrap()).unwrap(), &options).unwrap();
         assert_eq!((found.digest, sample::listed(&found)), (image.digest(), sample::expected()));
-        assert_eq!(found.settings.entrypoint, ["/bin/a"]);
+        assert_eq!(found.settings.process.entrypoint, ["/bin/a"]);
         let tar = at(&format!("{name}.tar"));
         if !ran(Command::new("tar").arg("-C").arg(at(&name)).arg("-cf").arg(&tar).arg(".")) {
             return;
@@ -88,7 +88,7 @@ fn archives_of_docker_are_loaded_also_as_skopeo_writes_them() {
     for text in [at("saved.tar").display().to_string(), to] {
         let found = loaded(&Source::parse(&text).unwrap(), &options).unwrap();
         assert_eq!(sample::listed(&found), sample::expected());
-        assert_eq!(found.settings.user, "1:2");
+        assert_eq!(found.settings.process.user, "1:2");
     }
     let other = Source::DockerArchive { path: at("saved.tar"), name: Some("nope".into()) };
     assert!(matches!(loaded(&other, &options).unwrap_err(), Error::ImageNotFound { .. }));

@@ -221,6 +221,22 @@ mod tests {
     }
 
     #[test]
+    fn every_example_is_read() {
+        let examples = Path::new(env!("CARGO_MANIFEST_DIR")).join("../examples");
+        let entries = std::fs::read_dir(examples).unwrap().map(|entry| entry.unwrap().path().join("image.yaml"));
+        let found: Vec<_> = entries.filter(|path| path.exists()).collect();
+        assert!(found.len() >= 3, "{found:?}");
+        for path in found {
+            let spec = Spec::read(&path).unwrap();
+            assert!(!spec.services().is_empty(), "{}", path.display());
+            for file in &spec.files {
+                let beside = file.host_path.iter().all(|name| path.with_file_name(name).exists());
+                assert!(beside, "{}: {}", path.display(), file.filename);
+            }
+        }
+    }
+
+    #[test]
     fn mistakes_are_named() {
         let command = |changes: &str| format!("commands:\n  - name: a\n    shell: b\n{changes}");
         for (text, parts) in [

@@ -89,7 +89,10 @@ impl Init {
     }
 
     fn start_due(&mut self) {
-        if let (None, Some(index)) = (self.queue_runs, self.queue.pop_front()) {
+        // One at a time: the next is taken only when nothing of the queue runs.
+        if self.queue_runs.is_none()
+            && let Some(index) = self.queue.pop_front()
+        {
             self.queue_runs = Some(index);
             self.start(index);
         }
@@ -202,7 +205,9 @@ impl Init {
         };
         unit.state = State::Ended;
         let (role, name) = (unit.role, unit.name.clone());
-        if matches!(role, Role::Service(_) | Role::Hook)
+        // Nothing of an instance survives into the next. What is started once may leave a daemon behind, as with any init.
+        if unit.respawns()
+            && matches!(role, Role::Service(_))
             && let Ok(group) = Cgroup::make(&unit.cgroup)
         {
             group.kill();

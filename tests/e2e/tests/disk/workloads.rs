@@ -327,3 +327,41 @@ fn the_flags_of_the_older_tool_make_an_image_that_its_init_container_can_use() {
     machine.good(&["image", "prune"]);
     assert_eq!(std::fs::read_dir(&blobs).unwrap().count(), 0);
 }
+
+#[test]
+fn commands_run_in_their_order_and_what_runs_once_may_leave_a_daemon() {
+    if !has(&TOOLS, "commands") {
+        return;
+    }
+    let machine = Machine::new();
+    let command = |name: &str, action: &str, shell: &str| {
+        format!("  - {{name: {name}, user: root, sysvInitAction: {action}, shell: '{shell}'}}\n")
+    };
+    let mut spec = "commands:\n".to_owned();
+    for turn in 1..=6 {
+        spec.push_str(&command(&format!("s{turn}"), "sysinit", &format!("printf {turn} >> /tmp/order")));
+    }
+    spec.push_str(&command("w", "wait", "sleep 1; printf w >> /tmp/order"));
+    spec.push_str(&command("o", "once", "(while :; do touch /tmp/alive; sleep 1; done) & exit 0"));
+    machine.write("image.yaml", spec);
+    let root = busybox().display().to_string();
+    let workload = "echo order $(cat /tmp/order); sleep 3; rm -f /tmp/alive; while ! [ -e /tmp/alive ]; do sleep 1; done; echo still alive; sleep 1000";
+    let arguments = [
+        "--from",
+        &root,
+        "--owner",
+        "root",
+        "-f",
+        "image.yaml",
+        "-O",
+        "a.qcow2",
+        "--",
+        "/bin/sh",
+        "-c",
+        workload,
+    ];
+    built(&machine, &arguments);
+    let guest = Guest::boot(&machine, "a.qcow2", fetched_kernel(), &[], &[]);
+    guest.hears("order 123456w");
+    guest.hears("still alive");
+}

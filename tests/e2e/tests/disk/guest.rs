@@ -31,6 +31,8 @@ pub(crate) struct Guest {
 impl Guest {
     /// Boots a disk with ports of the VM forwarded.
     pub(crate) fn boot(machine: &Machine, disk: &str, kernel: &str, ports: &[u16], more: &[&str]) -> Self {
+        // Without any, the command would forward its usual ones, which may be taken.
+        let ports = if ports.is_empty() { &[22] } else { ports };
         let ports: Vec<(u16, u16)> = ports.iter().map(|&port| (free_port(), port)).collect();
         let forwards: Vec<String> = ports.iter().map(|(host, guest)| format!("{host}:{guest}")).collect();
         let mut arguments = vec!["image", "inspect", disk, "--boot-command", "--kernel", kernel];

@@ -15,6 +15,8 @@ use crate::daemon::log;
 
 /// The device.
 const DEVICE: &str = "/dev/ptp0";
+/// The last wait for it; all of them together take twice as long.
+const LONGEST_WAIT: Duration = Duration::from_secs(16);
 /// Readings of which the one that took least is used.
 const READINGS: usize = 5;
 /// Failures in a row after which the clock is left alone.
@@ -22,7 +24,7 @@ const PATIENCE: u32 = 10;
 
 /// Follows the host's clock for ever; returns if there is none or it cannot be followed.
 pub async fn keep() {
-    let device = match File::open(DEVICE) {
+    let device = match open().await {
         Ok(device) => device,
         Err(error) => return log(&format!("the clock runs free: {DEVICE}: {error}")),
     };
@@ -52,6 +54,20 @@ pub async fn keep() {
             }
         };
         tokio::time::sleep(wait).await;
+    }
+}
+
+/// The device, whose driver may be loaded while we start.
+async fn open() -> std::io::Result<File> {
+    let mut wait = Duration::from_secs(1);
+    loop {
+        match File::open(DEVICE) {
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound && wait <= LONGEST_WAIT => {
+                tokio::time::sleep(wait).await;
+                wait *= 2;
+            }
+            result => return result,
+        }
     }
 }
 

@@ -23,7 +23,7 @@ use std::time::Duration;
 use rustix::stdio;
 use tokio::net::TcpStream;
 
-pub use options::Options;
+pub use options::{Options, RUNTIME_KEYS};
 
 /// How long a client may take to log in.
 const LOGIN_DEADLINE: Duration = Duration::from_secs(30);

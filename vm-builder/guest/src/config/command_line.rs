@@ -20,8 +20,8 @@ pub struct CommandLine {
     pub hostname: Option<String>,
     /// `maxcpus=` is there: the daemon decides which CPUs are online.
     pub cpus_by_daemon: bool,
-    /// `quiet`.
-    pub quiet: bool,
+    /// `quiet` or `loglevel=`: what the kernel prints was chosen.
+    pub kernel_log_chosen: bool,
     /// `ip=`, the form with an address.
     pub interfaces: Vec<Interface>,
     /// `neonvm.stop_timeout=`, seconds that processes get between being asked and being killed.
@@ -71,7 +71,7 @@ impl CommandLine {
             "init" => self.init = text(),
             "hostname" => self.hostname = text(),
             "maxcpus" => self.cpus_by_daemon = value.is_some(),
-            "quiet" => self.quiet = true,
+            "quiet" | "loglevel" => self.kernel_log_chosen = true,
             "ip" => self.interfaces.extend(value.and_then(Interface::parse)),
             "neonvm.stop_timeout" => self.stop_timeout = seconds(),
             "neonvm.root_timeout" => self.root_timeout = seconds(),
@@ -148,7 +148,7 @@ mod tests {
         assert_eq!(line.root.as_deref(), Some("/dev/vda"));
         assert_eq!(line.init.as_deref(), Some("/neonvm/bin/init"));
         assert_eq!(line.hostname.as_deref(), Some("vm-pod"));
-        assert!(line.root_writable && line.cpus_by_daemon && !line.quiet);
+        assert!(line.root_writable && line.cpus_by_daemon && line.kernel_log_chosen);
         let expected = Interface {
             address: Ipv4Addr::new(10, 100, 128, 3),
             prefix: 16,

@@ -15,7 +15,7 @@ use crate::config::{CommandLine, Settings, load};
 use crate::device::{BlockDevice, block, links};
 use crate::mount::{MountFlags, apply, base, grow, mount};
 use crate::process::cgroup;
-use crate::{network, report, tools};
+use crate::{network, report, ssh, tools};
 
 /// Label of the runtime volume, and the device that has always held it.
 const RUNTIME_LABEL: &str = "vmruntime";
@@ -71,7 +71,7 @@ impl Boot {
 
     /// Kernel messages, names, disks, loopback and the addresses that are known.
     pub(super) fn machine(&mut self) {
-        if !self.line.quiet {
+        if !self.line.kernel_log_chosen {
             let _ = fs::write("/proc/sys/kernel/printk", "7");
         }
         self.name();
@@ -138,6 +138,14 @@ impl Boot {
             if let Err(problem) = set_kernel_parameter(line) {
                 self.problems.push(problem);
             }
+        }
+        let keys = &settings.runtime.ssh_authorized_keys;
+        if !keys.is_empty() {
+            let text: String = keys.iter().map(|key| format!("{}\n", key.trim())).collect();
+            let path = Path::new(ssh::RUNTIME_KEYS);
+            let written =
+                path.parent().map_or(Ok(()), fs::create_dir_all).and_then(|()| fs::write(path, text));
+            self.note("keys for SSH", written);
         }
         let applied = apply::apply(&settings.steps, &self.devices, tools::swap_label(settings));
         self.problems.extend(applied.problems);

@@ -18,6 +18,7 @@ pub fn prepare(device: &BlockDevice) -> Result<(), String> {
     let Some(content) = device.content.as_ref().filter(|content| content.kind == "ext4") else {
         return Err(format!("quotas of {}: not an ext4 file system", device.name));
     };
+    crate::boot::modules::load_quota();
     if content.project_quota {
         return Ok(());
     }

@@ -5,6 +5,9 @@ use std::path::PathBuf;
 
 use super::Error;
 
+/// Where init puts the keys of the runtime volume's document.
+pub const RUNTIME_KEYS: &str = "/run/neonvm/authorized_keys";
+
 /// What a session is told by the daemon. Every flag is `--name=value`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Options {
@@ -20,11 +23,15 @@ pub struct Options {
 
 impl Default for Options {
     fn default() -> Self {
-        let paths = |paths: [&str; 2]| paths.map(PathBuf::from).to_vec();
+        let paths = |paths: &[&str]| paths.iter().map(PathBuf::from).collect();
         Self {
             peer: None,
-            authorized_keys: paths(["/mnt/ssh/authorized_keys", "/neonvm/ssh/authorized_keys"]),
-            host_keys: paths(["/etc/ssh/ssh_host_ed25519_key", "/run/neonvm/ssh_host_ed25519_key"]),
+            authorized_keys: paths(&[
+                "/mnt/ssh/authorized_keys",
+                RUNTIME_KEYS,
+                "/neonvm/ssh/authorized_keys",
+            ]),
+            host_keys: paths(&["/etc/ssh/ssh_host_ed25519_key", "/run/neonvm/ssh_host_ed25519_key"]),
             verbose: false,
         }
     }

@@ -21,6 +21,9 @@ const MODULES: [&str; 9] = [
     "button",
 ];
 
+/// Modules the workload does not wait for.
+const LATER: [&str; 2] = ["virtio_mem", "quota_v2"];
+
 pub(crate) struct Lab {
     pub(crate) guest: PathBuf,
     pub(crate) kernel: PathBuf,
@@ -41,7 +44,7 @@ pub(crate) fn lab() -> Option<&'static Lab> {
 }
 
 fn make() -> Result<Lab, String> {
-    for program in ["qemu-system-x86_64", "mke2fs", "dpkg-deb", "modinfo"] {
+    for program in ["cc", "qemu-system-x86_64", "mke2fs", "dpkg-deb", "modinfo"] {
         let found = Command::new("sh")
             .args(["-c", &format!("PATH=$PATH:/usr/sbin:/sbin command -v {program}")])
             .output();
@@ -59,9 +62,9 @@ fn make() -> Result<Lab, String> {
     let put = |name: &str| {
         fs::rename(staged.path().join(name), directory.join(name)).map_err(|error| format!("{name}: {error}"))
     };
-    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/it/fixture/workload.rs");
-    run(Command::new("rustc")
-        .args(["--edition=2024", "-O", "-Ctarget-feature=+crt-static", "-Cstrip=symbols", "-o"])
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/it/fixture/workload.c");
+    run(Command::new("cc")
+        .args(["-O1", "-static", "-s", "-o"])
         .arg(staged.path().join("workload"))
         .arg(source))?;
     fs::write(staged.path().join("initramfs.cpio"), pack(&guest, &package)?)
@@ -118,18 +121,20 @@ fn pack(guest: &Path, package: &Path) -> Result<Vec<u8>, String> {
     }
     cpio.file("init", 0o755, &read(guest)?);
     cpio.file("neonvm-initramfs", 0o644, b"");
-    let mut order = Vec::new();
     let mut seen = BTreeSet::new();
-    for module in MODULES {
-        order_of(module, &release, &mut seen, &mut order)?;
+    for (list, modules) in [("order", &MODULES[..]), ("later", &LATER[..])] {
+        let mut order = Vec::new();
+        for module in modules {
+            order_of(module, &release, &mut seen, &mut order)?;
+        }
+        let mut names = String::new();
+        for path in order {
+            let name = path.file_name().and_then(|name| name.to_str()).ok_or("odd module name")?;
+            cpio.file(&format!("modules/{name}"), 0o644, &read(&path)?);
+            names.push_str(&format!("{name}\n"));
+        }
+        cpio.file(&format!("modules/{list}"), 0o644, names.as_bytes());
     }
-    let mut names = String::new();
-    for path in order {
-        let name = path.file_name().and_then(|name| name.to_str()).ok_or("odd module name")?;
-        cpio.file(&format!("modules/{name}"), 0o644, &read(&path)?);
-        names.push_str(&format!("{name}\n"));
-    }
-    cpio.file("modules/order", 0o644, names.as_bytes());
     Ok(cpio.finish())
 }
 

@@ -1,7 +1,8 @@
 //! One virtual machine: its disks, its files, and the end of its process.
 
 use std::fs;
-use std::io::{BufRead, BufReader, Write};
+use std::io::{BufRead, BufReader, Read as _, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -10,12 +11,14 @@ use std::time::{Duration, Instant};
 use neonvm_types::guest::{ImageConfig, Report, ReportKind};
 
 use crate::lab::{Lab, run};
+use crate::plain;
 
 /// Slow machines under load take long; a test that waits so long has failed.
 const PATIENCE: Duration = Duration::from_secs(90);
 
 pub(crate) struct Machine {
     qemu: Child,
+    ports: Vec<(u16, u16)>,
     directory: tempfile::TempDir,
 }
 
@@ -32,6 +35,26 @@ pub(crate) struct Plan<'a> {
     pub(crate) without_ports: bool,
     /// Bytes the disk is larger than its file system.
     pub(crate) slack: u64,
+    /// Further disks; with no runtime volume above, the first of them is `vdb`.
+    pub(crate) disks: Vec<Disk>,
+    /// Processors; 0: one.
+    pub(crate) processors: u32,
+    /// A network interface without addresses beside the usual one.
+    pub(crate) second_interface: bool,
+    /// Ports of the guest that are reached from here.
+    pub(crate) ports: Vec<u16>,
+}
+
+/// A disk beside the root.
+pub(crate) enum Disk {
+    /// A volume of files, as older runners make them: label and files.
+    Files(&'static str, Vec<(&'static str, Vec<u8>)>),
+    /// An empty ext4 file system of this label, made with these further flags of mke2fs.
+    Empty(&'static str, &'static [&'static str]),
+    /// Nothing but a serial number, 32 MiB.
+    Blank(&'static str),
+    /// A swap area of this label.
+    Swap(&'static str),
 }
 
 impl Machine {
@@ -58,12 +81,26 @@ impl Machine {
         command.args(["-append", &line]);
         command.arg("-serial").arg(format!("file:{}", path("console").display()));
         command.arg("-qmp").arg(format!("unix:{},server=on,wait=off", path("qmp").display()));
-        drive(&mut command, &path("root.raw"));
+        drive(&mut command, &path("root.raw"), "");
         if !plan.runtime.is_empty() {
             make_volume(&path("runtime"), &path("runtime.raw"), "vmruntime", &plan.runtime);
-            drive(&mut command, &path("runtime.raw"));
+            drive(&mut command, &path("runtime.raw"), "");
         }
-        command.args(["-netdev", "user,id=n", "-device", "virtio-net-pci,netdev=n,romfile="]);
+        for (number, disk) in plan.disks.iter().enumerate() {
+            attach(&mut command, disk, &path(&format!("disk{number}")));
+        }
+        if plan.processors > 0 {
+            command.args(["-smp", &plan.processors.to_string()]);
+        }
+        command.arg("-serial").arg(format!("unix:{},server=on,wait=off", path("terminal").display()));
+        let ports: Vec<(u16, u16)> = plan.ports.iter().map(|port| (*port, free_port())).collect();
+        let forward: String =
+            ports.iter().map(|(port, here)| format!(",hostfwd=tcp:127.0.0.1:{here}-:{port}")).collect();
+        command.arg("-netdev").arg(format!("user,id=n{forward}"));
+        command.args(["-device", "virtio-net-pci,netdev=n,romfile="]);
+        if plan.second_interface {
+            command.args(["-netdev", "user,id=m,restrict=on", "-device", "virtio-net-pci,netdev=m,romfile="]);
+        }
         command.args(["-device", "virtio-rng-pci", "-device", "virtio-serial-pci"]);
         if !plan.without_ports {
             for name in ["log", "report"] {
@@ -73,7 +110,83 @@ impl Machine {
         }
         let qemu =
             command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::inherit()).spawn().unwrap();
-        Self { qemu, directory }
+        Self { qemu, ports, directory }
+    }
+
+    /// Where a port of the guest is reached.
+    pub(crate) fn address(&self, port: u16) -> SocketAddr {
+        let (_, here) = self.ports.iter().find(|(guest, _)| *guest == port).unwrap();
+        SocketAddr::from(([127, 0, 0, 1], *here))
+    }
+
+    /// Status and body of an answer of the daemon, once it answers.
+    pub(crate) fn http(&mut self, method: &str, path: &str, body: &str) -> (u16, String) {
+        let address = self.address(25183);
+        self.wait("an answer of the daemon", |_| {
+            let mut stream = TcpStream::connect(address).ok()?;
+            stream.set_read_timeout(Some(Duration::from_secs(30))).ok()?;
+            let length = body.len();
+            write!(
+                stream,
+                "{method} {path} HTTP/1.1\r\nHost: vm\r\nConnection: close\r\nContent-Length: {length}\r\n\r\n{body}"
+            )
+            .ok()?;
+            let mut answer = String::new();
+            stream.read_to_string(&mut answer).ok()?;
+            let (head, body) = answer.split_once("\r\n\r\n")?;
+            Some((head.split(' ').nth(1)?.parse().ok()?, body.to_owned()))
+        })
+    }
+
+    fn ssh_command(&self, key: &Path, text: &str) -> Command {
+        let port = self.address(22).port().to_string();
+        let mut command = Command::new("ssh");
+        command.args(["-F", "/dev/null", "-p", &port, "-i"]).arg(key);
+        for option in [
+            "StrictHostKeyChecking=no",
+            "UserKnownHostsFile=/dev/null",
+            "IdentitiesOnly=yes",
+            "BatchMode=yes",
+            "ConnectTimeout=30",
+            "LogLevel=ERROR",
+        ] {
+            command.args(["-o", option]);
+        }
+        command.args(["root@127.0.0.1", text]).env_remove("SSH_AUTH_SOCK").stdin(Stdio::null());
+        command
+    }
+
+    /// Runs a command by SSH that ends the machine, and with it the connection.
+    pub(crate) fn ssh_to_end(&self, key: &Path, text: &str) {
+        let _ = self.ssh_command(key, text).output().unwrap();
+    }
+
+    /// Runs a command by SSH as root; its output and status. Tried again as long as nobody answers.
+    pub(crate) fn ssh(&mut self, key: &Path, text: &str) -> (String, i32) {
+        let mut command = self.ssh_command(key, text);
+        self.wait("an answer of SSH", |_| {
+            let output = command.output().unwrap();
+            let text = String::from_utf8_lossy(&output.stdout) + String::from_utf8_lossy(&output.stderr);
+            assert!(!text.contains("Permission denied (publickey"), "{text}");
+            // 255: there was no connection.
+            let status = output.status.code().filter(|status| *status != 255)?;
+            Some((text.into_owned(), status))
+        })
+    }
+
+    /// Types at the second serial line until a text comes back.
+    pub(crate) fn type_until(&mut self, typed: &str, expected: &str) {
+        let mut stream = UnixStream::connect(self.directory.path().join("terminal")).unwrap();
+        stream.set_nonblocking(true).unwrap();
+        stream.write_all(typed.as_bytes()).unwrap();
+        let mut seen = String::new();
+        self.wait(&format!("{expected:?} on the terminal"), |_| {
+            let mut buffer = [0; 4096];
+            while let Ok(count @ 1..) = stream.read(&mut buffer) {
+                seen.push_str(&String::from_utf8_lossy(&buffer[..count]));
+            }
+            seen.contains(expected).then_some(())
+        });
     }
 
     pub(crate) fn read(&self, name: &str) -> String {
@@ -103,7 +216,7 @@ impl Machine {
         (self.read("log"), self.reports(), self.read("console"))
     }
 
-    fn wait<T>(&mut self, what: &str, look: impl Fn(&mut Self) -> Option<T>) -> T {
+    pub(crate) fn wait<T>(&mut self, what: &str, mut look: impl FnMut(&mut Self) -> Option<T>) -> T {
         let deadline = Instant::now() + PATIENCE;
         loop {
             let ended = self.qemu.try_wait().unwrap().is_some();
@@ -146,8 +259,39 @@ impl Drop for Machine {
     }
 }
 
-fn drive(command: &mut Command, path: &Path) {
-    command.arg("-drive").arg(format!("file={},if=virtio,format=raw", path.display()));
+/// The order of the devices is that of their names in the guest.
+fn drive(command: &mut Command, path: &Path, serial: &str) {
+    let name = path.file_stem().unwrap().to_str().unwrap();
+    command.arg("-drive").arg(format!("id={name},if=none,format=raw,file={}", path.display()));
+    let serial = if serial.is_empty() { String::new() } else { format!(",serial={serial}") };
+    command.arg("-device").arg(format!("virtio-blk-pci,drive={name}{serial}"));
+}
+
+/// A port nobody listens on now.
+fn free_port() -> u16 {
+    TcpListener::bind(("127.0.0.1", 0)).unwrap().local_addr().unwrap().port()
+}
+
+fn attach(command: &mut Command, disk: &Disk, path: &Path) {
+    let size = |bytes| fs::File::create(path).unwrap().set_len(bytes).unwrap();
+    let mut serial = "";
+    match disk {
+        Disk::Files(label, files) => fs::write(path, plain::volume(label, files)).unwrap(),
+        Disk::Empty(label, flags) => {
+            let mut make = Command::new("/sbin/mke2fs");
+            make.args(["-q", "-t", "ext4", "-b", "4096", "-L", label]).args(*flags).arg(path).arg("64M");
+            run(&mut make).unwrap();
+        }
+        Disk::Blank(name) => {
+            size(32 << 20);
+            serial = name;
+        }
+        Disk::Swap(label) => {
+            size(32 << 20);
+            run(Command::new("/sbin/mkswap").args(["-L", label]).arg(path)).unwrap();
+        }
+    }
+    drive(command, path, serial);
 }
 
 fn make_root(lab: &Lab, plan: &Plan<'_>, tree: &Path, disk: &Path) {
@@ -157,7 +301,9 @@ fn make_root(lab: &Lab, plan: &Plan<'_>, tree: &Path, disk: &Path) {
         fs::create_dir_all(tree.join(directory)).unwrap();
     }
     fs::copy(&lab.guest, bin.join("neonvm-guest")).unwrap();
-    std::os::unix::fs::symlink("neonvm-guest", bin.join("init")).unwrap();
+    for name in ["init", "neonvm-shell", "poweroff", "reboot", "resize-swap", "set-disk-quota"] {
+        std::os::unix::fs::symlink("neonvm-guest", bin.join(name)).unwrap();
+    }
     fs::copy(&lab.workload, tree.join("workload")).unwrap();
     fs::write(tree.join("neonvm/config.json"), serde_json::to_vec(&plan.image).unwrap()).unwrap();
     for (path, content) in &plan.files {

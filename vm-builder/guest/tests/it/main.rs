@@ -19,3 +19,7 @@ mod cpio;
 mod lab;
 #[cfg(target_arch = "x86_64")]
 mod machine;
+#[cfg(target_arch = "x86_64")]
+mod plain;
+#[cfg(target_arch = "x86_64")]
+mod runner;

@@ -223,7 +223,8 @@ mod tests {
     #[test]
     fn every_example_is_read() {
         let examples = Path::new(env!("CARGO_MANIFEST_DIR")).join("../examples");
-        let entries = std::fs::read_dir(examples).unwrap().map(|entry| entry.unwrap().path().join("image.yaml"));
+        let entries =
+            std::fs::read_dir(examples).unwrap().map(|entry| entry.unwrap().path().join("image.yaml"));
         let found: Vec<_> = entries.filter(|path| path.exists()).collect();
         assert!(found.len() >= 3, "{found:?}");
         for path in found {

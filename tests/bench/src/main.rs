@@ -66,10 +66,7 @@ async fn run(args: &Args) -> anyhow::Result<ExitCode> {
         writeln!(out, "{}", report::json(&rows)?)?;
     } else {
         writeln!(out, "{}", report::table(&rows))?;
-        writeln!(
-            out,
-            "\nThe API server has no reference beside it: there is no other one on this machine."
-        )?;
+        writeln!(out, "\nThe API server has no reference beside it: there is no other one on this machine.")?;
     }
     let missed = rows.iter().any(|row| row.verdict() == "miss");
     Ok(if args.strict && missed { ExitCode::FAILURE } else { ExitCode::SUCCESS })

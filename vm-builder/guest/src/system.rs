@@ -1,4 +1,5 @@
-//! The system calls that have no safe wrapper in a library we use. All unsafe code of this crate is here.
+//! The system calls that have no safe wrapper in a library we use. All unsafe code of this crate is here, but
+//! for the allocator's (`daemon::memory`).
 #![allow(unsafe_code, reason = "the one place for system calls without a safe wrapper")]
 
 use std::ffi::CString;

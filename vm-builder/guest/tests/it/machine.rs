@@ -244,12 +244,6 @@ impl Machine {
         }
         assert!(!line.contains("error"), "{line}");
     }
-
-    /// The root disk after the end.
-    #[allow(dead_code, reason = "for tests that look into the disk")]
-    pub(crate) fn root(&self) -> PathBuf {
-        self.directory.path().join("root.raw")
-    }
 }
 
 impl Drop for Machine {

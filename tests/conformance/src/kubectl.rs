@@ -82,5 +82,6 @@ impl Kubectl {
     }
 }
 
-/// Steps whose output differs in older clients only by its wording: `scenario: step` a line.
+/// Steps whose output differs in older clients only by its wording or order (they print the data of a config map in
+/// the random order of a Go map): `scenario: step` a line.
 const WORDING: &str = include_str!("../wording.txt");

@@ -180,7 +180,7 @@ pub async fn build(request: &Request, reporter: &dyn Reporter) -> Result<Built, 
     let guest: Arc<[u8]> =
         std::fs::read(&request.guest).map_err(|error| Error::guest(&request.guest, &error))?.into();
     error::check_guest(&request.guest, &guest, &request.options.platform)?;
-    reporter.begin(Step::Load, &words(&request.source));
+    reporter.begin(Step::Load, &request.source.text());
     let mut loaded = source::load(&request.source, &request.options, reporter).await?;
     reporter.end(Step::Load, &summary(&loaded));
     // Lives until the disk is written: the tree's contents are in it.
@@ -222,18 +222,6 @@ impl Request {
             return Err(Error::NoDirectory(parent.to_owned()));
         }
         Ok(())
-    }
-}
-
-/// The source for people.
-fn words(source: &Source) -> String {
-    match source {
-        Source::Registry(reference) => reference.to_string(),
-        Source::OciLayout { path, .. }
-        | Source::OciArchive { path, .. }
-        | Source::DockerArchive { path, .. }
-        | Source::RootTree(path)
-        | Source::RootTar(path) => path.display().to_string(),
     }
 }
 

@@ -190,16 +190,11 @@ impl Engine<'_> {
 
     /// What `FROM` names: a reference, or the image that a local source was made into.
     fn base(&self, work: &Path) -> Result<String, Error> {
-        let with = |transport: &str, path: &Path, name: &Option<String>| {
-            let name = name.as_ref().map(|name| format!(":{name}")).unwrap_or_default();
-            format!("{transport}:{}{name}", path.display())
-        };
         let local = match self.request.source {
             Source::Registry(reference) => return Ok(reference.to_string()),
-            Source::OciLayout { path, name } => with("oci", path, name),
-            Source::OciArchive { path, name } => with("oci-archive", path, name),
-            Source::DockerArchive { path, name } => with("docker-archive", path, name),
             Source::RootTree(path) | Source::RootTar(path) => return self.of_files(path, work),
+            // Our names for these are the engine's transports.
+            archive => archive.text(),
         };
         let mut pull = self.command("pull");
         pull.arg("--quiet").arg(local);

@@ -9,6 +9,12 @@ use crate::error::{Code, Error, Result, reason};
 /// How long work may take to clean up after it was stopped.
 const CLEAN_UP: Duration = Duration::from_secs(5);
 
+/// What talks to registries beside one another, for use inside [`run`].
+pub(super) fn runtime() -> Result<tokio::runtime::Runtime> {
+    let failed = |error: std::io::Error| Error::file("start", std::path::Path::new("the runtime"), &error);
+    tokio::runtime::Builder::new_multi_thread().enable_all().build().map_err(failed)
+}
+
 /// Runs work on a thread of its own until it ends or someone stops it.
 pub(super) fn run<T: Send + 'static>(work: impl FnOnce() -> Result<T> + Send + 'static) -> Result<T> {
     let failed = |error: std::io::Error| Error::new(Code::Failed, "cannot start").cause(reason(&error));

@@ -8,7 +8,7 @@ use serde_json::json;
 use crate::args::image::Export;
 use crate::commands::{job, place, registry};
 use crate::env::Env;
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::render::Reporter;
 use crate::report::{API_VERSION, Document, Report, left, right};
 
@@ -26,9 +26,7 @@ pub(crate) fn run(env: &Env, args: &Export, quiet: bool) -> Result<Report> {
     };
     let (reporter, out) = (Reporter::new(env, &args.showing.progress, quiet), args.out.clone());
     let size = job::run(move || {
-        let failed =
-            |error: std::io::Error| Error::file("start", std::path::Path::new("the runtime"), &error);
-        let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().map_err(failed)?;
+        let runtime = job::runtime()?;
         let loaded = runtime
             .block_on(source::load(&source, &options, &reporter))
             .map_err(|error| registry::load_error(&attempt, &error))?;

@@ -21,9 +21,7 @@ pub(crate) fn run(env: &Env, settings: &Settings, args: &Build, quiet: bool) -> 
     let reporter = Reporter::new(env, &args.showing.progress, quiet);
     let attempt = format!("cannot build a disk from {}", args.from);
     let built = job::run(move || {
-        let failed =
-            |error: std::io::Error| Error::file("start", std::path::Path::new("the runtime"), &error);
-        let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().map_err(failed)?;
+        let runtime = job::runtime()?;
         runtime
             .block_on(engine::build(&request, &reporter))
             .map_err(|error| registry::build_error(&attempt, &error))

@@ -19,6 +19,7 @@ pub mod names;
 mod normalise;
 pub mod pod_annotation;
 pub mod pod_autoscaler;
+pub mod runner_pod;
 pub mod scaling;
 mod schema;
 pub mod validate;

@@ -104,6 +104,27 @@ impl Authority {
         Ok(Self { issuer: Issuer::new(params, pair), certificate: signed.pem() })
     }
 
+    /// A new authority, and its private key in PEM form for whoever keeps it.
+    ///
+    /// # Errors
+    /// If the certificate cannot be made.
+    pub fn generate() -> Result<(Self, String), Error> {
+        let pair = KeyPair::generate()?;
+        let params = authority_params();
+        let certificate = params.self_signed(&pair)?.pem();
+        let key = pair.serialize_pem();
+        Ok((Self { issuer: Issuer::new(params, pair), certificate }, key))
+    }
+
+    /// An authority from PEM texts, as kept in a secret.
+    ///
+    /// # Errors
+    /// If the key cannot be read.
+    pub fn from_pem(certificate: &str, key: &str) -> Result<Self, Error> {
+        let key = KeyPair::from_pem(key)?;
+        Ok(Self { issuer: Issuer::new(authority_params(), key), certificate: certificate.to_owned() })
+    }
+
     /// The authority's own certificate, PEM.
     pub fn certificate(&self) -> &str {
         &self.certificate

@@ -1,4 +1,15 @@
-//! Controller to runner, V1: `GET /cpu_current` and `POST /cpu_change`, both `{"VCPUs":"250m"}`.
+//! Controller to runner. As ever: `GET /cpu_current` and `POST /cpu_change`, both `{"VCPUs":"250m"}`, and `/ready`. Beside
+//! them `/v1/…`: status as a stream, size, statistics, console and guest ports. HTTP over mutual TLS; only `/ready` is
+//! answered without a client certificate, because probes have none.
+
+mod exit;
+mod status;
+
+pub use exit::{Exit, ExitReason, ProcessExit, TERMINATION_MESSAGE_BYTES};
+pub use status::{
+    CpuStatus, MachineInfo, MemoryStatus, Problem, ProblemReason, RunnerState, RunnerStatistics,
+    RunnerStatus, SizeRequest, WorkloadStatus,
+};
 
 use serde::{Deserialize, Serialize};
 
@@ -15,6 +26,28 @@ pub const CPU_CURRENT_PATH: &str = "/cpu_current";
 pub const CPU_CHANGE_PATH: &str = "/cpu_change";
 /// Path that tells whether the guest is up: 200 or 503.
 pub const READY_PATH: &str = "/ready";
+/// Path of [`RunnerStatus`] (GET); with `?watch=true` a line of JSON now and at each change.
+pub const STATUS_PATH: &str = "/v1/status";
+/// Path that takes a [`SizeRequest`] (PUT).
+pub const SIZE_PATH: &str = "/v1/size";
+/// Path of [`RunnerStatistics`] (GET).
+pub const STATISTICS_PATH: &str = "/v1/statistics";
+/// Path that presses the power button (POST).
+pub const POWER_OFF_PATH: &str = "/v1/power-off";
+/// Path of the serial console (GET with an upgrade to [`STREAM_PROTOCOL`]).
+pub const CONSOLE_PATH: &str = "/v1/console";
+/// Path of a TCP port of the guest, followed by its number (GET with an upgrade to [`STREAM_PROTOCOL`]).
+pub const GUEST_PORT_PATH: &str = "/v1/guest/";
+/// Protocol of upgraded connections: bytes, both ways.
+pub const STREAM_PROTOCOL: &str = "neonvm-stream";
+/// Organisation in the certificate of a client that may use everything of a runner.
+pub const CLIENT_ORGANISATION: &str = "neonvm:controllers";
+
+/// DNS name in the certificate of the runner of the VM with this UID. It is not resolved; clients connect to the pod's address.
+#[must_use]
+pub fn server_name(uid: &str) -> String {
+    format!("{uid}.vm.neon.tech")
+}
 
 /// CPU of a runner: the body of a change and the answer about the current state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]

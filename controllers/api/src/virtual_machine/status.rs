@@ -3,7 +3,7 @@
 use std::fmt;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
-use neonvm_types::{MilliCpu, Quantity, RevisionWithTime};
+use neonvm_types::{MilliCpu, Quantity, RevisionWithTime, Timestamp};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -57,6 +57,62 @@ pub struct VirtualMachineStatus {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "schema::revision_with_time")]
     pub current_revision: Option<RevisionWithTime>,
+    /// Generation of the object that this status is about.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub observed_generation: Option<i64>,
+    /// What the machine is made of while it runs.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub machine: Option<Machine>,
+    /// How the machine ended the last time.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub last_exit: Option<LastExit>,
+}
+
+/// What a machine is made of: a migration target must be its equal.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Machine {
+    /// `kvm` or `tcg`.
+    #[serde(default)]
+    pub accelerator: String,
+    /// Why it is not the accelerator asked for.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub accelerator_note: String,
+    /// Versioned machine type, such as `pc-q35-7.2`.
+    #[serde(default)]
+    pub machine_type: String,
+    /// CPU model, such as `host` or `max`.
+    #[serde(default)]
+    pub cpu_model: String,
+    /// Version of QEMU.
+    #[serde(default)]
+    pub qemu_version: String,
+    /// How the guest is connected: `tap` or `user`.
+    #[serde(default)]
+    pub network: String,
+}
+
+/// How a machine ended.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct LastExit {
+    /// One word, such as `WorkloadEnded` or `GuestPanic`.
+    pub reason: String,
+    /// For people.
+    #[serde(default)]
+    pub message: String,
+    /// Exit code of the workload, if that ended the machine.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub exit_code: Option<i32>,
+    /// The pod in which it ended.
+    #[serde(default)]
+    pub pod_name: String,
+    /// When it was noticed.
+    #[schemars(schema_with = "schema::time")]
+    pub time: Timestamp,
+    /// The last lines of the console.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub console: Vec<String>,
 }
 
 /// Where a machine is in its life. Before the first pass of the controller there is none.

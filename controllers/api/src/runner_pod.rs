@@ -1,0 +1,124 @@
+//! The contract of a runner pod: what the controller puts into it, what the runner finds there, what a node must know.
+//!
+//! Paths are those inside the container. A node that runs the runner as a plain process lays the same tree out under a
+//! directory of the pod and says so in [`ROOT_VARIABLE`].
+
+use neonvm_types::Bytes;
+use serde::{Deserialize, Serialize};
+
+use crate::virtual_machine::{CpuScalingMode, VirtualMachineSpec};
+
+/// Program and first argument of the runner container's command; nodes without containers know the runner by it.
+pub const COMMAND: [&str; 2] = ["neond", "runner"];
+/// Environment variable with the directory below which the paths of this module lie; `/` if absent.
+pub const ROOT_VARIABLE: &str = "NEONVM_ROOT";
+/// Volume (a secret with the name of the pod) with [`CONFIG_FILE`], `tls.crt`, `tls.key`, `ca.crt`.
+pub const CONFIG_VOLUME: &str = "runner-config";
+/// Where that volume is mounted.
+pub const CONFIG_DIRECTORY: &str = "/vm/config";
+/// JSON of a [`RunnerConfig`].
+pub const CONFIG_FILE: &str = "vm.json";
+/// Volume (an OCI image) that holds the root disk as `disk.qcow2`; read-only, shared by all VMs of a node.
+pub const ROOT_DISK_VOLUME: &str = "rootdisk";
+/// Where that volume is mounted.
+pub const ROOT_DISK_DIRECTORY: &str = "/vm/rootdisk";
+/// The base of the root disk in that volume; the VM writes to an overlay.
+pub const ROOT_DISK_FILE: &str = "disk.qcow2";
+/// Volume (an OCI image) with another kernel as `vmlinuz`; only if the VM names one.
+pub const KERNEL_VOLUME: &str = "kernel";
+/// Where that volume is mounted.
+pub const KERNEL_DIRECTORY: &str = "/vm/kernel-image";
+/// Volume (an empty directory) for the overlay of the root disk and generated volumes.
+pub const IMAGES_VOLUME: &str = "virtualmachineimages";
+/// Where that volume is mounted.
+pub const IMAGES_DIRECTORY: &str = "/vm/images";
+/// Directory with one mount for each empty disk, named for the disk; each an empty directory of the disk's size.
+pub const DISKS_DIRECTORY: &str = "/vm/disks";
+/// Volume (an empty directory of the swap's size) for the swap disk.
+pub const SWAP_VOLUME: &str = "swapdisk";
+/// Where that volume is mounted.
+pub const SWAP_DIRECTORY: &str = "/vm/swap";
+/// Directory below which config maps, secrets and the TLS certificate are mounted, at their path in the guest.
+pub const MOUNTS_DIRECTORY: &str = "/vm/mounts";
+/// Where the private SSH key is mounted, as `id_ed25519`.
+pub const SSH_PRIVATE_DIRECTORY: &str = "/mnt/ssh";
+/// Where the public SSH key is mounted, as `authorized_keys`.
+pub const SSH_PUBLIC_DIRECTORY: &str = "/vm/ssh";
+/// Directory for sockets; the runner makes it.
+pub const RUN_DIRECTORY: &str = "/vm/run";
+/// Socket of the runner in [`RUN_DIRECTORY`]: the same interface as on its port, for commands run inside the container.
+pub const RUN_SOCKET: &str = "runner.sock";
+
+/// What a runner must know of its machine.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct RunnerConfig {
+    /// Namespace of the VM.
+    pub namespace: String,
+    /// Name of the VM.
+    pub name: String,
+    /// UID of the VM.
+    pub uid: String,
+    /// Name of the pod.
+    pub pod: String,
+    /// The machine as wanted when the pod was made; it boots at `use`.
+    pub spec: VirtualMachineSpec,
+    /// How CPUs come and go.
+    pub cpu_scaling_mode: CpuScalingMode,
+    /// Address on the overlay network, if it has one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub extra_net: Option<ExtraNet>,
+    /// Settings of the installation.
+    #[serde(default)]
+    pub settings: RunnerSettings,
+}
+
+/// An address on the overlay network.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ExtraNet {
+    /// Dotted quad.
+    pub ip: String,
+    /// Dotted quad.
+    pub mask: String,
+}
+
+/// Settings of an installation that runners follow.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct RunnerSettings {
+    /// Hold vCPU threads to their size with a cgroup.
+    pub cgroup: bool,
+    /// Bypass the page cache of the node for disks of the VM (`cache.direct`).
+    pub direct_io: bool,
+    /// Default of `guest.memhpAutoMovableRatio`.
+    pub memhp_auto_movable_ratio: String,
+    /// Most bytes of log that are kept in memory for a reader that comes later.
+    pub log_buffer: Bytes,
+}
+
+impl Default for RunnerSettings {
+    fn default() -> Self {
+        Self {
+            cgroup: true,
+            direct_io: false,
+            memhp_auto_movable_ratio: "401".to_owned(),
+            log_buffer: Bytes::new(64 << 10),
+        }
+    }
+}
+
+/// Name of the volume of a disk of the VM.
+#[must_use]
+pub fn disk_volume(disk: &str) -> String {
+    format!("disk-{disk}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn settings_may_be_left_out() {
+        assert_eq!(serde_json::from_str::<RunnerSettings>("{}").unwrap(), RunnerSettings::default());
+    }
+}

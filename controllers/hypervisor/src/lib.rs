@@ -1,0 +1,1 @@
+//! QEMU: command line, process, QMP, CPU and memory, disks, accelerator probe, cgroups.

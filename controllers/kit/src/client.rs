@@ -1,0 +1,47 @@
+//! A client of the Kubernetes API from a kubeconfig file, or from the service account of the pod.
+
+use std::path::Path;
+use std::time::Duration;
+
+use kube::config::{KubeConfigOptions, Kubeconfig};
+use kube::{Client, Config};
+
+/// Why there is no client.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The kubeconfig file.
+    #[error("cannot use the kubeconfig {path}")]
+    Kubeconfig {
+        /// Which file.
+        path: String,
+        /// Why.
+        #[source]
+        source: kube::config::KubeconfigError,
+    },
+    /// Neither a file was named nor does this run in a pod.
+    #[error("no --kubeconfig was given and this does not run in a pod of a cluster")]
+    NotInCluster(#[source] kube::config::InClusterError),
+    /// TLS settings.
+    #[error("cannot prepare the connection to the API server")]
+    Client(#[source] kube::Error),
+}
+
+/// Connects as the kubeconfig says, or as the pod's service account. Nothing is sent yet.
+///
+/// # Errors
+/// If file or service account cannot be used.
+pub async fn connect(kubeconfig: Option<&Path>) -> Result<Client, Error> {
+    let mut config = match kubeconfig {
+        Some(path) => {
+            let failed = |source| Error::Kubeconfig { path: path.display().to_string(), source };
+            let file = Kubeconfig::read_from(path).map_err(failed)?;
+            Config::from_custom_kubeconfig(file, &KubeConfigOptions::default()).await.map_err(failed)?
+        }
+        None => Config::incluster().map_err(Error::NotInCluster)?,
+    };
+    config.connect_timeout = Some(Duration::from_secs(5));
+    // A watch lives for minutes without a byte; requests have deadlines of their own.
+    config.read_timeout = None;
+    config.write_timeout = Some(Duration::from_secs(30));
+    Client::try_from(config).map_err(Error::Client)
+}

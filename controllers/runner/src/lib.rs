@@ -1,0 +1,1 @@
+//! One VM: prepares disks and network, runs QEMU, serves the runner interface.

@@ -1,0 +1,1 @@
+//! Binds pods to nodes on clusters without a scheduler of their own.

@@ -1,0 +1,194 @@
+//! What a runner says about its machine: one document, streamed as lines of JSON whenever it changes.
+
+use serde::{Deserialize, Serialize};
+
+use super::exit::{Exit, ProcessExit};
+use crate::{Bytes, MilliCpu};
+
+/// The answer to `GET /v1/status`, and each line of `GET /v1/status?watch=true`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct RunnerStatus {
+    /// Grows with every change; a reader may drop an older document that arrives late.
+    pub sequence: u64,
+    /// How far the machine is.
+    pub state: RunnerState,
+    /// Whether the guest answers: its daemon is up and the workload was started.
+    pub ready: bool,
+    /// What the machine is made of; absent until QEMU runs.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub machine: Option<MachineInfo>,
+    /// CPU asked for and in force.
+    pub cpu: CpuStatus,
+    /// Memory asked for and in force.
+    pub memory: MemoryStatus,
+    /// The workload in the guest; absent until it was started.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub workload: Option<WorkloadStatus>,
+    /// What is wrong now; empty when all is well.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub problems: Vec<Problem>,
+    /// Why it ended; present in the last document only.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub exit: Option<Exit>,
+}
+
+/// How far a machine is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub enum RunnerState {
+    /// Disks and network are made.
+    #[default]
+    Preparing,
+    /// QEMU runs and the guest boots.
+    Booting,
+    /// The guest is up.
+    Running,
+    /// The guest was asked to power off.
+    Stopping,
+    /// QEMU is gone.
+    Ended,
+}
+
+/// What the machine is made of: a migration target must be its equal.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct MachineInfo {
+    /// `kvm` or `tcg`.
+    pub accelerator: String,
+    /// Why it is not the one asked for; empty if it is.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub accelerator_note: String,
+    /// Versioned machine type, such as `pc-q35-7.2`.
+    pub machine_type: String,
+    /// CPU model, such as `host` or `max`.
+    pub cpu_model: String,
+    /// Version of QEMU, such as `7.2.22`.
+    pub qemu_version: String,
+    /// `tap` or `user`.
+    pub network: String,
+}
+
+/// CPU of a machine.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct CpuStatus {
+    /// What was asked for last.
+    pub asked: MilliCpu,
+    /// What is in force: never more than the CPUs on line.
+    pub applied: MilliCpu,
+    /// CPUs the guest has on line; 0 until it has said so.
+    pub online: u32,
+}
+
+/// Memory of a machine.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct MemoryStatus {
+    /// What was asked for last.
+    pub asked: Bytes,
+    /// What the guest has.
+    pub actual: Bytes,
+}
+
+/// The workload in the guest.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct WorkloadStatus {
+    /// Whether it runs.
+    pub running: bool,
+    /// How often it was started again inside the guest.
+    pub restarts: u32,
+    /// How it ended last.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub last_exit: Option<ProcessExit>,
+}
+
+/// Something that is wrong while the machine goes on.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Problem {
+    /// For programs.
+    pub reason: ProblemReason,
+    /// For people: what, and the size that was reached if it is about size.
+    pub message: String,
+}
+
+/// What can be wrong while a machine goes on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub enum ProblemReason {
+    /// The guest does not give memory back.
+    MemoryNotReleased,
+    /// The guest does not take memory.
+    MemoryNotTaken,
+    /// CPUs did not come on or go off line.
+    CpuNotScaled,
+    /// The quota on the vCPU threads could not be set.
+    CpuNotLimited,
+    /// The guest does not answer.
+    GuestUnresponsive,
+    /// Files that should be kept in step could not be sent.
+    FilesNotSynchronised,
+    /// A part of the guest's boot failed.
+    GuestFailure,
+    /// QEMU stopped the machine: a disk of this node is full, or failed.
+    DiskFailure,
+    /// The guest ignores the power button.
+    PowerButtonIgnored,
+    /// A reason of a newer runner.
+    #[serde(other)]
+    Unknown,
+}
+
+/// Body of `PUT /v1/size`: the size wanted from now on. Answered at once with the status; progress is in the stream.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct SizeRequest {
+    /// CPU, within the bounds of the machine.
+    pub cpu: MilliCpu,
+    /// Memory, within the bounds of the machine, whole slots.
+    pub memory: Bytes,
+}
+
+/// Answer to `GET /v1/statistics`: counters since the machine started.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct RunnerStatistics {
+    /// Milliseconds since QEMU started.
+    pub uptime_ms: u64,
+    /// CPU time of the vCPU threads, in microseconds.
+    pub cpu_us: u64,
+    /// Time in which the quota held the vCPU threads back, in microseconds.
+    pub throttled_us: u64,
+    /// Resident memory of QEMU, in bytes.
+    pub resident: Bytes,
+    /// Memory the guest uses without its caches, in bytes; absent if the guest did not say.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub guest_used: Option<Bytes>,
+    /// Load average of one minute, in thousandths; absent if the guest did not say.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub load1_milli: Option<u64>,
+    /// Steal time of the guest, in microseconds; absent if the guest did not say.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub steal_us: Option<u64>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn documents_of_newer_and_older_programs_are_read() {
+        let text = r#"{"sequence":3,"state":"Running","ready":true,"newer":[],
+            "problems":[{"reason":"SomethingNew","message":"m"}]}"#;
+        let status: RunnerStatus = serde_json::from_str(text).unwrap();
+        assert_eq!((status.sequence, status.state, status.ready), (3, RunnerState::Running, true));
+        assert_eq!(status.problems[0].reason, ProblemReason::Unknown);
+        assert_eq!(serde_json::from_str::<RunnerStatus>("{}").unwrap(), RunnerStatus::default());
+    }
+
+    #[test]
+    fn sizes_are_printed_as_elsewhere() {
+        let size = SizeRequest { cpu: MilliCpu::new(250), memory: Bytes::gib(1) };
+        assert_eq!(serde_json::to_string(&size).unwrap(), r#"{"cpu":"250m","memory":"1Gi"}"#);
+    }
+}

@@ -1,0 +1,1 @@
+//! Reconciles virtual machines; serves the webhooks.

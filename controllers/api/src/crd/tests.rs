@@ -191,7 +191,7 @@ fn fields_of_the_machine_are_kept() {
         (
             "status",
             "conditions phase restartCount podName podIP node extraNetIP extraNetMask cpus memorySize sshSecretName
-             tlsSecretName currentRevision",
+             tlsSecretName currentRevision observedGeneration machine lastExit",
         ),
     ] {
         assert_eq!(fields(path), words(expected), "{path}");

@@ -1,1 +1,57 @@
 //! A node on this machine: runs runner pods as processes, in network namespaces if it may.
+//!
+//! `core` decides what happens to a pod next; `pod` carries it out, one task for each pod; `volumes`, `images`,
+//! `network`, `cgroup` and `process` are what a pod is made of; `server` answers what the API server passes on (logs,
+//! exec, attach, port-forward); `node_object` keeps the Node and its lease.
+
+mod config;
+pub mod naming;
+
+pub use config::{Accelerator, Capacity, Config, ImageConfig, MachineFiles, NamespaceNetwork, Network};
+pub use naming::Subnet;
+
+/// Why a node cannot run.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The API server.
+    #[error("cannot use the API server")]
+    Client(#[from] neonvm_kit::client::Error),
+    /// A request to the API server was refused.
+    #[error("the API server refused: {what}")]
+    Api {
+        /// What was asked.
+        what: &'static str,
+        /// Its answer.
+        #[source]
+        source: Box<kube::Error>,
+    },
+    /// Certificates.
+    #[error("cannot make the certificate of the node")]
+    Certificate(#[from] neonvm_kit::ca::Error),
+    /// A file or directory.
+    #[error("cannot {what} {path}")]
+    File {
+        /// What was tried: `create`, `read`, …
+        what: &'static str,
+        /// Where.
+        path: String,
+        /// Why not.
+        #[source]
+        source: std::io::Error,
+    },
+    /// The network of the node.
+    #[error("cannot set up the network of the node: {0}")]
+    Network(String),
+    /// The address of the node's server.
+    #[error("cannot listen on {address}")]
+    Listen {
+        /// Where.
+        address: std::net::SocketAddr,
+        /// Why not.
+        #[source]
+        source: std::io::Error,
+    },
+    /// Settings that contradict each other.
+    #[error("{0}")]
+    Config(String),
+}

@@ -1,0 +1,163 @@
+//! Settings of a node.
+
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::PathBuf;
+use std::time::Duration;
+
+use crate::naming::{self, Subnet};
+
+/// Settings of a node.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// Name of the node.
+    pub name: String,
+    /// Identity of the cluster on this machine: names of namespaces, interfaces and cgroups are derived from it.
+    pub cluster: String,
+    /// Directory of the node; nobody else writes there.
+    pub data: PathBuf,
+    /// How to reach the API server, with the rights of a node.
+    pub kubeconfig: PathBuf,
+    /// Directory of the cluster's authority (`ca.crt`, `ca.key`): signs the node's server certificate.
+    pub authority: PathBuf,
+    /// Where the node's server listens. None: port 10250 of the underlay address, or a free port of 127.0.0.1.
+    pub listen: Option<SocketAddr>,
+    /// What the node offers.
+    pub capacity: Capacity,
+    /// How pods are connected.
+    pub network: Network,
+    /// Files that runners need.
+    pub machine: MachineFiles,
+    /// Program that is run for `neond`; none: this program.
+    pub executable: Option<PathBuf>,
+    /// Images of volumes.
+    pub images: ImageConfig,
+    /// First pause before a container is started again; doubles up to 30 times that. Kubernetes: 10 s.
+    pub restart_pause: Duration,
+}
+
+/// What a node offers.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Capacity {
+    /// Thousandths of a CPU; none: all of the machine.
+    pub cpu_milli: Option<u64>,
+    /// Bytes of memory; none: all of the machine.
+    pub memory: Option<u64>,
+    /// Bytes of memory kept for the system; none: a tenth, at most 1 GiB, if `memory` is not given, else nothing.
+    pub reserved_memory: Option<u64>,
+    /// Most pods; none: 250.
+    pub pods: Option<u32>,
+}
+
+/// How pods are connected.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Network {
+    /// A network namespace for the node and one for each pod; needs root.
+    Namespaces(NamespaceNetwork),
+    /// A loopback address for each pod, and user-mode networking for its machine; a single node.
+    User,
+}
+
+/// Addresses of a node with namespaces.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NamespaceNetwork {
+    /// Network that joins the nodes; its address .254 is the host's.
+    pub underlay: Subnet,
+    /// Address of the node there.
+    pub address: Ipv4Addr,
+    /// Network of the node's pods; its first address is the gateway.
+    pub pods: Subnet,
+}
+
+impl NamespaceNetwork {
+    /// Addresses of the `index`-th node (1 to 253) of a cluster, derived from the cluster's identity: underlay
+    /// 10.90.X.0/24, pods 10.Y.INDEX.0/24.
+    #[must_use]
+    pub fn derived(cluster: &str, index: u8) -> Self {
+        let [x, y, ..] = naming::digest(cluster);
+        let underlay = Subnet::new(Ipv4Addr::new(10, 90, x, 0), 24);
+        Self {
+            underlay,
+            address: Ipv4Addr::new(10, 90, x, index),
+            pods: Subnet::new(Ipv4Addr::new(10, 128 + y % 112, index, 0), 24),
+        }
+    }
+}
+
+/// Files that runners need.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct MachineFiles {
+    /// Kernel of machines that name none.
+    pub kernel: Option<PathBuf>,
+    /// Its initramfs, if it needs one.
+    pub initramfs: Option<PathBuf>,
+    /// Program that is put into machines whose image is too old to have it.
+    pub guest: Option<PathBuf>,
+    /// Accelerator.
+    pub accelerator: Accelerator,
+}
+
+/// Which accelerator runners use.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Accelerator {
+    /// KVM if it works.
+    #[default]
+    Auto,
+    /// KVM, or the machine fails.
+    Kvm,
+    /// Emulation.
+    Tcg,
+}
+
+impl Accelerator {
+    /// The word runners know it by.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Auto => "auto",
+            Self::Kvm => "kvm",
+            Self::Tcg => "tcg",
+        }
+    }
+}
+
+/// Images of volumes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ImageConfig {
+    /// The local image store, as `neonctl vm build -t` fills it; looked at before any registry.
+    pub store: Option<PathBuf>,
+    /// Cache of what comes from registries.
+    pub cache: PathBuf,
+    /// Disks taken out of images, once for each digest; shared by the nodes of a machine.
+    pub directory: PathBuf,
+    /// Bytes of unused disks that are kept for the next pod. What is used longest ago goes first.
+    pub keep: u64,
+    /// Registries that may be spoken to without TLS.
+    pub insecure: bool,
+}
+
+impl Config {
+    /// Settings of a node below a cluster's directory, without root: loopback addresses.
+    #[must_use]
+    pub fn new(cluster: &str, name: &str, cluster_data: &std::path::Path) -> Self {
+        Self {
+            name: name.to_owned(),
+            cluster: cluster.to_owned(),
+            data: cluster_data.join("nodes").join(name),
+            kubeconfig: cluster_data.join("kubeconfig"),
+            authority: cluster_data.to_path_buf(),
+            listen: None,
+            capacity: Capacity::default(),
+            network: Network::User,
+            machine: MachineFiles::default(),
+            executable: None,
+            images: ImageConfig {
+                store: None,
+                cache: cluster_data.join("image-cache"),
+                directory: cluster_data.join("images"),
+                keep: 20 << 30,
+                insecure: false,
+            },
+            restart_pause: Duration::from_secs(10),
+        }
+    }
+}

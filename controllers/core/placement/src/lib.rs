@@ -1,1 +1,18 @@
 //! Which node a pod fits on and which is best, as pure functions.
+//!
+//! [`Demand::of`] says what a pod takes; [`Usage`] adds up what the pods of a node take; [`fit`] says whether a pod may go
+//! to a node, or why not; [`choose`] picks the best node for a pod.
+
+mod affinity;
+mod amounts;
+mod choice;
+mod fit;
+mod taints;
+
+pub use amounts::{Amounts, Demand, Usage};
+pub use choice::{Choice, choose};
+pub use fit::{Reason, fit};
+pub use taints::tolerated;
+
+/// The label that names a node's host; the only topology a pod can be kept apart by.
+pub const HOSTNAME_LABEL: &str = "kubernetes.io/hostname";

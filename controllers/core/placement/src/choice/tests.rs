@@ -1,0 +1,162 @@
+use k8s_openapi::api::core::v1::{Node, Pod};
+use proptest::prelude::*;
+use serde_json::{Value, json};
+
+use super::*;
+
+fn node(name: &str, cpu: &str, memory: &str, more: &Value) -> Node {
+    let mut value = json!({ "metadata": { "name": name, "labels": { "kubernetes.io/hostname": name, "disk": "ssd" } },
+        "spec": {}, "status": { "allocatable": { "cpu": cpu, "memory": memory, "pods": "3" } } });
+    merge(&mut value, more);
+    serde_json::from_value(value).unwrap()
+}
+
+fn merge(into: &mut Value, more: &Value) {
+    match (into, more) {
+        (Value::Object(into), Value::Object(more)) => {
+            for (key, value) in more {
+                merge(into.entry(key.clone()).or_insert(Value::Null), value);
+            }
+        }
+        (into, more) => *into = more.clone(),
+    }
+}
+
+fn pod(name: &str, cpu: &str, memory: &str, more: &Value) -> Pod {
+    let mut value = json!({ "metadata": { "name": name, "namespace": "d", "labels": { "app": "x" } }, "spec": { "containers": [
+        { "name": "c", "resources": { "requests": { "cpu": cpu, "memory": memory } } } ] } });
+    merge(&mut value, more);
+    serde_json::from_value(value).unwrap()
+}
+
+fn bound(name: &str, cpu: &str, memory: &str, node: &str) -> Pod {
+    pod(name, cpu, memory, &json!({ "spec": { "nodeName": node } }))
+}
+
+fn text(pod: &Pod, nodes: &[&Node], pods: &[&Pod]) -> String {
+    choose(pod, nodes, pods).to_string()
+}
+
+#[test]
+fn the_least_loaded_node_wins_and_names_break_ties() {
+    let (a, b) = (node("a", "4", "8Gi", &json!({})), node("b", "4", "8Gi", &json!({})));
+    let new = pod("new", "1", "1Gi", &json!({}));
+    assert_eq!(text(&new, &[&b, &a], &[]), "node a");
+    assert_eq!(text(&new, &[&b, &a], &[&bound("x", "500m", "1Gi", "a")]), "node b");
+}
+
+#[test]
+fn every_node_says_why_not() {
+    let small = node("small", "1", "1Gi", &json!({}));
+    let cordoned = node("cordoned", "8", "8Gi", &json!({ "spec": { "unschedulable": true } }));
+    let taint = json!({ "spec": { "taints": [{ "key": "only", "value": "me", "effect": "NoSchedule" }] } });
+    let tainted = node("tainted", "8", "8Gi", &taint);
+    let full = node("full", "8", "8Gi", &json!({}));
+    let there: Vec<Pod> = (0..3).map(|i| bound(&format!("p{i}"), "0", "0", "full")).collect();
+    let there: Vec<&Pod> = there.iter().collect();
+    let new = pod("new", "1", "4Gi", &json!({}));
+    assert_eq!(
+        text(&new, &[&small, &cordoned, &tainted, &full], &there),
+        "0/4 nodes fit: cordoned is cordoned; full insufficient pods (needs 1, has 0); \
+         small insufficient memory (needs 4Gi, has 1Gi); tainted has the taint only=me"
+    );
+    assert_eq!(text(&new, &[], &[]), "there are no nodes");
+    let tolerant = json!({ "spec": { "tolerations": [{ "key": "only", "operator": "Exists" }] } });
+    assert_eq!(text(&pod("new", "1", "4Gi", &tolerant), &[&tainted], &[]), "node tainted");
+    let unready = json!({ "status": { "conditions": [{ "type": "Ready", "status": "Unknown" }] } });
+    assert_eq!(text(&new, &[&node("n", "8", "8Gi", &unready)], &[]), "0/1 nodes fit: n is not ready");
+}
+
+#[test]
+fn selectors_and_affinity_of_nodes_are_kept() {
+    let a = node("a", "4", "8Gi", &json!({ "metadata": { "labels": { "gen": "3" } } }));
+    let wants = |more: &Value| text(&pod("p", "1", "1Gi", &json!({ "spec": more })), &[&a], &[]);
+    assert_eq!(wants(&json!({ "nodeSelector": { "disk": "ssd" } })), "node a");
+    assert_eq!(
+        wants(&json!({ "nodeSelector": { "disk": "tape" } })),
+        "0/1 nodes fit: a does not have the label disk=tape"
+    );
+    let affinity = |terms: &Value| {
+        wants(&json!({ "affinity": { "nodeAffinity": { "requiredDuringSchedulingIgnoredDuringExecution": {
+            "nodeSelectorTerms": terms } } } }))
+    };
+    let expression = |operator: &str, values: &Value| json!([{ "matchExpressions": [{ "key": "gen", "operator": operator, "values": values }] }]);
+    assert_eq!(affinity(&expression("Gt", &json!(["2"]))), "node a");
+    assert_eq!(affinity(&expression("In", &json!(["2", "3"]))), "node a");
+    for (operator, values) in [("Lt", json!(["3"])), ("NotIn", json!(["3"])), ("DoesNotExist", json!([]))] {
+        assert!(affinity(&expression(operator, &values)).contains("node affinity"), "{operator}");
+    }
+    assert!(affinity(&json!([{}])).contains("node affinity"));
+    assert_eq!(
+        affinity(
+            &json!([{}, { "matchFields": [{ "key": "metadata.name", "operator": "In", "values": ["a"] }] }])
+        ),
+        "node a"
+    );
+}
+
+#[test]
+fn pods_are_kept_apart_from_both_sides() {
+    let a = node("a", "4", "8Gi", &json!({}));
+    let term = |key: &str| {
+        json!({ "spec": { "affinity": { "podAntiAffinity": { "requiredDuringSchedulingIgnoredDuringExecution": [
+            { "topologyKey": key, "labelSelector": { "matchLabels": { "app": "x" } } }] } } } })
+    };
+    let apart = pod("new", "1", "1Gi", &term(crate::HOSTNAME_LABEL));
+    let plain = bound("old", "1", "1Gi", "a");
+    let expected = "0/1 nodes fit: a runs d/old, which the pod must be apart from";
+    assert_eq!(text(&apart, &[&a], &[&plain]), expected);
+    assert_eq!(text(&apart, &[&a], &[]), "node a");
+    let mut old = pod("old", "1", "1Gi", &term(crate::HOSTNAME_LABEL));
+    old.spec.as_mut().unwrap().node_name = Some("a".into());
+    assert_eq!(text(&pod("new", "1", "1Gi", &json!({})), &[&a], &[&old]), expected);
+    assert!(text(&pod("new", "1", "1Gi", &term("zone")), &[&a], &[]).contains("not by zone"));
+}
+
+#[test]
+fn runner_pods_take_at_least_their_usage() {
+    let usage =
+        json!({ "metadata": { "annotations": { "vm.neon.tech/usage": r#"{"cpu":"2","memory":"4Gi"}"# } } });
+    let demand = Demand::of(&pod("vm", "250m", "6Gi", &usage));
+    assert_eq!(demand.amounts().get("cpu"), 2_000_000_000);
+    assert_eq!(demand.amounts().get("memory"), (6 << 30) * 1_000_000_000);
+    let init =
+        json!({ "spec": { "initContainers": [{ "name": "i", "resources": { "limits": { "cpu": "3" } } }] } });
+    assert_eq!(Demand::of(&pod("p", "1", "1", &init)).amounts().get("cpu"), 3_000_000_000);
+}
+
+proptest! {
+    /// Whatever is asked for, in whatever order: no node is ever given more than it offers.
+    #[test]
+    fn nodes_are_never_given_more_than_they_offer(
+        sizes in proptest::collection::vec((1_u32..8000, 1_u32..64), 1..5),
+        asked in proptest::collection::vec((0_u32..5000, 0_u32..40, 0_u32..5000, 0_u32..40), 1..30),
+    ) {
+        let nodes: Vec<Node> = sizes.iter().enumerate()
+            .map(|(i, (cpu, memory))| node(&format!("n{i}"), &format!("{cpu}m"), &format!("{memory}Gi"), &json!({})))
+            .collect();
+        let nodes: Vec<&Node> = nodes.iter().collect();
+        let mut pods: Vec<Pod> = Vec::new();
+        for (i, (cpu, memory, use_cpu, use_memory)) in asked.iter().enumerate() {
+            let usage = format!(r#"{{"cpu":"{use_cpu}m","memory":"{use_memory}Gi"}}"#);
+            let notes = json!({ "metadata": { "annotations": { "vm.neon.tech/usage": usage } } });
+            let mut new = pod(&format!("p{i}"), &format!("{cpu}m"), &format!("{memory}Gi"), &notes);
+            let there: Vec<&Pod> = pods.iter().collect();
+            match choose(&new, &nodes, &there) {
+                Choice::Node(name) => {
+                    new.spec.as_mut().unwrap().node_name = Some(name);
+                    pods.push(new);
+                }
+                Choice::Nowhere(reasons) => prop_assert_eq!(reasons.len(), nodes.len()),
+            }
+        }
+        for (i, (cpu, memory)) in sizes.iter().enumerate() {
+            let name = format!("n{i}");
+            let here: Vec<&Pod> = pods.iter().filter(|p| p.spec.as_ref().unwrap().node_name.as_ref() == Some(&name)).collect();
+            let sum = |resource: &str| here.iter().map(|p| Demand::of(p).amounts().get(resource)).sum::<i128>();
+            prop_assert!(sum("cpu") <= i128::from(*cpu) * 1_000_000);
+            prop_assert!(sum("memory") <= (i128::from(*memory) << 30) * 1_000_000_000);
+            prop_assert!(here.len() <= 3);
+        }
+    }
+}

@@ -1,0 +1,179 @@
+//! Whether a pod may go to a node.
+
+use std::fmt;
+
+use k8s_openapi::api::core::v1::{Node, Pod};
+use neonvm_types::Quantity;
+use neonvm_types::quantity::Format;
+
+use crate::amounts::allocatable;
+use crate::{Demand, HOSTNAME_LABEL, Usage, affinity, taints, tolerated};
+
+/// Why a pod may not go to a node.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Reason {
+    /// Too little of a resource is free. Amounts are in billionths of the resource's unit.
+    Insufficient {
+        /// Name of the resource.
+        resource: String,
+        /// What the pod takes.
+        needs: i128,
+        /// What is free.
+        has: i128,
+    },
+    /// The node does not carry a label that `nodeSelector` asks for.
+    Selector {
+        /// Key of the label.
+        key: String,
+        /// Value it should have.
+        value: String,
+    },
+    /// No term of the pod's required node affinity matches.
+    NodeAffinity,
+    /// A taint is not tolerated.
+    Taint {
+        /// Key of the taint.
+        key: String,
+        /// Its value; may be empty.
+        value: String,
+    },
+    /// The node is cordoned.
+    Unschedulable,
+    /// The node says that it is not ready.
+    NotReady,
+    /// The pod must not share a node with another one that is there.
+    AntiAffinity {
+        /// Namespace and name of the other.
+        with: String,
+    },
+    /// Pods can be kept apart by host name only.
+    Topology {
+        /// What the pod asks for.
+        key: String,
+    },
+}
+
+fn amount(resource: &str, nanos: i128) -> String {
+    let units = i64::try_from(nanos / 1_000_000_000).unwrap_or(i64::MAX);
+    match resource {
+        "cpu" => {
+            let milli = i64::try_from(nanos / 1_000_000).unwrap_or(i64::MAX);
+            Quantity::from_milli(milli, Format::DecimalSi).to_string()
+        }
+        "memory" | "ephemeral-storage" => Quantity::from_units(units, Format::BinarySi).to_string(),
+        _ => units.to_string(),
+    }
+}
+
+impl fmt::Display for Reason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Insufficient { resource, needs, has } => {
+                let (needs, has) = (amount(resource, *needs), amount(resource, *has));
+                write!(f, "insufficient {resource} (needs {needs}, has {has})")
+            }
+            Self::Selector { key, value } => write!(f, "does not have the label {key}={value}"),
+            Self::NodeAffinity => f.write_str("does not match the node affinity"),
+            Self::Taint { key, value } if value.is_empty() => write!(f, "has the taint {key}"),
+            Self::Taint { key, value } => write!(f, "has the taint {key}={value}"),
+            Self::Unschedulable => f.write_str("is cordoned"),
+            Self::NotReady => f.write_str("is not ready"),
+            Self::AntiAffinity { with } => write!(f, "runs {with}, which the pod must be apart from"),
+            Self::Topology { key } => {
+                write!(f, "pods can be kept apart by {HOSTNAME_LABEL} only, not by {key}")
+            }
+        }
+    }
+}
+
+/// Whether a pod may go to a node. `usage` and `pods` are of the pods that are bound to it and have not ended.
+///
+/// # Errors
+/// The first reason against it; what no change of the node's load mends comes first.
+pub fn fit<'a>(
+    pod: &Pod,
+    node: &Node,
+    usage: &Usage,
+    pods: impl Iterator<Item = &'a Pod>,
+) -> Result<(), Reason> {
+    labels(pod, node)?;
+    unrepelled(pod, node)?;
+    apart(pod, pods)?;
+    room(&Demand::of(pod), node, usage)
+}
+
+fn labels(pod: &Pod, node: &Node) -> Result<(), Reason> {
+    let Some(spec) = &pod.spec else { return Ok(()) };
+    let own = node.metadata.labels.as_ref();
+    for (key, value) in spec.node_selector.iter().flatten() {
+        if own.and_then(|labels| labels.get(key)) != Some(value) {
+            return Err(Reason::Selector { key: key.clone(), value: value.clone() });
+        }
+    }
+    let rules = spec.affinity.as_ref().and_then(|affinity| affinity.node_affinity.as_ref());
+    match rules.and_then(|rules| rules.required_during_scheduling_ignored_during_execution.as_ref()) {
+        Some(selector) if !affinity::selects(selector, node) => Err(Reason::NodeAffinity),
+        _ => Ok(()),
+    }
+}
+
+fn unrepelled(pod: &Pod, node: &Node) -> Result<(), Reason> {
+    let none = Vec::new();
+    let tolerations = pod.spec.as_ref().and_then(|spec| spec.tolerations.as_ref()).unwrap_or(&none);
+    let unschedulable = node.spec.as_ref().and_then(|spec| spec.unschedulable).unwrap_or(false);
+    let cordoned = k8s_openapi::api::core::v1::Taint {
+        key: "node.kubernetes.io/unschedulable".into(),
+        effect: "NoSchedule".into(),
+        ..Default::default()
+    };
+    if unschedulable && !tolerated(&cordoned, tolerations) {
+        return Err(Reason::Unschedulable);
+    }
+    let all = node.spec.as_ref().and_then(|spec| spec.taints.as_deref()).unwrap_or_default();
+    let own = |taint: &&k8s_openapi::api::core::v1::Taint| taint.key != cordoned.key;
+    for taint in all.iter().filter(own).filter(|taint| taints::repels(taint)) {
+        if !tolerated(taint, tolerations) {
+            return Err(Reason::Taint {
+                key: taint.key.clone(),
+                value: taint.value.clone().unwrap_or_default(),
+            });
+        }
+    }
+    let conditions = node.status.as_ref().and_then(|status| status.conditions.as_deref()).unwrap_or_default();
+    if conditions.iter().any(|condition| condition.type_ == "Ready" && condition.status != "True") {
+        return Err(Reason::NotReady);
+    }
+    Ok(())
+}
+
+fn apart<'a>(pod: &Pod, pods: impl Iterator<Item = &'a Pod>) -> Result<(), Reason> {
+    let own = affinity::apart(pod);
+    if let Some(term) = own.iter().find(|term| term.topology_key != HOSTNAME_LABEL) {
+        return Err(Reason::Topology { key: term.topology_key.clone() });
+    }
+    for other in pods {
+        let theirs = affinity::apart(other);
+        let against = own.iter().any(|term| affinity::is_about(term, pod, other))
+            || theirs
+                .iter()
+                .any(|term| term.topology_key == HOSTNAME_LABEL && affinity::is_about(term, other, pod));
+        if against {
+            let metadata = &other.metadata;
+            let part = |text: &Option<String>| text.clone().unwrap_or_default();
+            let with = format!("{}/{}", part(&metadata.namespace), part(&metadata.name));
+            return Err(Reason::AntiAffinity { with });
+        }
+    }
+    Ok(())
+}
+
+fn room(demand: &Demand, node: &Node, usage: &Usage) -> Result<(), Reason> {
+    let offered = allocatable(node);
+    for (resource, needs) in demand.amounts().iter().filter(|(_, needs)| *needs > 0) {
+        let has = offered.get(resource).saturating_sub(usage.amounts().get(resource)).max(0);
+        if needs > has {
+            return Err(Reason::Insufficient { resource: resource.to_owned(), needs, has });
+        }
+    }
+    Ok(())
+}

@@ -12,6 +12,7 @@ mod node_proxy;
 mod own_kinds;
 pub mod server;
 pub mod state;
+pub mod supervisor;
 mod token;
 mod watching;
 mod webhook;

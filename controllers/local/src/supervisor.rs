@@ -1,0 +1,139 @@
+//! Starts the services of a cluster as processes of their own, starts them again when they end, and ends them with itself.
+//!
+//! What runs is written to `services.json` in the directory of the cluster. Children are ended by the kernel if the
+//! supervisor is killed; processes that children put into sessions of their own (runners) are not its business.
+
+mod child;
+mod logs;
+mod process;
+mod record;
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+
+pub use record::{Record, ServiceState};
+
+/// First and longest pause before a child is started again.
+const PAUSES: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(10));
+/// A child that ran this long is taken for healthy: the next pause is the first one again.
+const HEALTHY: Duration = Duration::from_secs(30);
+
+/// A service to run.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Service {
+    /// Name, once in the cluster: `apiserver`, `node-n1`.
+    pub name: String,
+    /// Program and arguments.
+    pub argv: Vec<String>,
+    /// Where its output goes; appended. Beyond 10 MiB the file is moved to `<file>.1`.
+    pub log: PathBuf,
+}
+
+/// Settings of a supervisor.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// Directory in which `services.json` is written.
+    pub data: PathBuf,
+    /// What to run. All are started at once.
+    pub services: Vec<Service>,
+    /// How long children may take to end before they are killed.
+    pub grace: Duration,
+}
+
+impl Config {
+    /// Settings with 10 s of grace.
+    #[must_use]
+    pub fn new(data: PathBuf, services: Vec<Service>) -> Self {
+        Self { data, services, grace: Duration::from_secs(10) }
+    }
+}
+
+/// Why nothing can be supervised.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// A file.
+    #[error("cannot write {path}")]
+    File {
+        /// Which.
+        path: String,
+        /// Why not.
+        #[source]
+        source: std::io::Error,
+    },
+    /// A service without a program, or two of the same name.
+    #[error("service {0:?} has no program, or its name is used twice")]
+    Service(String),
+}
+
+/// Runs the services until `stop` ends; then ends them all, within the grace time.
+///
+/// # Errors
+/// If the settings contradict each other or `services.json` cannot be written at start.
+pub async fn run(config: Config, stop: impl Future<Output = ()>) -> Result<(), Error> {
+    for (index, service) in config.services.iter().enumerate() {
+        let twice = config.services.iter().skip(index + 1).any(|other| other.name == service.name);
+        if service.argv.is_empty() || twice {
+            return Err(Error::Service(service.name.clone()));
+        }
+    }
+    let record = Arc::new(Record::create(&config.data)?);
+    let (ending, _) = watch::channel(false);
+    let mut children = JoinSet::new();
+    for service in config.services {
+        let (record, ending) = (Arc::clone(&record), ending.subscribe());
+        children.spawn(async move { keep(service, &record, ending, config.grace).await });
+    }
+    stop.await;
+    ending.send_replace(true);
+    while let Some(ended) = children.join_next().await {
+        if let Err(error) = ended {
+            tracing::error!(%error, "a task of the supervisor failed");
+        }
+    }
+    record.remove();
+    Ok(())
+}
+
+/// Keeps one service running.
+async fn keep(service: Service, record: &Record, mut ending: watch::Receiver<bool>, grace: Duration) {
+    let (mut pause, mut restarts) = (PAUSES.0, 0_u64);
+    loop {
+        let started = tokio::time::Instant::now();
+        match child::Child::start(&service) {
+            Ok(mut child) => {
+                record.started(&service.name, child.id(), restarts);
+                tracing::info!(service = service.name, pid = child.id(), restarts, "started");
+                tokio::select! {
+                    status = child.wait() => tracing::warn!(service = service.name, status, "ended"),
+                    () = asked(&mut ending) => {
+                        child.end(grace).await;
+                        return;
+                    }
+                }
+            }
+            Err(error) => tracing::error!(service = service.name, %error, "cannot be started"),
+        }
+        record.ended(&service.name, restarts);
+        if started.elapsed() >= HEALTHY {
+            pause = PAUSES.0;
+        }
+        tokio::select! {
+            () = tokio::time::sleep(pause) => {}
+            () = asked(&mut ending) => return,
+        }
+        pause = (pause * 2).min(PAUSES.1);
+        restarts += 1;
+    }
+}
+
+async fn asked(ending: &mut watch::Receiver<bool>) {
+    // A closed channel means that the supervisor itself is gone.
+    let _ = ending.wait_for(|ending| *ending).await;
+}
+
+#[cfg(test)]
+mod tests;

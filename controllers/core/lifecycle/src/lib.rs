@@ -1,1 +1,30 @@
-//! Phase machine of a virtual machine and the plan of its runner pod, as pure functions.
+//! The life of a virtual machine as pure functions.
+//!
+//! For: the vm-controller, and simulations of it.
+//! Owns: the phase machine ([`step()`]), the plan of the runner pod ([`pod::plan`]), the life of a guest's TLS certificate ([`tls::step`]).
+//! May not: read a clock, draw random numbers, talk to anything. Time and a random suffix for names are arguments.
+//!
+//! ```text
+//!            podName written, then pod made         guest ready
+//!    "" ──────────────► Pending ─────────────────────────────► Running ⇄ Scaling
+//!                         ▲                                       │ pod ended or is gone (also while PreMigrating, Migrating)
+//!                         │ restart policy, back-off              ▼
+//!                         └──────────────────────────── Succeeded / Failed
+//! ```
+//!
+//! Laws, each a property test: at most one live pod for a machine, whatever was observed late and wherever the
+//! controller died; the same observation twice gives no action and the same status; restarts are only counted up.
+
+pub mod condition;
+pub mod crash_loop;
+mod observed;
+mod outcome;
+pub mod pod;
+mod settings;
+mod step;
+pub mod tls;
+
+pub use observed::{Failure, FailureReason, Observed, PodView, RunnerView};
+pub use outcome::{Action, Note, NoteReason, Outcome};
+pub use settings::Settings;
+pub use step::{deserves_link, owned_pod, step};

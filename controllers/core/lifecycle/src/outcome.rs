@@ -1,0 +1,146 @@
+//! What a step decides.
+
+use neonvm_api::VirtualMachineStatus;
+use neonvm_api::virtual_machine::CpuScalingMode;
+use neonvm_types::Timestamp;
+use neonvm_types::runner_protocol::SizeRequest;
+
+use crate::pod::Metadata;
+use crate::tls::TlsAction;
+
+/// What a step decides. The shell writes `status` first (guarded by the resource version the step was made with), then
+/// runs the actions in order and stops at the first that fails.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Outcome {
+    /// The status the object should have.
+    pub status: VirtualMachineStatus,
+    /// What to do.
+    pub actions: Vec<Action>,
+    /// When to look again although nothing happened.
+    pub wake_at: Option<Timestamp>,
+    /// What to tell people, once the status is written.
+    pub events: Vec<Note>,
+}
+
+/// What to do. Every action may be repeated.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Action {
+    /// Read machine and pods from the server itself, not from what watches brought, and step again.
+    Refresh,
+    /// Write the finalizer, and into the spec how CPUs come and go if it does not say.
+    Adopt {
+        /// The mode to write; `None` if the spec has one.
+        cpu_scaling_mode: Option<CpuScalingMode>,
+    },
+    /// Make the secrets of the machine and of the pod with this name, then the pod itself, as [`crate::pod::plan`] says.
+    CreatePod {
+        /// Its name.
+        name: String,
+    },
+    /// Delete the pod (with its grace period) and the secret of the same name. Without a UID only the secret is left.
+    DeletePod {
+        /// Its name.
+        name: String,
+        /// Delete only this very pod.
+        uid: Option<String>,
+    },
+    /// Write these labels and annotations to the pod.
+    SyncPod {
+        /// Its name.
+        name: String,
+        /// What to write, what to remove.
+        change: Metadata,
+    },
+    /// Ask the runner for a size.
+    SetSize(SizeRequest),
+    /// Do something about the guest's certificate.
+    Tls(TlsAction),
+    /// Remove our finalizer.
+    RemoveFinalizer,
+}
+
+/// A Kubernetes event about the machine.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Note {
+    /// For programs.
+    pub reason: NoteReason,
+    /// For people.
+    pub message: String,
+}
+
+/// Reasons of events.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum NoteReason {
+    /// The machine has a pod.
+    Created,
+    /// QEMU runs.
+    Started,
+    /// The guest answers.
+    Ready,
+    /// It grew.
+    ScaledUp,
+    /// It shrank.
+    ScaledDown,
+    /// It is started again.
+    Restarted,
+    /// It is being deleted.
+    Stopping,
+    /// It is gone.
+    Deleted,
+    /// It ended well.
+    Succeeded,
+    /// It ended badly, or cannot be started.
+    Failed,
+    /// The guest does not take the size asked for.
+    ScaleLimited,
+    /// It does not run on the accelerator asked for.
+    AcceleratorFallback,
+    /// Its pod vanished.
+    PodMissing,
+    /// A secret could not be made.
+    SecretFailed,
+    /// The certificate could not be made.
+    CertificateFailed,
+    /// The runner, or its node, does not answer.
+    RunnerUnreachable,
+}
+
+impl NoteReason {
+    /// The word in the event.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Created => "Created",
+            Self::Started => "Started",
+            Self::Ready => "Ready",
+            Self::ScaledUp => "ScaledUp",
+            Self::ScaledDown => "ScaledDown",
+            Self::Restarted => "Restarted",
+            Self::Stopping => "Stopping",
+            Self::Deleted => "Deleted",
+            Self::Succeeded => "Succeeded",
+            Self::Failed => "Failed",
+            Self::ScaleLimited => "ScaleLimited",
+            Self::AcceleratorFallback => "AcceleratorFallback",
+            Self::PodMissing => "PodMissing",
+            Self::SecretFailed => "SecretFailed",
+            Self::CertificateFailed => "CertificateFailed",
+            Self::RunnerUnreachable => "RunnerUnreachable",
+        }
+    }
+
+    /// Whether something is wrong.
+    #[must_use]
+    pub const fn is_warning(self) -> bool {
+        matches!(
+            self,
+            Self::Failed
+                | Self::ScaleLimited
+                | Self::AcceleratorFallback
+                | Self::PodMissing
+                | Self::SecretFailed
+                | Self::CertificateFailed
+                | Self::RunnerUnreachable
+        )
+    }
+}

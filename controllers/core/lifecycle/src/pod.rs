@@ -1,0 +1,230 @@
+//! The runner pod: what the controller puts into it, from the machine alone.
+
+mod affinity;
+mod metadata;
+mod volume;
+
+use k8s_openapi::api::core::v1::{
+    Capabilities, Container, ContainerPort, EnvVar, EnvVarSource, HTTPGetAction, ObjectFieldSelector, Pod,
+    PodSpec, Probe, ResourceRequirements, SecurityContext, Toleration,
+};
+use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
+use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
+use neonvm_api::VirtualMachine;
+use neonvm_api::names::{RUNNER_CONTAINER, VM_API_VERSION};
+use neonvm_api::runner_pod::{COMMAND, ExtraNet, RunnerConfig};
+use neonvm_api::virtual_machine::PortProtocol;
+use neonvm_types::runner_protocol::READY_PATH;
+
+use crate::settings::Settings;
+
+pub use metadata::{Metadata, change as metadata_change};
+
+/// A machine for which no pod can be made.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum PlanError {
+    /// Its size cannot be computed.
+    #[error("spec.guest.memorySlotSize: {0}")]
+    SlotSize(String),
+    /// Another size cannot be used.
+    #[error("{path}: {message}")]
+    Size {
+        /// The field.
+        path: String,
+        /// Why.
+        message: String,
+    },
+    /// The server left something out.
+    #[error("the machine has no {0}")]
+    Metadata(&'static str),
+}
+
+/// Owner reference of everything that belongs to the machine.
+///
+/// # Errors
+/// If the object was never stored.
+pub fn owner(vm: &VirtualMachine) -> Result<OwnerReference, PlanError> {
+    Ok(OwnerReference {
+        api_version: VM_API_VERSION.to_owned(),
+        kind: "VirtualMachine".to_owned(),
+        name: vm.metadata.name.clone().ok_or(PlanError::Metadata("name"))?,
+        uid: vm.metadata.uid.clone().ok_or(PlanError::Metadata("uid"))?,
+        controller: Some(true),
+        block_owner_deletion: Some(true),
+    })
+}
+
+/// What the runner is told of its machine.
+///
+/// # Errors
+/// If the object was never stored.
+pub fn config(vm: &VirtualMachine, pod: &str, settings: &Settings) -> Result<RunnerConfig, PlanError> {
+    let status = vm.status.clone().unwrap_or_default();
+    let extra_net = (!status.extra_net_ip.is_empty())
+        .then_some(ExtraNet { ip: status.extra_net_ip, mask: status.extra_net_mask });
+    Ok(RunnerConfig {
+        namespace: vm.metadata.namespace.clone().ok_or(PlanError::Metadata("namespace"))?,
+        name: vm.metadata.name.clone().ok_or(PlanError::Metadata("name"))?,
+        uid: vm.metadata.uid.clone().ok_or(PlanError::Metadata("uid"))?,
+        pod: pod.to_owned(),
+        spec: vm.spec.clone(),
+        cpu_scaling_mode: vm.spec.cpu_scaling_mode.unwrap_or(settings.cpu_scaling_mode),
+        extra_net,
+        settings: settings.runner.clone(),
+    })
+}
+
+/// The runner pod of a machine.
+///
+/// # Errors
+/// If a size of the spec cannot be used, or the object was never stored.
+pub fn plan(vm: &VirtualMachine, name: &str, settings: &Settings) -> Result<Pod, PlanError> {
+    let spec = &vm.spec;
+    let metadata::Wanted { labels, annotations } = metadata::wanted(vm, settings)?;
+    let volumes = volume::plan(vm, name)?;
+    let image = spec.runner_image.clone().unwrap_or_else(|| settings.runner_image.clone());
+    let mut init_containers = vec![init(&image, &volumes)];
+    init_containers.extend(spec.extra_init_containers.iter().cloned());
+    let text = |text: &String| (!text.is_empty()).then(|| text.clone());
+    let pod_spec = PodSpec {
+        affinity: Some(affinity::plan(spec.affinity.as_ref(), spec.target_architecture)),
+        automount_service_account_token: Some(false),
+        containers: vec![runner(vm, &image, &volumes, settings)],
+        enable_service_links: spec.service_links,
+        image_pull_secrets: (!spec.image_pull_secrets.is_empty()).then(|| spec.image_pull_secrets.clone()),
+        init_containers: Some(init_containers),
+        node_selector: (!spec.node_selector.is_empty()).then(|| spec.node_selector.clone()),
+        restart_policy: Some("Never".to_owned()),
+        scheduler_name: text(&spec.scheduler_name),
+        service_account_name: text(&spec.service_account_name),
+        termination_grace_period_seconds: spec.termination_grace_period_seconds,
+        tolerations: Some(tolerations(&spec.tolerations)),
+        volumes: Some(volumes.volumes),
+        ..PodSpec::default()
+    };
+    Ok(Pod {
+        metadata: ObjectMeta {
+            name: Some(name.to_owned()),
+            namespace: vm.metadata.namespace.clone(),
+            labels: Some(labels),
+            annotations: Some(annotations),
+            owner_references: Some(vec![owner(vm)?]),
+            ..ObjectMeta::default()
+        },
+        spec: Some(pod_spec),
+        status: None,
+    })
+}
+
+/// A node that is lost for half a minute loses its machines.
+fn tolerations(own: &[Toleration]) -> Vec<Toleration> {
+    let lost = |key: &str| Toleration {
+        key: Some(key.to_owned()),
+        operator: Some("Exists".to_owned()),
+        effect: Some("NoExecute".to_owned()),
+        toleration_seconds: Some(30),
+        ..Toleration::default()
+    };
+    let mut all = own.to_vec();
+    all.extend([lost("node.kubernetes.io/not-ready"), lost("node.kubernetes.io/unreachable")]);
+    all
+}
+
+/// Settings of the pod's network namespace need privilege; they are made by the runner's own image, not by the user's.
+fn init(image: &str, volumes: &volume::Plan) -> Container {
+    Container {
+        name: "init".to_owned(),
+        image: Some(image.to_owned()),
+        image_pull_policy: Some("IfNotPresent".to_owned()),
+        command: Some(COMMAND.into_iter().chain(["prepare"]).map(str::to_owned).collect()),
+        security_context: Some(SecurityContext { privileged: Some(true), ..SecurityContext::default() }),
+        volume_mounts: Some(volumes.images_mount()),
+        ..Container::default()
+    }
+}
+
+fn runner(vm: &VirtualMachine, image: &str, volumes: &volume::Plan, settings: &Settings) -> Container {
+    let port = vm.spec.runner_port;
+    Container {
+        name: RUNNER_CONTAINER.to_owned(),
+        image: Some(image.to_owned()),
+        image_pull_policy: Some("IfNotPresent".to_owned()),
+        command: Some(COMMAND.into_iter().map(str::to_owned).collect()),
+        env: Some(environment()),
+        ports: Some(ports(vm)),
+        readiness_probe: Some(Probe {
+            http_get: Some(HTTPGetAction {
+                path: Some(READY_PATH.to_owned()),
+                port: IntOrString::Int(i32::from(port)),
+                scheme: Some("HTTPS".to_owned()),
+                ..HTTPGetAction::default()
+            }),
+            period_seconds: Some(1),
+            failure_threshold: Some(3),
+            ..Probe::default()
+        }),
+        resources: Some(resources(vm, settings)),
+        security_context: Some(SecurityContext {
+            privileged: Some(false),
+            capabilities: Some(Capabilities {
+                add: Some(["NET_ADMIN", "SYS_ADMIN", "SYS_RESOURCE"].map(str::to_owned).to_vec()),
+                drop: None,
+            }),
+            ..SecurityContext::default()
+        }),
+        volume_mounts: Some(volumes.mounts.clone()),
+        ..Container::default()
+    }
+}
+
+fn environment() -> Vec<EnvVar> {
+    let field = |name: &str, path: &str| EnvVar {
+        name: name.to_owned(),
+        value_from: Some(EnvVarSource {
+            field_ref: Some(ObjectFieldSelector { api_version: None, field_path: path.to_owned() }),
+            ..EnvVarSource::default()
+        }),
+        ..EnvVar::default()
+    };
+    vec![
+        field("K8S_POD_NAME", "metadata.name"),
+        field("K8S_POD_NAMESPACE", "metadata.namespace"),
+        field("K8S_POD_IP", "status.podIP"),
+        field("K8S_POD_IPS", "status.podIPs"),
+        field("K8S_NODE_NAME", "spec.nodeName"),
+    ]
+}
+
+fn ports(vm: &VirtualMachine) -> Vec<ContainerPort> {
+    let port = |name: &str, number: u16, protocol: &str| ContainerPort {
+        name: (!name.is_empty()).then(|| name.to_owned()),
+        container_port: i32::from(number),
+        protocol: Some(protocol.to_owned()),
+        ..ContainerPort::default()
+    };
+    let mut all = vec![port("runner", vm.spec.runner_port, "TCP")];
+    all.extend(vm.spec.guest.ports.iter().map(|guest| {
+        let protocol = match guest.protocol {
+            PortProtocol::Tcp => "TCP",
+            PortProtocol::Udp => "UDP",
+        };
+        port(&guest.name, guest.port, protocol)
+    }));
+    all
+}
+
+fn resources(vm: &VirtualMachine, settings: &Settings) -> ResourceRequirements {
+    let mut resources = vm.spec.pod_resources.clone();
+    if settings.device_plugin {
+        let limits = resources.limits.get_or_insert_default();
+        limits.insert("neonvm/vhost-net".to_owned(), Quantity("1".to_owned()));
+        if vm.spec.enable_acceleration {
+            limits.insert("neonvm/kvm".to_owned(), Quantity("1".to_owned()));
+        }
+    }
+    resources
+}
+
+#[cfg(test)]
+mod tests;

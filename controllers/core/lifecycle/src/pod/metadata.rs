@@ -1,0 +1,76 @@
+//! Labels and annotations of the pod: the machine's, and those that tell others of its size. Keys that others wrote are theirs.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use neonvm_api::VirtualMachine;
+use neonvm_api::names::{RUNNER_CONTAINER, annotation, label};
+use neonvm_api::pod_annotation::{PodResources, Usage};
+
+use super::PlanError;
+use crate::observed::PodView;
+use crate::settings::Settings;
+
+/// What to write: a value, or `None` to remove the key.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Metadata {
+    /// Labels.
+    pub labels: BTreeMap<String, Option<String>>,
+    /// Annotations.
+    pub annotations: BTreeMap<String, Option<String>>,
+}
+
+/// What the pod should carry.
+pub(super) struct Wanted {
+    pub(super) labels: BTreeMap<String, String>,
+    pub(super) annotations: BTreeMap<String, String>,
+}
+
+/// The labels and annotations of the machine's pod.
+pub(super) fn wanted(vm: &VirtualMachine, settings: &Settings) -> Result<Wanted, PlanError> {
+    let mut labels = vm.metadata.labels.clone().unwrap_or_default();
+    let name = vm.metadata.name.clone().ok_or(PlanError::Metadata("name"))?;
+    labels.insert(label::VM_NAME.to_owned(), name);
+    labels.insert(label::APP_NAME.to_owned(), label::APP_NAME_VALUE.to_owned());
+    let mut annotations = vm.metadata.annotations.clone().unwrap_or_default();
+    annotations.remove(annotation::LAST_APPLIED);
+    let usage = Usage::of(&vm.spec).map_err(|error| PlanError::SlotSize(error.to_string()))?;
+    let json = |value: Result<String, serde_json::Error>| value.unwrap_or_default();
+    annotations.insert(annotation::USAGE.to_owned(), json(serde_json::to_string(&usage)));
+    let resources = json(serde_json::to_string(&PodResources::of(&vm.spec)));
+    annotations.insert(annotation::RESOURCES.to_owned(), resources);
+    annotations.remove(annotation::OVERCOMMIT);
+    if let Some(overcommit) = &vm.spec.overcommit {
+        annotations.insert(annotation::OVERCOMMIT.to_owned(), json(serde_json::to_string(overcommit)));
+    }
+    annotations.insert(annotation::DEFAULT_CONTAINER.to_owned(), RUNNER_CONTAINER.to_owned());
+    if let Some(network) = vm.spec.extra_network.as_ref().filter(|network| network.enable) {
+        let own = (!network.multus_network.is_empty()).then_some(&network.multus_network);
+        if let Some(attachment) = own.or(settings.network_attachment.as_ref()) {
+            let value = format!("{attachment}@{}", network.interface);
+            annotations.insert(annotation::NETWORKS.to_owned(), value);
+        }
+    }
+    Ok(Wanted { labels, annotations })
+}
+
+/// What has to be written to the pod; `None` if it is as it should be, or the spec cannot be used.
+#[must_use]
+pub fn change(vm: &VirtualMachine, pod: &PodView, settings: &Settings) -> Option<Metadata> {
+    let wanted = wanted(vm, settings).ok()?;
+    let change = Metadata {
+        labels: difference(&wanted.labels, &pod.labels, &pod.own_labels),
+        annotations: difference(&wanted.annotations, &pod.annotations, &pod.own_annotations),
+    };
+    (change != Metadata::default()).then_some(change)
+}
+
+fn difference(
+    wanted: &BTreeMap<String, String>,
+    have: &BTreeMap<String, String>,
+    own: &BTreeSet<String>,
+) -> BTreeMap<String, Option<String>> {
+    let changed = wanted.iter().filter(|(key, value)| have.get(*key) != Some(value));
+    let gone = own.iter().filter(|key| !wanted.contains_key(*key) && have.contains_key(*key));
+    let changed = changed.map(|(key, value)| (key.clone(), Some(value.clone())));
+    changed.chain(gone.map(|key| (key.clone(), None))).collect()
+}

@@ -1,0 +1,147 @@
+//! Volumes of the pod, and where the runner finds them.
+
+use k8s_openapi::api::core::v1::{
+    ConfigMapVolumeSource, EmptyDirVolumeSource, ImageVolumeSource, KeyToPath, SecretVolumeSource, Volume,
+    VolumeMount,
+};
+use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
+use neonvm_api::VirtualMachine;
+use neonvm_api::names::{ssh_secret_name, tls_secret_name};
+use neonvm_api::runner_pod as place;
+use neonvm_api::virtual_machine::{Disk, ImagePullPolicy, VirtualMachineSpec};
+use neonvm_types::Bytes;
+
+use super::PlanError;
+
+/// Tables of a disk image and its directory, beyond the bytes of the guest: 1/128, at least 16 MiB. A directory filled to its
+/// limit would have the machine evicted.
+const OVERHEAD_SHARE: u64 = 128;
+const OVERHEAD_LEAST: u64 = 16 << 20;
+
+/// Volumes and mounts.
+#[derive(Debug, Default)]
+pub(super) struct Plan {
+    pub(super) volumes: Vec<Volume>,
+    pub(super) mounts: Vec<VolumeMount>,
+}
+
+impl Plan {
+    fn add(&mut self, volume: Volume, path: impl Into<String>, read_only: bool) {
+        self.mounts.push(VolumeMount {
+            name: volume.name.clone(),
+            mount_path: path.into(),
+            read_only: read_only.then_some(true),
+            ..VolumeMount::default()
+        });
+        self.volumes.push(volume);
+    }
+
+    /// The mount of generated images alone.
+    pub(super) fn images_mount(&self) -> Vec<VolumeMount> {
+        self.mounts.iter().filter(|mount| mount.name == place::IMAGES_VOLUME).cloned().collect()
+    }
+}
+
+/// All volumes of a pod.
+pub(super) fn plan(vm: &VirtualMachine, pod: &str) -> Result<Plan, PlanError> {
+    let spec = &vm.spec;
+    let name = vm.metadata.name.as_deref().ok_or(PlanError::Metadata("name"))?;
+    let mut plan = Plan::default();
+    let root = &spec.guest.root_disk;
+    let root_size = size("spec.guest.rootDisk.size", root.size)?;
+    let limit = (root_size != Bytes::ZERO).then(|| with_overhead(root_size));
+    plan.add(empty_dir(place::IMAGES_VOLUME, limit), place::IMAGES_DIRECTORY, false);
+    let pull = pull_policy(spec);
+    plan.add(
+        image(place::ROOT_DISK_VOLUME, &root.image, pull),
+        place::ROOT_DISK_DIRECTORY,
+        true,
+    );
+    if let Some(kernel) = &spec.guest.kernel_image {
+        plan.add(image(place::KERNEL_VOLUME, kernel, pull), place::KERNEL_DIRECTORY, true);
+    }
+    plan.add(secret(place::CONFIG_VOLUME, pod, &[], Some(0o400)), place::CONFIG_DIRECTORY, true);
+    if spec.enable_ssh {
+        let keys = ssh_secret_name(name);
+        let private = secret("ssh-privatekey", &keys, &[("ssh-privatekey", "id_ed25519", 0o600)], None);
+        plan.add(private, place::SSH_PRIVATE_DIRECTORY, true);
+        let public = secret("ssh-publickey", &keys, &[("ssh-publickey", "authorized_keys", 0o644)], None);
+        plan.add(public, place::SSH_PUBLIC_DIRECTORY, true);
+    }
+    if let Some(swap) = spec.guest.settings.as_ref().and_then(|settings| settings.swap) {
+        let limit = with_overhead(size("spec.guest.settings.swap", swap)?);
+        plan.add(empty_dir(place::SWAP_VOLUME, Some(limit)), place::SWAP_DIRECTORY, false);
+    }
+    for disk in &spec.disks {
+        add_disk(&mut plan, disk)?;
+    }
+    if let Some(tls) = &spec.tls {
+        let path = format!("{}{}", place::MOUNTS_DIRECTORY, tls.mount_path);
+        plan.add(secret("tls", &tls_secret_name(name), &[], None), path, true);
+    }
+    Ok(plan)
+}
+
+fn add_disk(plan: &mut Plan, disk: &Disk) -> Result<(), PlanError> {
+    let name = place::disk_volume(&disk.name);
+    let path = format!("{}{}", place::MOUNTS_DIRECTORY, disk.mount_path);
+    if let Some(empty) = &disk.empty_disk {
+        let limit = with_overhead(size(&format!("spec.disks[{}].emptyDisk.size", disk.name), empty.size)?);
+        let path = format!("{}/{}", place::DISKS_DIRECTORY, disk.name);
+        plan.add(empty_dir(&name, Some(limit)), path, false);
+    } else if let Some(source) = &disk.config_map {
+        let source: ConfigMapVolumeSource = source.clone();
+        plan.add(Volume { name, config_map: Some(source), ..Volume::default() }, path, disk.read_only);
+    } else if let Some(source) = &disk.secret {
+        let source: SecretVolumeSource = source.clone();
+        plan.add(Volume { name, secret: Some(source), ..Volume::default() }, path, disk.read_only);
+    }
+    Ok(())
+}
+
+fn pull_policy(spec: &VirtualMachineSpec) -> &'static str {
+    match spec.guest.root_disk.image_pull_policy {
+        ImagePullPolicy::Always => "Always",
+        ImagePullPolicy::Never => "Never",
+        ImagePullPolicy::IfNotPresent => "IfNotPresent",
+    }
+}
+
+fn size(path: &str, quantity: neonvm_types::Quantity) -> Result<Bytes, PlanError> {
+    Bytes::try_from(quantity)
+        .map_err(|error| PlanError::Size { path: path.to_owned(), message: error.to_string() })
+}
+
+fn with_overhead(size: Bytes) -> Bytes {
+    size.saturating_add(Bytes::new((size.get() / OVERHEAD_SHARE).max(OVERHEAD_LEAST)))
+}
+
+fn empty_dir(name: &str, limit: Option<Bytes>) -> Volume {
+    let source = EmptyDirVolumeSource {
+        medium: None,
+        size_limit: limit.map(|limit| Quantity(limit.to_quantity().to_string())),
+    };
+    Volume { name: name.to_owned(), empty_dir: Some(source), ..Volume::default() }
+}
+
+fn image(name: &str, reference: &str, pull: &str) -> Volume {
+    let source =
+        ImageVolumeSource { pull_policy: Some(pull.to_owned()), reference: Some(reference.to_owned()) };
+    Volume { name: name.to_owned(), image: Some(source), ..Volume::default() }
+}
+
+fn secret(name: &str, secret: &str, items: &[(&str, &str, i32)], mode: Option<i32>) -> Volume {
+    let items = items.iter().map(|(key, path, mode)| KeyToPath {
+        key: (*key).to_owned(),
+        path: (*path).to_owned(),
+        mode: Some(*mode),
+    });
+    let items: Vec<KeyToPath> = items.collect();
+    let source = SecretVolumeSource {
+        secret_name: Some(secret.to_owned()),
+        items: (!items.is_empty()).then_some(items),
+        default_mode: mode,
+        optional: None,
+    };
+    Volume { name: name.to_owned(), secret: Some(source), ..Volume::default() }
+}

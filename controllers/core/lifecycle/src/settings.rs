@@ -1,0 +1,49 @@
+//! Settings of an installation that the life of machines follows.
+
+use neonvm_api::runner_pod::RunnerSettings;
+use neonvm_api::virtual_machine::CpuScalingMode;
+
+/// Settings of an installation.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Settings {
+    /// Image of the runner, for machines that do not name one.
+    pub runner_image: String,
+    /// Written into machines that do not say how CPUs come and go.
+    pub cpu_scaling_mode: CpuScalingMode,
+    /// Whether nodes offer `neonvm/kvm` and `neonvm/vhost-net` as resources; then pods ask for them.
+    pub device_plugin: bool,
+    /// Network attachment (`<namespace>/<name>`) of machines with an extra network that do not name one.
+    pub network_attachment: Option<String>,
+    /// Passed on to runners.
+    pub runner: RunnerSettings,
+    /// First pause before a machine that ended again and again is started, in seconds. The very first restart is at once.
+    pub restart_pause: i64,
+    /// Longest such pause, in seconds.
+    pub restart_pause_max: i64,
+    /// How long a machine must have been available for its history to be forgotten, in seconds.
+    pub stable_after: i64,
+    /// How long a runner may be out of reach before that is told, in seconds.
+    pub unreachable_after: i64,
+    /// How long a pod may overstay its grace period before that is told, in seconds.
+    pub stuck_after: i64,
+    /// First pause before a refused certificate is asked for again, in seconds; doubles up to 64 times as much.
+    pub certificate_pause: i64,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            runner_image: String::from("neonvm-runner:latest"),
+            cpu_scaling_mode: CpuScalingMode::SysfsScaling,
+            device_plugin: false,
+            network_attachment: None,
+            runner: RunnerSettings::default(),
+            restart_pause: 10,
+            restart_pause_max: 300,
+            stable_after: 600,
+            unreachable_after: 15,
+            stuck_after: 30,
+            certificate_pause: 10,
+        }
+    }
+}

@@ -1,0 +1,183 @@
+//! One pass over a machine.
+
+mod alive;
+mod deleting;
+mod ended;
+mod health;
+mod pending;
+mod size;
+
+use neonvm_api::names::{FINALIZER, ssh_secret_name, tls_secret_name};
+use neonvm_api::virtual_machine::Phase;
+use neonvm_api::{VirtualMachine, VirtualMachineStatus};
+use neonvm_types::Timestamp;
+
+use crate::condition::{self, Say};
+use crate::observed::Observed;
+use crate::outcome::{Action, Note, NoteReason, Outcome};
+use crate::settings::Settings;
+use crate::tls::{self, TlsOutcome};
+
+/// Decides what to do for a machine. `vm` must be as the server has it (or had it: then `observed.fresh` is false).
+#[must_use]
+pub fn step(now: Timestamp, vm: &VirtualMachine, observed: &Observed, settings: &Settings) -> Outcome {
+    let mut pass = Pass::new(now, vm, observed, settings);
+    let finalized = vm.metadata.finalizers.iter().flatten().any(|name| name == FINALIZER);
+    if vm.metadata.deletion_timestamp.is_some() {
+        if finalized {
+            deleting::step(&mut pass);
+        }
+    } else if !finalized || vm.spec.cpu_scaling_mode.is_none() {
+        let missing = vm.spec.cpu_scaling_mode.is_none();
+        let cpu_scaling_mode = missing.then_some(settings.cpu_scaling_mode);
+        pass.actions.push(Action::Adopt { cpu_scaling_mode });
+        health::failure_only(&mut pass);
+    } else {
+        living(&mut pass);
+    }
+    pass.finish()
+}
+
+/// Name of the pod that belongs to the machine by its status.
+#[must_use]
+pub fn owned_pod(vm: &VirtualMachine) -> Option<&str> {
+    let name = vm.status.as_ref()?.pod_name.as_str();
+    (!name.is_empty()).then_some(name)
+}
+
+/// Whether a runner in the machine's pod should be listened to.
+#[must_use]
+pub fn deserves_link(observed: &Observed) -> bool {
+    observed.pod.as_ref().is_some_and(|pod| pod.is_live() && !pod.ip.is_empty() && pod.running)
+}
+
+fn living(pass: &mut Pass<'_>) {
+    let generation = pass.vm.metadata.generation;
+    pass.status.observed_generation = generation;
+    let name = pass.name().to_owned();
+    pass.status.ssh_secret_name =
+        if pass.vm.spec.enable_ssh { ssh_secret_name(&name) } else { String::new() };
+    let tls = certificate(pass, &name);
+    match pass.before.phase {
+        None => {
+            pass.status.phase = Some(Phase::Pending);
+            pending::step(pass, &tls);
+        }
+        Some(Phase::Pending) => pending::step(pass, &tls),
+        Some(Phase::Running | Phase::Scaling | Phase::PreMigrating | Phase::Migrating) => alive::step(pass),
+        Some(Phase::Succeeded | Phase::Failed) => ended::step(pass),
+    }
+    strays(pass);
+    let again = crate::crash_loop::forget_if_stable(&mut pass.status, pass.now, pass.settings);
+    pass.wake(again);
+    health::step(pass, &tls);
+}
+
+fn certificate(pass: &mut Pass<'_>, name: &str) -> TlsOutcome {
+    let Some(wanted) = &pass.vm.spec.tls else {
+        pass.status.tls_secret_name = String::new();
+        return TlsOutcome { usable: true, ..TlsOutcome::default() };
+    };
+    pass.status.tls_secret_name = tls_secret_name(name);
+    let outcome = tls::step(pass.now, wanted, &pass.observed.tls, pass.settings);
+    pass.wake(outcome.wake_at);
+    pass.actions.extend(outcome.action.clone().map(Action::Tls));
+    outcome
+}
+
+/// Pods of this machine that its status does not name are taken away; whether they are such, only the server knows.
+fn strays(pass: &mut Pass<'_>) {
+    for pod in pass.observed.strays.iter().filter(|pod| pod.deleting.is_none()) {
+        if pass.observed.fresh {
+            pass.delete_pod(&pod.name, Some(&pod.uid));
+        } else {
+            pass.refresh();
+        }
+    }
+}
+
+/// What a pass works on.
+pub(crate) struct Pass<'a> {
+    pub(crate) now: Timestamp,
+    pub(crate) vm: &'a VirtualMachine,
+    pub(crate) observed: &'a Observed,
+    pub(crate) settings: &'a Settings,
+    /// The status as the server has it.
+    pub(crate) before: VirtualMachineStatus,
+    /// The status as it should be.
+    pub(crate) status: VirtualMachineStatus,
+    pub(crate) actions: Vec<Action>,
+    pub(crate) events: Vec<Note>,
+    pub(crate) wake_at: Option<Timestamp>,
+}
+
+impl<'a> Pass<'a> {
+    fn new(
+        now: Timestamp,
+        vm: &'a VirtualMachine,
+        observed: &'a Observed,
+        settings: &'a Settings,
+    ) -> Self {
+        let before = vm.status.clone().unwrap_or_default();
+        let status = before.clone();
+        let (actions, events) = (Vec::new(), Vec::new());
+        Self { now, vm, observed, settings, before, status, actions, events, wake_at: None }
+    }
+
+    pub(crate) fn name(&self) -> &str {
+        self.vm.metadata.name.as_deref().unwrap_or_default()
+    }
+
+    pub(crate) fn wake(&mut self, at: Option<Timestamp>) {
+        if let Some(at) = at {
+            self.wake_at = Some(self.wake_at.map_or(at, |before| before.min(at)));
+        }
+    }
+
+    /// Wakes `seconds` after `from`, if that is yet to come; whether it has come.
+    pub(crate) fn has_passed(&mut self, from: Timestamp, seconds: i64) -> bool {
+        let at = from.unix().saturating_add(seconds);
+        if self.now.unix() < at {
+            self.wake(Timestamp::from_unix(at));
+            return false;
+        }
+        true
+    }
+
+    pub(crate) fn set(&mut self, kind: &str, say: &Say<'_>) {
+        condition::set(&mut self.status, kind, say, self.now, self.vm.metadata.generation);
+    }
+
+    pub(crate) fn note(&mut self, reason: NoteReason, message: impl Into<String>) {
+        self.events.push(Note { reason, message: message.into() });
+    }
+
+    /// Asks for a look at the server itself.
+    pub(crate) fn refresh(&mut self) {
+        if !self.actions.contains(&Action::Refresh) {
+            self.actions.push(Action::Refresh);
+        }
+    }
+
+    pub(crate) fn delete_pod(&mut self, name: &str, uid: Option<&str>) {
+        let action = Action::DeletePod { name: name.to_owned(), uid: uid.map(str::to_owned) };
+        if !self.actions.contains(&action) {
+            self.actions.push(action);
+        }
+    }
+
+    /// Whether a pod may get the machine: none of its pods can be running.
+    pub(crate) fn another_lives(&self) -> Option<&'a str> {
+        self.observed.strays.iter().find(|pod| pod.is_live()).map(|pod| pod.name.as_str())
+    }
+
+    fn finish(mut self) -> Outcome {
+        // A look at the server comes first: what else was decided was decided on old news, except what the look is for.
+        if self.actions.contains(&Action::Refresh) {
+            self.actions = vec![Action::Refresh];
+            self.status = self.before;
+            self.events.clear();
+        }
+        Outcome { status: self.status, actions: self.actions, wake_at: self.wake_at, events: self.events }
+    }
+}

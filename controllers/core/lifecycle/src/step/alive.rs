@@ -1,0 +1,142 @@
+//! The machine runs: its pod is watched, its runner is listened to. So in every phase in which it runs, migrations included.
+
+use neonvm_api::virtual_machine::{Machine, Phase};
+use neonvm_types::runner_protocol::{Exit, ExitReason, RunnerState};
+
+use super::{Pass, ended, size};
+use crate::condition::{self, AVAILABLE, Say};
+use crate::observed::{PodView, RunnerView};
+use crate::outcome::{Action, NoteReason};
+use crate::pod;
+
+pub(super) fn step(pass: &mut Pass<'_>) {
+    let Some(seen) = &pass.observed.pod else {
+        vanished(pass);
+        return;
+    };
+    if let Some(exit) = &seen.ended {
+        ended::finish(pass, exit, &seen.name);
+        return;
+    }
+    track(pass, seen);
+    if let Some(until) = seen.deleting {
+        ended::stopping(pass, until);
+        return;
+    }
+    supervise(pass);
+}
+
+/// No pod: the machine is gone, once the server itself has said so.
+fn vanished(pass: &mut Pass<'_>) {
+    if !pass.observed.fresh {
+        pass.refresh();
+        return;
+    }
+    let name = pass.before.pod_name.clone();
+    let missing = format!("pod {name} is gone");
+    pass.note(NoteReason::PodMissing, missing.clone());
+    let exit = pass.observed.runner.exit().cloned();
+    let exit = exit.unwrap_or_else(|| Exit::new(ExitReason::RunnerKilled, missing));
+    ended::finish(pass, &exit, &name);
+}
+
+/// Keeps the status in step with the pod, and the pod's labels and annotations with the machine.
+pub(super) fn track(pass: &mut Pass<'_>, seen: &PodView) {
+    if !seen.ip.is_empty() {
+        seen.ip.clone_into(&mut pass.status.pod_ip);
+    }
+    if !seen.node.is_empty() {
+        seen.node.clone_into(&mut pass.status.node);
+    }
+    if let Some(change) = pod::metadata_change(pass.vm, seen, pass.settings) {
+        pass.actions.push(Action::SyncPod { name: seen.name.clone(), change });
+    }
+    machine(pass);
+}
+
+/// What the machine is made of, from its runner.
+fn machine(pass: &mut Pass<'_>) {
+    let Some(info) = pass.observed.runner.current().and_then(|runner| runner.machine.as_ref()) else { return };
+    let machine = Machine {
+        accelerator: info.accelerator.clone(),
+        accelerator_note: info.accelerator_note.clone(),
+        machine_type: info.machine_type.clone(),
+        cpu_model: info.cpu_model.clone(),
+        qemu_version: info.qemu_version.clone(),
+        network: info.network.clone(),
+    };
+    if pass.before.machine.is_none() {
+        let made = format!("{} on {}", machine.machine_type, machine.accelerator);
+        pass.note(NoteReason::Started, made);
+        if !machine.accelerator_note.is_empty() {
+            pass.note(NoteReason::AcceleratorFallback, machine.accelerator_note.clone());
+        }
+    }
+    pass.status.machine = Some(machine);
+}
+
+/// Whether the guest answers, by the runner or, while that is not heard, by the readiness probe.
+pub(super) fn guest_ready(pass: &Pass<'_>) -> bool {
+    let seen = pass.observed.pod.as_ref().is_some_and(|pod| pod.ready && pod.running);
+    match &pass.observed.runner {
+        RunnerView::Seen(runner) => runner.ready && runner.exit.is_none(),
+        RunnerView::Unknown | RunnerView::Unreachable { .. } => seen,
+    }
+}
+
+pub(super) fn supervise(pass: &mut Pass<'_>) {
+    availability(pass);
+    size::step(pass);
+    if matches!(pass.status.phase, Some(Phase::Running | Phase::Scaling)) {
+        size::revision(pass);
+    }
+}
+
+fn availability(pass: &mut Pass<'_>) {
+    let ready = guest_ready(pass);
+    match &pass.observed.runner {
+        // Nothing heard: what was written holds, but for a machine that became ready by its probe.
+        RunnerView::Unknown => {
+            if ready && condition::find(&pass.status, AVAILABLE).is_none_or(|now| now.status != "True") {
+                became_ready(pass);
+            } else if let Some(now) = condition::find(&pass.status, AVAILABLE).cloned() {
+                pass.set(
+                    AVAILABLE,
+                    &Say { status: &now.status, reason: &now.reason, message: now.message },
+                );
+            }
+        }
+        RunnerView::Unreachable { since, .. } => {
+            if pass.has_passed(*since, pass.settings.unreachable_after) {
+                let say = Say::unknown("RunnerUnreachable", format!("the runner does not answer since {since}"));
+                pass.set(AVAILABLE, &say);
+            } else if let Some(now) = condition::find(&pass.status, AVAILABLE).cloned() {
+                pass.set(
+                    AVAILABLE,
+                    &Say { status: &now.status, reason: &now.reason, message: now.message },
+                );
+            } else if ready {
+                became_ready(pass);
+            }
+        }
+        RunnerView::Seen(runner) if runner.exit.is_some() => {
+            pass.set(AVAILABLE, &Say::no("Stopped", "the machine has ended; its pod is ending"));
+        }
+        RunnerView::Seen(_) if ready => became_ready(pass),
+        RunnerView::Seen(runner) => {
+            let say = match runner.state {
+                RunnerState::Stopping | RunnerState::Ended => Say::no("Stopped", "the guest is shutting down"),
+                RunnerState::Running => Say::no("Booting", "the guest does not answer"),
+                RunnerState::Preparing | RunnerState::Booting => Say::no("Booting", "the guest is starting"),
+            };
+            pass.set(AVAILABLE, &say);
+        }
+    }
+}
+
+fn became_ready(pass: &mut Pass<'_>) {
+    if !condition::holds(&pass.before, AVAILABLE) {
+        pass.note(NoteReason::Ready, "the guest answers");
+    }
+    pass.set(AVAILABLE, &Say::yes("Ready", "the guest answers"));
+}

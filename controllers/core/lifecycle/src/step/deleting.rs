@@ -1,0 +1,38 @@
+//! The machine is being deleted: its pods end with their grace, then the finalizer goes. Secrets follow by ownership.
+//! What is missing is not waited for.
+
+use super::{Pass, ended, health};
+use crate::condition::{AVAILABLE, Say};
+use crate::outcome::{Action, NoteReason};
+
+pub(super) fn step(pass: &mut Pass<'_>) {
+    pass.status.observed_generation = pass.vm.metadata.generation;
+    let pods = || pass.observed.pod.iter().chain(&pass.observed.strays);
+    let doomed: Vec<_> = pods().filter(|pod| pod.deleting.is_none()).cloned().collect();
+    let ending: Vec<_> = pods().filter(|pod| pod.is_live()).filter_map(|pod| pod.deleting).collect();
+    let live = pods().any(crate::PodView::is_live);
+    for pod in &doomed {
+        pass.delete_pod(&pod.name, Some(&pod.uid));
+    }
+    if live {
+        let first = crate::condition::find(&pass.before, AVAILABLE).is_none_or(|now| now.reason != "Stopped");
+        if first && !doomed.is_empty() {
+            pass.note(NoteReason::Stopping, "the machine is being deleted");
+        }
+        pass.set(AVAILABLE, &Say::no("Stopped", "the machine is being deleted"));
+        for until in ending {
+            pass.has_passed(until, pass.settings.stuck_after);
+        }
+        health::stuck_only(pass);
+        return;
+    }
+    if !pass.observed.fresh {
+        pass.refresh();
+        return;
+    }
+    // Nothing of it runs. The status is not worth another write.
+    pass.status = pass.before.clone();
+    pass.actions.push(Action::RemoveFinalizer);
+    pass.note(NoteReason::Deleted, "the machine is gone");
+    debug_assert!(ended::stuck(pass).is_empty(), "a pod that ended cannot be stuck");
+}

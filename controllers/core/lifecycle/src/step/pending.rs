@@ -1,0 +1,96 @@
+//! The pod is on its way.
+
+use neonvm_api::virtual_machine::Phase;
+
+use super::{Pass, alive, ended};
+use crate::condition::{AVAILABLE, Say};
+use crate::crash_loop;
+use crate::outcome::{Action, NoteReason};
+use crate::pod;
+use crate::tls::TlsOutcome;
+
+pub(super) fn step(pass: &mut Pass<'_>, tls: &TlsOutcome) {
+    if pass.before.pod_name.is_empty() {
+        choose_name(pass);
+        return;
+    }
+    match &pass.observed.pod {
+        None => create(pass, tls),
+        Some(seen) => {
+            if let Some(exit) = &seen.ended {
+                ended::finish(pass, exit, &seen.name);
+            } else if let Some(until) = seen.deleting {
+                ended::stopping(pass, until);
+            } else {
+                alive::track(pass, seen);
+                starting(pass);
+            }
+        }
+    }
+}
+
+/// Gives the machine a new pod name, unless something forbids a start now. The pod is made when the name is written.
+pub(super) fn choose_name(pass: &mut Pass<'_>) {
+    if let Some(other) = pass.another_lives() {
+        let message = format!("waits for the end of pod {other}");
+        pass.set(AVAILABLE, &Say::no("Pending", message));
+        return;
+    }
+    if let Some(at) = crash_loop::next_start(&pass.status, pass.settings)
+        && pass.now < at
+    {
+        pass.wake(Some(at));
+        pass.set(AVAILABLE, &Say::no("Pending", format!("starts again at {at}")));
+        return;
+    }
+    // A machine that never had a phase never had a pod, and the write is refused if it got one meanwhile.
+    if !pass.observed.fresh && pass.before.phase.is_some() {
+        pass.refresh();
+        return;
+    }
+    let name = format!("{}-{}", pass.name(), pass.observed.suffix);
+    pass.set(AVAILABLE, &Say::no("Pending", format!("pod {name} is being made")));
+    pass.note(NoteReason::Created, format!("runner pod {name}"));
+    pass.status.pod_name = name;
+}
+
+fn create(pass: &mut Pass<'_>, tls: &TlsOutcome) {
+    if !pass.observed.fresh {
+        pass.refresh();
+        return;
+    }
+    if let Some(other) = pass.another_lives() {
+        let message = format!("waits for the end of pod {other}");
+        pass.set(AVAILABLE, &Say::no("Pending", message));
+        return;
+    }
+    let name = pass.before.pod_name.clone();
+    if !tls.usable {
+        pass.set(AVAILABLE, &Say::no("Pending", "waits for the certificate of the guest"));
+    } else if let Err(error) = pod::plan(pass.vm, &name, pass.settings) {
+        pass.set(AVAILABLE, &Say::no("Failed", error.to_string()));
+    } else {
+        pass.set(AVAILABLE, &Say::no("Pending", format!("pod {name} is being made")));
+        pass.actions.push(Action::CreatePod { name });
+    }
+}
+
+/// The pod is there; the guest may be up.
+fn starting(pass: &mut Pass<'_>) {
+    if alive::guest_ready(pass) {
+        pass.status.phase = Some(Phase::Running);
+        alive::supervise(pass);
+        return;
+    }
+    let Some(seen) = &pass.observed.pod else { return };
+    let say = if seen.running {
+        Say::no("Booting", "the guest is starting")
+    } else if seen.node.is_empty() {
+        let why = if seen.waiting.is_empty() { "waits for a node" } else { &seen.waiting };
+        Say::no("Pending", why)
+    } else {
+        let why = if seen.waiting.is_empty() { "the pod is starting" } else { &seen.waiting };
+        Say::no("Pending", why)
+    };
+    pass.set(AVAILABLE, &say);
+}

@@ -1,0 +1,142 @@
+//! Size: what is asked for goes to the runner, what the runner has goes to the status. Only observation moves the status.
+
+use neonvm_api::virtual_machine::Phase;
+use neonvm_types::runner_protocol::{Problem, ProblemReason, RunnerState, RunnerStatus, SizeRequest};
+use neonvm_types::{Bytes, MilliCpu, Quantity, RevisionWithTime};
+
+use super::Pass;
+use crate::condition::{self, SCALED, Say};
+use crate::outcome::{Action, NoteReason};
+
+pub(super) fn step(pass: &mut Pass<'_>) {
+    let Some(runner) = pass.observed.runner.current() else {
+        keep(pass);
+        return;
+    };
+    if !matches!(runner.state, RunnerState::Booting | RunnerState::Running) || runner.exit.is_some() {
+        keep(pass);
+        return;
+    }
+    let guest = &pass.vm.spec.guest;
+    let Ok(memory) = guest.memory_use() else {
+        pass.set(SCALED, &Say::no("InvalidSpec", "the memory slot size cannot be used"));
+        return;
+    };
+    let wanted = SizeRequest { cpu: guest.cpus.r#use, memory };
+    let moving = matches!(pass.status.phase, Some(Phase::PreMigrating | Phase::Migrating));
+    let asked = SizeRequest { cpu: runner.cpu.asked, memory: runner.memory.asked };
+    let reached = SizeRequest { cpu: runner.cpu.applied, memory: runner.memory.actual };
+    if asked != wanted && !moving {
+        pass.actions.push(Action::SetSize(wanted));
+    }
+    if reached.cpu != MilliCpu::ZERO {
+        pass.status.cpus = Some(reached.cpu);
+    }
+    if reached == wanted {
+        observe_memory(pass, reached.memory);
+        done(pass, wanted);
+    } else if let Some(problem) = problem(runner).filter(|_| asked == wanted) {
+        observe_memory(pass, reached.memory);
+        limited(pass, problem, reached);
+    } else if !moving {
+        // Memory comes in many small steps; only where it ends is written. The first size is written as soon as it is known.
+        if pass.status.memory_size.is_none() || reached.memory == wanted.memory {
+            observe_memory(pass, reached.memory);
+        }
+        pass.status.phase = Some(Phase::Scaling);
+        pass.set(SCALED, &Say::no("InProgress", format!("on the way to {}", text(wanted))));
+    }
+}
+
+fn text(size: SizeRequest) -> String {
+    format!("{} CPU and {} of memory", size.cpu, size.memory)
+}
+
+/// The runner is not heard: what was written holds.
+fn keep(pass: &mut Pass<'_>) {
+    if let Some(now) = condition::find(&pass.status, SCALED).cloned() {
+        pass.set(SCALED, &Say { status: &now.status, reason: &now.reason, message: now.message });
+    }
+}
+
+fn observe_memory(pass: &mut Pass<'_>, memory: Bytes) {
+    if memory != Bytes::ZERO {
+        pass.status.memory_size = Some(memory.to_quantity());
+    }
+}
+
+/// The problem that keeps a machine from its size, if there is one.
+fn problem(runner: &RunnerStatus) -> Option<&Problem> {
+    runner.problems.iter().find(|problem| is_of_size(problem.reason))
+}
+
+/// Whether the problem is about size.
+pub(super) fn is_of_size(reason: ProblemReason) -> bool {
+    use ProblemReason as P;
+    matches!(reason, P::MemoryNotReleased | P::MemoryNotTaken | P::CpuNotScaled | P::CpuNotLimited)
+}
+
+/// The word in conditions.
+pub(super) fn word(reason: ProblemReason) -> &'static str {
+    match reason {
+        ProblemReason::MemoryNotReleased => "MemoryNotReleased",
+        ProblemReason::MemoryNotTaken => "MemoryNotTaken",
+        ProblemReason::CpuNotScaled => "CpuNotScaled",
+        ProblemReason::CpuNotLimited => "CpuNotLimited",
+        ProblemReason::GuestUnresponsive => "GuestUnresponsive",
+        ProblemReason::FilesNotSynchronised => "FilesNotSynchronised",
+        ProblemReason::GuestFailure => "GuestFailure",
+        ProblemReason::DiskFailure => "DiskFailure",
+        ProblemReason::PowerButtonIgnored => "PowerButtonIgnored",
+        ProblemReason::Unknown => "UnknownProblem",
+    }
+}
+
+fn done(pass: &mut Pass<'_>, size: SizeRequest) {
+    settle(pass);
+    let memory = pass.before.memory_size.and_then(|before| Bytes::try_from(before).ok());
+    if let (Some(cpu), Some(memory)) = (pass.before.cpus, memory) {
+        let grew = size.cpu > cpu || size.memory > memory;
+        let changed = grew || size.cpu < cpu || size.memory < memory;
+        if changed {
+            let reason = if grew { NoteReason::ScaledUp } else { NoteReason::ScaledDown };
+            pass.note(reason, format!("from {cpu} CPU and {memory} of memory to {}", text(size)));
+        }
+    }
+    pass.set(SCALED, &Say::yes("Reached", text(size)));
+}
+
+fn limited(pass: &mut Pass<'_>, problem: &Problem, reached: SizeRequest) {
+    settle(pass);
+    let reason = word(problem.reason);
+    let message = format!("{}; reached {}", problem.message, text(reached));
+    if condition::find(&pass.before, SCALED).is_none_or(|before| before.reason != reason) {
+        pass.note(NoteReason::ScaleLimited, message.clone());
+    }
+    pass.set(SCALED, &Say::no(reason, message));
+}
+
+fn settle(pass: &mut Pass<'_>) {
+    if pass.status.phase == Some(Phase::Scaling) {
+        pass.status.phase = Some(Phase::Running);
+    }
+}
+
+/// The revision asked for is reached when the size is.
+pub(super) fn revision(pass: &mut Pass<'_>) {
+    let scaled = condition::holds(&pass.status, SCALED) && pass.observed.runner.current().is_some();
+    if pass.status.phase != Some(Phase::Running) || !scaled {
+        return;
+    }
+    let (target, current) = (pass.vm.spec.target_revision, pass.status.current_revision);
+    if let Some(reached) = RevisionWithTime::propagated(target, current, pass.now) {
+        pass.status.current_revision = Some(reached);
+    }
+}
+
+/// Forgets the size of a machine that ended.
+pub(super) fn forget(pass: &mut Pass<'_>) {
+    pass.status.cpus = None;
+    pass.status.memory_size = None::<Quantity>;
+    condition::remove(&mut pass.status, SCALED);
+}

@@ -77,3 +77,12 @@ pub fn client(identity: Option<&Identity>, authority: &[u8]) -> Result<ClientCon
         )?,
     })
 }
+
+/// Organisations in the subject of a certificate that TLS has verified. Empty if there are none or it cannot be read.
+#[must_use]
+pub fn organisations(certificate: &CertificateDer<'_>) -> Vec<String> {
+    use x509_parser::prelude::{FromDer as _, X509Certificate};
+    let Ok((_, certificate)) = X509Certificate::from_der(certificate) else { return Vec::new() };
+    let organisations = certificate.subject().iter_organization();
+    organisations.filter_map(|name| name.as_str().ok()).map(str::to_owned).collect()
+}

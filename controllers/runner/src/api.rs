@@ -1,0 +1,275 @@
+//! The runner interface over HTTP: with mutual TLS on the pod's addresses, without on a socket inside the container.
+
+mod answer;
+mod serve;
+mod statistics;
+#[cfg(test)]
+mod tests;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, header};
+use http_body_util::{BodyExt as _, Limited};
+use hyper::body::Incoming;
+use hyper_util::rt::TokioIo;
+use neonvm_types::runner_protocol as protocol;
+use neonvm_types::runner_protocol::{RunnerCpu, RunnerState, RunnerStatus, SizeRequest};
+use tokio::net::TcpStream;
+use tokio::sync::{mpsc, oneshot, watch};
+
+use answer::{Body, json, text};
+pub(crate) use serve::{listen_locally, listen_with_tls};
+pub(crate) use statistics::Statistics;
+
+use crate::console::Console;
+use crate::network::Reach;
+
+/// Bytes of a request's body.
+const LARGEST: usize = 64 << 10;
+/// Time to reach a port of the guest.
+const CONNECT: Duration = Duration::from_secs(5);
+
+/// What a client may do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Peer {
+    /// Everything: it showed the right certificate, or is inside the container.
+    Trusted,
+    /// Ask whether the guest is ready.
+    Stranger,
+}
+
+/// A wish of a client, for the runner to decide.
+#[derive(Debug)]
+pub(crate) enum Wish {
+    /// Another size; the answer says why not.
+    Resize(SizeRequest, oneshot::Sender<Result<(), String>>),
+    /// Power off.
+    PowerOff,
+}
+
+/// What the machine offers once it runs.
+#[derive(Clone, Debug)]
+pub(crate) struct Running {
+    pub(crate) console: Console,
+    pub(crate) reach: Reach,
+    pub(crate) statistics: Arc<Statistics>,
+}
+
+/// What all requests share.
+#[derive(Debug)]
+pub(crate) struct Shared {
+    pub(crate) status: watch::Receiver<Arc<RunnerStatus>>,
+    pub(crate) wishes: mpsc::Sender<Wish>,
+    pub(crate) running: watch::Receiver<Option<Running>>,
+}
+
+/// Answers a request.
+pub(crate) async fn handle(shared: Arc<Shared>, peer: Peer, request: Request<Incoming>) -> Response<Body> {
+    let path = request.uri().path().to_owned();
+    if peer != Peer::Trusted && path != protocol::READY_PATH {
+        return text(StatusCode::FORBIDDEN, "a client certificate of the internal authority is needed");
+    }
+    let allowed = match path.as_str() {
+        protocol::READY_PATH => return ready(&shared),
+        protocol::CPU_CURRENT_PATH
+        | protocol::STATUS_PATH
+        | protocol::STATISTICS_PATH
+        | protocol::CONSOLE_PATH => Method::GET,
+        protocol::CPU_CHANGE_PATH | protocol::POWER_OFF_PATH => Method::POST,
+        protocol::SIZE_PATH => Method::PUT,
+        path if path.starts_with(protocol::GUEST_PORT_PATH) => Method::GET,
+        _ => return text(StatusCode::NOT_FOUND, "no such path"),
+    };
+    if request.method() != allowed {
+        let mut response = text(StatusCode::METHOD_NOT_ALLOWED, &format!("use {allowed}"));
+        if let Ok(value) = HeaderValue::from_str(allowed.as_str()) {
+            response.headers_mut().insert(header::ALLOW, value);
+        }
+        return response;
+    }
+    match path.as_str() {
+        protocol::CPU_CURRENT_PATH => cpu_current(&shared),
+        protocol::CPU_CHANGE_PATH => cpu_change(&shared, request).await,
+        protocol::STATUS_PATH => status(&shared, request.uri().query()),
+        protocol::SIZE_PATH => size(&shared, request).await,
+        protocol::STATISTICS_PATH => statistics(&shared).await,
+        protocol::POWER_OFF_PATH => power_off(&shared).await,
+        protocol::CONSOLE_PATH => console(&shared, request),
+        path => {
+            let port = path.trim_start_matches(protocol::GUEST_PORT_PATH).to_owned();
+            guest_port(&shared, &port, request).await
+        }
+    }
+}
+
+fn ready(shared: &Shared) -> Response<Body> {
+    if shared.status.borrow().ready {
+        text(StatusCode::OK, "ready")
+    } else {
+        text(StatusCode::SERVICE_UNAVAILABLE, "the guest is not up")
+    }
+}
+
+fn cpu_current(shared: &Shared) -> Response<Body> {
+    let cpu = shared.status.borrow().cpu;
+    if cpu.online == 0 {
+        return text(StatusCode::GATEWAY_TIMEOUT, "the guest has not said yet how many CPUs are on line");
+    }
+    json(StatusCode::OK, &RunnerCpu { vcpus: cpu.applied })
+}
+
+async fn cpu_change(shared: &Shared, request: Request<Incoming>) -> Response<Body> {
+    let body = match read(request).await {
+        Ok(body) => body,
+        Err(response) => return response,
+    };
+    match RunnerCpu::decode(&body) {
+        Ok(cpu) => {
+            let memory = shared.status.borrow().memory.asked;
+            match resize(shared, SizeRequest { cpu: cpu.vcpus, memory }).await {
+                Ok(()) => text(StatusCode::OK, ""),
+                Err(response) => response,
+            }
+        }
+        Err(error) => text(StatusCode::BAD_REQUEST, &error.to_string()),
+    }
+}
+
+async fn size(shared: &Shared, request: Request<Incoming>) -> Response<Body> {
+    let body = match read(request).await {
+        Ok(body) => body,
+        Err(response) => return response,
+    };
+    match serde_json::from_slice::<SizeRequest>(&body) {
+        Ok(size) => match resize(shared, size).await {
+            Ok(()) => json(StatusCode::ACCEPTED, &**shared.status.borrow()),
+            Err(response) => response,
+        },
+        Err(error) => text(StatusCode::BAD_REQUEST, &format!("cannot read the size: {error}")),
+    }
+}
+
+async fn resize(shared: &Shared, size: SizeRequest) -> Result<(), Response<Body>> {
+    let gone = || text(StatusCode::SERVICE_UNAVAILABLE, "the machine has ended");
+    let (answer, answered) = oneshot::channel();
+    shared.wishes.send(Wish::Resize(size, answer)).await.map_err(|_| gone())?;
+    match answered.await {
+        Ok(Ok(())) => Ok(()),
+        Ok(Err(why)) => Err(text(StatusCode::BAD_REQUEST, &why)),
+        Err(_) => Err(gone()),
+    }
+}
+
+async fn power_off(shared: &Shared) -> Response<Body> {
+    match shared.wishes.send(Wish::PowerOff).await {
+        Ok(()) => text(StatusCode::ACCEPTED, "the power button is pressed"),
+        Err(_) => text(StatusCode::GONE, "the machine has ended"),
+    }
+}
+
+fn status(shared: &Shared, query: Option<&str>) -> Response<Body> {
+    let watching =
+        query.is_some_and(|query| query.split('&').any(|pair| pair == "watch=true" || pair == "watch=1"));
+    if watching {
+        return answer::lines(status_lines(shared.status.clone()));
+    }
+    json(StatusCode::OK, &**shared.status.borrow())
+}
+
+/// The document now and at each change; it ends with the machine.
+fn status_lines(status: watch::Receiver<Arc<RunnerStatus>>) -> impl futures_util::Stream<Item = Bytes> {
+    futures_util::stream::unfold((status, true, false), |(mut status, first, done)| async move {
+        if done || (!first && status.changed().await.is_err()) {
+            return None;
+        }
+        let document = Arc::clone(&status.borrow_and_update());
+        let mut line = serde_json::to_vec(&*document).unwrap_or_default();
+        line.push(b'\n');
+        let last = document.state == RunnerState::Ended;
+        Some((Bytes::from(line), (status, false, last)))
+    })
+}
+
+async fn statistics(shared: &Shared) -> Response<Body> {
+    let running = shared.running.borrow().clone();
+    match running {
+        Some(running) => json(StatusCode::OK, &running.statistics.collect().await),
+        None => not_yet(),
+    }
+}
+
+fn not_yet() -> Response<Body> {
+    text(StatusCode::SERVICE_UNAVAILABLE, "the machine does not run yet")
+}
+
+fn console(shared: &Shared, request: Request<Incoming>) -> Response<Body> {
+    let running = shared.running.borrow().clone();
+    let Some(running) = running else { return not_yet() };
+    upgrade(request, |stream| running.console.serve(stream))
+}
+
+async fn guest_port(shared: &Shared, port: &str, request: Request<Incoming>) -> Response<Body> {
+    let Some(port) = port.parse::<u16>().ok().filter(|port| *port != 0) else {
+        return text(StatusCode::BAD_REQUEST, &format!("{port:?} is not a port: use 1 to 65535"));
+    };
+    let running = shared.running.borrow().clone();
+    let Some(running) = running else { return not_yet() };
+    let Some(address) = running.reach.address(port) else {
+        let why = format!(
+            "port {port} of the guest is not forwarded in user-mode networking; add it to spec.guest.ports"
+        );
+        return text(StatusCode::NOT_FOUND, &why);
+    };
+    let stream = match tokio::time::timeout(CONNECT, TcpStream::connect(address)).await {
+        Ok(Ok(stream)) => stream,
+        Ok(Err(error)) => {
+            return text(
+                StatusCode::BAD_GATEWAY,
+                &format!("nobody answers at port {port} of the guest: {error}"),
+            );
+        }
+        Err(_) => {
+            return text(StatusCode::GATEWAY_TIMEOUT, &format!("port {port} of the guest does not answer"));
+        }
+    };
+    let _ = stream.set_nodelay(true);
+    upgrade(request, move |client| async move {
+        let (mut client, mut stream) = (client, stream);
+        let _ = tokio::io::copy_bidirectional(&mut client, &mut stream).await;
+    })
+}
+
+/// Turns the connection into a stream of bytes, served by `with`.
+fn upgrade<F, W>(mut request: Request<Incoming>, with: W) -> Response<Body>
+where
+    W: FnOnce(TokioIo<hyper::upgrade::Upgraded>) -> F + Send + 'static,
+    F: Future<Output = ()> + Send + 'static,
+{
+    let asked = |headers: &HeaderMap| {
+        headers.get(header::UPGRADE).is_some_and(|protocol| protocol == protocol::STREAM_PROTOCOL)
+    };
+    if !asked(request.headers()) {
+        let why = format!("ask for an upgrade to {}", protocol::STREAM_PROTOCOL);
+        return text(StatusCode::UPGRADE_REQUIRED, &why);
+    }
+    let upgraded = hyper::upgrade::on(&mut request);
+    tokio::spawn(async move {
+        if let Ok(upgraded) = upgraded.await {
+            with(TokioIo::new(upgraded)).await;
+        }
+    });
+    let mut response = text(StatusCode::SWITCHING_PROTOCOLS, "");
+    let headers = response.headers_mut();
+    headers.insert(header::CONNECTION, HeaderValue::from_static("upgrade"));
+    headers.insert(header::UPGRADE, HeaderValue::from_static(protocol::STREAM_PROTOCOL));
+    response
+}
+
+async fn read(request: Request<Incoming>) -> Result<Bytes, Response<Body>> {
+    match Limited::new(request.into_body(), LARGEST).collect().await {
+        Ok(body) => Ok(body.to_bytes()),
+        Err(error) => Err(text(StatusCode::BAD_REQUEST, &format!("cannot read the body: {error}"))),
+    }
+}

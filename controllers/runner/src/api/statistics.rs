@@ -1,0 +1,41 @@
+//! Counters of the machine, taken when somebody asks.
+
+use neonvm_types::runner_protocol::RunnerStatistics;
+
+use crate::guest::daemon::Daemon;
+use crate::guest::usage;
+
+/// Takes what this host knows: time, CPU, memory of QEMU.
+type Sample = Box<dyn Fn() -> RunnerStatistics + Send + Sync>;
+
+/// Where counters come from.
+pub(crate) struct Statistics {
+    sample: Sample,
+    daemon: Daemon,
+}
+
+impl std::fmt::Debug for Statistics {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Statistics").finish_non_exhaustive()
+    }
+}
+
+impl Statistics {
+    pub(crate) fn new(sample: Sample, daemon: Daemon) -> Self {
+        Self { sample, daemon }
+    }
+
+    /// The counters now. What the guest does not say is left out.
+    pub(crate) async fn collect(&self) -> RunnerStatistics {
+        let usage = match self.daemon.metrics().await {
+            Ok(text) => usage::parse(&text),
+            Err(_) => usage::Usage::default(),
+        };
+        RunnerStatistics {
+            guest_used: usage.used,
+            load1_milli: usage.load1_milli,
+            steal_us: usage.steal_us,
+            ..(self.sample)()
+        }
+    }
+}

@@ -1,0 +1,180 @@
+use http_body_util::{Empty, Full};
+use hyper::client::conn::http1;
+use neonvm_types::runner_protocol::{CpuStatus, STREAM_PROTOCOL};
+use neonvm_types::{Bytes as Size, MilliCpu};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::UnixStream;
+
+use super::*;
+use crate::guest::daemon::Daemon;
+use crate::logs::{self, Format};
+
+/// The interface of a machine that takes every size up to 4 CPUs.
+struct Stand {
+    directory: tempfile::TempDir,
+    status: watch::Sender<Arc<RunnerStatus>>,
+    running: watch::Sender<Option<Running>>,
+    shared: Arc<Shared>,
+}
+
+fn stand() -> Stand {
+    let directory = tempfile::tempdir().unwrap();
+    let (status, status_seen) = watch::channel(Arc::new(RunnerStatus::default()));
+    let (running, running_seen) = watch::channel(None);
+    let (wishes, mut wished) = mpsc::channel(4);
+    let shared = Arc::new(Shared { status: status_seen, wishes, running: running_seen });
+    listen_locally(&shared, &directory.path().join("s")).unwrap();
+    tokio::spawn(async move {
+        while let Some(wish) = wished.recv().await {
+            if let Wish::Resize(size, answer) = wish {
+                let fits = size.cpu <= MilliCpu::new(4000);
+                let _ = answer.send(if fits { Ok(()) } else { Err("cpu: too many".into()) });
+            }
+        }
+    });
+    Stand { directory, status, running, shared }
+}
+
+impl Stand {
+    async fn send(&self, method: &str, path: &str, body: &str, upgrade: bool) -> Response<Incoming> {
+        let stream = UnixStream::connect(self.directory.path().join("s")).await.unwrap();
+        let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await.unwrap();
+        tokio::spawn(connection.with_upgrades());
+        let mut request = Request::builder().method(method).uri(path).header("host", "x");
+        if upgrade {
+            request = request.header("connection", "upgrade").header("upgrade", STREAM_PROTOCOL);
+        }
+        sender.send_request(request.body(Full::new(Bytes::from(body.to_owned()))).unwrap()).await.unwrap()
+    }
+
+    async fn ask(&self, method: &str, path: &str, body: &str) -> (u16, String) {
+        let response = self.send(method, path, body, false).await;
+        let status = response.status().as_u16();
+        let bytes = response.into_body().collect().await.unwrap().to_bytes();
+        (status, String::from_utf8(bytes.to_vec()).unwrap())
+    }
+
+    fn publish(&self, change: impl FnOnce(&mut RunnerStatus)) {
+        self.status.send_modify(|status| {
+            let status = Arc::make_mut(status);
+            status.sequence += 1;
+            change(status);
+        });
+    }
+}
+
+#[tokio::test]
+async fn the_paths_of_older_controllers() {
+    let stand = stand();
+    assert_eq!(stand.ask("GET", "/ready", "").await.0, 503);
+    assert_eq!(stand.ask("GET", "/cpu_current", "").await.0, 504);
+    stand.publish(|status| {
+        status.ready = true;
+        status.cpu = CpuStatus { asked: MilliCpu::new(250), applied: MilliCpu::new(250), online: 1 };
+    });
+    assert_eq!(stand.ask("HEAD", "/ready", "").await.0, 200);
+    assert_eq!(stand.ask("GET", "/cpu_current", "").await, (200, r#"{"VCPUs":"250m"}"#.into()));
+    assert_eq!(stand.ask("POST", "/cpu_change", r#"{"VCPUs":2}"#).await, (200, String::new()));
+    let (code, text) = stand.ask("POST", "/cpu_change", r#"{"VCPUs":[]}"#).await;
+    assert!(code == 400 && text.contains("VCPUs"), "{text}");
+    assert_eq!(stand.ask("GET", "/cpu_change", "").await, (405, "use POST\n".into()));
+    assert_eq!(stand.ask("GET", "/nothing", "").await.0, 404);
+}
+
+#[tokio::test]
+async fn sizes_are_accepted_or_refused_with_the_reason() {
+    let stand = stand();
+    let (code, text) = stand.ask("PUT", "/v1/size", r#"{"cpu":"500m","memory":"2Gi"}"#).await;
+    assert_eq!(code, 202);
+    assert!(serde_json::from_str::<RunnerStatus>(&text).is_ok());
+    assert_eq!(
+        stand.ask("PUT", "/v1/size", r#"{"cpu":9,"memory":"2Gi"}"#).await,
+        (400, "cpu: too many\n".into())
+    );
+    for bad in ["", "{}", "[]", r#"{"cpu":1}"#, r#"{"cpu":"x","memory":"2Gi"}"#] {
+        assert_eq!(stand.ask("PUT", "/v1/size", bad).await.0, 400, "{bad}");
+    }
+    assert_eq!(stand.ask("PUT", "/v1/size", &"x".repeat(LARGEST + 1)).await.0, 400);
+}
+
+#[tokio::test]
+async fn watchers_get_each_document_and_the_end() {
+    let stand = stand();
+    let mut body = stand.send("GET", "/v1/status?watch=true", "", false).await.into_body();
+    let mut next = async || {
+        let frame = body.frame().await?.unwrap().into_data().unwrap();
+        assert!(frame.ends_with(b"\n"));
+        Some(serde_json::from_slice::<RunnerStatus>(&frame).unwrap())
+    };
+    assert_eq!(next().await.unwrap().sequence, 0);
+    stand.publish(|status| status.memory.actual = Size::gib(1));
+    assert_eq!(next().await.unwrap().memory.actual, Size::gib(1));
+    stand.publish(|status| status.state = RunnerState::Ended);
+    assert_eq!(next().await.unwrap().state, RunnerState::Ended);
+    assert_eq!(next().await, None);
+}
+
+#[tokio::test]
+async fn strangers_may_only_ask_for_readiness() {
+    let stand = stand();
+    let socket = stand.directory.path().join("strangers");
+    let listener = tokio::net::UnixListener::bind(&socket).unwrap();
+    let shared = Arc::clone(&stand.shared);
+    tokio::spawn(async move {
+        while let Ok((stream, _)) = listener.accept().await {
+            let shared = Arc::clone(&shared);
+            let service = hyper::service::service_fn(move |request| {
+                let shared = Arc::clone(&shared);
+                async move { Ok::<_, std::convert::Infallible>(handle(shared, Peer::Stranger, request).await) }
+            });
+            tokio::spawn(
+                hyper::server::conn::http1::Builder::new().serve_connection(TokioIo::new(stream), service),
+            );
+        }
+    });
+    for (path, expected) in [("/ready", 503), ("/v1/status", 403), ("/cpu_current", 403), ("/nothing", 403)] {
+        let stream = UnixStream::connect(&socket).await.unwrap();
+        let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await.unwrap();
+        tokio::spawn(connection);
+        let request = Request::builder().uri(path).header("host", "x").body(Empty::<Bytes>::new()).unwrap();
+        assert_eq!(sender.send_request(request).await.unwrap().status(), expected, "{path}");
+    }
+}
+
+#[tokio::test]
+async fn console_and_ports_of_the_guest_are_streams() {
+    let stand = stand();
+    assert_eq!(stand.ask("GET", "/v1/console", "").await.0, 503);
+    let guest = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let port = guest.local_addr().unwrap().port();
+    let reach = Reach::Address([127, 0, 0, 1].into());
+    let (sink, _writer) = logs::start(Format::Plain, std::io::sink()).unwrap();
+    let (machine, line) = tokio::io::duplex(64);
+    let statistics = Statistics::new(Box::new(Default::default), Daemon::new(reach.clone()));
+    let console = Console::attach(line, sink).0;
+    stand.running.send_replace(Some(Running { console, reach, statistics: Arc::new(statistics) }));
+    assert_eq!(stand.ask("GET", "/v1/console", "").await.0, 426);
+    assert_eq!(stand.ask("GET", "/v1/guest/0", "").await.0, 400);
+    assert_eq!(stand.ask("GET", "/v1/statistics", "").await.0, 200);
+
+    let mut response = stand.send("GET", "/v1/console", "", true).await;
+    assert_eq!(response.status(), 101);
+    let mut client = TokioIo::new(hyper::upgrade::on(&mut response).await.unwrap());
+    let (mut from_console, mut to_console) = tokio::io::split(machine);
+    to_console.write_all(b"login: ").await.unwrap();
+    let mut seen = [0; 7];
+    client.read_exact(&mut seen).await.unwrap();
+    client.write_all(b"me").await.unwrap();
+    let mut typed = [0; 2];
+    from_console.read_exact(&mut typed).await.unwrap();
+    assert_eq!((&seen, &typed), (b"login: ", b"me"));
+
+    let mut response = stand.send("GET", &format!("/v1/guest/{port}"), "", true).await;
+    assert_eq!(response.status(), 101);
+    let mut client = TokioIo::new(hyper::upgrade::on(&mut response).await.unwrap());
+    let (mut server, _) = guest.accept().await.unwrap();
+    client.write_all(b"hi").await.unwrap();
+    let mut got = [0; 2];
+    server.read_exact(&mut got).await.unwrap();
+    assert_eq!(&got, b"hi");
+}

@@ -1,0 +1,110 @@
+//! What the pod holds: the configuration, certificates, keys; and where things lie.
+
+use std::os::fd::AsRawFd as _;
+use std::path::{Path, PathBuf};
+
+use neonvm_api::runner_pod::{
+    CONFIG_DIRECTORY, CONFIG_FILE, DISKS_DIRECTORY, IMAGES_DIRECTORY, KERNEL_DIRECTORY, MOUNTS_DIRECTORY,
+    ROOT_DISK_DIRECTORY, ROOT_DISK_FILE, RUN_DIRECTORY, RunnerConfig, SSH_PUBLIC_DIRECTORY, SWAP_DIRECTORY,
+};
+use neonvm_kit::ca::Identity;
+
+/// Why the pod is not as it should be.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum Error {
+    #[error("cannot read {path}: {source}")]
+    Read { path: String, source: std::io::Error },
+    #[error("{path} is not the configuration of a runner: {source}")]
+    Parse { path: String, source: serde_json::Error },
+    #[error("cannot make {path}: {source}")]
+    Make { path: String, source: std::io::Error },
+}
+
+/// A path of the container below the root of this pod.
+pub(crate) fn below(root: &Path, path: &str) -> PathBuf {
+    root.join(path.trim_start_matches('/'))
+}
+
+/// A short path of an open directory.
+pub(crate) fn through(directory: &std::fs::File) -> PathBuf {
+    PathBuf::from(format!("/proc/self/fd/{}", directory.as_raw_fd()))
+}
+
+/// The pod as the runner sees it.
+#[derive(Debug)]
+pub(crate) struct PodFiles {
+    pub(crate) root: PathBuf,
+    pub(crate) config: RunnerConfig,
+    pub(crate) identity: Identity,
+    pub(crate) authority: String,
+    /// Lines of `authorized_keys`; empty if the VM has no SSH.
+    pub(crate) authorized_keys: String,
+}
+
+impl PodFiles {
+    /// Reads what is in the pod.
+    pub(crate) fn load(root: &Path) -> Result<Self, Error> {
+        let directory = below(root, CONFIG_DIRECTORY);
+        let path = directory.join(CONFIG_FILE);
+        let config: RunnerConfig = serde_json::from_str(&read(&path)?)
+            .map_err(|source| Error::Parse { path: path.display().to_string(), source })?;
+        let identity = Identity {
+            certificate: read(&directory.join("tls.crt"))?,
+            key: read(&directory.join("tls.key"))?,
+        };
+        let authority = read(&directory.join("ca.crt"))?;
+        let authorized_keys = if config.spec.enable_ssh {
+            read(&below(root, SSH_PUBLIC_DIRECTORY).join("authorized_keys"))?
+        } else {
+            String::new()
+        };
+        Ok(Self { root: root.to_owned(), config, identity, authority, authorized_keys })
+    }
+
+    /// The shared base of the root disk.
+    pub(crate) fn root_base(&self) -> PathBuf {
+        below(&self.root, ROOT_DISK_DIRECTORY).join(ROOT_DISK_FILE)
+    }
+
+    /// The kernel that the VM brings, if it does.
+    pub(crate) fn own_kernel(&self) -> Option<PathBuf> {
+        self.config
+            .spec
+            .guest
+            .kernel_image
+            .as_ref()
+            .map(|_| below(&self.root, KERNEL_DIRECTORY).join("vmlinuz"))
+    }
+
+    /// A file among the generated images.
+    pub(crate) fn image(&self, name: &str) -> PathBuf {
+        below(&self.root, IMAGES_DIRECTORY).join(name)
+    }
+
+    /// The file of an empty disk.
+    pub(crate) fn empty_disk(&self, name: &str) -> PathBuf {
+        below(&self.root, DISKS_DIRECTORY).join(name).join("disk.raw")
+    }
+
+    /// The file of the swap disk.
+    pub(crate) fn swap(&self) -> PathBuf {
+        below(&self.root, SWAP_DIRECTORY).join("swap.raw")
+    }
+
+    /// Where files for a path of the guest are mounted.
+    pub(crate) fn mounted(&self, path: &str) -> PathBuf {
+        below(&self.root, MOUNTS_DIRECTORY).join(path.trim_start_matches('/'))
+    }
+
+    /// The directory of sockets, made if it is missing.
+    pub(crate) fn run_directory(&self) -> Result<PathBuf, Error> {
+        let path = below(&self.root, RUN_DIRECTORY);
+        std::fs::create_dir_all(&path)
+            .map_err(|source| Error::Make { path: path.display().to_string(), source })?;
+        Ok(path)
+    }
+}
+
+fn read(path: &Path) -> Result<String, Error> {
+    std::fs::read_to_string(path).map_err(|source| Error::Read { path: path.display().to_string(), source })
+}

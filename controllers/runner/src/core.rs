@@ -1,0 +1,308 @@
+//! The runner's decisions as a pure state machine: what has been observed goes in, what is to be done comes out.
+//!
+//! ```text
+//! Preparing ──QEMU runs──▶ Booting ──guest answers──▶ Running ──asked to stop──▶ Stopping ──QEMU gone──▶ Ended
+//!                             └────────────asked to stop──────────────────────────▲
+//! ```
+//!
+//! CPU, memory and power button are three small machines beside each other; each waits for observation, never for time,
+//! except to try again what was not answered.
+
+mod cpu;
+mod exit;
+mod memory;
+mod stop;
+#[cfg(test)]
+mod tests;
+
+use std::time::Duration;
+
+use neonvm_types::guest::ReportKind;
+use neonvm_types::runner_protocol::{
+    Exit, MachineInfo, Problem, ProblemReason, ProcessExit, RunnerState, RunnerStatus, SizeRequest,
+    WorkloadStatus,
+};
+use neonvm_types::{Bytes, MilliCpu};
+
+pub(crate) use exit::QemuEnd;
+
+/// First pause between two attempts to reach a guest that boots; doubled up to [`ASK_LONGEST`].
+const ASK_FIRST: Duration = Duration::from_millis(100);
+const ASK_LONGEST: Duration = Duration::from_secs(1);
+
+/// What has happened.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum Event {
+    /// QEMU runs, at the size asked for.
+    Started(MachineInfo),
+    /// Another size is wanted.
+    Resize(SizeRequest),
+    /// The runner is to stop within this time.
+    Stop { grace: Duration },
+    /// QEMU says how much memory the guest has.
+    Memory(Bytes),
+    /// The guest said how many CPUs are on line.
+    Answered { online: u32 },
+    /// The guest did not answer.
+    Silent(String),
+    /// The quota of the vCPU threads is in force.
+    QuotaSet(MilliCpu),
+    /// It could not be set.
+    QuotaFailed(String),
+    /// The guest reports.
+    Report(ReportKind),
+    /// All synchronised files are in the guest.
+    FilesSent,
+    /// They are not.
+    FilesFailed(String),
+    /// QEMU stopped the machine because a disk of the node failed; false: it goes on.
+    DiskFault(Option<String>),
+    /// QEMU is gone.
+    Ended(QemuEnd),
+    /// The time of [`Core::wake_at`] has come.
+    Timer,
+}
+
+/// What is to be done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Action {
+    /// Tell QEMU how much memory the guest should have in all.
+    SetMemory(Bytes),
+    /// Hold the vCPU threads to this.
+    SetQuota(MilliCpu),
+    /// Bring so many CPUs on line; answered with [`Event::Answered`] or [`Event::Silent`].
+    SetCpus(MilliCpu),
+    /// Ask how many CPUs are on line; answered likewise.
+    AskGuest,
+    /// Press the power button.
+    PressPowerButton,
+    /// End QEMU now.
+    Kill,
+}
+
+/// How a machine is to be run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Limits {
+    /// Size it boots at.
+    pub(crate) size: SizeRequest,
+    /// Least CPU, most CPU.
+    pub(crate) cpu: (MilliCpu, MilliCpu),
+    /// Least memory, most memory.
+    pub(crate) memory: (Bytes, Bytes),
+    /// Memory changes in steps of this.
+    pub(crate) slot: Bytes,
+}
+
+/// The state.
+#[derive(Clone, Debug)]
+pub(crate) struct Core {
+    limits: Limits,
+    now: Duration,
+    status: RunnerStatus,
+    cpu: cpu::Cpu,
+    memory: memory::Memory,
+    stop: stop::Stop,
+    /// Pause before a guest that has never answered is asked again, and when.
+    asking: (Duration, Option<Duration>),
+    /// Whether the guest is one that reports.
+    reports: bool,
+    announced_shutdown: Option<String>,
+    workload_exit: Option<ProcessExit>,
+    faults: Vec<Problem>,
+}
+
+impl Core {
+    pub(crate) fn new(limits: Limits) -> Self {
+        let mut status = RunnerStatus::default();
+        status.cpu.asked = limits.size.cpu;
+        status.memory.asked = limits.size.memory;
+        Self {
+            limits,
+            now: Duration::ZERO,
+            status,
+            cpu: cpu::Cpu::new(limits.size.cpu),
+            memory: memory::Memory::new(limits.size.memory),
+            stop: stop::Stop::default(),
+            asking: (ASK_FIRST, None),
+            reports: false,
+            announced_shutdown: None,
+            workload_exit: None,
+            faults: Vec::new(),
+        }
+    }
+
+    /// What the world may know. `sequence` grows whenever anything of it changes.
+    pub(crate) fn status(&self) -> &RunnerStatus {
+        &self.status
+    }
+
+    /// When [`Event::Timer`] is wanted, if ever.
+    pub(crate) fn wake_at(&self) -> Option<Duration> {
+        if self.status.state == RunnerState::Ended {
+            return None;
+        }
+        [self.asking.1, self.cpu.wake_at(), self.memory.wake_at(), self.stop.wake_at()]
+            .into_iter()
+            .flatten()
+            .min()
+    }
+
+    /// Whether a size may be asked for; the message names the field and the bounds.
+    pub(crate) fn check(&self, size: &SizeRequest) -> Result<(), String> {
+        let (least, most) = self.limits.cpu;
+        if size.cpu < least || size.cpu > most {
+            return Err(format!("cpu: {} is not between {least} and {most}", size.cpu));
+        }
+        let (least, most) = self.limits.memory;
+        if size.memory < least || size.memory > most {
+            return Err(format!("memory: {} is not between {least} and {most}", size.memory));
+        }
+        if !size.memory.is_multiple_of(self.limits.slot) {
+            return Err(format!(
+                "memory: {} is not a multiple of the slot size {}",
+                size.memory, self.limits.slot
+            ));
+        }
+        Ok(())
+    }
+
+    /// Takes in what has happened at `now`, counted from the start of the runner.
+    pub(crate) fn step(&mut self, now: Duration, event: Event) -> Vec<Action> {
+        self.now = self.now.max(now);
+        let before = self.status.clone();
+        let mut actions = Vec::new();
+        if self.status.state != RunnerState::Ended {
+            self.take(event, &mut actions);
+            self.tend(&mut actions);
+        }
+        self.publish(&before);
+        actions
+    }
+
+    fn take(&mut self, event: Event, actions: &mut Vec<Action>) {
+        let now = self.now;
+        match event {
+            Event::Started(_) if self.status.state != RunnerState::Preparing => {}
+            Event::Started(machine) => {
+                self.status.machine = Some(machine);
+                self.status.state = RunnerState::Booting;
+                self.cpu.booted();
+                self.asking.1 = Some(now + ASK_FIRST);
+            }
+            Event::Resize(size) => {
+                if size.cpu != self.status.cpu.asked {
+                    self.status.cpu.asked = size.cpu;
+                    self.cpu.ask(now, size.cpu);
+                    actions.push(Action::SetQuota(size.cpu));
+                }
+                self.status.memory.asked = size.memory;
+                actions.extend(self.memory.ask(now, size.memory));
+            }
+            Event::Stop { grace } => self.stop.begin(now, grace),
+            Event::Memory(actual) => self.memory.observe(now, actual),
+            Event::Answered { online } => {
+                self.asking = (ASK_FIRST, None);
+                self.cpu.answered(now, online);
+            }
+            Event::Silent(why) => self.silent(&why),
+            Event::QuotaSet(cpu) => self.cpu.quota(Some(cpu), None),
+            Event::QuotaFailed(why) => self.cpu.quota(None, Some(why)),
+            Event::Report(report) => self.report(report, actions),
+            Event::FilesSent => self.fault(ProblemReason::FilesNotSynchronised, None),
+            Event::FilesFailed(why) => self.fault(ProblemReason::FilesNotSynchronised, Some(why)),
+            Event::DiskFault(why) => self.fault(ProblemReason::DiskFailure, why),
+            Event::Ended(end) => self.ended(&end),
+            Event::Timer => {
+                if self.asking.1.is_some_and(|at| at <= now) {
+                    self.asking.1 = None;
+                    actions.push(Action::AskGuest);
+                }
+            }
+        }
+    }
+
+    /// What follows from the state, whatever brought it about.
+    fn tend(&mut self, actions: &mut Vec<Action>) {
+        match self.status.state {
+            RunnerState::Preparing | RunnerState::Ended => return,
+            RunnerState::Booting | RunnerState::Running | RunnerState::Stopping => {}
+        }
+        if self.stop.is_begun() {
+            self.status.state = RunnerState::Stopping;
+            self.asking.1 = None;
+            actions.extend(self.stop.tend(self.now, self.announced_shutdown.is_some()));
+            return;
+        }
+        let workload = !self.reports || self.status.workload.is_some();
+        if self.status.state == RunnerState::Booting && self.cpu.has_answered() && workload {
+            self.status.state = RunnerState::Running;
+            self.memory.guest_is_up(self.now);
+        }
+        actions.extend(self.cpu.tend(self.now));
+        actions.extend(self.memory.tend(self.now));
+    }
+
+    fn silent(&mut self, why: &str) {
+        if self.cpu.has_answered() {
+            self.cpu.silent(self.now, why);
+        } else if self.status.state == RunnerState::Booting {
+            self.asking = ((self.asking.0 * 2).min(ASK_LONGEST), Some(self.now + self.asking.0));
+        }
+    }
+
+    fn report(&mut self, report: ReportKind, actions: &mut Vec<Action>) {
+        self.reports = true;
+        match report {
+            ReportKind::Booted { .. } => {}
+            ReportKind::Ready => {
+                if !self.cpu.has_answered() {
+                    self.asking.1 = None;
+                    actions.push(Action::AskGuest);
+                }
+            }
+            ReportKind::WorkloadStarted { restarts, .. } => {
+                self.status.workload =
+                    Some(WorkloadStatus { running: true, restarts, last_exit: self.workload_exit });
+            }
+            ReportKind::WorkloadExited { code, signal, out_of_memory } => {
+                let exit = ProcessExit { code, signal, out_of_memory };
+                self.workload_exit = Some(exit);
+                let restarts = self.status.workload.map_or(0, |workload| workload.restarts);
+                self.status.workload =
+                    Some(WorkloadStatus { running: false, restarts, last_exit: Some(exit) });
+            }
+            ReportKind::Failure { message } => {
+                // Each part of the boot fails once; the newest is enough for people who have the log.
+                self.fault(ProblemReason::GuestFailure, Some(message));
+            }
+            ReportKind::ShuttingDown { reason } => self.announced_shutdown = Some(reason),
+        }
+    }
+
+    fn fault(&mut self, reason: ProblemReason, message: Option<String>) {
+        self.faults.retain(|fault| fault.reason != reason);
+        self.faults.extend(message.map(|message| Problem { reason, message }));
+    }
+
+    fn ended(&mut self, end: &QemuEnd) {
+        let exit: Exit =
+            exit::of(end, self.stop.is_begun(), self.announced_shutdown.as_deref(), self.workload_exit);
+        self.status.exit = Some(exit);
+        self.status.state = RunnerState::Ended;
+    }
+
+    fn publish(&mut self, before: &RunnerStatus) {
+        self.status.ready = self.status.state == RunnerState::Running;
+        (self.status.cpu.applied, self.status.cpu.online) = self.cpu.observed();
+        self.status.memory.actual = self.memory.actual();
+        let mut problems = self.faults.clone();
+        problems.extend(self.cpu.problems());
+        problems.extend(self.memory.problem());
+        problems.extend(self.stop.problem());
+        problems.sort_by_key(|problem| problem.reason);
+        self.status.problems = problems;
+        if self.status != *before {
+            self.status.sequence = before.sequence + 1;
+        }
+    }
+}

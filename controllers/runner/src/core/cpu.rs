@@ -1,0 +1,137 @@
+//! CPU: a quota on the vCPU threads, in force at once, and the number of CPUs on line, which the guest changes.
+
+use std::time::Duration;
+
+use neonvm_types::MilliCpu;
+use neonvm_types::runner_protocol::{Problem, ProblemReason};
+
+use super::Action;
+
+/// First pause before the guest is told again; doubled up to [`RETRY_LONGEST`].
+const RETRY_FIRST: Duration = Duration::from_millis(100);
+const RETRY_LONGEST: Duration = Duration::from_secs(30);
+/// Unanswered for so long, it is a problem that others should know of.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// State of the CPUs.
+#[derive(Clone, Debug)]
+pub(super) struct Cpu {
+    asked: MilliCpu,
+    /// CPUs on line, once the guest has said so.
+    online: Option<u32>,
+    /// Quota in force; none if it cannot be set.
+    quota: Option<MilliCpu>,
+    quota_problem: Option<String>,
+    /// What the guest was told and has not answered.
+    told: Option<MilliCpu>,
+    /// Since when the guest has not done what it should.
+    unmet_since: Option<Duration>,
+    retry: (Duration, Option<Duration>),
+    problem: Option<String>,
+}
+
+impl Cpu {
+    pub(super) fn new(asked: MilliCpu) -> Self {
+        Self {
+            asked,
+            online: None,
+            quota: None,
+            quota_problem: None,
+            told: None,
+            unmet_since: None,
+            retry: (RETRY_FIRST, None),
+            problem: None,
+        }
+    }
+
+    /// The machine starts with a quota of what was asked for, or with a problem that was told before.
+    pub(super) fn booted(&mut self) {
+        if self.quota_problem.is_none() && self.quota.is_none() {
+            self.quota = Some(self.asked);
+        }
+    }
+
+    pub(super) fn ask(&mut self, now: Duration, asked: MilliCpu) {
+        self.asked = asked;
+        self.unmet_since = self.is_unmet().then_some(now);
+        self.retry = (RETRY_FIRST, None);
+        self.problem = None;
+    }
+
+    pub(super) fn has_answered(&self) -> bool {
+        self.online.is_some()
+    }
+
+    pub(super) fn answered(&mut self, now: Duration, online: u32) {
+        let told = self.told.take();
+        self.online = Some(online);
+        if !self.is_unmet() {
+            self.unmet_since = None;
+            self.retry = (RETRY_FIRST, None);
+            self.problem = None;
+        } else if told.is_some_and(|told| told == self.asked) {
+            // It answered and did not do it.
+            self.again(now, &format!("{online} CPUs are on line"));
+        }
+    }
+
+    pub(super) fn silent(&mut self, now: Duration, why: &str) {
+        if self.told.take().is_some() {
+            self.again(now, why);
+        }
+    }
+
+    fn again(&mut self, now: Duration, why: &str) {
+        let since = *self.unmet_since.get_or_insert(now);
+        self.retry = ((self.retry.0 * 2).min(RETRY_LONGEST), Some(now + self.retry.0));
+        if now.saturating_sub(since) >= PATIENCE {
+            let wanted = self.asked.cpus_rounded_up();
+            self.problem = Some(format!("the guest has not brought {wanted} CPUs on line: {why}"));
+        }
+    }
+
+    pub(super) fn quota(&mut self, set: Option<MilliCpu>, problem: Option<String>) {
+        if problem.is_some() {
+            self.quota = None;
+        } else if set.is_some() {
+            self.quota = set;
+        }
+        self.quota_problem = problem;
+    }
+
+    fn is_unmet(&self) -> bool {
+        self.online.is_some_and(|online| online != self.asked.cpus_rounded_up())
+    }
+
+    /// Tells the guest if it should change something and is not being told.
+    pub(super) fn tend(&mut self, now: Duration) -> Option<Action> {
+        if !self.is_unmet() || self.told.is_some() || self.retry.1.is_some_and(|at| at > now) {
+            return None;
+        }
+        self.unmet_since.get_or_insert(now);
+        self.retry.1 = None;
+        self.told = Some(self.asked);
+        Some(Action::SetCpus(self.asked))
+    }
+
+    pub(super) fn wake_at(&self) -> Option<Duration> {
+        self.retry.1.filter(|_| self.told.is_none())
+    }
+
+    /// CPU in force, CPUs on line.
+    pub(super) fn observed(&self) -> (MilliCpu, u32) {
+        let Some(online) = self.online else { return (MilliCpu::ZERO, 0) };
+        let most = MilliCpu::new(online.saturating_mul(1000));
+        (self.quota.unwrap_or(self.asked).min(most), online)
+    }
+
+    pub(super) fn problems(&self) -> impl Iterator<Item = Problem> {
+        let quota = self
+            .quota_problem
+            .clone()
+            .map(|message| Problem { reason: ProblemReason::CpuNotLimited, message });
+        let guest =
+            self.problem.clone().map(|message| Problem { reason: ProblemReason::CpuNotScaled, message });
+        quota.into_iter().chain(guest)
+    }
+}

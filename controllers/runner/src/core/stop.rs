@@ -1,0 +1,72 @@
+//! Stopping: the power button, pressed again until the guest says that it shuts down; then force.
+
+use std::time::Duration;
+
+use neonvm_types::runner_protocol::{Problem, ProblemReason};
+
+use super::Action;
+
+/// A guest that has not come so far that it sees the button loses a press.
+const PRESS_AGAIN: Duration = Duration::from_secs(1);
+/// So many presses without an answer are a problem.
+const IGNORED: u32 = 5;
+/// Time left for the runner to end by itself when the guest does not.
+const RESERVE: Duration = Duration::from_secs(1);
+
+/// State of stopping.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Stop {
+    deadline: Option<Duration>,
+    press_at: Option<Duration>,
+    presses: u32,
+    killed: bool,
+    heard: bool,
+}
+
+impl Stop {
+    /// A second request may shorten the time, never lengthen it.
+    pub(super) fn begin(&mut self, now: Duration, grace: Duration) {
+        let end = now + grace.saturating_sub(RESERVE.min(grace / 2));
+        self.press_at = self.press_at.or(Some(now));
+        self.deadline = Some(self.deadline.map_or(end, |old| old.min(end)));
+    }
+
+    pub(super) fn is_begun(&self) -> bool {
+        self.deadline.is_some()
+    }
+
+    pub(super) fn tend(&mut self, now: Duration, heard: bool) -> Option<Action> {
+        self.heard |= heard;
+        if self.killed {
+            return None;
+        }
+        if self.deadline.is_some_and(|at| at <= now) {
+            self.killed = true;
+            return Some(Action::Kill);
+        }
+        if self.heard || self.press_at.is_some_and(|at| at > now) {
+            return None;
+        }
+        self.press_at = Some(now + PRESS_AGAIN);
+        self.presses += 1;
+        Some(Action::PressPowerButton)
+    }
+
+    pub(super) fn wake_at(&self) -> Option<Duration> {
+        if self.killed {
+            return None;
+        }
+        let press = self.press_at.filter(|_| !self.heard);
+        [self.deadline, press].into_iter().flatten().min()
+    }
+
+    pub(super) fn problem(&self) -> Option<Problem> {
+        (self.presses >= IGNORED && !self.heard).then(|| Problem {
+            reason: ProblemReason::PowerButtonIgnored,
+            message: format!(
+                "the power button was pressed {} times and the guest does not shut down",
+                self.presses
+            ),
+        })
+    }
+}

@@ -1,0 +1,6 @@
+//! Talking to the guest: its daemon, its reports, files kept in step.
+
+pub(crate) mod daemon;
+pub(crate) mod files;
+pub(crate) mod report;
+pub(crate) mod usage;

@@ -1,0 +1,160 @@
+//! The daemon in the guest: CPUs on line, files, metrics. HTTP/1.1 without TLS on a link that only the runner and the
+//! guest share. Every request has a deadline and a connection of its own.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::{Method, Request, StatusCode, header};
+use http_body_util::{BodyExt as _, Full, Limited};
+use hyper::client::conn::http1;
+use hyper_util::rt::TokioIo;
+use neonvm_types::MilliCpu;
+use neonvm_types::guest::{DAEMON_PORT, METRICS_PORT};
+use tokio::net::TcpStream;
+
+use crate::network::Reach;
+
+/// Time for a question.
+const QUESTION: Duration = Duration::from_secs(1);
+/// Time for a change of CPUs: each one on or off line takes up to a tenth of a second when emulated.
+const CHANGE: Duration = Duration::from_secs(10);
+/// Time for files.
+const FILES: Duration = Duration::from_secs(10);
+/// More is not read.
+const LARGEST: usize = 1 << 20;
+
+/// Why the daemon could not be asked.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum Error {
+    #[error("the guest's port {0} cannot be reached in this network mode")]
+    NoWay(u16),
+    #[error("no answer within {} s", .0.as_secs())]
+    Timeout(Duration),
+    #[error("connect: {0}")]
+    Connect(std::io::Error),
+    #[error("http: {0}")]
+    Http(String),
+    #[error("status {0}: {1}")]
+    Status(StatusCode, String),
+    #[error("the answer {0:?} is not a number")]
+    Answer(String),
+}
+
+/// The daemon of one guest; cheap to clone.
+#[derive(Clone, Debug)]
+pub(crate) struct Daemon {
+    reach: Reach,
+}
+
+impl Daemon {
+    pub(crate) fn new(reach: Reach) -> Self {
+        Self { reach }
+    }
+
+    /// CPUs on line.
+    pub(crate) async fn online(&self) -> Result<u32, Error> {
+        let body = self.send(DAEMON_PORT, Method::GET, "/cpu", Bytes::new(), QUESTION).await?;
+        milli(&body).map(|cpu| cpu.cpus_rounded_up())
+    }
+
+    /// Brings CPUs on or off line, then says how many are.
+    pub(crate) async fn set_cpus(&self, cpu: MilliCpu) -> Result<u32, Error> {
+        let body = Bytes::from(cpu.milli().to_string());
+        self.send(DAEMON_PORT, Method::PUT, "/cpu", body, CHANGE).await?;
+        self.online().await
+    }
+
+    /// Checksum of the files below a path of the guest.
+    pub(crate) async fn checksum(&self, path: &str) -> Result<String, Error> {
+        let body = self.send(DAEMON_PORT, Method::GET, &files_path(path), Bytes::new(), QUESTION).await?;
+        Ok(String::from_utf8_lossy(&body).trim().to_owned())
+    }
+
+    /// Replaces the files below a path of the guest. The body is `{"name": {"data": "base64"}}`.
+    pub(crate) async fn put_files(&self, path: &str, body: Vec<u8>) -> Result<(), Error> {
+        self.send(DAEMON_PORT, Method::PUT, &files_path(path), body.into(), FILES).await.map(drop)
+    }
+
+    /// Metrics in the text format of Prometheus.
+    pub(crate) async fn metrics(&self) -> Result<String, Error> {
+        let body = self.send(METRICS_PORT, Method::GET, "/metrics", Bytes::new(), QUESTION).await?;
+        Ok(String::from_utf8_lossy(&body).into_owned())
+    }
+
+    async fn send(
+        &self,
+        port: u16,
+        method: Method,
+        path: &str,
+        body: Bytes,
+        limit: Duration,
+    ) -> Result<Bytes, Error> {
+        let address = self.reach.address(port).ok_or(Error::NoWay(port))?;
+        let sent = tokio::time::timeout(limit, exchange(address, method, path, body));
+        let (status, body) = sent.await.map_err(|_| Error::Timeout(limit))??;
+        if status.is_success() {
+            return Ok(body);
+        }
+        let text: String = String::from_utf8_lossy(&body).trim().chars().take(200).collect();
+        Err(Error::Status(status, text))
+    }
+}
+
+fn files_path(path: &str) -> String {
+    use std::fmt::Write as _;
+    let mut text = String::from("/files");
+    for byte in path.bytes() {
+        if byte.is_ascii_alphanumeric() || b"/-_.~".contains(&byte) {
+            text.push(char::from(byte));
+        } else {
+            let _ = write!(text, "%{byte:02X}");
+        }
+    }
+    text
+}
+
+fn milli(body: &[u8]) -> Result<MilliCpu, Error> {
+    let text = String::from_utf8_lossy(body);
+    let number = text.trim().parse().map_err(|_| Error::Answer(text.chars().take(40).collect()))?;
+    Ok(MilliCpu::new(number))
+}
+
+async fn exchange(
+    address: SocketAddr,
+    method: Method,
+    path: &str,
+    body: Bytes,
+) -> Result<(StatusCode, Bytes), Error> {
+    let stream = TcpStream::connect(address).await.map_err(Error::Connect)?;
+    let _ = stream.set_nodelay(true);
+    let failed = |error: hyper::Error| Error::Http(error.to_string());
+    let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await.map_err(failed)?;
+    let connection = tokio::spawn(connection);
+    let request = Request::builder().method(method).uri(path).header(header::HOST, "guest-vm");
+    let request = request.body(Full::new(body)).map_err(|error| Error::Http(error.to_string()))?;
+    let response = sender.send_request(request).await.map_err(failed)?;
+    let status = response.status();
+    let body = Limited::new(response.into_body(), LARGEST).collect().await;
+    let body = body.map_err(|error| Error::Http(error.to_string()))?.to_bytes();
+    connection.abort();
+    Ok((status, body))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn answers_that_are_not_numbers_are_errors() {
+        assert_eq!(milli(b"2000\n").unwrap(), MilliCpu::new(2000));
+        for bad in [&b""[..], b"x", b"-1", b"99999999999", b"\xff"] {
+            assert!(milli(bad).is_err());
+        }
+    }
+
+    #[test]
+    fn paths_are_escaped() {
+        assert_eq!(files_path("/var/a b/ü"), "/files/var/a%20b/%C3%BC");
+    }
+}

@@ -1,0 +1,94 @@
+//! The rules between pod and guest, as text for `nft -f -`. Pure.
+//!
+//! Ports of the guest are reached at the pod's address, from outside and from the pod itself; the guest reaches out
+//! with the pod's address; and of the pod itself the guest reaches DHCP and echo only, so that the runner's port is out of its reach.
+
+use std::fmt::Write as _;
+use std::net::Ipv6Addr;
+
+use super::{GUEST, TAP_NAME};
+
+/// A port of the guest.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Forward {
+    pub(crate) udp: bool,
+    pub(crate) port: u16,
+}
+
+/// The rules. `uplink` is the pod's interface; `guest_v6` the guest's address if the pod has IPv6.
+pub(crate) fn rules(uplink: &str, forwards: &[Forward], guest_v6: Option<Ipv6Addr>) -> String {
+    let mut text = String::from("table inet neonvm {}\ndelete table inet neonvm\ntable inet neonvm {\n");
+    text.push_str(" chain incoming {\n  type nat hook prerouting priority dstnat; policy accept;\n");
+    targets(&mut text, &format!("iifname \"{uplink}\""), forwards, guest_v6);
+    text.push_str(" }\n chain own {\n  type nat hook output priority -100; policy accept;\n");
+    targets(&mut text, "fib daddr type local", forwards, guest_v6);
+    text.push_str(" }\n chain leaving {\n  type nat hook postrouting priority srcnat; policy accept;\n");
+    let _ = writeln!(text, "  oifname \"{uplink}\" ip saddr {GUEST} masquerade");
+    if let Some(guest) = guest_v6 {
+        let _ = writeln!(text, "  oifname \"{uplink}\" ip6 saddr {guest} masquerade");
+    }
+    // What the pod itself sends to the guest comes from an address that the guest can answer.
+    let _ = writeln!(text, "  oifname \"{TAP_NAME}\" fib saddr type local masquerade");
+    text.push_str(" }\n chain to_pod {\n  type filter hook input priority filter; policy accept;\n");
+    let _ = writeln!(text, "  iifname \"{TAP_NAME}\" ct state established,related accept");
+    let _ = writeln!(text, "  iifname \"{TAP_NAME}\" udp dport 67 accept");
+    let _ = writeln!(text, "  iifname \"{TAP_NAME}\" icmp type echo-request accept");
+    let _ = writeln!(text, "  iifname \"{TAP_NAME}\" meta l4proto icmpv6 accept");
+    let _ = writeln!(text, "  iifname \"{TAP_NAME}\" drop");
+    text.push_str(" }\n}\n");
+    text
+}
+
+fn targets(text: &mut String, matching: &str, forwards: &[Forward], guest_v6: Option<Ipv6Addr>) {
+    for forward in forwards {
+        let protocol = if forward.udp { "udp" } else { "tcp" };
+        let port = forward.port;
+        let _ = writeln!(text, "  {matching} meta nfproto ipv4 {protocol} dport {port} dnat ip to {GUEST}");
+        if let Some(guest) = guest_v6 {
+            let _ =
+                writeln!(text, "  {matching} meta nfproto ipv6 {protocol} dport {port} dnat ip6 to {guest}");
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rules_of_a_pod_with_both_families() {
+        let forwards = [Forward { udp: false, port: 5432 }, Forward { udp: true, port: 53 }];
+        let text = rules("eth0", &forwards, Some("fd00::2".parse().unwrap()));
+        for line in [
+            "iifname \"eth0\" meta nfproto ipv4 tcp dport 5432 dnat ip to 169.254.254.254",
+            "iifname \"eth0\" meta nfproto ipv6 udp dport 53 dnat ip6 to fd00::2",
+            "fib daddr type local meta nfproto ipv4 tcp dport 5432 dnat ip to 169.254.254.254",
+            "oifname \"eth0\" ip6 saddr fd00::2 masquerade",
+            "iifname \"tap-def\" drop",
+        ] {
+            assert!(text.contains(line), "{line} is not in\n{text}");
+        }
+        assert!(!rules("eth0", &forwards, None).contains("ip6"));
+    }
+
+    #[test]
+    fn the_program_takes_them() {
+        let text = rules("eth0", &[Forward { udp: false, port: 1 }], Some("fd00::2".parse().unwrap()));
+        let child = std::process::Command::new("nft")
+            .args(["-c", "-f", "-"])
+            .stdin(std::process::Stdio::piped())
+            .spawn();
+        let Ok(mut child) = child else {
+            println!("SKIP rules for nft: not installed");
+            return;
+        };
+        if !rustix::process::geteuid().is_root() {
+            println!("SKIP rules for nft: needs root");
+            let _ = child.kill();
+            let _ = child.wait();
+            return;
+        }
+        std::io::Write::write_all(child.stdin.as_mut().unwrap(), text.as_bytes()).unwrap();
+        assert!(child.wait_with_output().unwrap().status.success());
+    }
+}

@@ -1,0 +1,150 @@
+//! What the guest is told at boot: the runtime volume and the volumes of files, as trees in memory. Pure.
+
+use neonvm_api::runner_pod::RunnerConfig;
+use neonvm_api::virtual_machine::{Disk, RestartPolicy};
+use neonvm_disk::tree::{Content, Inode, InodeId, Kind, Metadata, Origin, Piece, Tree};
+use neonvm_types::guest::{
+    GUEST_PROGRAM_FILE, Mount, MountKind, RUNTIME_CONFIG_FILE, RestartPolicy as GuestRestartPolicy,
+    RuntimeConfig, Swap,
+};
+use neonvm_types::{Bytes, Quantity};
+
+/// Label of the runtime volume.
+pub(crate) const RUNTIME_LABEL: &str = "vmruntime";
+/// Label of the volume with the keys that may log in.
+pub(crate) const SSH_LABEL: &str = "ssh-authorized-keys";
+/// Label of the swap area.
+pub(crate) const SWAP_LABEL: &str = "swapdisk";
+/// Kernel settings that every guest gets, as ever.
+const SYSCTL: [&str; 2] = ["kernel.core_pattern=core", "kernel.core_uses_pid=1"];
+
+/// A file for a volume.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct File {
+    /// Relative path, components separated by `/`.
+    pub(crate) path: String,
+    /// Permission bits.
+    pub(crate) mode: u16,
+    /// Content.
+    pub(crate) content: Vec<u8>,
+}
+
+/// The settings for the guest program.
+pub(crate) fn config(runner: &RunnerConfig, authorized_keys: &str) -> RuntimeConfig {
+    let guest = &runner.spec.guest;
+    let settings = guest.settings.as_ref();
+    let mut sysctl: Vec<String> = SYSCTL.iter().map(|&line| line.to_owned()).collect();
+    sysctl.extend(settings.into_iter().flat_map(|settings| settings.sysctl.iter().cloned()));
+    let swap = swap_size(runner);
+    let mut mounts: Vec<Mount> = runner.spec.disks.iter().filter_map(mount).collect();
+    let mut synchronised: Vec<String> = runner
+        .spec
+        .disks
+        .iter()
+        .filter(|disk| is_synchronised(disk))
+        .map(|disk| disk.mount_path.clone())
+        .collect();
+    if let Some(tls) = &runner.spec.tls {
+        mounts.push(Mount { path: tls.mount_path.clone(), kind: MountKind::Directory, read_only: false });
+        synchronised.push(tls.mount_path.clone());
+    }
+    RuntimeConfig {
+        command: (!guest.command.is_empty()).then(|| guest.command.clone()),
+        args: (!guest.args.is_empty()).then(|| guest.args.clone()),
+        env: guest.env.iter().map(|variable| format!("{}={}", variable.name, variable.value)).collect(),
+        sysctl,
+        mounts,
+        swap: swap.map(|size| Swap { label: SWAP_LABEL.to_owned(), size }),
+        shared_memory: swap.filter(|swap| swap.get() > minimum_memory(runner).get() / 2),
+        restart_policy: match runner.spec.restart_policy {
+            RestartPolicy::Always => GuestRestartPolicy::Always,
+            RestartPolicy::OnFailure => GuestRestartPolicy::OnFailure,
+            RestartPolicy::Never => GuestRestartPolicy::Never,
+        },
+        synchronised_paths: synchronised,
+        ssh_authorized_keys: authorized_keys
+            .lines()
+            .filter(|line| !line.trim().is_empty())
+            .map(str::to_owned)
+            .collect(),
+    }
+}
+
+fn minimum_memory(runner: &RunnerConfig) -> Bytes {
+    let slots = u32::from(runner.spec.guest.memory_slots.min);
+    runner.spec.guest.slot_size().unwrap_or_default().saturating_mul(slots)
+}
+
+/// Size of the swap disk, if there is one.
+pub(crate) fn swap_size(runner: &RunnerConfig) -> Option<Bytes> {
+    let swap: Quantity = runner.spec.guest.settings.as_ref()?.swap?;
+    Bytes::try_from(swap).ok().filter(|size| *size > Bytes::ZERO)
+}
+
+/// Whether files of the disk are pushed into the running guest.
+pub(crate) fn is_synchronised(disk: &Disk) -> bool {
+    disk.watch && (disk.config_map.is_some() || disk.secret.is_some())
+}
+
+/// Whether the disk is a read-only volume of files.
+pub(crate) fn is_volume_of_files(disk: &Disk) -> bool {
+    !disk.watch && (disk.config_map.is_some() || disk.secret.is_some())
+}
+
+fn mount(disk: &Disk) -> Option<Mount> {
+    let (kind, read_only) = if let Some(empty) = &disk.empty_disk {
+        let kind =
+            MountKind::Disk { label: disk.name.clone(), discard: empty.discard, quota: empty.enable_quotas };
+        (kind, disk.read_only)
+    } else if is_synchronised(disk) {
+        (MountKind::Directory, false)
+    } else if is_volume_of_files(disk) {
+        (MountKind::Files { label: disk.name.clone() }, true)
+    } else {
+        let size = Bytes::try_from(disk.tmpfs.as_ref()?.size).ok()?;
+        (MountKind::Tmpfs { size }, disk.read_only)
+    };
+    Some(Mount { path: disk.mount_path.clone(), kind, read_only })
+}
+
+/// Files of the runtime volume: the settings, and a guest program newer than the one in the disk if there is one.
+pub(crate) fn runtime_files(config: &RuntimeConfig, program: Option<Vec<u8>>) -> Vec<File> {
+    let settings = serde_json::to_vec_pretty(config).unwrap_or_default();
+    let mut files = vec![File { path: RUNTIME_CONFIG_FILE.to_owned(), mode: 0o400, content: settings }];
+    files.extend(program.map(|content| File { path: GUEST_PROGRAM_FILE.to_owned(), mode: 0o500, content }));
+    files
+}
+
+/// Files as a tree owned by root, with the directories that their paths name (0755).
+pub(crate) fn tree(files: Vec<File>) -> Option<Tree> {
+    let mut tree = Tree::new();
+    for file in files {
+        let (mut directory, mut parts) = (tree.root(), file.path.split('/').peekable());
+        while let Some(part) = parts.next().filter(|part| !part.is_empty() && *part != "." && *part != "..") {
+            if parts.peek().is_some() {
+                directory = descend(&mut tree, directory, part)?;
+            } else {
+                let length = file.content.len() as u64;
+                let piece = Piece { at: 0, length, origin: Origin::Memory(file.content.as_slice().into()) };
+                let pieces = if length == 0 { Vec::new() } else { vec![piece] };
+                let metadata = Metadata { mode: file.mode, ..Metadata::default() };
+                let inode = tree.add(Inode { metadata, kind: Kind::File(Content { length, pieces }) })?;
+                tree.link(directory, part.as_bytes(), inode);
+            }
+        }
+    }
+    Some(tree)
+}
+
+fn descend(tree: &mut Tree, directory: InodeId, name: &str) -> Option<InodeId> {
+    if let Some(known) = tree.child(directory, name.as_bytes()) {
+        return Some(known);
+    }
+    let metadata = Metadata { mode: 0o755, ..Metadata::default() };
+    let inode = tree.add(Inode { metadata, kind: Kind::Directory(std::collections::BTreeMap::new()) })?;
+    tree.link(directory, name.as_bytes(), inode);
+    Some(inode)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,86 @@
+use neonvm_api::virtual_machine::{CpuScalingMode, VirtualMachineSpec};
+use serde_json::json;
+
+use super::*;
+
+pub(crate) fn runner(spec: serde_json::Value) -> RunnerConfig {
+    let mut whole = json!({ "guest": { "cpus": { "min": 1, "max": 4, "use": 2 },
+        "memorySlots": { "min": 1, "max": 8, "use": 2 }, "rootDisk": { "image": "img:1" } } });
+    merge(&mut whole, &spec);
+    let spec: VirtualMachineSpec = serde_json::from_value(whole).unwrap();
+    RunnerConfig {
+        namespace: "default".into(),
+        name: "vm".into(),
+        uid: "5f0c2f3a-7d3e-4f0e-9b1c-5f3d2a1b0c9d".into(),
+        pod: "vm-abcde".into(),
+        spec,
+        cpu_scaling_mode: CpuScalingMode::SysfsScaling,
+        extra_net: None,
+        settings: neonvm_api::runner_pod::RunnerSettings::default(),
+    }
+}
+
+fn merge(into: &mut serde_json::Value, from: &serde_json::Value) {
+    match (into, from) {
+        (serde_json::Value::Object(into), serde_json::Value::Object(from)) => {
+            for (key, value) in from {
+                merge(into.entry(key).or_insert(serde_json::Value::Null), value);
+            }
+        }
+        (into, from) => *into = from.clone(),
+    }
+}
+
+#[test]
+fn every_field_of_the_machine_reaches_the_guest() {
+    let runner = runner(json!({
+        "restartPolicy": "OnFailure",
+        "guest": { "command": ["a b", "'c'"], "args": ["d"], "env": [{ "name": "X", "value": "1 2" }],
+            "settings": { "sysctl": ["vm.x=1"], "swap": "1Gi" } },
+        "disks": [
+            { "name": "data", "mountPath": "/data", "emptyDisk": { "size": "1Gi", "discard": true, "enableQuotas": true } },
+            { "name": "conf", "mountPath": "/conf", "configMap": { "name": "c" } },
+            { "name": "live", "mountPath": "/live", "secret": { "secretName": "s" }, "watch": true },
+            { "name": "tmp", "mountPath": "/tmp", "tmpfs": { "size": "64Mi" } },
+        ],
+        "tls": { "serverName": "x" },
+    }));
+    let config = config(&runner, "ssh-ed25519 AAAA\n\n");
+    assert_eq!(config.command.as_deref(), Some(["a b".to_owned(), "'c'".into()].as_slice()));
+    assert_eq!(config.env, ["X=1 2"]);
+    assert_eq!(config.sysctl, ["kernel.core_pattern=core", "kernel.core_uses_pid=1", "vm.x=1"]);
+    assert_eq!(config.restart_policy, GuestRestartPolicy::OnFailure);
+    assert_eq!(config.swap, Some(Swap { label: "swapdisk".into(), size: Bytes::gib(1) }));
+    assert_eq!(config.shared_memory, Some(Bytes::gib(1)), "more swap than half of the least memory");
+    assert_eq!(config.synchronised_paths, ["/live", "/var/tls"]);
+    assert_eq!(config.ssh_authorized_keys, ["ssh-ed25519 AAAA"]);
+    let kinds: Vec<(&str, &MountKind)> = config.mounts.iter().map(|m| (m.path.as_str(), &m.kind)).collect();
+    assert_eq!(
+        kinds,
+        [
+            ("/data", &MountKind::Disk { label: "data".into(), discard: true, quota: true }),
+            ("/conf", &MountKind::Files { label: "conf".into() }),
+            ("/live", &MountKind::Directory),
+            ("/tmp", &MountKind::Tmpfs { size: Bytes::mib(64) }),
+            ("/var/tls", &MountKind::Directory),
+        ]
+    );
+}
+
+#[test]
+fn what_is_not_set_is_left_to_the_image() {
+    let config = config(&runner(json!({})), "");
+    assert_eq!((config.command, config.args, config.swap, config.shared_memory), (None, None, None, None));
+    assert!(config.mounts.is_empty() && config.ssh_authorized_keys.is_empty());
+}
+
+#[test]
+fn trees_keep_names_modes_and_nesting() {
+    let file = |path: &str, mode| File { path: path.into(), mode, content: path.as_bytes().to_vec() };
+    let tree = tree(vec![file("My.Config.YAML", 0o640), file("a/b/c", 0o400), file("a/d", 0o644)]).unwrap();
+    let a = tree.child(tree.root(), b"a").unwrap();
+    let b = tree.child(a, b"b").unwrap();
+    let mode = |directory, name: &[u8]| tree.get(tree.child(directory, name).unwrap()).unwrap().metadata.mode;
+    assert_eq!(mode(tree.root(), b"My.Config.YAML"), 0o640);
+    assert_eq!((mode(b, b"c"), mode(a, b"d")), (0o400, 0o644));
+}

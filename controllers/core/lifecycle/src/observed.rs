@@ -212,9 +212,10 @@ fn ended(pod: &Pod, container: Option<&ContainerStatus>) -> Option<Exit> {
 fn waiting(pod: &Pod) -> String {
     let Some(status) = pod.status.as_ref() else { return String::new() };
     let containers = status.init_container_statuses.iter().chain(&status.container_statuses).flatten();
-    let stuck = containers.filter_map(|container| container.state.as_ref()?.waiting.as_ref()).find(|waiting| {
-        !matches!(waiting.reason.as_deref(), None | Some("ContainerCreating" | "PodInitializing"))
-    });
+    let stuck =
+        containers.filter_map(|container| container.state.as_ref()?.waiting.as_ref()).find(|waiting| {
+            !matches!(waiting.reason.as_deref(), None | Some("ContainerCreating" | "PodInitializing"))
+        });
     if let Some(waiting) = stuck {
         let (reason, message) = (waiting.reason.as_deref(), waiting.message.as_deref());
         return [reason, message].into_iter().flatten().collect::<Vec<_>>().join(": ");

@@ -225,6 +225,3 @@ fn resources(vm: &VirtualMachine, settings: &Settings) -> ResourceRequirements {
     }
     resources
 }
-
-#[cfg(test)]
-mod tests;

@@ -112,12 +112,7 @@ pub(crate) struct Pass<'a> {
 }
 
 impl<'a> Pass<'a> {
-    fn new(
-        now: Timestamp,
-        vm: &'a VirtualMachine,
-        observed: &'a Observed,
-        settings: &'a Settings,
-    ) -> Self {
+    fn new(now: Timestamp, vm: &'a VirtualMachine, observed: &'a Observed, settings: &'a Settings) -> Self {
         let before = vm.status.clone().unwrap_or_default();
         let status = before.clone();
         let (actions, events) = (Vec::new(), Vec::new());

@@ -16,9 +16,11 @@ pub(super) fn plan(own: Option<&Affinity>, architecture: Option<Architecture>) -
         required.node_selector_terms.push(NodeSelectorTerm::default());
     }
     for term in &mut required.node_selector_terms {
-        let only_term = own.is_none_or(|own| own.node_affinity.as_ref().is_none_or(|node| {
-            node.required_during_scheduling_ignored_during_execution.is_none()
-        }));
+        let only_term = own.is_none_or(|own| {
+            own.node_affinity
+                .as_ref()
+                .is_none_or(|node| node.required_during_scheduling_ignored_during_execution.is_none())
+        });
         // A term without anything matches no node; it stays so.
         let empty = term.match_expressions.as_ref().is_none_or(Vec::is_empty)
             && term.match_fields.as_ref().is_none_or(Vec::is_empty);

@@ -52,11 +52,7 @@ pub(super) fn plan(vm: &VirtualMachine, pod: &str) -> Result<Plan, PlanError> {
     let limit = (root_size != Bytes::ZERO).then(|| with_overhead(root_size));
     plan.add(empty_dir(place::IMAGES_VOLUME, limit), place::IMAGES_DIRECTORY, false);
     let pull = pull_policy(spec);
-    plan.add(
-        image(place::ROOT_DISK_VOLUME, &root.image, pull),
-        place::ROOT_DISK_DIRECTORY,
-        true,
-    );
+    plan.add(image(place::ROOT_DISK_VOLUME, &root.image, pull), place::ROOT_DISK_DIRECTORY, true);
     if let Some(kernel) = &spec.guest.kernel_image {
         plan.add(image(place::KERNEL_VOLUME, kernel, pull), place::KERNEL_DIRECTORY, true);
     }

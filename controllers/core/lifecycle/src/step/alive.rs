@@ -56,7 +56,9 @@ pub(super) fn track(pass: &mut Pass<'_>, seen: &PodView) {
 
 /// What the machine is made of, from its runner.
 fn machine(pass: &mut Pass<'_>) {
-    let Some(info) = pass.observed.runner.current().and_then(|runner| runner.machine.as_ref()) else { return };
+    let Some(info) = pass.observed.runner.current().and_then(|runner| runner.machine.as_ref()) else {
+        return;
+    };
     let machine = Machine {
         accelerator: info.accelerator.clone(),
         accelerator_note: info.accelerator_note.clone(),
@@ -100,21 +102,16 @@ fn availability(pass: &mut Pass<'_>) {
             if ready && condition::find(&pass.status, AVAILABLE).is_none_or(|now| now.status != "True") {
                 became_ready(pass);
             } else if let Some(now) = condition::find(&pass.status, AVAILABLE).cloned() {
-                pass.set(
-                    AVAILABLE,
-                    &Say { status: &now.status, reason: &now.reason, message: now.message },
-                );
+                pass.set(AVAILABLE, &Say { status: &now.status, reason: &now.reason, message: now.message });
             }
         }
         RunnerView::Unreachable { since, .. } => {
             if pass.has_passed(*since, pass.settings.unreachable_after) {
-                let say = Say::unknown("RunnerUnreachable", format!("the runner does not answer since {since}"));
+                let say =
+                    Say::unknown("RunnerUnreachable", format!("the runner does not answer since {since}"));
                 pass.set(AVAILABLE, &say);
             } else if let Some(now) = condition::find(&pass.status, AVAILABLE).cloned() {
-                pass.set(
-                    AVAILABLE,
-                    &Say { status: &now.status, reason: &now.reason, message: now.message },
-                );
+                pass.set(AVAILABLE, &Say { status: &now.status, reason: &now.reason, message: now.message });
             } else if ready {
                 became_ready(pass);
             }
@@ -125,7 +122,9 @@ fn availability(pass: &mut Pass<'_>) {
         RunnerView::Seen(_) if ready => became_ready(pass),
         RunnerView::Seen(runner) => {
             let say = match runner.state {
-                RunnerState::Stopping | RunnerState::Ended => Say::no("Stopped", "the guest is shutting down"),
+                RunnerState::Stopping | RunnerState::Ended => {
+                    Say::no("Stopped", "the guest is shutting down")
+                }
                 RunnerState::Running => Say::no("Booting", "the guest does not answer"),
                 RunnerState::Preparing | RunnerState::Booting => Say::no("Booting", "the guest is starting"),
             };

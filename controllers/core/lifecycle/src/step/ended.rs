@@ -13,13 +13,7 @@ use crate::outcome::NoteReason;
 pub(super) fn finish(pass: &mut Pass<'_>, exit: &Exit, pod: &str) {
     let good = exit.is_success();
     let reason = exit.reason.as_str();
-    crash_loop::record(
-        &mut pass.status,
-        exit.reason,
-        pass.now,
-        pass.vm.metadata.generation,
-        pass.settings,
-    );
+    crash_loop::record(&mut pass.status, exit.reason, pass.now, pass.vm.metadata.generation, pass.settings);
     pass.status.phase = Some(if good { Phase::Succeeded } else { Phase::Failed });
     pass.status.last_exit = Some(LastExit {
         reason: reason.to_owned(),
@@ -56,9 +50,9 @@ pub(super) fn stopping(pass: &mut Pass<'_>, until: Timestamp) {
 pub(super) fn stuck(pass: &Pass<'_>) -> String {
     let overdue = |pod: &&crate::PodView| {
         pod.is_live()
-            && pod
-                .deleting
-                .is_some_and(|until| pass.now.unix() >= until.unix().saturating_add(pass.settings.stuck_after))
+            && pod.deleting.is_some_and(|until| {
+                pass.now.unix() >= until.unix().saturating_add(pass.settings.stuck_after)
+            })
     };
     let pods = pass.observed.pod.iter().chain(&pass.observed.strays);
     pods.into_iter().find(overdue).map_or_else(String::new, |pod| {

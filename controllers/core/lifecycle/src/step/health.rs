@@ -141,10 +141,12 @@ fn history(pass: &Pass<'_>) -> Option<Trouble> {
     }
     let last = pass.status.last_exit.as_ref()?;
     let reason = exit_word(&last.reason).filter(|_| last.exit_code != Some(0))?;
-    let loops = condition::find(&pass.status, CRASH_LOOP).map(|loops| loops.message.as_str()).unwrap_or_default();
+    let loops =
+        condition::find(&pass.status, CRASH_LOOP).map(|loops| loops.message.as_str()).unwrap_or_default();
     let given_up = crash_loop::given_up(&pass.status, pass.vm.metadata.generation);
     let tail = if given_up { "; not started again until the spec changes" } else { "" };
-    let parts: Vec<&str> = [last.message.as_str(), loops].into_iter().filter(|part| !part.is_empty()).collect();
+    let parts: Vec<&str> =
+        [last.message.as_str(), loops].into_iter().filter(|part| !part.is_empty()).collect();
     Some(Trouble { reason, message: format!("{}{tail}", parts.join("; ")), event: None })
 }
 

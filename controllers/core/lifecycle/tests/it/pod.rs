@@ -1,0 +1,260 @@
+//! The runner pod against the contract.
+
+use k8s_openapi::api::core::v1::{Affinity, Pod};
+use neonvm_api::VirtualMachine;
+use neonvm_core_lifecycle::pod::{self, metadata_change, plan};
+use neonvm_core_lifecycle::{PodView, Settings};
+use serde_json::{Value, json};
+
+use crate::machine::{settings, vm};
+
+fn planned(vm: &VirtualMachine) -> Value {
+    serde_json::to_value(plan(vm, "db-abcde", &settings()).unwrap()).unwrap()
+}
+
+fn full() -> VirtualMachine {
+    let mut vm = vm();
+    let patch = json!({
+        "runnerPort": 1234, "service_links": false, "runnerImage": "runner:x", "schedulerName": "s",
+        "serviceAccountName": "a", "nodeSelector": {"k": "v"}, "imagePullSecrets": [{"name": "pull"}],
+        "terminationGracePeriodSeconds": 30, "targetArchitecture": "amd64",
+        "tolerations": [{"key": "t", "operator": "Exists"}],
+        "podResources": {"requests": {"cpu": "250m"}},
+        "extraInitContainers": [{"name": "mine", "image": "i"}],
+        "overcommit": {"cpu": "2"},
+        "tls": {"serverName": "db", "mountPath": "/var/tls"},
+        "extraNetwork": {"enable": true, "multusNetwork": "ns/nad"},
+        "disks": [
+            {"name": "data", "mountPath": "/data", "emptyDisk": {"size": "10Gi"}},
+            {"name": "conf", "mountPath": "/conf", "readOnly": true,
+             "configMap": {"name": "c", "optional": true, "defaultMode": 256, "items": [{"key": "K", "path": "a/B"}]}},
+            {"name": "sec", "mountPath": "/sec", "secret": {"secretName": "s"}},
+            {"name": "tmp", "mountPath": "/tmp", "tmpfs": {"size": "1Gi"}}],
+    });
+    let mut value = serde_json::to_value(&vm).unwrap();
+    value["spec"].as_object_mut().unwrap().extend(patch.as_object().unwrap().clone());
+    value["spec"]["guest"]["kernelImage"] = json!("kernel:1");
+    value["spec"]["guest"]["rootDisk"]["size"] = json!("1Gi");
+    value["spec"]["guest"]["settings"] = json!({"swap": "1Gi"});
+    value["spec"]["guest"]["ports"] = json!([{"name": "pg", "port": 5432}, {"port": 53, "protocol": "UDP"}]);
+    value["metadata"]["labels"] = json!({"l": "1", "vm.neon.tech/name": "forged"});
+    value["metadata"]["annotations"] =
+        json!({"a": "1", "kubectl.kubernetes.io/last-applied-configuration": "{}"});
+    vm = serde_json::from_value(value).unwrap();
+    vm
+}
+
+#[test]
+fn the_smallest_machine() {
+    let pod = planned(&vm());
+    assert_eq!(
+        pod["metadata"]["labels"],
+        json!({"vm.neon.tech/name": "db", "app.kubernetes.io/name": "NeonVM"})
+    );
+    assert_eq!(
+        pod["metadata"]["annotations"],
+        json!({
+            "vm.neon.tech/usage": r#"{"cpu":"500m","memory":"1Gi"}"#,
+            "vm.neon.tech/resources": concat!(r#"{"cpus":{"min":"250m","max":2,"use":"500m"},"#,
+                r#""memorySlots":{"min":1,"max":4,"use":1},"memorySlotSize":"1Gi"}"#),
+            "kubectl.kubernetes.io/default-container": "neonvm-runner"})
+    );
+    assert_eq!(
+        pod["metadata"]["ownerReferences"],
+        json!([{"apiVersion": "vm.neon.tech/v1", "kind": "VirtualMachine", "name": "db", "uid": "u-1",
+            "controller": true, "blockOwnerDeletion": true}])
+    );
+    let spec = &pod["spec"];
+    assert_eq!(spec["restartPolicy"], "Never");
+    assert_eq!(spec["automountServiceAccountToken"], false);
+    assert_eq!(spec["terminationGracePeriodSeconds"], 5);
+    let container = &spec["containers"][0];
+    assert_eq!(container["name"], "neonvm-runner");
+    assert_eq!(container["command"], json!(["neond", "runner"]));
+    assert_eq!(container["image"], "neonvm-runner:latest");
+    assert_eq!(container["resources"], json!({}));
+    let probe = &container["readinessProbe"];
+    assert_eq!(probe["httpGet"], json!({"path": "/ready", "port": 25183, "scheme": "HTTPS"}));
+    assert_eq!((&probe["periodSeconds"], &probe["failureThreshold"]), (&json!(1), &json!(3)));
+    let env: Vec<&str> =
+        container["env"].as_array().unwrap().iter().map(|e| e["name"].as_str().unwrap()).collect();
+    assert_eq!(env, ["K8S_POD_NAME", "K8S_POD_NAMESPACE", "K8S_POD_IP", "K8S_POD_IPS", "K8S_NODE_NAME"]);
+    let init = &spec["initContainers"];
+    assert_eq!(init.as_array().unwrap().len(), 1);
+    assert_eq!(init[0]["command"], json!(["neond", "runner", "prepare"]));
+    assert_eq!(
+        (&init[0]["image"], &init[0]["securityContext"]),
+        (&container["image"], &json!({"privileged": true}))
+    );
+    assert!(!pod.to_string().contains("hostPath"), "nothing of the node is mounted");
+}
+
+#[test]
+fn volumes_and_mounts_of_the_contract() {
+    let pod = planned(&full());
+    let mounts = pod["spec"]["containers"][0]["volumeMounts"].as_array().unwrap();
+    let mounts: Vec<(&str, &str, bool)> = mounts
+        .iter()
+        .map(|m| (m["name"].as_str().unwrap(), m["mountPath"].as_str().unwrap(), m["readOnly"] == true))
+        .collect();
+    assert_eq!(
+        mounts,
+        [
+            ("virtualmachineimages", "/vm/images", false),
+            ("rootdisk", "/vm/rootdisk", true),
+            ("kernel", "/vm/kernel-image", true),
+            ("runner-config", "/vm/config", true),
+            ("ssh-privatekey", "/mnt/ssh", true),
+            ("ssh-publickey", "/vm/ssh", true),
+            ("swapdisk", "/vm/swap", false),
+            ("disk-data", "/vm/disks/data", false),
+            ("disk-conf", "/vm/mounts/conf", true),
+            ("disk-sec", "/vm/mounts/sec", false),
+            ("tls", "/vm/mounts/var/tls", true),
+        ]
+    );
+    let volumes = pod["spec"]["volumes"].as_array().unwrap();
+    let volume = |name: &str| volumes.iter().find(|volume| volume["name"] == name).unwrap();
+    assert_eq!(volume("rootdisk")["image"], json!({"reference": "img:tag", "pullPolicy": "IfNotPresent"}));
+    assert_eq!(volume("kernel")["image"]["reference"], "kernel:1");
+    assert_eq!(volume("runner-config")["secret"], json!({"secretName": "db-abcde", "defaultMode": 256}));
+    assert_eq!(
+        volume("ssh-privatekey")["secret"],
+        json!({"secretName": "ssh-neonvm-db", "items": [{"key": "ssh-privatekey", "path": "id_ed25519", "mode": 384}]})
+    );
+    assert_eq!(volume("tls")["secret"]["secretName"], "tls-neonvm-db");
+    // Sizes with room for the tables of the images, so that a full disk does not have the pod evicted.
+    assert_eq!(volume("disk-data")["emptyDir"]["sizeLimit"], "10320Mi");
+    assert_eq!(volume("swapdisk")["emptyDir"]["sizeLimit"], "1040Mi");
+    assert_eq!(volume("virtualmachineimages")["emptyDir"]["sizeLimit"], "1040Mi");
+    let source =
+        json!({"name": "c", "optional": true, "defaultMode": 256, "items": [{"key": "K", "path": "a/B"}]});
+    assert_eq!(volume("disk-conf")["configMap"], source);
+}
+
+#[test]
+fn the_spec_reaches_the_pod() {
+    let pod = planned(&full());
+    let spec = &pod["spec"];
+    for (field, value) in [
+        ("enableServiceLinks", json!(false)),
+        ("schedulerName", json!("s")),
+        ("serviceAccountName", json!("a")),
+        ("nodeSelector", json!({"k": "v"})),
+        ("imagePullSecrets", json!([{"name": "pull"}])),
+        ("terminationGracePeriodSeconds", json!(30)),
+    ] {
+        assert_eq!(spec[field], value, "{field}");
+    }
+    assert_eq!(spec["tolerations"].as_array().unwrap().len(), 3);
+    assert_eq!(spec["tolerations"][1]["tolerationSeconds"], 30);
+    assert_eq!(spec["initContainers"][1]["name"], "mine");
+    let container = &spec["containers"][0];
+    assert_eq!(container["resources"], json!({"requests": {"cpu": "250m"}}));
+    assert_eq!(
+        container["ports"],
+        json!([{"name": "runner", "containerPort": 1234, "protocol": "TCP"},
+            {"name": "pg", "containerPort": 5432, "protocol": "TCP"}, {"containerPort": 53, "protocol": "UDP"}])
+    );
+    assert_eq!(container["readinessProbe"]["httpGet"]["port"], 1234);
+    let annotations = &pod["metadata"]["annotations"];
+    assert_eq!(annotations["vm.neon.tech/overcommit"], r#"{"cpu":"2"}"#);
+    assert_eq!(annotations["k8s.v1.cni.cncf.io/networks"], "ns/nad@net1");
+    assert_eq!(annotations["kubectl.kubernetes.io/last-applied-configuration"], Value::Null);
+    assert_eq!(pod["metadata"]["labels"]["vm.neon.tech/name"], "db", "our labels win");
+}
+
+#[test]
+fn devices_are_asked_for_where_nodes_offer_them() {
+    let settings = Settings { device_plugin: true, ..settings() };
+    let mut vm = vm();
+    let limits = |vm: &VirtualMachine| {
+        let pod: Pod = plan(vm, "p", &settings).unwrap();
+        pod.spec.unwrap().containers[0].resources.clone().unwrap().limits.unwrap()
+    };
+    assert!(limits(&vm).contains_key("neonvm/kvm") && limits(&vm).contains_key("neonvm/vhost-net"));
+    vm.spec.enable_acceleration = false;
+    assert!(!limits(&vm).contains_key("neonvm/kvm"));
+}
+
+/// W-03: an extra term would make the user's terms optional.
+#[test]
+fn w03_the_operating_system_is_required_in_every_term() {
+    let mut vm = full();
+    let term =
+        |zone: &str| json!({"matchExpressions": [{"key": "zone", "operator": "In", "values": [zone]}]});
+    let affinity = json!({"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution":
+        {"nodeSelectorTerms": [term("a"), term("b")]}}});
+    vm.spec.affinity = Some(serde_json::from_value::<Affinity>(affinity).unwrap());
+    let path = "/spec/affinity/nodeAffinity/requiredDuringSchedulingIgnoredDuringExecution/nodeSelectorTerms";
+    let pod = planned(&vm);
+    let terms = pod.pointer(path).unwrap().as_array().unwrap();
+    assert_eq!(terms.len(), 2);
+    for (term, zone) in terms.iter().zip(["a", "b"]) {
+        let keys: Vec<&str> =
+            term["matchExpressions"].as_array().unwrap().iter().map(|e| e["key"].as_str().unwrap()).collect();
+        assert_eq!(keys, ["zone", "kubernetes.io/os", "kubernetes.io/arch"]);
+        assert_eq!(term["matchExpressions"][0]["values"], json!([zone]));
+    }
+    vm.spec.affinity = None;
+    let pod = planned(&vm);
+    assert_eq!(pod.pointer(path).unwrap().as_array().unwrap().len(), 1);
+}
+
+/// W-13: what others wrote on the pod is theirs.
+#[test]
+fn w13_only_own_labels_and_annotations_are_managed() {
+    let mut vm = full();
+    let plan = plan(&vm, "p", &settings()).unwrap();
+    let mut seen = PodView {
+        labels: plan.metadata.labels.clone().unwrap(),
+        annotations: plan.metadata.annotations.clone().unwrap(),
+        own_labels: plan.metadata.labels.unwrap().into_keys().collect(),
+        own_annotations: plan.metadata.annotations.unwrap().into_keys().collect(),
+        ..PodView::default()
+    };
+    seen.labels.insert("foreign".into(), "1".into());
+    seen.annotations.insert("foreign".into(), "1".into());
+    assert_eq!(metadata_change(&vm, &seen, &settings()), None);
+    vm.metadata.labels.as_mut().unwrap().remove("l");
+    vm.spec.guest.memory_slots.r#use = 2;
+    let change = metadata_change(&vm, &seen, &settings()).unwrap();
+    assert_eq!(change.labels, [("l".to_owned(), None)].into());
+    let keys: Vec<&str> = change.annotations.keys().map(String::as_str).collect();
+    assert_eq!(keys, ["vm.neon.tech/resources", "vm.neon.tech/usage"]);
+}
+
+#[test]
+fn what_cannot_be_planned_says_why() {
+    let mut vm = vm();
+    vm.spec.guest.memory_slot_size = "-1".parse().unwrap();
+    let error = plan(&vm, "p", &settings()).unwrap_err().to_string();
+    assert!(error.starts_with("spec.guest.memorySlotSize: "), "{error}");
+    vm.metadata.uid = None;
+    assert!(pod::config(&vm, "p", &settings()).is_err());
+}
+
+#[test]
+fn pods_are_read_back() {
+    let pod: Pod = serde_json::from_value(json!({
+        "metadata": {"name": "p", "uid": "u", "managedFields": [
+            {"manager": "us", "operation": "Update", "apiVersion": "v1", "fieldsType": "FieldsV1",
+             "fieldsV1": {"f:metadata": {"f:labels": {"f:a": {}, ".": {}}}}},
+            {"manager": "them", "operation": "Update", "apiVersion": "v1", "fieldsType": "FieldsV1",
+             "fieldsV1": {"f:metadata": {"f:labels": {"f:b": {}}}}}]},
+        "spec": {"nodeName": "n", "containers": []},
+        "status": {"phase": "Failed", "podIP": "1.2.3.4", "containerStatuses": [{"name": "neonvm-runner", "image": "", "imageID": "",
+            "ready": false, "restartCount": 0, "state": {"terminated": {"exitCode": 1,
+                "message": "{\"reason\":\"GuestPanic\",\"message\":\"m\"}"}}}]}}))
+    .unwrap();
+    let view = PodView::of(&pod, "us");
+    assert_eq!(view.own_labels, ["a".to_owned()].into());
+    assert_eq!(view.ended.as_ref().unwrap().reason.as_str(), "GuestPanic");
+    let mut killed = pod.clone();
+    let status = killed.status.as_mut().unwrap().container_statuses.as_mut().unwrap();
+    let end = status[0].state.as_mut().unwrap().terminated.as_mut().unwrap();
+    (end.message, end.reason, end.exit_code) = (None, Some("OOMKilled".into()), 137);
+    let exit = PodView::of(&killed, "us").ended.unwrap();
+    assert_eq!(exit.reason.as_str(), "RunnerKilled");
+    assert!(exit.message.contains("137") && exit.message.contains("OOMKilled"), "{}", exit.message);
+}

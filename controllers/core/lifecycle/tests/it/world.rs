@@ -164,6 +164,12 @@ impl World {
                 if let Some(record) = record {
                     self.ends_on_record.insert(record.pod_name);
                 }
+                let current = &self.newest().vm;
+                let wanted = owned_pod(current) == Some(name.as_str())
+                    && current.metadata.deletion_timestamp.is_none()
+                    && current.status.as_ref().and_then(|now| now.phase).is_some_and(Phase::is_alive)
+                    && self.newest().pods.iter().any(|pod| pod.name == *name && pod.is_live());
+                assert!(!wanted, "a good instance is deleted on old news");
                 self.change(|next| {
                     next.pods.retain(|pod| !(pod.name == *name && pod.uid == *uid && pod.ended.is_some()));
                     for pod in next.pods.iter_mut().filter(|pod| pod.name == *name && pod.uid == *uid) {

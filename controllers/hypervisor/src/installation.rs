@@ -1,0 +1,150 @@
+//! Which QEMU is there.
+
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::time::Duration;
+
+use tokio::process::Command;
+
+use crate::plan::Architecture;
+
+/// How long QEMU may take to say its version.
+const DEADLINE: Duration = Duration::from_secs(5);
+
+/// A version, such as 7.2.22.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Version {
+    /// First number.
+    pub major: u32,
+    /// Second number.
+    pub minor: u32,
+    /// Third number.
+    pub micro: u32,
+}
+
+impl std::fmt::Display for Version {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(formatter, "{}.{}.{}", self.major, self.minor, self.micro)
+    }
+}
+
+impl Version {
+    /// Reads the first line of what `--version` prints.
+    #[must_use]
+    pub fn parse(text: &str) -> Option<Self> {
+        let rest = text.lines().next()?.split_once("version ")?.1;
+        let word = rest.split_whitespace().next()?;
+        let mut numbers = word.split('.').map(|part| {
+            let end = part.find(|c: char| !c.is_ascii_digit()).unwrap_or(part.len());
+            part.get(..end).unwrap_or_default().parse::<u32>().ok()
+        });
+        let mut next = || numbers.next().flatten();
+        let (major, minor) = (next()?, next()?);
+        Some(Self { major, minor, micro: next().unwrap_or(0) })
+    }
+}
+
+/// A QEMU.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Installation {
+    /// The program.
+    pub program: PathBuf,
+    /// Its version.
+    pub version: Version,
+    /// What it emulates.
+    pub architecture: Architecture,
+}
+
+/// Why there is no QEMU.
+#[derive(Debug, thiserror::Error)]
+pub enum InstallationError {
+    /// It does not start.
+    #[error("cannot run {}: {source}", program.display())]
+    Start {
+        /// The program.
+        program: PathBuf,
+        /// Why.
+        source: std::io::Error,
+    },
+    /// It does not end.
+    #[error("{} --version does not end within {} s", program.display(), DEADLINE.as_secs())]
+    Hangs {
+        /// The program.
+        program: PathBuf,
+    },
+    /// What it says is not understood.
+    #[error("{} --version says {output:?}, which names no version", program.display())]
+    Version {
+        /// The program.
+        program: PathBuf,
+        /// The first line.
+        output: String,
+    },
+}
+
+impl Installation {
+    /// Asks a QEMU for its version: `program`, or that of the architecture in `PATH`.
+    ///
+    /// # Errors
+    /// If it cannot be run or is none.
+    pub async fn find(program: Option<&Path>, architecture: Architecture) -> Result<Self, InstallationError> {
+        let program = program.map_or_else(|| PathBuf::from(architecture.program()), Path::to_owned);
+        let mut command = Command::new(&program);
+        command.arg("--version").stdin(Stdio::null()).stderr(Stdio::null()).kill_on_drop(true);
+        let output = match tokio::time::timeout(DEADLINE, command.output()).await {
+            Ok(Ok(output)) => output,
+            Ok(Err(source)) => return Err(InstallationError::Start { program, source }),
+            Err(_) => return Err(InstallationError::Hangs { program }),
+        };
+        let text = String::from_utf8_lossy(&output.stdout);
+        match Version::parse(&text) {
+            Some(version) => Ok(Self { program, version, architecture }),
+            None => {
+                let output = text.lines().next().unwrap_or_default().chars().take(200).collect();
+                Err(InstallationError::Version { program, output })
+            }
+        }
+    }
+
+    /// The newest machine type of this version: recorded, so that a migration is between equals.
+    #[must_use]
+    pub fn machine_type(&self) -> String {
+        let Version { major, minor, .. } = self.version;
+        match self.architecture {
+            Architecture::Amd64 => format!("pc-q35-{major}.{minor}"),
+            Architecture::Arm64 => format!("virt-{major}.{minor}"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn versions_are_read() {
+        for (text, expected) in [
+            ("QEMU emulator version 7.2.22 (Debian 1:7.2+dfsg)\nCopyright", Some("7.2.22")),
+            ("QEMU emulator version 10.0.2", Some("10.0.2")),
+            ("QEMU emulator version 8.2", Some("8.2.0")),
+            ("QEMU emulator version 9.1.0-rc2 (v9)", Some("9.1.0")),
+            ("QEMU emulator version x", None),
+            ("", None),
+        ] {
+            assert_eq!(
+                Version::parse(text).map(|version| version.to_string()).as_deref(),
+                expected,
+                "{text}"
+            );
+        }
+    }
+
+    #[test]
+    fn machine_types_are_versioned() {
+        let version = Version { major: 7, minor: 2, micro: 22 };
+        let mut qemu = Installation { program: "q".into(), version, architecture: Architecture::Amd64 };
+        assert_eq!(qemu.machine_type(), "pc-q35-7.2");
+        qemu.architecture = Architecture::Arm64;
+        assert_eq!(qemu.machine_type(), "virt-7.2");
+    }
+}

@@ -1,0 +1,45 @@
+//! What a machine takes from its parent.
+
+use std::os::fd::OwnedFd;
+use std::time::Duration;
+
+use crate::installation::Installation;
+
+/// User and group that QEMU runs as.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Identity {
+    /// User.
+    pub user: u32,
+    /// Group.
+    pub group: u32,
+}
+
+/// Descriptors of an interface with [`crate::plan::Backend::Tap`].
+#[derive(Debug, Default)]
+pub struct TapFiles {
+    /// One for each queue of the tap device.
+    pub queues: Vec<OwnedFd>,
+    /// As many of `/dev/vhost-net`; empty: packets pass through QEMU.
+    pub vhosts: Vec<OwnedFd>,
+}
+
+/// What a machine takes from its parent.
+#[derive(Debug)]
+pub struct Resources {
+    /// The QEMU.
+    pub installation: Installation,
+    /// User it runs as; only root can choose one. `None`: the parent's.
+    pub identity: Option<Identity>,
+    /// For each interface of the plan; for others than taps they are empty, and may be missing at the end.
+    pub taps: Vec<TapFiles>,
+    /// How long QEMU may take until its monitor answers.
+    pub deadline: Duration,
+}
+
+impl Resources {
+    /// Without taps, as the parent's user, with ten seconds to start.
+    #[must_use]
+    pub fn new(installation: Installation) -> Self {
+        Self { installation, identity: None, taps: Vec::new(), deadline: Duration::from_secs(10) }
+    }
+}

@@ -1,0 +1,219 @@
+//! Start of a machine.
+
+use std::fs::OpenOptions;
+use std::io;
+use std::os::fd::{AsRawFd as _, OwnedFd};
+use std::os::unix::fs::MetadataExt as _;
+use std::os::unix::net::UnixStream as Socket;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::{Arc, Mutex};
+
+use tokio::net::UnixStream;
+use tokio::time::{Instant, timeout_at};
+
+use super::process::Process;
+use super::resources::Resources;
+use super::{Machine, Streams, kernel, stderr, supervise};
+use crate::accelerator::Accelerator;
+use crate::plan::{
+    Descriptors, DiskDescriptors, DiskImage, MachinePlan, PlanError, TapDescriptors, arguments,
+};
+use crate::qmp::{QmpError, Session};
+use crate::sys::ChildSetup;
+
+/// Why a machine does not start.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    /// There can be no such machine.
+    #[error("this machine cannot be: {0}")]
+    Plan(#[from] PlanError),
+    /// A file cannot be opened.
+    #[error("cannot open {}: {source}", path.display())]
+    File {
+        /// Which.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// QEMU cannot be started.
+    #[error("cannot start {}: {source}", program.display())]
+    Process {
+        /// The program.
+        program: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// QEMU ended, or its monitor does not answer.
+    #[error("QEMU does not start: {}", self.reason())]
+    Qemu {
+        /// What happened to the session with it.
+        source: QmpError,
+        /// What it wrote, oldest line first.
+        stderr: Vec<String>,
+    },
+}
+
+impl StartError {
+    /// What QEMU wrote about it, or else what happened.
+    #[must_use]
+    pub fn reason(&self) -> String {
+        match self {
+            Self::Qemu { source, stderr } if stderr.is_empty() => source.to_string(),
+            Self::Qemu { stderr, .. } => stderr.join("; "),
+            other => other.to_string(),
+        }
+    }
+
+    /// What QEMU wrote, oldest line first.
+    #[must_use]
+    pub fn stderr(&self) -> &[String] {
+        match self {
+            Self::Qemu { stderr, .. } => stderr,
+            _ => &[],
+        }
+    }
+}
+
+/// Descriptors that QEMU inherits.
+#[derive(Debug, Default)]
+struct Inherited {
+    held: Vec<OwnedFd>,
+}
+
+impl Inherited {
+    fn add(&mut self, descriptor: OwnedFd) -> i32 {
+        let number = descriptor.as_raw_fd();
+        self.held.push(descriptor);
+        number
+    }
+
+    fn file(&mut self, path: &Path, write: bool) -> Result<i32, StartError> {
+        let opened = OpenOptions::new().read(true).write(write).open(path);
+        let failed = |source| StartError::File { path: path.to_owned(), source };
+        opened.map(|file| self.add(file.into())).map_err(failed)
+    }
+
+    /// One end for QEMU, one for us.
+    fn socket(&mut self) -> io::Result<(i32, UnixStream)> {
+        let (ours, theirs) = Socket::pair()?;
+        ours.set_nonblocking(true)?;
+        Ok((self.add(theirs.into()), UnixStream::from_std(ours)?))
+    }
+}
+
+/// Groups QEMU needs beside its own: that of `/dev/kvm`, the one file it opens itself.
+fn groups(accelerator: Accelerator) -> Vec<u32> {
+    match accelerator {
+        Accelerator::Kvm => std::fs::metadata("/dev/kvm").map(|file| vec![file.gid()]).unwrap_or_default(),
+        Accelerator::Tcg => Vec::new(),
+    }
+}
+
+impl Machine {
+    /// Starts QEMU with the guest's CPUs stopped; [`Machine::continue_`] lets them run.
+    ///
+    /// # Errors
+    /// If there can be no such machine, a file cannot be opened, or QEMU does not start.
+    pub async fn start(plan: MachinePlan, resources: Resources) -> Result<Self, StartError> {
+        let until = Instant::now() + resources.deadline;
+        let program = resources.installation.program.clone();
+        let process_error = |source| StartError::Process { program: program.clone(), source };
+        plan.check()?;
+        let mut inherited = Inherited::default();
+        let (monitor, monitor_stream) = inherited.socket().map_err(process_error)?;
+        let (console, console_stream) = inherited.socket().map_err(process_error)?;
+        let (log, log_stream) = inherited.socket().map_err(process_error)?;
+        let (report, report_stream) = inherited.socket().map_err(process_error)?;
+        let mut descriptors = Descriptors { monitor, console, log, report, ..Descriptors::default() };
+        files(&plan, &resources, &mut inherited, &mut descriptors)?;
+        descriptors.interfaces = taps(resources.taps, &mut inherited);
+        let mut command = Command::new(&program);
+        command.args(arguments(&plan, &descriptors)?);
+        let identity = resources.identity.map(|id| (id.user, id.group, groups(plan.accelerator)));
+        let setup = ChildSetup {
+            inherit: inherited.held.iter().map(|descriptor| descriptor.as_raw_fd()).collect(),
+            identity,
+            parent: rustix::process::getpid(),
+        };
+        let (process, errors) =
+            Process::start(command, setup, inherited.held).await.map_err(process_error)?;
+        // From here on an early return must not leave the process behind.
+        let process = Guard(Some(process));
+        let (tail, stderr, stderr_task) = stderr::follow(errors).map_err(process_error)?;
+        let left = until.saturating_duration_since(Instant::now());
+        let (session, greeting, first) = match Session::open(monitor_stream, left).await {
+            Ok(opened) => opened,
+            Err(source) => {
+                drop(process);
+                let patience = Instant::now() + supervise::PATIENCE;
+                let _ = timeout_at(patience, stderr_task).await;
+                return Err(StartError::Qemu { source, stderr: tail.lines() });
+            }
+        };
+        let streams = Streams {
+            console: Some(console_stream),
+            log: Some(log_stream),
+            report: Some(report_stream),
+            stderr: Some(stderr),
+        };
+        let (plan, session) = (Arc::new(plan), Arc::new(session));
+        let mut process = process;
+        let Some(process) = process.0.take() else {
+            return Err(process_error(io::Error::other("the process is gone")));
+        };
+        let watched = supervise::Watched {
+            plan: Arc::clone(&plan),
+            session: Arc::clone(&session),
+            ended: process.ended(),
+            tail,
+            stderr: stderr_task,
+        };
+        let (supervisor, events, exit) = supervise::spawn(watched, first);
+        let streams = Mutex::new(streams);
+        Ok(Self { plan, session, process, version: greeting.version, events, exit, streams, supervisor })
+    }
+}
+
+/// Kills a process that nobody has taken.
+struct Guard(Option<Process>);
+
+impl Drop for Guard {
+    fn drop(&mut self) {
+        if let Some(process) = &self.0 {
+            process.kill();
+        }
+    }
+}
+
+fn files(
+    plan: &MachinePlan,
+    resources: &Resources,
+    inherited: &mut Inherited,
+    descriptors: &mut Descriptors,
+) -> Result<(), StartError> {
+    let failed = |path: &Path| {
+        let path = path.to_owned();
+        move |source| StartError::File { path, source }
+    };
+    let readable = |path: &Path| kernel::open(path, resources.identity).map_err(failed(path));
+    descriptors.kernel = inherited.add(readable(&plan.kernel)?);
+    if let Some(path) = &plan.initramfs {
+        descriptors.initramfs = Some(inherited.add(readable(path)?));
+    }
+    for disk in &plan.disks {
+        let (file, base) = match &disk.image {
+            DiskImage::Raw(file) | DiskImage::Qcow2(file) => (file, None),
+            DiskImage::Overlay { file, base, .. } => (file, Some(base)),
+        };
+        let file = inherited.file(file, !disk.read_only)?;
+        let base = base.map(|base| inherited.file(base, false)).transpose()?;
+        descriptors.disks.push(DiskDescriptors { file, base });
+    }
+    Ok(())
+}
+
+fn taps(taps: Vec<super::TapFiles>, inherited: &mut Inherited) -> Vec<TapDescriptors> {
+    let mut add = |files: Vec<OwnedFd>| files.into_iter().map(|file| inherited.add(file)).collect();
+    taps.into_iter().map(|tap| TapDescriptors { queues: add(tap.queues), vhosts: add(tap.vhosts) }).collect()
+}

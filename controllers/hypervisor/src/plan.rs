@@ -1,0 +1,275 @@
+//! What a machine is made of. Pure: a [`MachinePlan`] and the numbers of descriptors become QEMU's arguments.
+
+mod argv;
+mod block;
+mod command_line;
+mod device;
+mod limits;
+
+use std::net::Ipv4Addr;
+use std::path::PathBuf;
+
+use neonvm_types::Bytes;
+
+pub use argv::arguments;
+pub(crate) use block::disk_of;
+pub use command_line::{KernelArguments, OnlinePolicy, OverlayAddress};
+pub use limits::{
+    COMMAND_LINE_BYTES, MEMORY_BLOCK, MOST_CPUS, MOST_DISKS, MOST_INTERFACES, PlanError, SERIAL_BYTES,
+};
+
+use crate::accelerator::Accelerator;
+
+/// QOM path of the device that adds and takes memory.
+pub const MEMORY_DEVICE: &str = "/machine/peripheral/vm0";
+/// Address of the guest behind [`Backend::User`]: the default of QEMU's own network stack.
+pub const USER_GUEST_ADDRESS: Ipv4Addr = Ipv4Addr::new(10, 0, 2, 15);
+
+/// A machine.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MachinePlan {
+    /// Name that shows in the list of processes.
+    pub name: String,
+    /// UUID the guest sees in its firmware tables.
+    pub uuid: String,
+    /// Architecture of the guest.
+    pub architecture: Architecture,
+    /// What runs the guest's code.
+    pub accelerator: Accelerator,
+    /// Versioned machine type, as [`crate::installation::Installation::machine_type`] gives it.
+    pub machine_type: String,
+    /// What starts first.
+    pub firmware: Firmware,
+    /// The kernel.
+    pub kernel: PathBuf,
+    /// Its first root.
+    pub initramfs: Option<PathBuf>,
+    /// Its arguments; see [`KernelArguments`].
+    pub command_line: String,
+    /// CPUs.
+    pub cpu: CpuPlan,
+    /// Memory.
+    pub memory: MemoryPlan,
+    /// Disks in the order of their names in the guest: the first is `vda`.
+    pub disks: Vec<DiskPlan>,
+    /// Network interfaces in the order of their names in the guest: the first is `eth0`.
+    pub interfaces: Vec<InterfacePlan>,
+    /// Bypass the page cache of the host for disks that are written.
+    pub direct_io: bool,
+}
+
+/// Architecture of a guest.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Architecture {
+    /// x86-64.
+    Amd64,
+    /// AArch64.
+    Arm64,
+}
+
+impl Architecture {
+    /// That of this program; `None` if guests of it are not supported.
+    #[must_use]
+    pub fn native() -> Option<Self> {
+        match std::env::consts::ARCH {
+            "x86_64" => Some(Self::Amd64),
+            "aarch64" => Some(Self::Arm64),
+            _ => None,
+        }
+    }
+
+    /// Name of the emulator's program.
+    #[must_use]
+    pub const fn program(self) -> &'static str {
+        match self {
+            Self::Amd64 => "qemu-system-x86_64",
+            Self::Arm64 => "qemu-system-aarch64",
+        }
+    }
+
+    /// The guest's name of its serial console.
+    #[must_use]
+    pub const fn console(self) -> &'static str {
+        match self {
+            Self::Amd64 => "ttyS0",
+            Self::Arm64 => "ttyAMA0",
+        }
+    }
+}
+
+/// What starts the kernel.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Firmware {
+    /// QEMU's usual one; slower, starts every kernel.
+    Default,
+    /// `qboot`: starts kernels in ELF format with a PVH entry in some milliseconds.
+    Qboot,
+    /// A file that the user QEMU runs as may read.
+    File(PathBuf),
+}
+
+/// How CPUs come and go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CpuMode {
+    /// All exist from the start; the guest takes them on and off line.
+    Sysfs,
+    /// They are plugged and unplugged.
+    Qmp,
+}
+
+/// CPUs of a machine.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CpuPlan {
+    /// How they come and go.
+    pub mode: CpuMode,
+    /// How many are on line at the start: 1–`max`. With [`CpuMode::Sysfs`] only the kernel's arguments depend on it.
+    pub boot: u32,
+    /// Most there can be: 1–[`MOST_CPUS`].
+    pub max: u32,
+}
+
+/// Memory of a machine; each a multiple of [`MEMORY_BLOCK`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MemoryPlan {
+    /// What is always there.
+    pub min: Bytes,
+    /// Size at the start: `min`–`max`.
+    pub start: Bytes,
+    /// Most there can be.
+    pub max: Bytes,
+}
+
+/// A disk.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DiskPlan {
+    /// Name for people; the guest sees the first [`SERIAL_BYTES`] bytes as its serial number.
+    pub name: String,
+    /// What is behind it.
+    pub image: DiskImage,
+    /// The guest cannot write.
+    pub read_only: bool,
+    /// Blocks the guest discards are given back to the file system of the host.
+    pub discard: bool,
+}
+
+/// Files behind a disk.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum DiskImage {
+    /// Bytes as they are.
+    Raw(PathBuf),
+    /// A qcow2 file without a backing file.
+    Qcow2(PathBuf),
+    /// A qcow2 file that holds the difference to a base, which is never written.
+    Overlay {
+        /// The difference.
+        file: PathBuf,
+        /// The base.
+        base: PathBuf,
+        /// Its format.
+        base_format: BaseFormat,
+    },
+}
+
+/// Format of a base image.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum BaseFormat {
+    /// Bytes as they are.
+    Raw,
+    /// qcow2.
+    Qcow2,
+}
+
+impl BaseFormat {
+    /// QEMU's name.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Raw => "raw",
+            Self::Qcow2 => "qcow2",
+        }
+    }
+}
+
+/// A network interface.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct InterfacePlan {
+    /// Hardware address.
+    pub mac: [u8; 6],
+    /// Greatest packet, told to the guest; `None`: the guest's default.
+    pub mtu: Option<u16>,
+    /// What it is joined to.
+    pub backend: Backend,
+}
+
+/// What an interface is joined to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Backend {
+    /// A tap device, by descriptors in [`crate::machine::Resources`].
+    Tap,
+    /// QEMU's own network stack; the guest has [`USER_GUEST_ADDRESS`].
+    User {
+        /// Ports of the host that lead into the guest.
+        forwards: Vec<Forward>,
+    },
+}
+
+/// A port of the host that leads into the guest.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Forward {
+    /// TCP or UDP.
+    pub protocol: Protocol,
+    /// Address it listens on.
+    pub address: Ipv4Addr,
+    /// Port it listens on.
+    pub port: u16,
+    /// Port of the guest.
+    pub guest_port: u16,
+}
+
+/// Protocol of a [`Forward`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Protocol {
+    /// TCP.
+    Tcp,
+    /// UDP.
+    Udp,
+}
+
+/// Numbers of the descriptors that QEMU inherits.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Descriptors {
+    /// Socket of the monitor.
+    pub monitor: i32,
+    /// Socket of the serial console.
+    pub console: i32,
+    /// Socket of the port of logs.
+    pub log: i32,
+    /// Socket of the port of reports.
+    pub report: i32,
+    /// The kernel.
+    pub kernel: i32,
+    /// Its first root.
+    pub initramfs: Option<i32>,
+    /// For each disk.
+    pub disks: Vec<DiskDescriptors>,
+    /// For each interface; empty if it needs none.
+    pub interfaces: Vec<TapDescriptors>,
+}
+
+/// Descriptors of one disk.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct DiskDescriptors {
+    /// The file.
+    pub file: i32,
+    /// Its base.
+    pub base: Option<i32>,
+}
+
+/// Descriptors of one interface.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct TapDescriptors {
+    /// One for each queue of the tap device.
+    pub queues: Vec<i32>,
+    /// One for each queue, of `/dev/vhost-net`; empty: packets pass through QEMU.
+    pub vhosts: Vec<i32>,
+}

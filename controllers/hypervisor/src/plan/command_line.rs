@@ -1,0 +1,147 @@
+//! Arguments of the guest's kernel.
+
+use std::net::Ipv4Addr;
+
+use super::Architecture;
+use crate::accelerator::Accelerator;
+
+/// Where memory that is added goes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum OnlinePolicy {
+    /// To the movable zone as long as that is at most so many per cent of the kernel's zones, so that a small machine
+    /// that grows large still has room for the kernel's own data. Movable memory can be taken away again.
+    AutoMovable {
+        /// Per cent, such as `401`.
+        ratio: String,
+    },
+    /// All to the movable zone: all of it can be taken away again, and none holds the kernel's own data.
+    Movable,
+}
+
+/// Address of the second interface.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OverlayAddress {
+    /// Address.
+    pub address: Ipv4Addr,
+    /// Mask of its network.
+    pub mask: Ipv4Addr,
+    /// Name of the pod, which the kernel takes as host name of that interface.
+    pub pod: String,
+}
+
+/// What the arguments of a guest's kernel are made of.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct KernelArguments {
+    /// Architecture of the guest.
+    pub architecture: Architecture,
+    /// What runs its code.
+    pub accelerator: Accelerator,
+    /// Name of the host.
+    pub hostname: String,
+    /// CPUs on line at the start, if the guest takes the rest on line when it is told to.
+    pub online_cpus: Option<u32>,
+    /// Where memory that is added goes.
+    pub online_policy: OnlinePolicy,
+    /// Address of the second interface.
+    pub overlay: Option<OverlayAddress>,
+    /// What the user adds, last, so that it wins.
+    pub append: String,
+}
+
+impl KernelArguments {
+    /// The text. Words of ours come first; for most of them the kernel takes the last one it reads.
+    #[must_use]
+    pub fn render(&self) -> String {
+        let mut words: Vec<String> =
+            ["panic=-1", "init=/neonvm/bin/init", "loglevel=6", "root=/dev/vda", "rw"]
+                .map(str::to_owned)
+                .into();
+        match &self.online_policy {
+            OnlinePolicy::AutoMovable { ratio } => {
+                words.push("memhp_default_state=online".to_owned());
+                words.push("memory_hotplug.online_policy=auto-movable".to_owned());
+                words.push(format!("memory_hotplug.auto_movable_ratio={ratio}"));
+            }
+            OnlinePolicy::Movable => words.push("memhp_default_state=online_movable".to_owned()),
+        }
+        if self.accelerator == Accelerator::Tcg {
+            // Measuring the clock takes long and fails on a busy host; the rest defends against other guests of a CPU
+            // that is not there.
+            let emulated = match self.architecture {
+                Architecture::Amd64 => "tsc=reliable lpj=10000000 mitigations=off random.trust_cpu=on",
+                Architecture::Arm64 => "lpj=10000000 mitigations=off random.trust_cpu=on",
+            };
+            words.push(emulated.to_owned());
+        }
+        if let Some(OverlayAddress { address, mask, pod }) = &self.overlay {
+            words.push(format!("ip={address}:::{mask}:{pod}:eth1:off"));
+        }
+        words.push(format!("hostname={}", self.hostname));
+        if let Some(cpus) = self.online_cpus {
+            words.push(format!("maxcpus={cpus}"));
+        }
+        if self.architecture == Architecture::Arm64 {
+            words.push("acpi=on".to_owned());
+        }
+        words.push(format!("console={}", self.architecture.console()));
+        let append = self.append.trim();
+        if !append.is_empty() {
+            words.push(append.to_owned());
+        }
+        words.join(" ")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn arguments() -> KernelArguments {
+        KernelArguments {
+            architecture: Architecture::Amd64,
+            accelerator: Accelerator::Kvm,
+            hostname: "vm-a".into(),
+            online_cpus: None,
+            online_policy: OnlinePolicy::AutoMovable { ratio: "401".into() },
+            overlay: None,
+            append: String::new(),
+        }
+    }
+
+    #[test]
+    fn as_older_runners_write_them() {
+        assert_eq!(
+            arguments().render(),
+            "panic=-1 init=/neonvm/bin/init loglevel=6 root=/dev/vda rw memhp_default_state=online \
+             memory_hotplug.online_policy=auto-movable memory_hotplug.auto_movable_ratio=401 hostname=vm-a console=ttyS0"
+        );
+    }
+
+    #[test]
+    fn with_everything() {
+        let all = KernelArguments {
+            accelerator: Accelerator::Tcg,
+            online_cpus: Some(2),
+            online_policy: OnlinePolicy::Movable,
+            overlay: Some(OverlayAddress {
+                address: Ipv4Addr::new(10, 100, 0, 7),
+                mask: Ipv4Addr::new(255, 255, 0, 0),
+                pod: "a-x1".into(),
+            }),
+            append: " debug loglevel=7 ".into(),
+            ..arguments()
+        };
+        assert_eq!(
+            all.render(),
+            "panic=-1 init=/neonvm/bin/init loglevel=6 root=/dev/vda rw memhp_default_state=online_movable tsc=reliable \
+             lpj=10000000 mitigations=off random.trust_cpu=on ip=10.100.0.7:::255.255.0.0:a-x1:eth1:off hostname=vm-a \
+             maxcpus=2 console=ttyS0 debug loglevel=7"
+        );
+    }
+
+    #[test]
+    fn arm64() {
+        let arm = KernelArguments { architecture: Architecture::Arm64, ..arguments() };
+        assert!(arm.render().ends_with("hostname=vm-a acpi=on console=ttyAMA0"));
+    }
+}

@@ -5,6 +5,7 @@
 //! exec, attach, port-forward); `node_object` keeps the Node and its lease.
 
 mod config;
+mod core;
 pub mod naming;
 
 pub use config::{Accelerator, Capacity, Config, ImageConfig, MachineFiles, NamespaceNetwork, Network};

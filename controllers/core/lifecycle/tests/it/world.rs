@@ -101,6 +101,9 @@ impl World {
     fn work(&mut self, age: usize, mut writes: usize, lost: bool) {
         let oldest = self.history.len().saturating_sub(1 + age);
         let mut view = self.history[oldest].clone();
+        // The watches of machines and of pods lag independently of each other.
+        view.pods
+            .clone_from(&self.history[self.history.len() - 1 - (self.history.len() - 1 - oldest) / 3].pods);
         let mut version = oldest;
         let mut fresh = false;
         for _ in 0..10 {

@@ -140,6 +140,16 @@ impl Authority {
         self.sign(params, name(common, &[]))
     }
 
+    /// As [`Authority::server`], valid for this many seconds from now.
+    ///
+    /// # Errors
+    /// If a name is not valid.
+    pub fn server_for(&self, common: &str, names: &[String], seconds: i64) -> Result<Identity, Error> {
+        let mut params = CertificateParams::new(names.to_vec())?;
+        params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
+        self.sign_for(params, name(common, &[]), Duration::seconds(seconds))
+    }
+
     /// A client certificate for a user in groups, as Kubernetes reads them: common name and organisations.
     ///
     /// # Errors
@@ -150,13 +160,22 @@ impl Authority {
         self.sign(params, name(user, groups))
     }
 
-    fn sign(&self, mut params: CertificateParams, subject: DistinguishedName) -> Result<Identity, Error> {
+    fn sign(&self, params: CertificateParams, subject: DistinguishedName) -> Result<Identity, Error> {
+        self.sign_for(params, subject, Duration::days(LEAF_DAYS))
+    }
+
+    fn sign_for(
+        &self,
+        mut params: CertificateParams,
+        subject: DistinguishedName,
+        life: Duration,
+    ) -> Result<Identity, Error> {
         params.distinguished_name = subject;
         params.key_usages = vec![KeyUsagePurpose::DigitalSignature, KeyUsagePurpose::KeyEncipherment];
         params.use_authority_key_identifier_extension = true;
         let now = OffsetDateTime::now_utc();
         params.not_before = now - CLOCK_SKEW;
-        params.not_after = now + Duration::days(LEAF_DAYS);
+        params.not_after = now + life;
         let key = KeyPair::generate()?;
         let certificate = params.signed_by(&key, &self.issuer)?;
         Ok(Identity { certificate: certificate.pem(), key: key.serialize_pem() })

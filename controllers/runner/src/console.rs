@@ -109,7 +109,7 @@ impl Console {
                 match shown.recv().await {
                     Ok(bytes) => to_client.write_all(&bytes).await?,
                     Err(broadcast::error::RecvError::Lagged(_)) => {
-                        to_client.write_all(b"\r\n[...]\r\n").await?
+                        to_client.write_all(b"\r\n[...]\r\n").await?;
                     }
                     Err(broadcast::error::RecvError::Closed) => return Ok::<(), std::io::Error>(()),
                 }

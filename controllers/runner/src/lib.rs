@@ -1,5 +1,10 @@
 //! One VM: prepares disks and network, runs QEMU, serves the runner interface.
-#![allow(dead_code)]
+//!
+//! For: the container `neonvm-runner` of a VM's pod. Owns: QEMU and everything between pod and guest.
+//! May not: talk to the API server; the controller asks, over mutual TLS.
+//!
+//! `core` decides (pure), `run` does; `prepare` makes disks, network and the plan; `api` is what others see.
+
 mod api;
 pub mod client;
 mod config;
@@ -8,5 +13,11 @@ mod core;
 mod guest;
 pub mod logs;
 mod network;
+pub mod options;
+mod prepare;
+mod run;
 mod runtime;
 mod volume;
+
+pub use options::Options;
+pub use run::run;

@@ -13,6 +13,7 @@ use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 
+pub(crate) use nft::Forward;
 pub(crate) use tap::Tap;
 
 /// Address of the guest, as ever.
@@ -21,8 +22,6 @@ pub(crate) const GUEST: Ipv4Addr = Ipv4Addr::new(169, 254, 254, 254);
 pub(crate) const GATEWAY: Ipv4Addr = Ipv4Addr::new(169, 254, 254, 253);
 /// Length of the prefix of both.
 pub(crate) const PREFIX: u8 = 30;
-/// Name of the guest in the pod.
-pub(crate) const GUEST_NAME: &str = "guest-vm";
 /// The tap device.
 pub(crate) const TAP_NAME: &str = "tap-def";
 /// Hardware address of the tap device: the same in every pod, so that the guest's neighbour table stays right when it moves.
@@ -72,7 +71,7 @@ pub(crate) enum Error {
     NoInterface,
 }
 
-pub(crate) use interface::{Settings, set_up};
+pub(crate) use interface::{Settings, name_guest, set_up};
 
 #[cfg(test)]
 mod tests {

@@ -1,8 +1,8 @@
-//! What the guest is told at boot: the runtime volume and the volumes of files, as trees in memory. Pure.
+//! What the guest is told at boot: the files of the runtime volume. Pure.
 
 use neonvm_api::runner_pod::RunnerConfig;
 use neonvm_api::virtual_machine::{Disk, RestartPolicy};
-use neonvm_disk::tree::{Content, Inode, InodeId, Kind, Metadata, Origin, Piece, Tree};
+use neonvm_hypervisor::disks::VolumeFile;
 use neonvm_types::guest::{
     GUEST_PROGRAM_FILE, Mount, MountKind, RUNTIME_CONFIG_FILE, RestartPolicy as GuestRestartPolicy,
     RuntimeConfig, Swap,
@@ -17,17 +17,6 @@ pub(crate) const SSH_LABEL: &str = "ssh-authorized-keys";
 pub(crate) const SWAP_LABEL: &str = "swapdisk";
 /// Kernel settings that every guest gets, as ever.
 const SYSCTL: [&str; 2] = ["kernel.core_pattern=core", "kernel.core_uses_pid=1"];
-
-/// A file for a volume.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct File {
-    /// Relative path, components separated by `/`.
-    pub(crate) path: String,
-    /// Permission bits.
-    pub(crate) mode: u16,
-    /// Content.
-    pub(crate) content: Vec<u8>,
-}
 
 /// The settings for the guest program.
 pub(crate) fn config(runner: &RunnerConfig, authorized_keys: &str) -> RuntimeConfig {
@@ -108,42 +97,15 @@ fn mount(disk: &Disk) -> Option<Mount> {
 }
 
 /// Files of the runtime volume: the settings, and a guest program newer than the one in the disk if there is one.
-pub(crate) fn runtime_files(config: &RuntimeConfig, program: Option<Vec<u8>>) -> Vec<File> {
+pub(crate) fn runtime_files(config: &RuntimeConfig, program: Option<Vec<u8>>) -> Vec<VolumeFile> {
     let settings = serde_json::to_vec_pretty(config).unwrap_or_default();
-    let mut files = vec![File { path: RUNTIME_CONFIG_FILE.to_owned(), mode: 0o400, content: settings }];
-    files.extend(program.map(|content| File { path: GUEST_PROGRAM_FILE.to_owned(), mode: 0o500, content }));
+    let mut files = vec![VolumeFile { path: RUNTIME_CONFIG_FILE.to_owned(), mode: 0o400, content: settings }];
+    files.extend(program.map(|content| VolumeFile {
+        path: GUEST_PROGRAM_FILE.to_owned(),
+        mode: 0o500,
+        content,
+    }));
     files
-}
-
-/// Files as a tree owned by root, with the directories that their paths name (0755).
-pub(crate) fn tree(files: Vec<File>) -> Option<Tree> {
-    let mut tree = Tree::new();
-    for file in files {
-        let (mut directory, mut parts) = (tree.root(), file.path.split('/').peekable());
-        while let Some(part) = parts.next().filter(|part| !part.is_empty() && *part != "." && *part != "..") {
-            if parts.peek().is_some() {
-                directory = descend(&mut tree, directory, part)?;
-            } else {
-                let length = file.content.len() as u64;
-                let piece = Piece { at: 0, length, origin: Origin::Memory(file.content.as_slice().into()) };
-                let pieces = if length == 0 { Vec::new() } else { vec![piece] };
-                let metadata = Metadata { mode: file.mode, ..Metadata::default() };
-                let inode = tree.add(Inode { metadata, kind: Kind::File(Content { length, pieces }) })?;
-                tree.link(directory, part.as_bytes(), inode);
-            }
-        }
-    }
-    Some(tree)
-}
-
-fn descend(tree: &mut Tree, directory: InodeId, name: &str) -> Option<InodeId> {
-    if let Some(known) = tree.child(directory, name.as_bytes()) {
-        return Some(known);
-    }
-    let metadata = Metadata { mode: 0o755, ..Metadata::default() };
-    let inode = tree.add(Inode { metadata, kind: Kind::Directory(std::collections::BTreeMap::new()) })?;
-    tree.link(directory, name.as_bytes(), inode);
-    Some(inode)
 }
 
 #[cfg(test)]

@@ -3,10 +3,7 @@
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 
-use neonvm_disk::iso9660;
-use neonvm_disk::tree::NoSources;
-
-use crate::runtime::{File, tree};
+use neonvm_hypervisor::disks::VolumeFile;
 
 /// Directories in directories; Kubernetes has none this deep.
 const DEEPEST: usize = 32;
@@ -20,16 +17,10 @@ pub(crate) enum Error {
     Read { path: String, source: std::io::Error },
     #[error("the mounted files at {path} are larger than {LARGEST} bytes or nested too deep")]
     TooLarge { path: String },
-    #[error("cannot make the volume {label}: {source}")]
-    Volume { label: String, source: iso9660::Error },
-    #[error("cannot make the volume {label}: too many files")]
-    TooMany { label: String },
-    #[error("cannot write {path}: {source}")]
-    Write { path: String, source: std::io::Error },
 }
 
 /// The files below a mounted directory, without the node's own layout (`..data` and what it names).
-pub(crate) fn mounted(directory: &Path) -> Result<Vec<File>, Error> {
+pub(crate) fn mounted(directory: &Path) -> Result<Vec<VolumeFile>, Error> {
     let mut files = Vec::new();
     let mut left = LARGEST;
     collect(directory, "", DEEPEST, &mut left, &mut files)?;
@@ -42,7 +33,7 @@ fn collect(
     prefix: &str,
     depth: usize,
     left: &mut u64,
-    files: &mut Vec<File>,
+    files: &mut Vec<VolumeFile>,
 ) -> Result<(), Error> {
     let told = |source| Error::Read { path: directory.display().to_string(), source };
     let too_large = || Error::TooLarge { path: directory.display().to_string() };
@@ -60,23 +51,10 @@ fn collect(
             *left = left.checked_sub(metadata.len()).ok_or_else(too_large)?;
             let content = std::fs::read(entry.path()).map_err(told)?;
             let mode = u16::try_from(metadata.permissions().mode() & 0o7777).unwrap_or(0o400);
-            files.push(File { path, mode, content });
+            files.push(VolumeFile { path, mode, content });
         }
     }
     Ok(())
-}
-
-/// Writes files as a volume with a label. The file is whole or not there.
-pub(crate) fn write(label: &str, files: Vec<File>, to: &Path) -> Result<(), Error> {
-    let tree = tree(files).ok_or_else(|| Error::TooMany { label: label.to_owned() })?;
-    let options = iso9660::Options { label: label.to_owned(), created: neonvm_disk::tree::Time::default() };
-    let image = iso9660::volume(&tree, &NoSources, &options)
-        .map_err(|source| Error::Volume { label: label.to_owned(), source })?;
-    let told = |source| Error::Write { path: to.display().to_string(), source };
-    let fresh = to.with_extension("new");
-    let file = std::fs::File::create(&fresh).map_err(told)?;
-    neonvm_disk::raw::write(&image, &file, &|_| ()).map_err(told)?;
-    std::fs::rename(&fresh, to).map_err(told)
 }
 
 #[cfg(test)]
@@ -100,9 +78,6 @@ mod tests {
         let files = mounted(directory.path()).unwrap();
         let seen: Vec<(&str, u16)> = files.iter().map(|file| (file.path.as_str(), file.mode)).collect();
         assert_eq!(seen, [("My.Config.YAML", 0o440), ("nested/deep/Key", 0o644)]);
-        let image = directory.path().join("x.iso");
-        write("conf", files, &image).unwrap();
-        assert_eq!(std::fs::read(&image).unwrap()[0x8001..0x8006], *b"CD001");
     }
 
     #[test]

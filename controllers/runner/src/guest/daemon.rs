@@ -65,12 +65,6 @@ impl Daemon {
         self.online().await
     }
 
-    /// Checksum of the files below a path of the guest.
-    pub(crate) async fn checksum(&self, path: &str) -> Result<String, Error> {
-        let body = self.send(DAEMON_PORT, Method::GET, &files_path(path), Bytes::new(), QUESTION).await?;
-        Ok(String::from_utf8_lossy(&body).trim().to_owned())
-    }
-
     /// Replaces the files below a path of the guest. The body is `{"name": {"data": "base64"}}`.
     pub(crate) async fn put_files(&self, path: &str, body: Vec<u8>) -> Result<(), Error> {
         self.send(DAEMON_PORT, Method::PUT, &files_path(path), body.into(), FILES).await.map(drop)

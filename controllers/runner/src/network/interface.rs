@@ -14,6 +14,21 @@ const V6_PREFIX: [u16; 4] = [0xfd6e, 0x656f, 0x6e00, 0];
 /// Time for a helper program.
 const PROGRAM: Duration = Duration::from_secs(10);
 
+/// Name of the guest in the pod.
+const GUEST_NAME: &str = "guest-vm";
+
+/// Gives the guest its name in a container's own `/etc/hosts`, for people and scripts inside it.
+pub(crate) fn name_guest() {
+    let path = "/etc/hosts";
+    if read(path).contains(GUEST_NAME) {
+        return;
+    }
+    let file = std::fs::OpenOptions::new().append(true).open(path);
+    if let Err(error) = file.and_then(|mut file| writeln!(file, "{GUEST} {GUEST_NAME}")) {
+        tracing::warn!(%error, "{GUEST_NAME} has no entry in {path}");
+    }
+}
+
 /// What is to be made.
 #[derive(Clone, Debug)]
 pub(crate) struct Settings {
@@ -29,6 +44,8 @@ pub(crate) struct Settings {
 #[derive(Debug)]
 pub(crate) struct Link {
     pub(crate) tap: Tap,
+    /// Greatest packet of the pod's network.
+    pub(crate) mtu: u16,
     pub(crate) reach: Reach,
     pub(crate) services: Vec<tokio::task::JoinHandle<()>>,
 }
@@ -66,7 +83,7 @@ pub(crate) fn set_up(settings: &Settings) -> Result<Link, Error> {
             name_servers: names.v6,
         })?);
     }
-    Ok(Link { tap, reach: Reach::Address(IpAddr::V4(GUEST)), services })
+    Ok(Link { tap, mtu, reach: Reach::Address(IpAddr::V4(GUEST)), services })
 }
 
 fn read(path: &str) -> String {

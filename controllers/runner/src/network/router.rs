@@ -81,7 +81,7 @@ impl Advertisement {
 }
 
 /// Announces itself on the tap device, and answers solicitations.
-pub(super) fn advertise(advertisement: Advertisement) -> Result<JoinHandle<()>, Error> {
+pub(super) fn advertise(advertisement: &Advertisement) -> Result<JoinHandle<()>, Error> {
     let what = "cannot announce an IPv6 router to the guest";
     let index =
         std::fs::read_to_string(format!("/sys/class/net/{TAP_NAME}/ifindex")).map_err(failed(what))?;

@@ -3,10 +3,10 @@ use serde_json::json;
 
 use super::*;
 
-pub(crate) fn runner(spec: serde_json::Value) -> RunnerConfig {
+pub(crate) fn runner(spec: &serde_json::Value) -> RunnerConfig {
     let mut whole = json!({ "guest": { "cpus": { "min": 1, "max": 4, "use": 2 },
         "memorySlots": { "min": 1, "max": 8, "use": 2 }, "rootDisk": { "image": "img:1" } } });
-    merge(&mut whole, &spec);
+    merge(&mut whole, spec);
     let spec: VirtualMachineSpec = serde_json::from_value(whole).unwrap();
     RunnerConfig {
         namespace: "default".into(),
@@ -33,7 +33,7 @@ fn merge(into: &mut serde_json::Value, from: &serde_json::Value) {
 
 #[test]
 fn every_field_of_the_machine_reaches_the_guest() {
-    let runner = runner(json!({
+    let runner = runner(&json!({
         "restartPolicy": "OnFailure",
         "guest": { "command": ["a b", "'c'"], "args": ["d"], "env": [{ "name": "X", "value": "1 2" }],
             "settings": { "sysctl": ["vm.x=1"], "swap": "1Gi" } },
@@ -69,18 +69,7 @@ fn every_field_of_the_machine_reaches_the_guest() {
 
 #[test]
 fn what_is_not_set_is_left_to_the_image() {
-    let config = config(&runner(json!({})), "");
+    let config = config(&runner(&json!({})), "");
     assert_eq!((config.command, config.args, config.swap, config.shared_memory), (None, None, None, None));
     assert!(config.mounts.is_empty() && config.ssh_authorized_keys.is_empty());
-}
-
-#[test]
-fn trees_keep_names_modes_and_nesting() {
-    let file = |path: &str, mode| File { path: path.into(), mode, content: path.as_bytes().to_vec() };
-    let tree = tree(vec![file("My.Config.YAML", 0o640), file("a/b/c", 0o400), file("a/d", 0o644)]).unwrap();
-    let a = tree.child(tree.root(), b"a").unwrap();
-    let b = tree.child(a, b"b").unwrap();
-    let mode = |directory, name: &[u8]| tree.get(tree.child(directory, name).unwrap()).unwrap().metadata.mode;
-    assert_eq!(mode(tree.root(), b"My.Config.YAML"), 0o640);
-    assert_eq!((mode(b, b"c"), mode(a, b"d")), (0o400, 0o644));
 }

@@ -1,0 +1,61 @@
+//! Where and how a runner runs: flags and environment of its container.
+
+use std::ffi::OsString;
+use std::net::IpAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+pub use neonvm_hypervisor::accelerator::Request as Accelerator;
+
+/// How a runner runs.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// Directory below which the paths of the container lie; `/` in a container.
+    pub root: PathBuf,
+    /// Kernel for machines that bring none.
+    pub kernel: PathBuf,
+    /// First root of that kernel, if it needs one.
+    pub initramfs: Option<PathBuf>,
+    /// Guest program that replaces an older one in the disk.
+    pub guest_program: Option<PathBuf>,
+    /// How the guest is connected.
+    pub network: NetworkMode,
+    /// Accelerator asked for.
+    pub accelerator: Accelerator,
+    /// Command that prints the line of [`neonvm_hypervisor::accelerator::probe::run_in_this_process`].
+    pub probe: Vec<OsString>,
+    /// Directory in which the result of the probe is kept until the next boot.
+    pub probe_kept: Option<PathBuf>,
+    /// Parent of the cgroup of the vCPU threads, within its hierarchy; absent: the cgroup of this process.
+    pub cgroup: Option<String>,
+    /// File for the reason of the end.
+    pub termination_log: PathBuf,
+    /// Time between being asked to stop and being killed; absent: that of the VM.
+    pub grace: Option<Duration>,
+    /// Addresses of the pod. Empty: all there are.
+    pub addresses: Vec<IpAddr>,
+    /// User and group of QEMU when this runs as root.
+    pub qemu_user: (u32, u32),
+}
+
+/// How the guest is connected.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum NetworkMode {
+    /// By a tap device in the pod's network namespace; needs CAP_NET_ADMIN.
+    #[default]
+    Tap,
+    /// By QEMU's own stack; needs nothing.
+    User,
+}
+
+impl std::str::FromStr for NetworkMode {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text {
+            "tap" => Ok(Self::Tap),
+            "user" => Ok(Self::User),
+            other => Err(format!("{other:?} is not a network mode: use tap or user")),
+        }
+    }
+}

@@ -1,0 +1,360 @@
+//! Everything a machine needs before QEMU starts: disks, network, accelerator; and from them its plan.
+
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use neonvm_api::virtual_machine::{CpuScalingMode, Disk, PortProtocol};
+use neonvm_hypervisor::accelerator;
+use neonvm_hypervisor::disks::{self, Base, EmptyDisk, VolumeFile};
+use neonvm_hypervisor::installation::Installation;
+use neonvm_hypervisor::machine::{Identity, Resources, TapFiles, firmware};
+use neonvm_hypervisor::plan::{
+    Architecture, Backend, CpuMode, CpuPlan, DiskImage, DiskPlan, Firmware, Forward, InterfacePlan,
+    KernelArguments, MachinePlan, MemoryPlan, OnlinePolicy, OverlayAddress, Protocol,
+};
+use neonvm_types::Bytes;
+use neonvm_types::guest::{DAEMON_PORT, METRICS_PORT, SSH_PORT};
+
+use crate::config::PodFiles;
+use crate::network::user::HostForward;
+use crate::network::{self, Reach};
+use crate::options::{NetworkMode, Options};
+use crate::{runtime, volume};
+
+/// Time for the user's own script.
+const SCRIPT: Duration = Duration::from_secs(300);
+
+/// Why a machine cannot be started.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum Error {
+    #[error(transparent)]
+    Pod(#[from] crate::config::Error),
+    #[error("root disk: {0}")]
+    RootDisk(disks::DiskError),
+    #[error("disk {name}: {source}")]
+    Disk { name: String, source: disks::DiskError },
+    #[error("disk {name}: {source}")]
+    Files { name: String, source: volume::Error },
+    #[error("network: {0}")]
+    Network(#[from] network::Error),
+    #[error("accelerator: {0}")]
+    Accelerator(#[from] accelerator::ChooseError),
+    #[error("{0}")]
+    Qemu(#[from] neonvm_hypervisor::installation::InstallationError),
+    #[error("this machine's CPU architecture cannot run virtual machines")]
+    Architecture,
+    #[error("kernel {path}: {source}")]
+    Kernel { path: String, source: std::io::Error },
+    #[error("guest program {path}: {source}")]
+    GuestProgram { path: String, source: std::io::Error },
+    #[error("spec.initScript: {0}")]
+    Script(String),
+    #[error("{field}: {reason}")]
+    Spec { field: &'static str, reason: String },
+    #[error("internal: {0}")]
+    Task(String),
+}
+
+/// What is ready.
+pub(crate) struct Prepared {
+    pub(crate) plan: MachinePlan,
+    pub(crate) resources: Resources,
+    pub(crate) reach: Reach,
+    pub(crate) accelerator_note: String,
+    pub(crate) network: &'static str,
+    /// Tasks that serve the guest's network.
+    pub(crate) services: Vec<tokio::task::JoinHandle<()>>,
+    /// What could not be had and can be done without.
+    pub(crate) notes: Vec<String>,
+}
+
+/// Prepares everything; what does not depend on each other at the same time.
+pub(crate) async fn prepare(options: &Options, pod: &Arc<PodFiles>) -> Result<Prepared, Error> {
+    let spec = &pod.config.spec;
+    let architecture = Architecture::native().ok_or(Error::Architecture)?;
+    if !spec.init_script.is_empty() {
+        script(&spec.init_script).await?;
+    }
+    let installation = Installation::find(None, architecture);
+    let request = if spec.enable_acceleration { options.accelerator } else { accelerator::Request::Tcg };
+    let accelerator = accelerator::choose(request, &options.probe, options.probe_kept.as_deref());
+    let (installation, chosen, disks, net) =
+        tokio::join!(installation, accelerator, all_disks(options, pod), network(options, pod));
+    let (installation, chosen, disks, net) = (installation?, chosen?, disks?, net?);
+    let (kernel, initramfs) = match pod.own_kernel() {
+        Some(kernel) => (kernel, None),
+        None => (options.kernel.clone(), options.initramfs.clone()),
+    };
+    let firmware = firmware(&kernel, architecture)
+        .map_err(|source| Error::Kernel { path: kernel.display().to_string(), source })?;
+    let plan = plan(
+        pod,
+        architecture,
+        chosen.accelerator,
+        &installation,
+        kernel,
+        initramfs,
+        firmware,
+        disks,
+        net.interface,
+    )?;
+    let identity = rustix::process::geteuid()
+        .is_root()
+        .then_some(Identity { user: options.qemu_user.0, group: options.qemu_user.1 });
+    let resources = Resources { identity, taps: net.taps, ..Resources::new(installation) };
+    Ok(Prepared {
+        plan,
+        resources,
+        reach: net.reach,
+        accelerator_note: chosen.note,
+        network: net.mode,
+        services: net.services,
+        notes: net.notes,
+    })
+}
+
+#[expect(clippy::too_many_arguments, reason = "the parts of one machine, put together here and nowhere else")]
+fn plan(
+    pod: &PodFiles,
+    architecture: Architecture,
+    accelerator: accelerator::Accelerator,
+    installation: &Installation,
+    kernel: PathBuf,
+    initramfs: Option<PathBuf>,
+    firmware: Firmware,
+    disks: Vec<DiskPlan>,
+    interface: InterfacePlan,
+) -> Result<MachinePlan, Error> {
+    let guest = &pod.config.spec.guest;
+    let slot = guest
+        .slot_size()
+        .map_err(|e| Error::Spec { field: "spec.guest.memorySlotSize", reason: e.to_string() })?;
+    let memory = |slots: u16| slot.saturating_mul(u32::from(slots));
+    let mode = match pod.config.cpu_scaling_mode {
+        CpuScalingMode::QmpScaling => CpuMode::Qmp,
+        CpuScalingMode::SysfsScaling => CpuMode::Sysfs,
+    };
+    let boot = guest.cpus.r#use.cpus_rounded_up().max(1);
+    let ratio = guest.memhp_auto_movable_ratio.clone();
+    let ratio = ratio.unwrap_or_else(|| pod.config.settings.memhp_auto_movable_ratio.clone());
+    let command_line = KernelArguments {
+        architecture,
+        accelerator,
+        hostname: hostname(&pod.config.pod),
+        online_cpus: (mode == CpuMode::Sysfs).then_some(boot),
+        online_policy: OnlinePolicy::AutoMovable { ratio },
+        overlay: overlay(pod)?,
+        append: guest.append_kernel_cmdline.clone().unwrap_or_default(),
+    };
+    Ok(MachinePlan {
+        name: format!("{}/{}", pod.config.namespace, pod.config.name),
+        uuid: pod.config.uid.clone(),
+        architecture,
+        accelerator,
+        machine_type: installation.machine_type(),
+        firmware,
+        kernel,
+        initramfs,
+        command_line: command_line.render(),
+        cpu: CpuPlan { mode, boot, max: guest.cpus.max.cpus_rounded_up().max(1) },
+        memory: MemoryPlan {
+            min: memory(guest.memory_slots.min),
+            start: memory(guest.memory_slots.r#use),
+            max: memory(guest.memory_slots.max),
+        },
+        disks,
+        interfaces: vec![interface],
+        direct_io: pod.config.settings.direct_io,
+    })
+}
+
+fn hostname(pod: &str) -> String {
+    format!("vm-{pod}").chars().take(63).collect()
+}
+
+fn overlay(pod: &PodFiles) -> Result<Option<OverlayAddress>, Error> {
+    let Some(net) = &pod.config.extra_net else { return Ok(None) };
+    let parse = |text: &str| {
+        text.parse::<Ipv4Addr>().map_err(|_| Error::Spec {
+            field: "status.extraNetIP",
+            reason: format!("{text:?} is not an IPv4 address"),
+        })
+    };
+    Ok(Some(OverlayAddress {
+        address: parse(&net.ip)?,
+        mask: parse(&net.mask)?,
+        pod: pod.config.pod.clone(),
+    }))
+}
+
+/// The user's script, in a shell, before anything else.
+async fn script(text: &str) -> Result<(), Error> {
+    let failed = |error: std::io::Error| Error::Script(format!("cannot run /bin/sh: {error}"));
+    let mut command = tokio::process::Command::new("/bin/sh");
+    command.args(["-c", text]).stdin(std::process::Stdio::null()).kill_on_drop(true);
+    let output = tokio::time::timeout(SCRIPT, command.output()).await;
+    let output = output.map_err(|_| Error::Script(format!("did not end within {} s", SCRIPT.as_secs())))?;
+    let output = output.map_err(failed)?;
+    if output.status.success() {
+        return Ok(());
+    }
+    let said = String::from_utf8_lossy(&output.stderr);
+    Err(Error::Script(format!("{}: {}", output.status, said.trim())))
+}
+
+/// Work that reads and writes files, on a thread that may wait for them.
+async fn blocking<T: Send + 'static>(
+    work: impl FnOnce() -> Result<T, Error> + Send + 'static,
+) -> Result<T, Error> {
+    tokio::task::spawn_blocking(work).await.map_err(|error| Error::Task(error.to_string()))?
+}
+
+fn plan_disk(name: &str, image: DiskImage, read_only: bool, discard: bool) -> DiskPlan {
+    DiskPlan { name: name.to_owned(), image, read_only, discard }
+}
+
+/// In the order that fixes their names in the guest: root, runtime, keys, swap, then those of the VM.
+async fn all_disks(options: &Options, pod: &Arc<PodFiles>) -> Result<Vec<DiskPlan>, Error> {
+    let named = |name: &str| {
+        let name = name.to_owned();
+        move |source| Error::Disk { name, source }
+    };
+    let (root, runtime_volume) = tokio::join!(
+        blocking({
+            let pod = Arc::clone(pod);
+            move || root_disk(&pod)
+        }),
+        blocking({
+            let (pod, program) = (Arc::clone(pod), options.guest_program.clone());
+            move || runtime_disk(&pod, program.as_deref())
+        })
+    );
+    let mut all = vec![root?, runtime_volume?];
+    if pod.config.spec.enable_ssh {
+        let path = pod.image("ssh-authorized-keys.iso");
+        let keys = VolumeFile {
+            path: "authorized_keys".into(),
+            mode: 0o644,
+            content: pod.authorized_keys.clone().into_bytes(),
+        };
+        disks::volume(&path, runtime::SSH_LABEL, &[keys]).map_err(named(runtime::SSH_LABEL))?;
+        all.push(plan_disk(runtime::SSH_LABEL, DiskImage::Raw(path), true, false));
+    }
+    if let Some(size) = runtime::swap_size(&pod.config) {
+        let path = pod.swap();
+        disks::swap(&path, size, runtime::SWAP_LABEL).map_err(named(runtime::SWAP_LABEL))?;
+        all.push(plan_disk(runtime::SWAP_LABEL, DiskImage::Raw(path), false, true));
+    }
+    for disk in &pod.config.spec.disks {
+        all.extend(one_disk(pod, disk).await?);
+    }
+    Ok(all)
+}
+
+fn root_disk(pod: &PodFiles) -> Result<DiskPlan, Error> {
+    let base: Base = disks::inspect(&pod.root_base()).map_err(Error::RootDisk)?;
+    let size = Bytes::try_from(pod.config.spec.guest.root_disk.size).ok().filter(|size| *size > Bytes::ZERO);
+    let file = pod.image("rootdisk.qcow2");
+    disks::overlay(&file, &base, size).map_err(Error::RootDisk)?;
+    let image = DiskImage::Overlay { file, base: base.path, base_format: base.format };
+    Ok(plan_disk("rootdisk", image, false, true))
+}
+
+fn runtime_disk(pod: &PodFiles, program: Option<&Path>) -> Result<DiskPlan, Error> {
+    let program = match program {
+        Some(path) => Some(
+            std::fs::read(path)
+                .map_err(|source| Error::GuestProgram { path: path.display().to_string(), source })?,
+        ),
+        None => None,
+    };
+    let config = runtime::config(&pod.config, &pod.authorized_keys);
+    let path = pod.image("runtime.iso");
+    let files = runtime::runtime_files(&config, program);
+    disks::volume(&path, runtime::RUNTIME_LABEL, &files)
+        .map_err(|source| Error::Disk { name: "runtime".into(), source })?;
+    Ok(plan_disk("runtime", DiskImage::Raw(path), true, false))
+}
+
+async fn one_disk(pod: &Arc<PodFiles>, disk: &Disk) -> Result<Option<DiskPlan>, Error> {
+    let name = disk.name.clone();
+    let failed = |source| Error::Disk { name: name.clone(), source };
+    if let Some(empty) = &disk.empty_disk {
+        let size = Bytes::try_from(empty.size).map_err(|error| Error::Spec {
+            field: "spec.disks[].emptyDisk.size",
+            reason: error.to_string(),
+        })?;
+        let path = pod.empty_disk(&disk.name);
+        disks::empty(&path, EmptyDisk { size, label: &disk.name, quotas: empty.enable_quotas })
+            .await
+            .map_err(failed)?;
+        return Ok(Some(plan_disk(&disk.name, DiskImage::Raw(path), disk.read_only, empty.discard)));
+    }
+    if runtime::is_volume_of_files(disk) {
+        let (source, path, name) =
+            (pod.mounted(&disk.mount_path), pod.image(&format!("{}.iso", disk.name)), disk.name.clone());
+        return blocking(move || {
+            let files =
+                volume::mounted(&source).map_err(|source| Error::Files { name: name.clone(), source })?;
+            disks::volume(&path, &name, &files)
+                .map_err(|source| Error::Disk { name: name.clone(), source })?;
+            Ok(Some(plan_disk(&name, DiskImage::Raw(path), true, false)))
+        })
+        .await;
+    }
+    Ok(None)
+}
+
+struct Network {
+    interface: InterfacePlan,
+    taps: Vec<TapFiles>,
+    reach: Reach,
+    services: Vec<tokio::task::JoinHandle<()>>,
+    mode: &'static str,
+    notes: Vec<String>,
+}
+
+async fn network(options: &Options, pod: &Arc<PodFiles>) -> Result<Network, Error> {
+    let ports = pod.config.spec.guest.ports.iter();
+    let forwards: Vec<network::Forward> = ports
+        .map(|port| network::Forward { udp: port.protocol == PortProtocol::Udp, port: port.port })
+        .collect();
+    let mac = network::guest_hardware(&pod.config.uid);
+    match options.network {
+        NetworkMode::Tap => {
+            let settings = network::Settings { forwards, hardware: mac, hostname: hostname(&pod.config.pod) };
+            let link = blocking(move || Ok(network::set_up(&settings)?)).await?;
+            Ok(Network {
+                interface: InterfacePlan { mac, mtu: Some(link.mtu), backend: Backend::Tap },
+                taps: vec![TapFiles { queues: vec![link.tap.0], vhosts: Vec::new() }],
+                reach: link.reach,
+                services: link.services,
+                mode: "tap",
+                notes: Vec::new(),
+            })
+        }
+        NetworkMode::User => {
+            let address = options.addresses.first().copied().unwrap_or(IpAddr::V4(Ipv4Addr::LOCALHOST));
+            let own = [DAEMON_PORT, SSH_PORT, METRICS_PORT];
+            let (forwards, notes) = network::user::forwards(address, &forwards, &own);
+            let reach = Reach::Forwards(Arc::new(network::user::reach(&forwards)));
+            let forwards = forwards.iter().filter_map(user_forward).collect();
+            Ok(Network {
+                interface: InterfacePlan { mac, mtu: None, backend: Backend::User { forwards } },
+                taps: Vec::new(),
+                reach,
+                services: Vec::new(),
+                mode: "user",
+                notes,
+            })
+        }
+    }
+}
+
+fn user_forward(forward: &HostForward) -> Option<Forward> {
+    let SocketAddr::V4(host) = forward.host else { return None };
+    let protocol = if forward.udp { Protocol::Udp } else { Protocol::Tcp };
+    Some(Forward { protocol, address: *host.ip(), port: host.port(), guest_port: forward.guest })
+}

@@ -1,0 +1,320 @@
+//! One machine from start to end: the loop that feeds [`crate::core::Core`] and does what it says.
+
+mod act;
+mod watch;
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use neonvm_hypervisor::cgroup::{CpuGroup, Hierarchy};
+use neonvm_hypervisor::machine::{Machine, MachineEvent, QemuExit};
+use neonvm_types::Bytes;
+use neonvm_types::runner_protocol::{Exit, ExitReason, MachineInfo, RunnerState, RunnerStatus, SizeRequest};
+use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::sync::{broadcast, mpsc, watch as channel};
+
+use crate::api::{self, Running, Shared, Wish};
+use crate::config::PodFiles;
+use crate::console::Console;
+use crate::core::{Core, Event, Limits, QemuEnd};
+use crate::guest::daemon::Daemon;
+use crate::logs::Sink;
+use crate::options::Options;
+use crate::prepare::{Error, Prepared, prepare};
+
+/// Events that wait for the loop.
+const QUEUE: usize = 64;
+/// Name of the cgroup of the vCPU threads, below that of the pod.
+const GROUP: &str = "vcpus";
+/// Time for the last words of the machine to be read, and for its cgroup to empty.
+const LAST_WORDS: Duration = Duration::from_secs(2);
+
+/// Runs the machine of this pod to its end. Everything it made is gone when this returns.
+pub async fn run(options: &Options, sink: &Sink) -> Exit {
+    let exit = match start(options, sink).await {
+        Ok(exit) => exit,
+        Err(error) => {
+            tracing::error!(%error, "the machine cannot be started");
+            Exit::new(ExitReason::StartFailure, error.to_string())
+        }
+    };
+    tracing::info!(reason = exit.reason.as_str(), message = exit.message, "the machine has ended");
+    if let Err(error) = std::fs::write(&options.termination_log, exit.to_message()) {
+        tracing::warn!(path = %options.termination_log.display(), %error, "cannot write the termination message");
+    }
+    exit
+}
+
+/// Signals that ask for the end.
+struct Signals(Signal, Signal);
+
+impl Signals {
+    fn new() -> Result<Self, Error> {
+        let on = |kind| signal(kind).map_err(|error| Error::Task(format!("signals: {error}")));
+        Ok(Self(on(SignalKind::terminate())?, on(SignalKind::interrupt())?))
+    }
+
+    async fn next(&mut self) {
+        tokio::select! { _ = self.0.recv() => {}, _ = self.1.recv() => {} }
+    }
+}
+
+async fn start(options: &Options, sink: &Sink) -> Result<Exit, Error> {
+    let begun = Instant::now();
+    let mut signals = Signals::new()?;
+    let pod = Arc::new(PodFiles::load(&options.root)?);
+    if options.root == std::path::Path::new("/") {
+        crate::network::name_guest();
+    }
+    let core = Core::new(limits(&pod)?);
+    let (status, status_seen) = channel::channel(Arc::new(core.status().clone()));
+    let (running, running_seen) = channel::channel(None);
+    let (wishes, wished) = mpsc::channel(QUEUE);
+    let shared = Arc::new(Shared { status: status_seen, wishes, running: running_seen });
+    serve(options, &pod, &shared).await?;
+    // Asked to stop while nothing runs: there is nothing to power off.
+    let prepared = tokio::select! {
+        prepared = prepare(options, &pod) => prepared?,
+        () = signals.next() => return Ok(Exit::new(ExitReason::Stopped, "stopped before the machine was started")),
+    };
+    for note in &prepared.notes {
+        tracing::warn!("{note}");
+    }
+    if !prepared.accelerator_note.is_empty() {
+        tracing::warn!("{}", prepared.accelerator_note);
+    }
+    let machine = Loop::begin(options, &pod, prepared, core, sink, begun, status, running).await?;
+    Ok(machine.turn(wished, signals).await)
+}
+
+/// The interface, on the pod's addresses and inside the container.
+async fn serve(options: &Options, pod: &PodFiles, shared: &Arc<Shared>) -> Result<(), Error> {
+    let failed = |what: &str, error: &dyn std::fmt::Display| Error::Task(format!("{what}: {error}"));
+    let port = pod.config.spec.runner_port;
+    let tls =
+        neonvm_kit::tls::server(&pod.identity, &pod.authority).map_err(|e| failed("certificate", &e))?;
+    api::listen_with_tls(shared, &options.addresses, port, tls)
+        .await
+        .map_err(|error| failed(&format!("spec.runnerPort {port} cannot be listened on"), &error))?;
+    let directory = pod.run_directory()?;
+    let handle = std::fs::File::open(&directory).map_err(|error| failed("run directory", &error))?;
+    // Addresses of sockets are short; the path of the pod may not be.
+    let socket = crate::config::through(&handle).join(neonvm_api::runner_pod::RUN_SOCKET);
+    api::listen_locally(shared, &socket).map_err(|error| failed("local socket", &error))
+}
+
+fn limits(pod: &PodFiles) -> Result<Limits, Error> {
+    let guest = &pod.config.spec.guest;
+    let slot = guest
+        .slot_size()
+        .map_err(|error| Error::Spec { field: "spec.guest.memorySlotSize", reason: error.to_string() })?;
+    let memory = |slots: u16| slot.saturating_mul(u32::from(slots));
+    Ok(Limits {
+        size: SizeRequest { cpu: guest.cpus.r#use, memory: memory(guest.memory_slots.r#use) },
+        cpu: (guest.cpus.min, guest.cpus.max),
+        memory: (memory(guest.memory_slots.min), memory(guest.memory_slots.max)),
+        slot,
+    })
+}
+
+/// The machine and all that belongs to it.
+struct Loop {
+    machine: Arc<Machine>,
+    core: Core,
+    begun: Instant,
+    status: channel::Sender<Arc<RunnerStatus>>,
+    events: mpsc::Sender<Event>,
+    heard: mpsc::Receiver<Event>,
+    from_qemu: broadcast::Receiver<MachineEvent>,
+    group: Option<Arc<CpuGroup>>,
+    daemon: Daemon,
+    console: Console,
+    readers: Vec<tokio::task::JoinHandle<()>>,
+    services: Vec<tokio::task::JoinHandle<()>>,
+    asking: Option<tokio::task::JoinHandle<()>>,
+    memory_base: Bytes,
+    killed: bool,
+    grace: Duration,
+}
+
+impl Loop {
+    #[expect(
+        clippy::too_many_arguments,
+        reason = "the parts of one machine, put together here and nowhere else"
+    )]
+    async fn begin(
+        options: &Options,
+        pod: &Arc<PodFiles>,
+        prepared: Prepared,
+        core: Core,
+        sink: &Sink,
+        begun: Instant,
+        status: channel::Sender<Arc<RunnerStatus>>,
+        running: channel::Sender<Option<Running>>,
+    ) -> Result<Self, Error> {
+        let plan = prepared.plan.clone();
+        let machine = Machine::start(prepared.plan, prepared.resources).await;
+        let machine = Arc::new(machine.map_err(|error| Error::Task(error.to_string()))?);
+        let from_qemu = machine.events();
+        let (events, heard) = mpsc::channel(QUEUE);
+        let (console, readers) = watch::attach(&machine, sink, &events);
+        let (group, group_problem) = act::limit(options, pod, &machine).await;
+        let daemon = Daemon::new(prepared.reach.clone());
+        let statistics = act::statistics(&machine, group.clone(), begun, daemon.clone()).await;
+        running.send_replace(Some(Running { console: console.clone(), reach: prepared.reach, statistics }));
+        let mut services = prepared.services;
+        services.push(watch::files(pod, &daemon, &events));
+        let mut this = Self {
+            memory_base: plan.memory.min,
+            machine,
+            core,
+            begun,
+            status,
+            events,
+            heard,
+            from_qemu,
+            group,
+            daemon,
+            console,
+            readers,
+            services,
+            asking: None,
+            killed: false,
+            grace: options.grace.unwrap_or_else(|| {
+                let seconds = pod.config.spec.termination_grace_period_seconds.unwrap_or(5);
+                Duration::from_secs(seconds.max(0).unsigned_abs())
+            }),
+        };
+        if let Some(problem) = group_problem {
+            this.take(Event::QuotaFailed(problem));
+        }
+        this.take(Event::Started(MachineInfo {
+            accelerator: plan.accelerator.as_str().to_owned(),
+            accelerator_note: prepared.accelerator_note,
+            machine_type: plan.machine_type.clone(),
+            cpu_model: plan.accelerator.cpu_model().to_owned(),
+            qemu_version: this.machine.version().to_string(),
+            network: prepared.network.to_owned(),
+        }));
+        this.machine.continue_().await.map_err(|error| Error::Task(format!("QEMU: {error}")))?;
+        tracing::info!(
+            accelerator = plan.accelerator.as_str(),
+            machine = plan.machine_type,
+            "the guest boots"
+        );
+        this.look_at_memory();
+        Ok(this)
+    }
+
+    /// Until the machine has ended.
+    async fn turn(mut self, mut wished: mpsc::Receiver<Wish>, mut signals: Signals) -> Exit {
+        let machine = Arc::clone(&self.machine);
+        let end = machine.wait();
+        tokio::pin!(end);
+        loop {
+            let wake = self.core.wake_at().map(|at| tokio::time::Instant::from_std(self.begun + at));
+            let timer = async {
+                match wake {
+                    Some(at) => tokio::time::sleep_until(at).await,
+                    None => std::future::pending().await,
+                }
+            };
+            tokio::select! {
+                exit = &mut end => return self.finish(exit).await,
+                Some(event) = self.heard.recv() => self.take(event),
+                event = self.from_qemu.recv() => self.heard_of_qemu(event),
+                Some(wish) = wished.recv() => self.wish(wish),
+                () = signals.next() => {
+                    tracing::info!(grace = self.grace.as_secs(), "asked to stop: the power button is pressed");
+                    self.take(Event::Stop { grace: self.grace });
+                }
+                () = timer => self.take(Event::Timer),
+            }
+        }
+    }
+
+    fn take(&mut self, event: Event) {
+        tracing::debug!(?event);
+        let actions = self.core.step(self.begun.elapsed(), event);
+        for action in actions {
+            tracing::debug!(?action);
+            self.act(action);
+        }
+        let status = self.core.status();
+        if self.status.borrow().sequence != status.sequence {
+            self.status.send_replace(Arc::new(status.clone()));
+        }
+    }
+
+    fn wish(&mut self, wish: Wish) {
+        match wish {
+            Wish::PowerOff => self.take(Event::Stop { grace: self.grace }),
+            Wish::Resize(size, answer) => {
+                let checked = self.core.check(&size);
+                let good = checked.is_ok();
+                if good {
+                    tracing::info!(cpu = %size.cpu, memory = %size.memory, "another size is wanted");
+                    self.take(Event::Resize(size));
+                }
+                let _ = answer.send(checked);
+            }
+        }
+    }
+
+    fn heard_of_qemu(&mut self, event: Result<MachineEvent, broadcast::error::RecvError>) {
+        match event {
+            Ok(MachineEvent::MemoryChanged(plugged)) => {
+                self.take(Event::Memory(self.memory_base.saturating_add(plugged)));
+            }
+            Ok(MachineEvent::AcceleratorFailed) => {
+                tracing::error!("the accelerator cannot run this guest");
+                self.machine.kill();
+            }
+            Ok(MachineEvent::DiskFailed { disk, full, stopped, reason, .. }) => {
+                let what = if full { "the node's disk is full" } else { reason.as_str() };
+                let then = if stopped { "; the machine stands still until there is room" } else { "" };
+                self.take(Event::DiskFault(Some(format!("disk {disk}: {what}{then}"))));
+                if stopped {
+                    self.go_on_later();
+                }
+            }
+            Ok(MachineEvent::Resumed) => self.take(Event::DiskFault(None)),
+            Ok(event) => tracing::debug!(?event, "QEMU"),
+            Err(broadcast::error::RecvError::Lagged(_)) => self.look_at_memory(),
+            // QEMU is gone; its end comes by itself.
+            Err(broadcast::error::RecvError::Closed) => self.from_qemu = self.machine.events(),
+        }
+    }
+
+    async fn finish(mut self, exit: QemuExit) -> Exit {
+        // The last lines of the console are on their way.
+        for reader in std::mem::take(&mut self.readers) {
+            let _ = tokio::time::timeout(LAST_WORDS, reader).await;
+        }
+        while let Ok(event) = self.heard.try_recv() {
+            self.take(event);
+        }
+        let end = QemuEnd {
+            cause: exit.shutdown.as_ref().map(|(_, cause)| cause.clone()),
+            internal_error: exit.internal_error,
+            panicked: exit.guest_panicked,
+            forced: self.killed,
+            words: exit.to_string(),
+            console: self.console.tail(),
+        };
+        self.take(Event::Ended(end));
+        for task in self.services.drain(..).chain(self.asking.take()) {
+            task.abort();
+        }
+        let status = self.core.status().clone();
+        debug_assert_eq!(status.state, RunnerState::Ended);
+        if let Some(group) = self.group.take().and_then(Arc::into_inner)
+            && let Err(error) = group.remove(LAST_WORDS).await
+        {
+            tracing::warn!(%error, "the cgroup is left over");
+        }
+        // Watchers get the last document before the process ends.
+        tokio::time::sleep(Duration::from_millis(50)).await;
+        status.exit.unwrap_or_else(|| Exit::new(ExitReason::QemuEnded, exit.to_string()))
+    }
+}

@@ -1,0 +1,197 @@
+//! Doing what the core says. Nothing here waits: what takes time is a task that ends with an event.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use neonvm_hypervisor::plan::CpuMode;
+use neonvm_types::MilliCpu;
+use neonvm_types::runner_protocol::RunnerStatistics;
+
+use super::{Bytes, CpuGroup, Daemon, Event, GROUP, Hierarchy, Loop, Machine, Options, PodFiles};
+use crate::api::Statistics;
+use crate::core::Action;
+
+/// Pause before a machine that was stopped for want of room goes on.
+const ROOM: Duration = Duration::from_secs(5);
+/// Time for CPUs that were plugged to come on line.
+const ON_LINE: Duration = Duration::from_secs(10);
+
+impl Loop {
+    pub(super) fn act(&mut self, action: Action) {
+        match action {
+            Action::SetMemory(total) => self.set_memory(total),
+            Action::SetQuota(cpu) => self.set_quota(cpu),
+            Action::SetCpus(cpu) => self.set_cpus(cpu),
+            Action::AskGuest => self.ask_guest(),
+            Action::PressPowerButton => self.spawn(|machine, _| async move {
+                if let Err(error) = machine.power_button().await {
+                    tracing::warn!(%error, "the power button cannot be pressed");
+                }
+                None
+            }),
+            Action::Kill => {
+                self.killed = true;
+                self.machine.kill();
+            }
+        }
+    }
+
+    /// Runs something beside the loop; what it returns comes back as an event.
+    fn spawn<F>(&self, work: impl FnOnce(Arc<Machine>, Daemon) -> F)
+    where
+        F: Future<Output = Option<Event>> + Send + 'static,
+    {
+        let events = self.events.clone();
+        let work = work(Arc::clone(&self.machine), self.daemon.clone());
+        tokio::spawn(async move {
+            if let Some(event) = work.await {
+                let _ = events.send(event).await;
+            }
+        });
+    }
+
+    /// QEMU tells of changes; this is for the first time, and for when a change was missed.
+    pub(super) fn look_at_memory(&self) {
+        self.spawn(|machine, _| async move {
+            machine.memory().await.ok().map(|memory| Event::Memory(memory.total()))
+        });
+    }
+
+    fn set_memory(&self, total: Bytes) {
+        self.spawn(move |machine, _| async move {
+            if let Err(error) = machine.set_memory_target(total).await {
+                // Not reached in time, the core has it told again and reports it.
+                tracing::warn!(%error, memory = %total, "QEMU does not change the memory");
+            }
+            machine.memory().await.ok().map(|memory| Event::Memory(memory.total()))
+        });
+    }
+
+    fn set_quota(&mut self, cpu: MilliCpu) {
+        let Some(group) = &self.group else { return };
+        // A write to a file of the kernel: no need for another thread.
+        let event = match group.set_limit(Some(cpu)) {
+            Ok(()) => Event::QuotaSet(cpu),
+            Err(error) => Event::QuotaFailed(error.to_string()),
+        };
+        self.take(event);
+    }
+
+    fn set_cpus(&self, cpu: MilliCpu) {
+        let plugged = self.machine.plan().cpu.mode == CpuMode::Qmp;
+        self.spawn(move |machine, daemon| async move {
+            let wanted = cpu.cpus_rounded_up();
+            let changed =
+                if plugged { plug(&machine, &daemon, wanted).await } else { set(&daemon, cpu).await };
+            Some(match changed {
+                Ok(online) => Event::Answered { online },
+                Err(why) => Event::Silent(why),
+            })
+        });
+    }
+
+    fn ask_guest(&mut self) {
+        // A newer question replaces one that waits for an answer: the guest was not up then.
+        if let Some(older) = self.asking.take() {
+            older.abort();
+        }
+        let (daemon, events) = (self.daemon.clone(), self.events.clone());
+        self.asking = Some(tokio::spawn(async move {
+            let event = match daemon.online().await {
+                Ok(online) => Event::Answered { online },
+                Err(error) => Event::Silent(error.to_string()),
+            };
+            let _ = events.send(event).await;
+        }));
+    }
+
+    /// A machine that was stopped because there was no room is let go on now and then: it stops again if there is none.
+    pub(super) fn go_on_later(&self) {
+        self.spawn(|machine, _| async move {
+            tokio::time::sleep(ROOM).await;
+            let _ = machine.continue_().await;
+            None
+        });
+    }
+}
+
+async fn set(daemon: &Daemon, cpu: MilliCpu) -> Result<u32, String> {
+    daemon.set_cpus(cpu).await.map_err(|error| error.to_string())
+}
+
+/// Plugs or unplugs, then waits until the guest has them on line.
+async fn plug(machine: &Machine, daemon: &Daemon, wanted: u32) -> Result<u32, String> {
+    machine.set_cpus(wanted).await.map_err(|error| error.to_string())?;
+    let until = Instant::now() + ON_LINE;
+    let mut pause = Duration::from_millis(20);
+    loop {
+        let online = daemon.online().await.map_err(|error| error.to_string())?;
+        if online == wanted || Instant::now() > until {
+            return Ok(online);
+        }
+        tokio::time::sleep(pause).await;
+        pause = (pause * 2).min(Duration::from_millis(500));
+    }
+}
+
+/// The cgroup of the vCPU threads, in force before the guest runs; or why there is none.
+pub(super) async fn limit(
+    options: &Options,
+    pod: &PodFiles,
+    machine: &Machine,
+) -> (Option<Arc<CpuGroup>>, Option<String>) {
+    if !pod.config.settings.cgroup {
+        return (None, None);
+    }
+    let threads = match machine.vcpu_threads().await {
+        Ok(threads) => threads,
+        Err(error) => return (None, Some(error.to_string())),
+    };
+    let made = || {
+        let hierarchy = Hierarchy::find(std::path::Path::new(neonvm_hypervisor::cgroup::DEFAULT_ROOT))?;
+        let parent = match &options.cgroup {
+            Some(parent) => parent.clone(),
+            None => hierarchy.own_group()?,
+        };
+        let group = hierarchy.create(&parent, GROUP)?;
+        group.set_limit(Some(pod.config.spec.guest.cpus.r#use))?;
+        for thread in &threads {
+            group.add_thread(thread.thread)?;
+        }
+        Ok::<_, neonvm_hypervisor::cgroup::CgroupError>(group)
+    };
+    match made() {
+        Ok(group) => (Some(Arc::new(group)), None),
+        Err(error) => {
+            tracing::warn!(%error, "the CPU of the machine cannot be limited");
+            (None, Some(format!("the CPU of the machine cannot be limited: {error}")))
+        }
+    }
+}
+
+/// Where counters come from.
+pub(super) async fn statistics(
+    machine: &Arc<Machine>,
+    group: Option<Arc<CpuGroup>>,
+    begun: Instant,
+    daemon: Daemon,
+) -> Arc<Statistics> {
+    let threads = machine.vcpu_threads().await.unwrap_or_default();
+    let threads: Vec<i32> = threads.into_iter().map(|thread| thread.thread).collect();
+    // Weak: the machine and its cgroup must end although somebody could still ask.
+    let (machine, group) = (Arc::downgrade(machine), group.map(|group| Arc::downgrade(&group)));
+    let micros = |time: Duration| u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
+    let sample = move || {
+        let usage = machine.upgrade().and_then(|machine| machine.usage(&threads).ok()).unwrap_or_default();
+        let group = group.as_ref().and_then(std::sync::Weak::upgrade);
+        let throttled = group.and_then(|group| group.throttling().ok()).unwrap_or_default();
+        RunnerStatistics {
+            uptime_ms: u64::try_from(begun.elapsed().as_millis()).unwrap_or(u64::MAX),
+            cpu_us: micros(usage.threads),
+            throttled_us: micros(throttled.time),
+            resident: usage.resident,
+            ..RunnerStatistics::default()
+        }
+    };
+    Arc::new(Statistics::new(Box::new(sample), daemon))
+}

@@ -97,7 +97,7 @@ impl Machine {
         from(&mut self.streams.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// The serial console. Must be read: a guest drops what it cannot write.
+    /// The serial console. Must be read: some hundred bytes wait, after that a guest that writes stands still.
     #[must_use]
     pub fn take_console(&self) -> Option<UnixStream> {
         self.take(|streams| streams.console.take())

@@ -1,0 +1,96 @@
+//! Start and the ways to end.
+
+use neonvm_hypervisor::machine::{Machine, MachineEvent, RunState, StartError};
+use tokio::io::AsyncReadExt as _;
+
+use crate::lab::{PATIENCE, event, lab, resources, start};
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_guest_waits_for_its_word_and_the_power_button_ends_it() {
+    let Some(lab) = lab() else { return };
+    let machine = Machine::start(lab.plan("wait"), resources().await).await.unwrap();
+    assert_eq!(machine.status().await, Ok(RunState::Prelaunch));
+    assert!(machine.version().major >= 7);
+    let threads = machine.vcpu_threads().await.unwrap();
+    assert_eq!(threads.len(), 1);
+    let name =
+        std::fs::read_to_string(format!("/proc/{}/task/{}/comm", machine.pid(), threads[0].thread)).unwrap();
+    assert!(name.starts_with("CPU 0"), "{name}");
+    drop(machine);
+
+    let (machine, mut console) = start(lab.plan("wait")).await;
+    let mut events = machine.events();
+    console.ready().await;
+    let usage = machine.usage(&[machine.vcpu_threads().await.unwrap()[0].thread]).unwrap();
+    assert!(
+        usage.resident.get() > 10 << 20 && !usage.threads.is_zero() && usage.process >= usage.threads,
+        "{usage:?}"
+    );
+    machine.stop().await.unwrap();
+    event(&mut events, "the stop", |event| *event == MachineEvent::Stopped(RunState::Paused)).await;
+    machine.continue_().await.unwrap();
+    machine.power_button().await.unwrap();
+    let exit = machine.wait_for(PATIENCE).await.unwrap();
+    assert!(exit.is_power_off() && exit.code == Some(0) && !exit.guest_panicked, "{exit:?}");
+    event(&mut events, "the button", |event| *event == MachineEvent::PowerButton).await;
+    assert!(machine.status().await.is_err(), "nobody answers any more");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn ends_of_guests_are_told_apart() {
+    let Some(lab) = lab() else { return };
+    let (machine, _console) = start(lab.plan("reboot")).await;
+    let exit = machine.wait_for(PATIENCE).await.unwrap();
+    assert!(exit.is_reboot() && exit.code == Some(0), "{exit:?}");
+    let (machine, mut console) = start(lab.plan("panic")).await;
+    console.ready().await;
+    let exit = machine.wait_for(PATIENCE).await.unwrap();
+    if lab.kernel().ends_with("built/vmlinux") {
+        assert!(exit.guest_panicked && !exit.is_reboot(), "{exit:?}");
+    } else {
+        // Its driver of the panic device is a module that is not loaded here.
+        assert!(exit.guest_panicked || exit.is_reboot(), "{exit:?}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn qemu_that_is_killed_or_told_to_quit_is_reported() {
+    let Some(lab) = lab() else { return };
+    let (machine, _console) = start(lab.plan("wait")).await;
+    machine.kill();
+    let exit = machine.wait_for(PATIENCE).await.unwrap();
+    assert_eq!((exit.signal, exit.shutdown.clone()), (Some(9), None), "{exit:?}");
+    let (machine, _console) = start(lab.plan("wait")).await;
+    machine.quit().await.unwrap();
+    let exit = machine.wait_for(PATIENCE).await.unwrap();
+    assert!(exit.is_quit() && exit.code == Some(0), "{exit:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn reports_come_by_their_port() {
+    let Some(lab) = lab() else { return };
+    let (machine, _console) = start(lab.plan("report")).await;
+    let mut report = machine.take_report().unwrap();
+    assert!(machine.take_report().is_none());
+    let mut line = [0; 12];
+    tokio::time::timeout(PATIENCE, report.read_exact(&mut line)).await.unwrap().unwrap();
+    assert_eq!(&line, b"{\"hello\":1}\n");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_machine_that_qemu_refuses_says_why() {
+    let Some(lab) = lab() else { return };
+    let mut plan = lab.plan("wait");
+    plan.machine_type = "pc-q35-0.1".into();
+    let error = Machine::start(plan, resources().await).await.unwrap_err();
+    assert!(matches!(error, StartError::Qemu { .. }), "{error:?}");
+    assert!(error.to_string().contains("unsupported machine type"), "{error}");
+    let mut plan = lab.plan("wait");
+    plan.kernel = "/no/kernel".into();
+    let error = Machine::start(plan, resources().await).await.unwrap_err();
+    assert_eq!(error.to_string(), "cannot open /no/kernel: No such file or directory (os error 2)");
+    let mut resources = resources().await;
+    resources.installation.program = "/no/qemu".into();
+    let error = Machine::start(lab.plan("wait"), resources).await.unwrap_err();
+    assert!(error.to_string().starts_with("cannot start /no/qemu: "), "{error}");
+}

@@ -1,1 +1,26 @@
-//! Reconciles virtual machines; serves the webhooks.
+//! The controller of virtual machines: the shell around `neonvm-core-lifecycle`, and the admission webhooks.
+//!
+//! Watches keep a picture of machines, pods and secrets ([`cache`]); each runner tells its state over a stream of its own
+//! ([`link`]). Whatever changes puts the machine's key into a queue ([`queue`]); a worker steps the core until nothing is left to
+//! do ([`reconcile`]). Nothing is polled and nothing is written twice: at rest there is no traffic at all.
+
+mod act;
+mod authority;
+mod cache;
+mod cert_manager;
+mod config;
+mod context;
+mod event;
+mod lag;
+mod link;
+mod metrics;
+mod patch;
+mod queue;
+mod reconcile;
+mod run;
+mod ssh;
+mod watch;
+mod webhook;
+
+pub use config::{Config, Registration, WebhookConfig};
+pub use run::{Error, run, run_with};

@@ -1,0 +1,162 @@
+//! Actions of the core, carried out.
+
+mod certificate;
+mod pod;
+mod secret;
+
+pub(crate) use certificate::{ATTEMPT, FINGERPRINT, TLS_LABEL, secret_view};
+
+use std::sync::atomic::Ordering;
+
+use kube::api::{Patch, PatchParams};
+use kube::{Api, Error};
+use neonvm_api::VirtualMachine;
+use neonvm_api::names::FINALIZER;
+use neonvm_core_lifecycle::{Action, Failure, FailureReason};
+use serde_json::{Value, json};
+
+use crate::cache::Key;
+use crate::context::{Context, MANAGER, REQUEST};
+
+/// Why an action was not done.
+#[derive(Debug)]
+pub(crate) enum Failed {
+    /// Somebody else was faster, or the picture is old.
+    Conflict,
+    /// To be told of in the status.
+    Failure(Failure),
+}
+
+impl Failed {
+    pub(crate) fn new(reason: FailureReason, message: impl Into<String>) -> Self {
+        Self::Failure(Failure { reason, message: message.into() })
+    }
+
+    /// An answer of the server. Its text is stable for the same cause.
+    pub(crate) fn api(reason: FailureReason, what: &str, error: &Error) -> Self {
+        match error {
+            Error::Api(status) if status.code == 409 => Self::Conflict,
+            Error::Api(status) => Self::new(reason, format!("{what}: {}", status.message)),
+            _ => Self::new(reason, format!("{what}: the API server cannot be reached")),
+        }
+    }
+}
+
+/// Whether the error says that there is no such object.
+pub(crate) fn is_missing(error: &Error) -> bool {
+    matches!(error, Error::Api(status) if status.code == 404)
+}
+
+/// Whether the error says that there is one already, or another version.
+pub(crate) fn is_conflict(error: &Error) -> bool {
+    matches!(error, Error::Api(status) if status.code == 409)
+}
+
+pub(crate) fn patching() -> PatchParams {
+    PatchParams { field_manager: Some(MANAGER.to_owned()), ..PatchParams::default() }
+}
+
+/// A request with the deadline of all requests.
+pub(crate) async fn within<T>(request: impl Future<Output = Result<T, Error>>) -> Result<T, Error> {
+    match tokio::time::timeout(REQUEST, request).await {
+        Ok(answer) => answer,
+        Err(_) => Err(Error::Service(Box::new(std::io::Error::from(std::io::ErrorKind::TimedOut)))),
+    }
+}
+
+impl Context {
+    /// Counts a write and sends it.
+    pub(crate) async fn write<T>(&self, request: impl Future<Output = Result<T, Error>>) -> Result<T, Error> {
+        self.metrics.writes.fetch_add(1, Ordering::Relaxed);
+        within(request).await
+    }
+
+    /// Does one action. `Refresh` is the worker's own.
+    pub(crate) async fn act(&self, key: &Key, vm: &VirtualMachine, action: &Action) -> Result<(), Failed> {
+        match action {
+            Action::Refresh => Ok(()),
+            Action::Adopt { cpu_scaling_mode } => {
+                let mut finalizers = vm.metadata.finalizers.clone().unwrap_or_default();
+                if !finalizers.iter().any(|name| name == FINALIZER) {
+                    finalizers.push(FINALIZER.to_owned());
+                }
+                let mut change = json!({"metadata": {"finalizers": finalizers}});
+                if let (Some(mode), Some(change)) = (cpu_scaling_mode, change.as_object_mut()) {
+                    change.insert("spec".to_owned(), json!({"cpuScalingMode": mode}));
+                }
+                self.change_vm(key, vm, change).await
+            }
+            Action::RemoveFinalizer => {
+                let all = vm.metadata.finalizers.iter().flatten();
+                let rest: Vec<&String> = all.filter(|name| *name != FINALIZER).collect();
+                self.change_vm(key, vm, json!({"metadata": {"finalizers": rest}})).await
+            }
+            Action::CreatePod { name } => self.create_pod(key, vm, name).await,
+            Action::DeletePod { name, uid } => self.delete_pod(key, name, uid.as_deref()).await,
+            Action::SyncPod { name, change } => self.sync_pod(key, name, change).await,
+            Action::SetSize(size) => {
+                let asked = self.links.set_size(key, *size).await;
+                asked.map_err(|message| Failed::new(FailureReason::ScaleFailed, message))
+            }
+            Action::Tls(action) => self.certificate(key, vm, action).await,
+        }
+    }
+
+    /// Changes the object, if it still is the version that was looked at.
+    async fn change_vm(&self, key: &Key, vm: &VirtualMachine, mut change: Value) -> Result<(), Failed> {
+        guard(&mut change, vm);
+        let name = &key.name;
+        let (api, patch) = (self.vms(&key.namespace), Patch::Merge(&change));
+        match self.write(api.patch(name, &patching(), &patch)).await {
+            Ok(vm) => {
+                let over = vm.metadata.deletion_timestamp.is_some()
+                    && vm.metadata.finalizers.as_ref().is_none_or(Vec::is_empty);
+                if over {
+                    self.cache.drop_vm(key, vm.metadata.uid.as_deref());
+                } else {
+                    self.cache.put_vm(vm);
+                }
+                Ok(())
+            }
+            Err(error) if is_missing(&error) => {
+                self.cache.drop_vm(key, vm.metadata.uid.as_deref());
+                Ok(())
+            }
+            Err(error) => {
+                Err(Failed::api(FailureReason::ActionFailed, "the machine cannot be changed", &error))
+            }
+        }
+    }
+
+    /// Writes the status, if the object still is the version that was looked at.
+    pub(crate) async fn write_status(
+        &self,
+        key: &Key,
+        vm: &VirtualMachine,
+        change: Value,
+    ) -> Result<(), Failed> {
+        let mut change = json!({"status": change});
+        guard(&mut change, vm);
+        let api: Api<VirtualMachine> = self.vms(&key.namespace);
+        match self.write(api.patch_status(&key.name, &patching(), &Patch::Merge(&change))).await {
+            Ok(vm) => {
+                self.cache.put_vm(vm);
+                Ok(())
+            }
+            Err(error) if is_missing(&error) => Err(Failed::Conflict),
+            Err(error) => {
+                Err(Failed::api(FailureReason::ActionFailed, "the status cannot be written", &error))
+            }
+        }
+    }
+}
+
+/// Only this version of this very object.
+fn guard(change: &mut Value, vm: &VirtualMachine) {
+    let Some(change) = change.as_object_mut() else { return };
+    let meta = change.entry("metadata").or_insert_with(|| json!({}));
+    if let Some(meta) = meta.as_object_mut() {
+        meta.insert("resourceVersion".to_owned(), json!(vm.metadata.resource_version));
+        meta.insert("uid".to_owned(), json!(vm.metadata.uid));
+    }
+}

@@ -1,0 +1,212 @@
+//! The certificate of a guest: signed by the internal authority, or asked for from cert-manager.
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use k8s_openapi::api::core::v1::Secret;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use kube::api::{DeleteParams, DynamicObject, Patch};
+use neonvm_api::VirtualMachine;
+use neonvm_api::names::tls_secret_name;
+use neonvm_api::virtual_machine::Tls;
+use neonvm_core_lifecycle::FailureReason::CertificateFailed;
+use neonvm_core_lifecycle::pod;
+use neonvm_core_lifecycle::tls::{
+    TlsAction, TlsSecret, fingerprint, key_secret_name, lifetime, request_name,
+};
+use neonvm_types::Timestamp;
+use rcgen::{CertificateParams, DistinguishedName, DnType, KeyPair};
+use rustls::pki_types::CertificateDer;
+use rustls::pki_types::pem::PemObject as _;
+use serde_json::{Value, json};
+use x509_parser::prelude::{FromDer as _, X509Certificate};
+
+use super::secret::{posting, secret_of};
+use super::{Failed, is_conflict, is_missing, patching, within};
+use crate::cache::Key;
+use crate::cert_manager::{keep, requests, resource};
+use crate::context::Context;
+
+/// Label of the secrets that are watched.
+pub(crate) const TLS_LABEL: &str = "vm.neon.tech/tls";
+/// Annotation: what the certificate is made for.
+pub(crate) const FINGERPRINT: &str = "vm.neon.tech/tls-for";
+/// Annotation: how often a request was refused before.
+pub(crate) const ATTEMPT: &str = "vm.neon.tech/tls-attempt";
+const NOT_BEFORE: &str = "vm.neon.tech/tls-not-before";
+const NOT_AFTER: &str = "vm.neon.tech/tls-not-after";
+
+fn failed(message: impl Into<String>) -> Failed {
+    Failed::new(CertificateFailed, message)
+}
+
+/// Reads what the annotations of a certificate's secret say.
+pub(crate) fn secret_view(meta: &ObjectMeta) -> TlsSecret {
+    let text = |key| meta.annotations.as_ref().and_then(|all| all.get(key)).map_or("", String::as_str);
+    // A secret that somebody else wrote says nothing; an empty fingerprint has it written anew.
+    let time = |key| text(key).parse::<Timestamp>().ok();
+    match (time(NOT_BEFORE), time(NOT_AFTER)) {
+        (Some(not_before), Some(not_after)) => {
+            TlsSecret { fingerprint: text(FINGERPRINT).to_owned(), not_before, not_after }
+        }
+        _ => {
+            let now = crate::context::now();
+            TlsSecret { fingerprint: String::new(), not_before: now, not_after: now }
+        }
+    }
+}
+
+/// From when until when the first certificate of a PEM text is valid.
+fn validity(pem: &str) -> Option<(Timestamp, Timestamp)> {
+    let der = CertificateDer::from_pem_slice(pem.as_bytes()).ok()?;
+    let (_, certificate) = X509Certificate::from_der(&der).ok()?;
+    let validity = certificate.validity();
+    Some((
+        Timestamp::from_unix(validity.not_before.timestamp())?,
+        Timestamp::from_unix(validity.not_after.timestamp())?,
+    ))
+}
+
+impl Context {
+    pub(super) async fn certificate(
+        &self,
+        key: &Key,
+        vm: &VirtualMachine,
+        action: &TlsAction,
+    ) -> Result<(), Failed> {
+        let Some(tls) = &vm.spec.tls else { return Ok(()) };
+        match action {
+            TlsAction::Sign => {
+                let name = server_name(tls, key);
+                let identity = self.authority.server(&name, std::slice::from_ref(&name), lifetime(tls));
+                let identity = identity.map_err(|error| failed(error.to_string()))?;
+                self.store(key, vm, tls, identity.key, identity.certificate).await
+            }
+            TlsAction::Request { attempt } => {
+                self.discard(key).await?;
+                self.request(key, vm, tls, *attempt).await
+            }
+            TlsAction::Store => self.take(key, vm, tls).await,
+            TlsAction::Discard => self.discard(key).await,
+        }
+    }
+
+    async fn store(
+        &self,
+        key: &Key,
+        vm: &VirtualMachine,
+        tls: &Tls,
+        private: String,
+        certificate: String,
+    ) -> Result<(), Failed> {
+        let (from, until) = validity(&certificate).ok_or_else(|| failed("the certificate cannot be read"))?;
+        let name = tls_secret_name(&key.name);
+        let data = [("tls.key", private), ("tls.crt", certificate)];
+        let mut secret = secret_of(vm, &name, "kubernetes.io/tls", data)?;
+        secret.metadata.labels.get_or_insert_default().insert(TLS_LABEL.to_owned(), "true".to_owned());
+        secret.metadata.annotations = Some(
+            [
+                (FINGERPRINT.to_owned(), fingerprint(tls)),
+                (NOT_BEFORE.to_owned(), from.to_string()),
+                (NOT_AFTER.to_owned(), until.to_string()),
+            ]
+            .into(),
+        );
+        let api = self.secrets(&key.namespace);
+        let what = "the certificate cannot be kept";
+        let kept = match self.write(api.create(&posting(), &secret)).await {
+            Ok(kept) => kept,
+            Err(error) if is_conflict(&error) => {
+                let meta = json!({"labels": secret.metadata.labels, "annotations": secret.metadata.annotations,
+                    "ownerReferences": secret.metadata.owner_references});
+                let change = json!({"metadata": meta, "data": secret.data});
+                let written = self.write(api.patch(&name, &patching(), &Patch::Merge(&change))).await;
+                written.map_err(|error| Failed::api(CertificateFailed, what, &error))?
+            }
+            Err(error) => return Err(Failed::api(CertificateFailed, what, &error)),
+        };
+        self.cache.set_tls(key, Some(secret_view(&kept.metadata)));
+        Ok(())
+    }
+
+    /// A key in a secret of its own, and a request signed with it.
+    async fn request(&self, key: &Key, vm: &VirtualMachine, tls: &Tls, attempt: u32) -> Result<(), Failed> {
+        let bad = |error: rcgen::Error| failed(error.to_string());
+        let pair = KeyPair::generate().map_err(bad)?;
+        let name = server_name(tls, key);
+        let mut params = CertificateParams::new(vec![name.clone()]).map_err(bad)?;
+        let mut subject = DistinguishedName::new();
+        subject.push(DnType::CommonName, name);
+        params.distinguished_name = subject;
+        let request = params.serialize_request(&pair).and_then(|request| request.pem()).map_err(bad)?;
+        let temporary = key_secret_name(&key.name);
+        let mut secret = secret_of(vm, &temporary, "Opaque", [("tls.key", pair.serialize_pem())])?;
+        secret.metadata.labels.get_or_insert_default().insert(TLS_LABEL.to_owned(), "true".to_owned());
+        let made = self.write(self.secrets(&key.namespace).create(&posting(), &secret)).await;
+        let made = made.map_err(|error| Failed::api(CertificateFailed, "the key cannot be kept", &error))?;
+        self.cache.set_key(key, made.metadata.uid.as_deref().unwrap_or_default());
+        let owner = pod::owner(vm).map_err(|error| failed(error.to_string()))?;
+        let mut object = DynamicObject::new(&request_name(&key.name), &resource());
+        object.metadata.namespace = Some(key.namespace.clone());
+        object.metadata.labels = secret.metadata.labels;
+        object.metadata.owner_references = Some(vec![owner]);
+        object.metadata.annotations = Some(
+            [(FINGERPRINT.to_owned(), fingerprint(tls)), (ATTEMPT.to_owned(), attempt.to_string())].into(),
+        );
+        object.data = json!({"spec": {
+            "request": STANDARD.encode(request),
+            "duration": format!("{}s", lifetime(tls)),
+            "isCA": false,
+            "usages": ["digital signature", "key encipherment", "server auth"],
+            "issuerRef": {"name": tls.certificate_issuer, "kind": "ClusterIssuer", "group": "cert-manager.io"},
+        }});
+        let made = self.write(requests(&self.client, &key.namespace).create(&posting(), &object)).await;
+        let made = made
+            .map_err(|error| Failed::api(CertificateFailed, "the certificate cannot be asked for", &error))?;
+        keep(&self.cache, &made, true);
+        Ok(())
+    }
+
+    /// Puts key and certificate together.
+    async fn take(&self, key: &Key, vm: &VirtualMachine, tls: &Tls) -> Result<(), Failed> {
+        let api_failed =
+            |error: kube::Error| Failed::api(CertificateFailed, "the certificate cannot be fetched", &error);
+        let request_name = request_name(&key.name);
+        let request =
+            within(requests(&self.client, &key.namespace).get(&request_name)).await.map_err(api_failed)?;
+        let key_name = key_secret_name(&key.name);
+        let secret: Secret = within(self.secrets(&key.namespace).get(&key_name)).await.map_err(api_failed)?;
+        let encoded = request.data.pointer("/status/certificate").and_then(Value::as_str).unwrap_or_default();
+        let certificate = STANDARD.decode(encoded).ok().and_then(|bytes| String::from_utf8(bytes).ok());
+        let private = secret.data.as_ref().and_then(|data| data.get("tls.key"));
+        let private = private.and_then(|bytes| String::from_utf8(bytes.0.clone()).ok());
+        let (Some(certificate), Some(private)) = (certificate, private) else {
+            return Err(failed("the issued certificate or its key cannot be read"));
+        };
+        self.store(key, vm, tls, private, certificate).await
+    }
+
+    async fn discard(&self, key: &Key) -> Result<(), Failed> {
+        let what = "a used request cannot be removed";
+        let how = DeleteParams::default();
+        if self.cert_manager.is_present() {
+            let api = requests(&self.client, &key.namespace);
+            match self.write(api.delete(&request_name(&key.name), &how)).await {
+                Ok(_) => {}
+                Err(error) if is_missing(&error) => {}
+                Err(error) => return Err(Failed::api(CertificateFailed, what, &error)),
+            }
+        }
+        self.cache.drop_request(key, None);
+        match self.write(self.secrets(&key.namespace).delete(&key_secret_name(&key.name), &how)).await {
+            Ok(_) => {}
+            Err(error) if is_missing(&error) => {}
+            Err(error) => return Err(Failed::api(CertificateFailed, what, &error)),
+        }
+        self.cache.drop_key(key, None);
+        Ok(())
+    }
+}
+
+fn server_name(tls: &Tls, key: &Key) -> String {
+    if tls.server_name.is_empty() { key.name.clone() } else { tls.server_name.clone() }
+}

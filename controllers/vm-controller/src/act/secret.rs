@@ -1,0 +1,123 @@
+//! Secrets of a machine: SSH keys, made once; the configuration of a runner, made for each pod.
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::ByteString;
+use k8s_openapi::api::core::v1::Secret;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use kube::api::{Patch, PostParams};
+use neonvm_api::VirtualMachine;
+use neonvm_api::names::{label, ssh_secret_name};
+use neonvm_api::runner_pod::CONFIG_FILE;
+use neonvm_core_lifecycle::FailureReason::SecretFailed;
+use neonvm_core_lifecycle::pod;
+
+use super::{Failed, is_conflict, patching};
+use crate::cache::Key;
+use crate::context::{Context, MANAGER};
+use crate::ssh;
+
+pub(super) fn posting() -> PostParams {
+    PostParams { field_manager: Some(MANAGER.to_owned()), ..PostParams::default() }
+}
+
+/// A secret that belongs to the machine.
+pub(super) fn secret_of(
+    vm: &VirtualMachine,
+    name: &str,
+    kind: &str,
+    data: impl IntoIterator<Item = (&'static str, String)>,
+) -> Result<Secret, Failed> {
+    let owner = pod::owner(vm).map_err(|error| Failed::new(SecretFailed, error.to_string()))?;
+    let labels: BTreeMap<String, String> = [(label::VM_NAME.to_owned(), owner.name.clone())].into();
+    let data = data.into_iter().map(|(key, text)| (key.to_owned(), ByteString(text.into_bytes())));
+    Ok(Secret {
+        metadata: ObjectMeta {
+            name: Some(name.to_owned()),
+            namespace: vm.metadata.namespace.clone(),
+            labels: Some(labels),
+            owner_references: Some(vec![owner]),
+            ..ObjectMeta::default()
+        },
+        type_: Some(kind.to_owned()),
+        data: Some(data.collect()),
+        ..Secret::default()
+    })
+}
+
+impl Context {
+    /// Keys for SSH, unless the machine has some: they stay over restarts and migrations.
+    pub(super) async fn ensure_ssh(&self, key: &Key, vm: &VirtualMachine) -> Result<(), Failed> {
+        let name = ssh_secret_name(&key.name);
+        let keys = ssh::generate(&format!("neonvm@{}", key.name))
+            .ok_or_else(|| Failed::new(SecretFailed, "there is no randomness for SSH keys"))?;
+        let data = [("ssh-publickey", keys.public), ("ssh-privatekey", keys.private)];
+        let mut secret = secret_of(vm, &name, "kubernetes.io/ssh-auth", data)?;
+        secret.immutable = Some(true);
+        let api = self.secrets(&key.namespace);
+        match self.write(api.create(&posting(), &secret)).await {
+            Ok(_) => Ok(()),
+            Err(error) if is_conflict(&error) => self.check_ssh(key, vm, &name).await,
+            Err(error) => Err(Failed::api(SecretFailed, "the SSH keys cannot be kept", &error)),
+        }
+    }
+
+    /// The secret is there: of this machine, of a namesake that is going, or of somebody else.
+    async fn check_ssh(&self, key: &Key, vm: &VirtualMachine, name: &str) -> Result<(), Failed> {
+        let api = self.secrets(&key.namespace);
+        let found = super::within(api.get_metadata_opt(name)).await;
+        let found =
+            found.map_err(|error| Failed::api(SecretFailed, "the SSH keys cannot be read", &error))?;
+        // Gone meanwhile: the next turn makes it.
+        let Some(found) = found else { return Err(Failed::Conflict) };
+        let foreign = found
+            .metadata
+            .owner_references
+            .iter()
+            .flatten()
+            .find(|owner| owner.controller == Some(true) && Some(&owner.uid) != vm.metadata.uid.as_ref());
+        match foreign {
+            None => Ok(()),
+            Some(owner) if owner.kind == "VirtualMachine" && owner.name == key.name => Err(Failed::new(
+                SecretFailed,
+                format!("waits until secret {name} of an earlier machine of this name is gone"),
+            )),
+            Some(owner) => Err(Failed::new(
+                SecretFailed,
+                format!("secret {name} exists and belongs to {} {}", owner.kind, owner.name),
+            )),
+        }
+    }
+
+    /// What the runner must know, with its certificate. Its existence is what lets a pod run: it is removed before
+    /// another pod gets the machine.
+    pub(super) async fn write_config(
+        &self,
+        key: &Key,
+        vm: &VirtualMachine,
+        name: &str,
+    ) -> Result<(), Failed> {
+        let failed = |error: &dyn std::fmt::Display| Failed::new(SecretFailed, error.to_string());
+        let config = pod::config(vm, name, &self.settings).map_err(|error| failed(&error))?;
+        let identity = self.authority.runner(&config.uid).map_err(|error| failed(&error))?;
+        let json = serde_json::to_string(&config).map_err(|error| failed(&error))?;
+        let data = [
+            (CONFIG_FILE, json),
+            ("tls.crt", identity.certificate),
+            ("tls.key", identity.key),
+            ("ca.crt", self.authority.certificate().to_owned()),
+        ];
+        let secret = secret_of(vm, name, "Opaque", data)?;
+        let api = self.secrets(&key.namespace);
+        let what = "the runner's configuration cannot be kept";
+        match self.write(api.create(&posting(), &secret)).await {
+            Ok(_) => Ok(()),
+            Err(error) if is_conflict(&error) => {
+                let change = serde_json::json!({"data": secret.data});
+                let written = self.write(api.patch(name, &patching(), &Patch::Merge(&change))).await;
+                written.map(drop).map_err(|error| Failed::api(SecretFailed, what, &error))
+            }
+            Err(error) => Err(Failed::api(SecretFailed, what, &error)),
+        }
+    }
+}

@@ -1,0 +1,221 @@
+//! The picture that watches and our own writes paint: machines, their pods, their TLS secrets. Of two versions of an
+//! object the newer stays.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use neonvm_api::VirtualMachine;
+use neonvm_core_lifecycle::PodView;
+use neonvm_core_lifecycle::tls::{Request, TlsSecret};
+use neonvm_types::NamespacedName;
+
+use crate::context::MANAGER;
+
+/// Namespace and name of a machine.
+pub(crate) type Key = Arc<NamespacedName>;
+
+/// A pod as it is kept.
+#[derive(Clone, Debug)]
+pub(crate) struct KeptPod {
+    pub(crate) owner: String,
+    pub(crate) version: u64,
+    pub(crate) view: PodView,
+}
+
+#[derive(Debug, Default)]
+struct Kept {
+    vms: HashMap<Key, Arc<VirtualMachine>>,
+    /// By machine.
+    pods: HashMap<Key, Vec<Arc<KeptPod>>>,
+    tls: HashMap<Key, TlsSecret>,
+    /// UIDs of the secrets with keys of open requests.
+    keys: HashMap<Key, String>,
+    /// With their UIDs.
+    requests: HashMap<Key, (String, Request)>,
+}
+
+/// The picture.
+#[derive(Debug, Default)]
+pub(crate) struct Cache(Mutex<Kept>);
+
+/// The version of an object, as a number; 0 if it is not one.
+pub(crate) fn version(meta: &ObjectMeta) -> u64 {
+    meta.resource_version.as_deref().and_then(|text| text.parse().ok()).unwrap_or(0)
+}
+
+/// The key of an object.
+pub(crate) fn key_of(meta: &ObjectMeta) -> Key {
+    let part = |part: &Option<String>| part.clone().unwrap_or_default();
+    Arc::new(NamespacedName::new(part(&meta.namespace), part(&meta.name)))
+}
+
+/// The machine that controls an object: its key and UID.
+pub(crate) fn owner(meta: &ObjectMeta) -> Option<(Key, String)> {
+    let owner = meta.owner_references.iter().flatten().find(|owner| {
+        owner.controller == Some(true)
+            && owner.kind == "VirtualMachine"
+            && owner.api_version.starts_with("vm.neon.tech/")
+    })?;
+    let namespace = meta.namespace.clone().unwrap_or_default();
+    Some((Arc::new(NamespacedName::new(namespace, owner.name.clone())), owner.uid.clone()))
+}
+
+impl Cache {
+    fn lock(&self) -> MutexGuard<'_, Kept> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn vm(&self, key: &Key) -> Option<Arc<VirtualMachine>> {
+        self.lock().vms.get(key).cloned()
+    }
+
+    /// How many machines there are in each phase.
+    pub(crate) fn phases(&self) -> std::collections::BTreeMap<&'static str, usize> {
+        let mut phases = std::collections::BTreeMap::new();
+        for vm in self.lock().vms.values() {
+            let phase = vm.status.as_ref().and_then(|status| status.phase);
+            *phases.entry(phase.map_or("None", |phase| phase.as_str())).or_default() += 1;
+        }
+        phases
+    }
+
+    /// Keeps a machine unless a newer version is known. Whether it is news.
+    pub(crate) fn put_vm(&self, mut vm: VirtualMachine) -> bool {
+        let key = key_of(&vm.metadata);
+        vm.metadata.managed_fields = None;
+        let mut kept = self.lock();
+        let known = kept.vms.get(&key);
+        if known.is_some_and(|known| {
+            known.metadata.uid == vm.metadata.uid && version(&known.metadata) >= version(&vm.metadata)
+        }) {
+            return false;
+        }
+        kept.vms.insert(key, Arc::new(vm));
+        true
+    }
+
+    /// The machine is gone; another of the same name may be there already.
+    pub(crate) fn drop_vm(&self, key: &Key, uid: Option<&str>) {
+        let mut kept = self.lock();
+        let same =
+            kept.vms.get(key).is_some_and(|known| uid.is_none() || known.metadata.uid.as_deref() == uid);
+        if same {
+            kept.vms.remove(key);
+        }
+    }
+
+    /// The keys of machines that are not among these: they went while the watch was broken.
+    pub(crate) fn retain_vms(&self, seen: &std::collections::HashSet<Key>) -> Vec<Key> {
+        let mut kept = self.lock();
+        let gone: Vec<Key> = kept.vms.keys().filter(|key| !seen.contains(*key)).cloned().collect();
+        gone.iter().for_each(|key| drop(kept.vms.remove(key)));
+        gone
+    }
+
+    pub(crate) fn pods(&self, key: &Key) -> Vec<Arc<KeptPod>> {
+        self.lock().pods.get(key).cloned().unwrap_or_default()
+    }
+
+    /// Keeps a pod of a machine unless a newer version is known. The machine, if it is news.
+    pub(crate) fn put_pod(&self, pod: &Pod) -> Option<Key> {
+        let (key, owner) = owner(&pod.metadata)?;
+        let new = KeptPod { owner, version: version(&pod.metadata), view: PodView::of(pod, MANAGER) };
+        let mut kept = self.lock();
+        let pods = kept.pods.entry(Arc::clone(&key)).or_default();
+        let known = pods.iter_mut().find(|known| known.view.name == new.view.name);
+        match known {
+            Some(known) if known.view.uid == new.view.uid && known.version >= new.version => return None,
+            Some(known) => {
+                // Writes that change nothing we look at, such as the times of conditions, wake nobody.
+                let same = known.view == new.view && known.owner == new.owner;
+                *known = Arc::new(new);
+                return (!same).then_some(key);
+            }
+            None => pods.push(Arc::new(new)),
+        }
+        Some(key)
+    }
+
+    /// The pod is gone.
+    pub(crate) fn drop_pod(&self, key: &Key, name: &str, uid: Option<&str>) {
+        let mut kept = self.lock();
+        if let Some(pods) = kept.pods.get_mut(key) {
+            pods.retain(|pod| pod.view.name != name || uid.is_some_and(|uid| pod.view.uid != uid));
+            if pods.is_empty() {
+                kept.pods.remove(key);
+            }
+        }
+    }
+
+    /// Only pods with these UIDs remain of the machine, or of all machines.
+    pub(crate) fn retain_pods(&self, of: Option<&Key>, seen: &std::collections::HashSet<String>) -> Vec<Key> {
+        let mut kept = self.lock();
+        let mut changed = Vec::new();
+        kept.pods.retain(|key, pods| {
+            if of.is_some_and(|of| of != key) {
+                return true;
+            }
+            let before = pods.len();
+            pods.retain(|pod| seen.contains(&pod.view.uid));
+            if pods.len() != before {
+                changed.push(Arc::clone(key));
+            }
+            !pods.is_empty()
+        });
+        changed
+    }
+
+    pub(crate) fn tls(&self, key: &Key) -> (Option<TlsSecret>, bool, Option<Request>) {
+        let kept = self.lock();
+        (
+            kept.tls.get(key).cloned(),
+            kept.keys.contains_key(key),
+            kept.requests.get(key).map(|(_, request)| request.clone()),
+        )
+    }
+
+    pub(crate) fn set_tls(&self, key: &Key, secret: Option<TlsSecret>) {
+        let mut kept = self.lock();
+        match secret {
+            Some(secret) => drop(kept.tls.insert(Arc::clone(key), secret)),
+            None => drop(kept.tls.remove(key)),
+        }
+    }
+
+    pub(crate) fn set_key(&self, key: &Key, uid: &str) {
+        self.lock().keys.insert(Arc::clone(key), uid.to_owned());
+    }
+
+    /// The secret is gone; without a UID whichever it was.
+    pub(crate) fn drop_key(&self, key: &Key, uid: Option<&str>) {
+        let mut kept = self.lock();
+        if kept.keys.get(key).is_some_and(|known| uid.is_none_or(|uid| uid == known)) {
+            kept.keys.remove(key);
+        }
+    }
+
+    pub(crate) fn set_request(&self, key: &Key, uid: &str, request: Request) {
+        self.lock().requests.insert(Arc::clone(key), (uid.to_owned(), request));
+    }
+
+    /// The request is gone; without a UID whichever it was.
+    pub(crate) fn drop_request(&self, key: &Key, uid: Option<&str>) {
+        let mut kept = self.lock();
+        if kept.requests.get(key).is_some_and(|(known, _)| uid.is_none_or(|uid| uid == known)) {
+            kept.requests.remove(key);
+        }
+    }
+
+    /// Forgets all secrets, or all requests, before a new list is read.
+    pub(crate) fn clear_secrets(&self) {
+        let mut kept = self.lock();
+        kept.tls.clear();
+        kept.keys.clear();
+    }
+
+    pub(crate) fn clear_requests(&self) {
+        self.lock().requests.clear();
+    }
+}

@@ -1,0 +1,214 @@
+//! cert-manager, if the cluster has it: found when a machine needs it, then watched.
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use futures_util::{StreamExt as _, TryStreamExt as _};
+use k8s_openapi::jiff;
+use kube::api::{Api, ApiResource, DynamicObject};
+use kube::runtime::{WatchStreamExt as _, watcher};
+use kube::{Client, Error};
+use neonvm_core_lifecycle::tls::{Request, RequestState};
+use neonvm_types::Timestamp;
+use serde_json::Value;
+use tokio::task::AbortHandle;
+use tokio::time::Instant;
+
+use crate::act::{ATTEMPT, FINGERPRINT};
+use crate::cache::{Cache, Key, owner};
+use crate::context::{Context, now};
+
+/// An absent API is asked for again after this.
+const AGAIN: Duration = Duration::from_secs(30);
+/// Longest wait for the first list of requests.
+const FIRST_LIST: Duration = Duration::from_secs(15);
+
+#[derive(Debug, Default)]
+enum State {
+    #[default]
+    Unknown,
+    Absent(Instant),
+    /// Watched by this task, as long as this is kept.
+    Present {
+        _watch: Watch,
+    },
+}
+
+#[derive(Debug)]
+struct Watch(AbortHandle);
+
+impl Drop for Watch {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
+/// Whether the cluster has cert-manager.
+#[derive(Debug, Default)]
+pub(crate) struct CertManager {
+    state: Mutex<State>,
+    /// One looks at a time.
+    looking: tokio::sync::Mutex<()>,
+}
+
+/// The kind of requests.
+pub(crate) fn resource() -> ApiResource {
+    ApiResource {
+        group: "cert-manager.io".to_owned(),
+        version: "v1".to_owned(),
+        api_version: "cert-manager.io/v1".to_owned(),
+        kind: "CertificateRequest".to_owned(),
+        plural: "certificaterequests".to_owned(),
+    }
+}
+
+/// Requests of a namespace.
+pub(crate) fn requests(client: &Client, namespace: &str) -> Api<DynamicObject> {
+    Api::namespaced_with(client.clone(), namespace, &resource())
+}
+
+impl CertManager {
+    pub(crate) fn is_present(&self) -> bool {
+        matches!(*self.state.lock().unwrap_or_else(PoisonError::into_inner), State::Present { .. })
+    }
+
+    fn known(&self) -> Option<bool> {
+        match &*self.state.lock().unwrap_or_else(PoisonError::into_inner) {
+            State::Present { .. } => Some(true),
+            State::Absent(at) if at.elapsed() < AGAIN => Some(false),
+            State::Unknown | State::Absent(_) => None,
+        }
+    }
+
+    /// Finds out whether the API is there; if so its requests are watched, and listed once when this returns.
+    ///
+    /// # Errors
+    /// If the server does not say.
+    pub(crate) async fn look(&self, context: &Arc<Context>) -> Result<(), Error> {
+        let _one = self.looking.lock().await;
+        if self.known().is_some() {
+            return Ok(());
+        }
+        let there = match context.client.list_api_group_resources("cert-manager.io/v1").await {
+            Ok(list) => list.resources.iter().any(|resource| resource.name == "certificaterequests"),
+            Err(Error::Api(status)) if status.code == 404 => false,
+            Err(error) => return Err(error),
+        };
+        let next = if there {
+            let (listed, first) = tokio::sync::oneshot::channel();
+            // The task must not keep the context alive, or nothing would ever end it.
+            let task = tokio::spawn(watch(Arc::downgrade(context), context.client.clone(), listed));
+            let watching = Watch(task.abort_handle());
+            // If the first list does not come, requests are made although they exist; that is refused by their name.
+            tokio::time::timeout(FIRST_LIST, first).await.ok();
+            State::Present { _watch: watching }
+        } else {
+            State::Absent(Instant::now())
+        };
+        *self.state.lock().unwrap_or_else(PoisonError::into_inner) = next;
+        Ok(())
+    }
+}
+
+async fn watch(context: std::sync::Weak<Context>, client: Client, listed: tokio::sync::oneshot::Sender<()>) {
+    let api = Api::<DynamicObject>::all_with(client, &resource());
+    let config = watcher::Config::default().labels(crate::watch::NAMED);
+    let mut events = watcher(api, config).default_backoff().boxed();
+    let mut listed = Some(listed);
+    loop {
+        let event = match events.try_next().await {
+            Ok(Some(event)) => event,
+            Ok(None) => return,
+            Err(error) => {
+                tracing::warn!(%error, "certificate requests cannot be watched");
+                continue;
+            }
+        };
+        let Some(context) = context.upgrade() else { return };
+        match event {
+            watcher::Event::Init => context.cache.clear_requests(),
+            watcher::Event::InitDone => drop(listed.take().map(|listed| listed.send(()))),
+            watcher::Event::Apply(object) | watcher::Event::InitApply(object) => {
+                keep(&context.cache, &object, true).iter().for_each(|key| context.queue.add(key));
+            }
+            watcher::Event::Delete(object) => {
+                keep(&context.cache, &object, false).iter().for_each(|key| context.queue.add(key));
+            }
+        }
+    }
+}
+
+/// Takes a request into the picture; the machine it belongs to.
+pub(crate) fn keep(cache: &Cache, object: &DynamicObject, there: bool) -> Option<Key> {
+    let (key, _) = owner(&object.metadata)?;
+    let uid = object.metadata.uid.as_deref().unwrap_or_default();
+    if there {
+        cache.set_request(&key, uid, read(object));
+    } else {
+        cache.drop_request(&key, Some(uid));
+    }
+    Some(key)
+}
+
+fn read(object: &DynamicObject) -> Request {
+    let annotation = |key: &str| object.metadata.annotations.as_ref().and_then(|all| all.get(key));
+    Request {
+        fingerprint: annotation(FINGERPRINT).cloned().unwrap_or_default(),
+        attempt: annotation(ATTEMPT).and_then(|text| text.parse().ok()).unwrap_or(0),
+        state: state(&object.data),
+    }
+}
+
+fn state(data: &Value) -> RequestState {
+    let status = data.get("status");
+    if status
+        .and_then(|status| status.get("certificate"))
+        .and_then(Value::as_str)
+        .is_some_and(|c| !c.is_empty())
+    {
+        return RequestState::Issued;
+    }
+    let conditions = status.and_then(|status| status.get("conditions")).and_then(Value::as_array);
+    let text = |condition: &Value, key: &str| {
+        condition.get(key).and_then(Value::as_str).unwrap_or_default().to_owned()
+    };
+    let refused = conditions.into_iter().flatten().find(|condition| {
+        match (text(condition, "type").as_str(), text(condition, "status").as_str()) {
+            ("Denied" | "InvalidRequest", "True") => true,
+            ("Ready", "False") => matches!(text(condition, "reason").as_str(), "Denied" | "Failed"),
+            _ => false,
+        }
+    });
+    let Some(refused) = refused else { return RequestState::Waiting };
+    let failure =
+        status.and_then(|status| status.get("failureTime")).and_then(Value::as_str).map(str::to_owned);
+    let since = failure.unwrap_or_else(|| text(refused, "lastTransitionTime"));
+    let at = since.parse::<jiff::Timestamp>().ok().and_then(|time| Timestamp::from_unix(time.as_second()));
+    let message = format!("{} {}", text(refused, "reason"), text(refused, "message"));
+    RequestState::Refused { at: at.unwrap_or_else(now), message: message.trim().to_owned() }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn states_of_requests() {
+        let with = |condition: Value| json!({"status": {"conditions": [condition]}});
+        assert_eq!(state(&json!({})), RequestState::Waiting);
+        assert_eq!(
+            state(&with(json!({"type": "Ready", "status": "False", "reason": "Pending"}))),
+            RequestState::Waiting
+        );
+        assert_eq!(state(&json!({"status": {"certificate": "eA=="}})), RequestState::Issued);
+        let denied = with(json!({"type": "Denied", "status": "True", "reason": "Policy", "message": "no",
+            "lastTransitionTime": "1970-01-01T00:01:00Z"}));
+        let at = Timestamp::from_unix(60).unwrap();
+        assert_eq!(state(&denied), RequestState::Refused { at, message: "Policy no".into() });
+        let failed = with(json!({"type": "Ready", "status": "False", "reason": "Failed",
+            "lastTransitionTime": "1970-01-01T00:01:00Z"}));
+        assert_eq!(state(&failed), RequestState::Refused { at, message: "Failed".into() });
+    }
+}

@@ -1,0 +1,111 @@
+//! How a controller is started.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use neonvm_core_lifecycle::Settings;
+use neonvm_kit::lease;
+use neonvm_types::NamespacedName;
+
+/// How a controller is started.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// Kubeconfig file; absent: the pod's service account.
+    pub kubeconfig: Option<PathBuf>,
+    /// Namespace of the controller: internal authority, lease. Made if it is missing.
+    pub namespace: String,
+    /// Settings of the installation.
+    pub settings: Settings,
+    /// Machines worked on at the same time.
+    pub concurrency: usize,
+    /// Election of a leader among replicas; absent: this one leads.
+    pub leader_election: Option<lease::Config>,
+    /// Where metrics and health are served.
+    pub metrics: Option<SocketAddr>,
+    /// Admission webhooks.
+    pub webhook: Option<WebhookConfig>,
+    /// Machines for which a failing update validation only warns.
+    pub skip_update_validation: Vec<NamespacedName>,
+    /// How long a machine must have failed without success to count as degraded.
+    pub failure_pending_period: Duration,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Self {
+            kubeconfig: None,
+            namespace: "neonvm-system".to_owned(),
+            settings: Settings::default(),
+            concurrency: 128,
+            leader_election: None,
+            metrics: None,
+            webhook: None,
+            skip_update_validation: Vec::new(),
+            failure_pending_period: Duration::from_secs(60),
+        }
+    }
+}
+
+/// Name of the lease.
+const LEASE: &str = "a3b22509.neon.tech";
+
+impl Config {
+    /// The lease that replicas of this controller compete for, with the usual times.
+    #[must_use]
+    pub fn lease(&self, identity: impl Into<String>) -> lease::Config {
+        lease::Config::new(&self.namespace, LEASE, identity)
+    }
+
+    /// Reads `ns/name,name,…`; a name alone is in `default`. Empty parts are skipped.
+    #[must_use]
+    pub fn parse_names(list: &str) -> Vec<NamespacedName> {
+        let parts = list.split(',').map(str::trim).filter(|part| !part.is_empty());
+        let name = |part: &str| {
+            let (namespace, name) = part.split_once('/').unwrap_or(("default", part));
+            NamespacedName::new(namespace, name)
+        };
+        parts.map(name).collect()
+    }
+}
+
+/// How webhooks are served.
+#[derive(Clone, Debug)]
+pub struct WebhookConfig {
+    /// Where to listen.
+    pub listen: SocketAddr,
+    /// DNS names and addresses of the serving certificate, beside those of the registration.
+    pub names: Vec<String>,
+    /// How the API server is told; absent: somebody else registers them.
+    pub register: Option<Registration>,
+}
+
+/// Where the API server finds the webhooks.
+#[derive(Clone, Debug)]
+pub enum Registration {
+    /// Through a service.
+    Service {
+        /// Its namespace.
+        namespace: String,
+        /// Its name.
+        name: String,
+        /// Its port.
+        port: u16,
+    },
+    /// At an address, `https://host:port`.
+    Url(String),
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// W-27: upstream takes `ns/name` for a name in `default`.
+    #[test]
+    fn w27_names_with_a_namespace_are_understood() {
+        let names = Config::parse_names("a/b, c,,d/e/f");
+        let expected = [("a", "b"), ("default", "c"), ("d", "e/f")];
+        let expected: Vec<_> = expected.into_iter().map(|(ns, name)| NamespacedName::new(ns, name)).collect();
+        assert_eq!(names, expected);
+    }
+}

@@ -1,0 +1,139 @@
+//! What all workers share.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use k8s_openapi::api::core::v1::{Pod, Secret};
+use kube::{Api, Client};
+use neonvm_api::VirtualMachine;
+use neonvm_core_lifecycle::{Failure, Settings};
+use neonvm_types::Timestamp;
+use ring::rand::{SecureRandom as _, SystemRandom};
+
+use crate::authority::Authority;
+use crate::cache::{Cache, Key};
+use crate::cert_manager::CertManager;
+use crate::event::Events;
+use crate::lag::Lag;
+use crate::link::Links;
+use crate::metrics::Metrics;
+use crate::queue::Queue;
+
+/// Field manager of everything we write.
+pub(crate) const MANAGER: &str = "neonvm-vm-controller";
+/// Longest wait for one answer of the API server.
+pub(crate) const REQUEST: Duration = Duration::from_secs(20);
+
+/// What is remembered of a machine between turns.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Memo {
+    /// What went wrong in the last turn.
+    pub(crate) failure: Option<Failure>,
+    /// When a change of size was first seen, for the histogram.
+    pub(crate) scaling_since: Option<tokio::time::Instant>,
+}
+
+/// What all workers share.
+pub(crate) struct Context {
+    pub(crate) client: Client,
+    pub(crate) settings: Settings,
+    pub(crate) cache: Cache,
+    pub(crate) queue: Arc<Queue<Key>>,
+    pub(crate) links: Links,
+    pub(crate) authority: Arc<Authority>,
+    pub(crate) cert_manager: CertManager,
+    pub(crate) events: Events,
+    pub(crate) metrics: Arc<Metrics>,
+    pub(crate) lag: Arc<Lag>,
+    memos: Mutex<HashMap<Key, Memo>>,
+    random: SystemRandom,
+}
+
+impl std::fmt::Debug for Context {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Context").finish_non_exhaustive()
+    }
+}
+
+/// What a context is made of.
+pub(crate) struct Parts {
+    pub(crate) client: Client,
+    pub(crate) settings: Settings,
+    pub(crate) authority: Arc<Authority>,
+    pub(crate) metrics: Arc<Metrics>,
+    pub(crate) lag: Arc<Lag>,
+    pub(crate) events: Events,
+}
+
+impl Context {
+    pub(crate) fn new(parts: Parts) -> Self {
+        let Parts { client, settings, authority, metrics, lag, events } = parts;
+        let queue = Arc::new(Queue::new());
+        let links = Links::new(Arc::clone(&queue), Arc::clone(&authority));
+        Self {
+            client,
+            settings,
+            cache: Cache::default(),
+            queue,
+            links,
+            authority,
+            cert_manager: CertManager::default(),
+            events,
+            metrics,
+            lag,
+            memos: Mutex::default(),
+            random: SystemRandom::new(),
+        }
+    }
+
+    pub(crate) fn vms(&self, namespace: &str) -> Api<VirtualMachine> {
+        Api::namespaced(self.client.clone(), namespace)
+    }
+
+    pub(crate) fn pods(&self, namespace: &str) -> Api<Pod> {
+        Api::namespaced(self.client.clone(), namespace)
+    }
+
+    pub(crate) fn secrets(&self, namespace: &str) -> Api<Secret> {
+        Api::namespaced(self.client.clone(), namespace)
+    }
+
+    pub(crate) fn memo<T>(&self, key: &Key, change: impl FnOnce(&mut Memo) -> T) -> T {
+        let mut memos = self.memos.lock().unwrap_or_else(PoisonError::into_inner);
+        change(memos.entry(Arc::clone(key)).or_default())
+    }
+
+    pub(crate) fn forget(&self, key: &Key) {
+        self.memos.lock().unwrap_or_else(PoisonError::into_inner).remove(key);
+        self.links.close(key);
+        self.lag.forget(key);
+    }
+
+    /// Five random letters and digits.
+    pub(crate) fn suffix(&self) -> String {
+        // Without vowels, so that no words come about.
+        const LETTERS: &[u8; 27] = b"bcdfghjklmnpqrstvwxz2456789";
+        let mut bytes = [0_u8; 5];
+        if self.random.fill(&mut bytes).is_err() {
+            // The name only has to differ from the last; the clock does that.
+            let nanos = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.subsec_nanos());
+            bytes.iter_mut().zip(nanos.to_le_bytes()).for_each(|(to, from)| *to = from);
+        }
+        let letter = |byte: &u8| LETTERS.get(usize::from(*byte) % LETTERS.len()).copied().unwrap_or(b'x');
+        bytes.iter().map(|byte| char::from(letter(byte))).collect()
+    }
+}
+
+/// 1970-01-01.
+const EPOCH: Timestamp = match Timestamp::from_unix(0) {
+    Some(time) => time,
+    // 1970 lies between the years 0 and 9999.
+    None => unreachable!(),
+};
+
+/// The time of day, in seconds.
+pub(crate) fn now() -> Timestamp {
+    let seconds = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
+    i64::try_from(seconds).ok().and_then(Timestamp::from_unix).unwrap_or(EPOCH)
+}

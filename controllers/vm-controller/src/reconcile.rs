@@ -1,0 +1,307 @@
+//! A turn of work on a machine: step the core, write the status, do what it says, step again, until nothing is left.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use kube::api::ListParams;
+use neonvm_api::VirtualMachine;
+use neonvm_api::names::label;
+use neonvm_api::virtual_machine::Phase;
+use neonvm_core_lifecycle::tls::TlsObserved;
+use neonvm_core_lifecycle::{
+    Action, FailureReason, NoteReason, Observed, Outcome, RunnerView, deserves_link,
+};
+use neonvm_core_lifecycle::{owned_pod, step};
+use tokio::time::Instant;
+
+use crate::act::{Failed, is_missing, within};
+use crate::cache::{KeptPod, Key};
+use crate::context::{Context, now};
+use crate::lag::Ended;
+use crate::link::Target;
+use crate::patch;
+use crate::queue::Turn;
+
+/// Steps in a turn; more would mean that the core does not come to rest.
+const STEPS: usize = 12;
+
+/// Works on a machine once.
+pub(crate) async fn turn(context: &Arc<Context>, key: &Key) -> Turn {
+    let started = Instant::now();
+    let (turn, ended) = work(context, key).await;
+    let histogram = match ended {
+        Ended::Well => &context.metrics.success,
+        Ended::Badly => &context.metrics.failure,
+        Ended::InConflict => &context.metrics.conflict,
+    };
+    histogram.observe(started.elapsed());
+    if turn == Turn::Gone {
+        context.forget(key);
+    } else {
+        context.lag.record(key, ended);
+    }
+    turn
+}
+
+async fn work(context: &Arc<Context>, key: &Key) -> (Turn, Ended) {
+    let mut fresh = false;
+    let mut done: Vec<Action> = Vec::new();
+    for _ in 0..STEPS {
+        let Some(vm) = context.cache.vm(key) else { return (Turn::Gone, Ended::Well) };
+        if let Err(ended) = look_for_cert_manager(context, key, &vm).await {
+            return ended;
+        }
+        let observed = observe(context, key, &vm, fresh);
+        link(context, key, &vm, &observed);
+        let outcome = step(now(), &vm, &observed, &context.settings);
+        if outcome.actions == [Action::Refresh] {
+            if fresh || refresh(context, key, &vm).await.is_err() {
+                return (Turn::Failed, Ended::Badly);
+            }
+            fresh = true;
+            continue;
+        }
+        let before = vm.status.clone().unwrap_or_default();
+        let todo: Vec<Action> =
+            outcome.actions.iter().filter(|action| !done.contains(action)).cloned().collect();
+        if outcome.status == before && todo.is_empty() {
+            return rest(context, key, &observed, &outcome);
+        }
+        // The size goes first: its way is the one that somebody waits for.
+        let resized = resize(context, key, &vm, &todo, &mut done).await;
+        if outcome.status != before {
+            match write(context, key, &vm, &outcome).await {
+                Ok(()) => fresh |= before.phase.is_none(),
+                Err(Failed::Conflict) => {
+                    if refresh(context, key, &vm).await.is_err() {
+                        return (Turn::Failed, Ended::InConflict);
+                    }
+                    fresh = true;
+                    continue;
+                }
+                Err(Failed::Failure(failure)) => {
+                    tracing::warn!(vm = %key, error = %failure.message, "the status was not written");
+                    return (Turn::Failed, Ended::Badly);
+                }
+            }
+        }
+        // The version that the write made, for actions that are guarded by it.
+        let Some(vm) = context.cache.vm(key) else { continue };
+        let acted = match resized {
+            Ok(()) => run(context, key, &vm, todo, &mut done).await,
+            failed => failed,
+        };
+        match acted {
+            Ok(()) => context.memo(key, |memo| memo.failure = None),
+            Err(Failed::Conflict) => {
+                if refresh(context, key, &vm).await.is_err() {
+                    return (Turn::Failed, Ended::InConflict);
+                }
+                // What was in conflict is tried again by the next turn, after a pause.
+                return (Turn::Failed, Ended::InConflict);
+            }
+            Err(Failed::Failure(failure)) => {
+                tracing::info!(vm = %key, reason = failure.reason.as_str(), error = %failure.message, "not done");
+                context.memo(key, |memo| memo.failure = Some(failure));
+                tell_failure(context, key, fresh).await;
+                return (Turn::Failed, Ended::Badly);
+            }
+        }
+    }
+    tracing::error!(vm = %key, "the machine does not come to rest");
+    (Turn::Failed, Ended::Badly)
+}
+
+/// Nothing to do. A failure whose action is no longer asked for is over.
+fn rest(context: &Context, key: &Key, observed: &Observed, outcome: &Outcome) -> (Turn, Ended) {
+    if observed.failure.is_some() {
+        context.memo(key, |memo| memo.failure = None);
+        context.queue.add(key);
+    }
+    let wake = outcome.wake_at.map(|at| {
+        let seconds = u64::try_from(at.unix().saturating_sub(now().unix())).unwrap_or(0);
+        // Whole seconds are compared; a little more, so that the second has surely come.
+        Duration::from_secs(seconds) + Duration::from_millis(20)
+    });
+    (Turn::Done(wake), Ended::Well)
+}
+
+/// The size, before anything else.
+async fn resize(
+    context: &Context,
+    key: &Key,
+    vm: &VirtualMachine,
+    todo: &[Action],
+    done: &mut Vec<Action>,
+) -> Result<(), Failed> {
+    let Some(action) = todo.iter().find(|action| matches!(action, Action::SetSize(_))) else { return Ok(()) };
+    context.act(key, vm, action).await?;
+    done.push(action.clone());
+    Ok(())
+}
+
+async fn run(
+    context: &Context,
+    key: &Key,
+    vm: &VirtualMachine,
+    todo: Vec<Action>,
+    done: &mut Vec<Action>,
+) -> Result<(), Failed> {
+    for action in todo {
+        if !done.contains(&action) {
+            context.act(key, vm, &action).await?;
+            done.push(action);
+        }
+    }
+    Ok(())
+}
+
+/// Writes down that an action failed; the action itself waits for the next turn.
+async fn tell_failure(context: &Arc<Context>, key: &Key, fresh: bool) {
+    let Some(vm) = context.cache.vm(key) else { return };
+    let observed = observe(context, key, &vm, fresh);
+    let outcome = step(now(), &vm, &observed, &context.settings);
+    if outcome.status != vm.status.clone().unwrap_or_default()
+        && let Err(error) = write(context, key, &vm, &outcome).await
+    {
+        tracing::debug!(vm = %key, ?error, "the failure was not written down");
+    }
+}
+
+fn observe(context: &Context, key: &Key, vm: &VirtualMachine, fresh: bool) -> Observed {
+    let uid = vm.metadata.uid.clone().unwrap_or_default();
+    let (own, strays): (Vec<Arc<KeptPod>>, Vec<Arc<KeptPod>>) = context
+        .cache
+        .pods(key)
+        .into_iter()
+        .filter(|pod| pod.owner == uid)
+        .partition(|pod| Some(pod.view.name.as_str()) == owned_pod(vm));
+    let pod = own.first().map(|pod| pod.view.clone());
+    let runner = match &pod {
+        Some(pod) => context.links.view(key, &pod.uid),
+        None => context.links.last_view(key),
+    };
+    let tls = if vm.spec.tls.is_some() {
+        let (secret, key, request) = context.cache.tls(key);
+        TlsObserved { api: context.cert_manager.is_present(), secret, request, key }
+    } else {
+        TlsObserved::default()
+    };
+    Observed {
+        fresh,
+        pod,
+        strays: strays.iter().map(|pod| pod.view.clone()).collect(),
+        runner,
+        tls,
+        failure: context.memo(key, |memo| memo.failure.clone()),
+        suffix: context.suffix(),
+    }
+}
+
+fn link(context: &Context, key: &Key, vm: &VirtualMachine, observed: &Observed) {
+    match &observed.pod {
+        Some(pod) if deserves_link(observed) => {
+            let uid = vm.metadata.uid.as_deref().unwrap_or_default();
+            if let Some(target) = Target::new(uid, &pod.uid, &pod.ip, vm.spec.runner_port)
+                && observed.runner.exit().is_none()
+            {
+                context.links.open(key, target);
+            }
+        }
+        // The last words of a runner whose pod vanished are still needed while the machine counts as running.
+        None if vm.status.as_ref().and_then(|status| status.phase).is_some_and(Phase::is_alive) => {}
+        Some(pod) if pod.is_live() && observed.runner != RunnerView::Unknown => {}
+        Some(_) | None => context.links.close(key),
+    }
+}
+
+/// Only machines that name an issuer need to know whether cert-manager is there.
+async fn look_for_cert_manager(
+    context: &Arc<Context>,
+    key: &Key,
+    vm: &VirtualMachine,
+) -> Result<(), (Turn, Ended)> {
+    if vm.spec.tls.as_ref().is_none_or(|tls| tls.certificate_issuer.is_empty())
+        || vm.metadata.deletion_timestamp.is_some()
+    {
+        return Ok(());
+    }
+    if let Err(error) = within(context.cert_manager.look(context)).await {
+        tracing::warn!(vm = %key, %error, "the API server does not say whether cert-manager is there");
+        let failed = Failed::new(FailureReason::CertificateFailed, "cert-manager cannot be looked for");
+        if let Failed::Failure(failure) = failed {
+            context.memo(key, |memo| memo.failure = Some(failure));
+        }
+        tell_failure(context, key, false).await;
+        return Err((Turn::Failed, Ended::Badly));
+    }
+    Ok(())
+}
+
+/// Reads the machine and its pods from the server itself.
+async fn refresh(context: &Context, key: &Key, vm: &VirtualMachine) -> Result<(), kube::Error> {
+    match within(context.vms(&key.namespace).get(&key.name)).await {
+        Ok(read) => drop(context.cache.put_vm(read)),
+        Err(error) if is_missing(&error) => {
+            context.cache.drop_vm(key, vm.metadata.uid.as_deref());
+            return Ok(());
+        }
+        Err(error) => return Err(error),
+    }
+    let selector = format!("{}={}", label::VM_NAME, key.name);
+    let list = within(context.pods(&key.namespace).list(&ListParams::default().labels(&selector))).await?;
+    let uids = list.items.iter().filter_map(|pod| pod.metadata.uid.clone()).collect();
+    list.items.iter().for_each(|pod| drop(context.cache.put_pod(pod)));
+    context.cache.retain_pods(Some(key), &uids);
+    Ok(())
+}
+
+/// Writes the status, then tells people.
+async fn write(context: &Context, key: &Key, vm: &VirtualMachine, outcome: &Outcome) -> Result<(), Failed> {
+    let json = |status: &neonvm_api::VirtualMachineStatus| serde_json::to_value(status).unwrap_or_default();
+    let before = vm.status.clone().unwrap_or_default();
+    let change = patch::difference(&json(&before), &json(&outcome.status));
+    let change = if vm.status.is_none() { Some(json(&outcome.status)) } else { change };
+    if let Some(change) = change {
+        context.write_status(key, vm, change).await?;
+    }
+    let (from, to) = (before.phase, outcome.status.phase);
+    if from != to {
+        let word = |phase: Option<Phase>| phase.map_or("", Phase::as_str);
+        tracing::info!(vm = %key, from = word(from), to = word(to), pod = %outcome.status.pod_name, "phase");
+    }
+    count(context, key, vm, outcome);
+    outcome.events.iter().for_each(|note| context.events.tell(vm, note));
+    Ok(())
+}
+
+fn count(context: &Context, key: &Key, vm: &VirtualMachine, outcome: &Outcome) {
+    let before = vm.status.as_ref().and_then(|status| status.phase);
+    let after = outcome.status.phase;
+    if outcome.events.iter().any(|note| note.reason == NoteReason::Restarted) {
+        context.metrics.restarts.fetch_add(1, Ordering::Relaxed);
+    }
+    let since =
+        |seconds: i64| Duration::from_secs(u64::try_from(now().unix().saturating_sub(seconds)).unwrap_or(0));
+    if before == Some(Phase::Pending) && after.is_some_and(Phase::is_alive) {
+        let pods = context.cache.pods(key);
+        let pod = pods.iter().find(|pod| pod.view.name == outcome.status.pod_name);
+        if let Some(made) = pod.and_then(|pod| pod.view.created) {
+            context.metrics.runner_to_running.observe(since(made.unix()));
+        }
+        if outcome.status.restart_count == 0
+            && let Some(created) = &vm.metadata.creation_timestamp
+        {
+            context.metrics.creation_to_running.observe(since(created.0.as_second()));
+        }
+    }
+    if after == Some(Phase::Scaling) && before != after {
+        context.memo(key, |memo| memo.scaling_since = Some(Instant::now()));
+    } else if before == Some(Phase::Scaling)
+        && after == Some(Phase::Running)
+        && let Some(started) = context.memo(key, |memo| memo.scaling_since.take())
+    {
+        context.metrics.scaling.observe(started.elapsed());
+    }
+}

@@ -1,0 +1,193 @@
+//! The whole controller: what runs always, and what only the leader runs.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use http::StatusCode;
+use kube::Client;
+use neonvm_kit::http::{Answer, Whole, serve, text};
+use neonvm_kit::lease::Elector;
+use tokio::net::TcpListener;
+use tokio::sync::{Semaphore, watch as channel};
+use tokio::task::JoinSet;
+
+use crate::authority::{self, Authority};
+use crate::config::Config;
+use crate::context::{Context, Parts};
+use crate::lag::Lag;
+use crate::metrics::Metrics;
+use crate::{event, reconcile, watch, webhook};
+
+/// Why the controller cannot run.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// No client.
+    #[error(transparent)]
+    Client(#[from] neonvm_kit::client::Error),
+    /// No authority.
+    #[error(transparent)]
+    Authority(#[from] authority::Error),
+    /// An address.
+    #[error("cannot listen on {address}")]
+    Listen {
+        /// Which.
+        address: std::net::SocketAddr,
+        /// Why.
+        #[source]
+        source: std::io::Error,
+    },
+    /// Webhooks.
+    #[error(transparent)]
+    Webhook(#[from] webhook::Error),
+}
+
+/// Runs until `stop` ends.
+///
+/// # Errors
+/// If the API server cannot be reached at start, or an address cannot be used.
+pub async fn run(config: Config, stop: impl Future<Output = ()>) -> Result<(), Error> {
+    let client = neonvm_kit::client::connect(config.kubeconfig.as_deref()).await?;
+    run_with(client, config, stop).await
+}
+
+/// As [`run`], with a client at hand. When it is dropped, everything it started ends.
+///
+/// # Errors
+/// As [`run`].
+pub async fn run_with(client: Client, config: Config, stop: impl Future<Output = ()>) -> Result<(), Error> {
+    let authority = Arc::new(Authority::open(&client, &config.namespace).await?);
+    let health = Arc::new(Health {
+        metrics: Arc::default(),
+        lag: Arc::new(Lag::new(config.failure_pending_period)),
+        context: Mutex::default(),
+    });
+    let mut always = JoinSet::new();
+    if let Some(address) = config.metrics {
+        let listener = listen(address).await?;
+        let health = Arc::clone(&health);
+        always.spawn(serve(listener, None, move |request: Whole| {
+            let health = Arc::clone(&health);
+            async move { health.answer(&request) }
+        }));
+    }
+    let (events, sender) = event::channel(client.clone());
+    always.spawn(sender.run());
+    if let Some(webhook) = &config.webhook {
+        let listener = listen(webhook.listen).await?;
+        let hooks = webhook::Webhooks::new(&client, &authority, &config, events.clone())?;
+        always.spawn(hooks.run(listener));
+    }
+    always.spawn({
+        let authority = Arc::clone(&authority);
+        async move { authority.renew().await }
+    });
+    let parts = || Parts {
+        client: client.clone(),
+        settings: config.settings.clone(),
+        authority: Arc::clone(&authority),
+        metrics: Arc::clone(&health.metrics),
+        lag: Arc::clone(&health.lag),
+        events: events.clone(),
+    };
+    tokio::pin!(stop);
+    let Some(lease) = config.leader_election.clone() else {
+        tokio::select! {
+            () = lead(parts(), config.concurrency, &health) => {}
+            () = &mut stop => {}
+        }
+        return Ok(());
+    };
+    let mut elector = Elector::new(client.clone(), lease);
+    loop {
+        tokio::select! {
+            () = elector.acquire() => tracing::info!("this replica leads"),
+            () = &mut stop => return Ok(()),
+        }
+        let stopped = tokio::select! {
+            // Dropped at once when the lease is lost, with all that it started.
+            () = lead(parts(), config.concurrency, &health) => false,
+            () = elector.hold() => false,
+            () = &mut stop => true,
+        };
+        health.set(None);
+        if stopped {
+            elector.release().await;
+            return Ok(());
+        }
+    }
+}
+
+async fn listen(address: std::net::SocketAddr) -> Result<TcpListener, Error> {
+    TcpListener::bind(address).await.map_err(|source| Error::Listen { address, source })
+}
+
+/// Watches and works; never returns.
+async fn lead(parts: Parts, concurrency: usize, health: &Health) {
+    let context = Arc::new(Context::new(parts));
+    let (listed, mut ready) = channel::channel(0);
+    let listed = Arc::new(listed);
+    let mut tasks = JoinSet::new();
+    tasks.spawn(watch::machines(Arc::clone(&context), Arc::clone(&listed)));
+    tasks.spawn(watch::pods(Arc::clone(&context), Arc::clone(&listed)));
+    tasks.spawn(watch::secrets(Arc::clone(&context), Arc::clone(&listed)));
+    // Before all is listed, what is missing in the picture is not missing in the cluster.
+    if ready.wait_for(|count| *count >= watch::WATCHES).await.is_err() {
+        return;
+    }
+    health.set(Some(Arc::clone(&context)));
+    let places = Arc::new(Semaphore::new(concurrency.max(1)));
+    let mut working = JoinSet::new();
+    loop {
+        let Ok(place) = Arc::clone(&places).acquire_owned().await else { return };
+        let key = tokio::select! {
+            key = context.queue.next() => key,
+            Some(result) = working.join_next() => {
+                report(result);
+                continue;
+            }
+        };
+        let context = Arc::clone(&context);
+        working.spawn(async move {
+            let turn = reconcile::turn(&context, &key).await;
+            context.queue.finish(&key, turn);
+            drop(place);
+        });
+    }
+}
+
+fn report(result: Result<(), tokio::task::JoinError>) {
+    if let Err(error) = result {
+        tracing::error!(%error, "a worker ended before its time");
+    }
+}
+
+/// What is told over HTTP.
+#[derive(Debug)]
+struct Health {
+    metrics: Arc<Metrics>,
+    lag: Arc<Lag>,
+    /// Of the leader.
+    context: Mutex<Option<Arc<Context>>>,
+}
+
+impl Health {
+    fn set(&self, context: Option<Arc<Context>>) {
+        *self.context.lock().unwrap_or_else(PoisonError::into_inner) = context;
+    }
+
+    fn answer(&self, request: &Whole) -> Answer {
+        if request.method() != http::Method::GET {
+            return text(StatusCode::METHOD_NOT_ALLOWED, "text/plain", "only GET\n");
+        }
+        match request.uri().path() {
+            "/healthz" | "/readyz" => text(StatusCode::OK, "text/plain", "ok\n"),
+            "/metrics" => {
+                let context = self.context.lock().unwrap_or_else(PoisonError::into_inner).clone();
+                let work = context.as_ref().map(|context| (&context.cache, context.queue.depth()));
+                let body = self.metrics.render(&self.lag, work);
+                text(StatusCode::OK, "text/plain; version=0.0.4", body)
+            }
+            "/debug/failing" => text(StatusCode::OK, "application/json", self.lag.debug().to_string()),
+            _ => text(StatusCode::NOT_FOUND, "text/plain", "not found\n"),
+        }
+    }
+}

@@ -1,0 +1,92 @@
+//! One admission review.
+
+use k8s_openapi::api::core::v1::ObjectReference;
+use neonvm_api::names::VM_API_VERSION;
+use neonvm_types::NamespacedName;
+use serde_json::{Value, json};
+
+use super::Hooks;
+
+/// Longest warning that API servers pass on whole.
+const WARNING: usize = 256;
+
+/// The answer to a review, or why the body is none.
+pub(super) fn answer(hooks: &Hooks, mutating: bool, kind: &str, body: &[u8]) -> Result<Value, String> {
+    let review: Value =
+        serde_json::from_slice(body).map_err(|error| format!("the body is not JSON: {error}"))?;
+    let version = review.get("apiVersion").and_then(Value::as_str).unwrap_or_default();
+    if version != "admission.k8s.io/v1" {
+        return Err(format!("apiVersion {version:?} is not admission.k8s.io/v1"));
+    }
+    let request = review.get("request").filter(|request| request.is_object()).ok_or("there is no request")?;
+    let uid =
+        request.get("uid").and_then(Value::as_str).filter(|uid| !uid.is_empty()).ok_or("no request.uid")?;
+    let mut response = decide(hooks, mutating, kind, request)?;
+    if let Some(response) = response.as_object_mut() {
+        response.insert("uid".to_owned(), json!(uid));
+    }
+    Ok(json!({"apiVersion": version, "kind": "AdmissionReview", "response": response}))
+}
+
+fn decide(hooks: &Hooks, mutating: bool, kind: &str, request: &Value) -> Result<Value, String> {
+    let operation = request.get("operation").and_then(Value::as_str).unwrap_or_default();
+    if !matches!(operation, "CREATE" | "UPDATE") {
+        return Ok(json!({"allowed": true}));
+    }
+    let object =
+        request.get("object").filter(|object| object.is_object()).ok_or("there is no request.object")?;
+    let old = request.get("oldObject").filter(|old| old.is_object() && operation == "UPDATE");
+    let mut new = object.clone();
+    let verdict = neonvm_api::admit(kind, &mut new, old);
+    if mutating {
+        // What is wrong is for the validating side to say, with the object as it will be stored.
+        return Ok(patched(object, &new));
+    }
+    let warnings: Vec<String> = verdict.warnings.iter().map(|warning| short(&warning.to_string())).collect();
+    if verdict.errors.is_empty() {
+        return Ok(json!({"allowed": true, "warnings": warnings}));
+    }
+    let message: Vec<String> = verdict.errors.iter().map(ToString::to_string).collect();
+    let message = message.join("; ");
+    if let Some(name) = skipped(hooks, kind, request).filter(|_| old.is_some()) {
+        tell(hooks, &name, object, &message);
+        let warning = short(&format!("update validation is skipped for {name}: {message}"));
+        return Ok(json!({"allowed": true, "warnings": [warning]}));
+    }
+    Ok(json!({"allowed": false, "warnings": warnings,
+        "status": {"code": 403, "reason": "Forbidden", "message": message}}))
+}
+
+fn patched(object: &Value, new: &Value) -> Value {
+    use base64::Engine as _;
+    let patch = json_patch::diff(object, new);
+    if patch.0.is_empty() {
+        return json!({"allowed": true});
+    }
+    let text = serde_json::to_string(&patch).unwrap_or_default();
+    let encoded = base64::engine::general_purpose::STANDARD.encode(text);
+    json!({"allowed": true, "patchType": "JSONPatch", "patch": encoded})
+}
+
+fn short(text: &str) -> String {
+    text.chars().take(WARNING).collect()
+}
+
+fn skipped(hooks: &Hooks, kind: &str, request: &Value) -> Option<NamespacedName> {
+    let text = |key: &str| request.get(key).and_then(Value::as_str).unwrap_or_default();
+    let name = NamespacedName::new(text("namespace"), text("name"));
+    (kind == "VirtualMachine" && hooks.skip.contains(&name)).then_some(name)
+}
+
+fn tell(hooks: &Hooks, name: &NamespacedName, object: &Value, message: &str) {
+    tracing::warn!(vm = %name, error = message, "update validation is skipped");
+    let regarding = ObjectReference {
+        api_version: Some(VM_API_VERSION.to_owned()),
+        kind: Some("VirtualMachine".to_owned()),
+        namespace: Some(name.namespace.clone()),
+        name: Some(name.name.clone()),
+        uid: object.pointer("/metadata/uid").and_then(Value::as_str).map(str::to_owned),
+        ..ObjectReference::default()
+    };
+    hooks.events.tell_of(regarding, "Warning", "SkippedValidation", message);
+}

@@ -1,10 +1,13 @@
 //! What runs the guest's code, chosen by trying it: a `/dev/kvm` that opens and cannot run a guest is common.
 
+mod access;
 mod cache;
 mod choose;
 mod kvm;
 pub mod probe;
 
+pub(crate) use access::device_group;
+pub use access::device_is_open_to;
 pub use choose::{ChooseError, Chosen, PROBE_DEADLINE, Request, choose};
 
 /// What runs the guest's code.

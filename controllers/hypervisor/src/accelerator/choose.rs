@@ -9,12 +9,12 @@ use std::time::Duration;
 use tokio::process::Command;
 
 use super::Accelerator;
+use super::access::DEVICE;
 use super::cache::{self, Key};
 use super::probe::ProbeResult;
 
 /// How long the process that probes may take.
 pub const PROBE_DEADLINE: Duration = Duration::from_secs(2);
-const DEVICE: &str = "/dev/kvm";
 
 /// What was asked for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -119,8 +119,9 @@ async fn run(probe: &[OsString]) -> Result<ProbeResult, String> {
         Ok(Err(error)) => return Err(format!("the probe {} does not start: {error}", program.display())),
         Err(_) => return Err(format!("the probe hung for {} s", PROBE_DEADLINE.as_secs())),
     };
-    let line = output.stdout.split(|byte| *byte == b'\n').find(|line| !line.is_empty()).unwrap_or_default();
-    serde_json::from_slice(line).map_err(|_| format!("the probe ended without an answer ({})", output.status))
+    let mut lines = output.stdout.split(|byte| *byte == b'\n');
+    let answer = lines.find_map(|line| serde_json::from_slice(line).ok());
+    answer.ok_or_else(|| format!("the probe ended without an answer ({})", output.status))
 }
 
 #[cfg(test)]

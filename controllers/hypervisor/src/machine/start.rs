@@ -3,7 +3,6 @@
 use std::fs::OpenOptions;
 use std::io;
 use std::os::fd::{AsRawFd as _, OwnedFd};
-use std::os::unix::fs::MetadataExt as _;
 use std::os::unix::net::UnixStream as Socket;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -15,12 +14,15 @@ use tokio::time::{Instant, timeout_at};
 use super::process::Process;
 use super::resources::Resources;
 use super::{Machine, Streams, kernel, stderr, supervise};
-use crate::accelerator::Accelerator;
+use crate::accelerator::{Accelerator, device_group};
 use crate::plan::{
     Descriptors, DiskDescriptors, DiskImage, MachinePlan, PlanError, TapDescriptors, arguments,
 };
 use crate::qmp::{QmpError, Session};
 use crate::sys::ChildSetup;
+
+/// Bytes that QEMU may write before they are read; the kernel may allow less.
+const SOCKET_BUFFER: usize = 1 << 20;
 
 /// Why a machine does not start.
 #[derive(Debug, thiserror::Error)]
@@ -97,6 +99,8 @@ impl Inherited {
     /// One end for QEMU, one for us.
     fn socket(&mut self) -> io::Result<(i32, UnixStream)> {
         let (ours, theirs) = Socket::pair()?;
+        // The kernel counts far more than a byte for a byte that is written alone, as those of a console are.
+        let _ = rustix::net::sockopt::set_socket_send_buffer_size(&theirs, SOCKET_BUFFER);
         ours.set_nonblocking(true)?;
         Ok((self.add(theirs.into()), UnixStream::from_std(ours)?))
     }
@@ -105,7 +109,7 @@ impl Inherited {
 /// Groups QEMU needs beside its own: that of `/dev/kvm`, the one file it opens itself.
 fn groups(accelerator: Accelerator) -> Vec<u32> {
     match accelerator {
-        Accelerator::Kvm => std::fs::metadata("/dev/kvm").map(|file| vec![file.gid()]).unwrap_or_default(),
+        Accelerator::Kvm => device_group().into_iter().collect(),
         Accelerator::Tcg => Vec::new(),
     }
 }

@@ -96,3 +96,6 @@ async fn take(watched: &Watched, event: &Event, known: &mut QemuExit, out: &broa
     // Nobody listening is no error.
     let _ = out.send(translated);
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,15 +1,43 @@
 //! The probe on this machine: whatever it finds, it says so in time.
 
-use neonvm_hypervisor::accelerator::probe;
+use std::ffi::OsString;
 
+use neonvm_hypervisor::accelerator::{Accelerator, ChooseError, Request, choose, probe};
+
+/// Not a test of its own but the process that the next one starts.
 #[test]
-fn the_probe_ends_with_an_answer() {
-    if !std::path::Path::new("/dev/kvm").exists() {
-        return println!("SKIP probe: there is no /dev/kvm");
+fn helper_that_probes() {
+    if std::env::var_os("NEONVM_TEST_PROBE").is_some() {
+        println!("\n{}", probe::run_in_this_process().to_line());
     }
-    let result = probe::run_in_this_process();
-    println!("{}", result.to_line());
-    assert!(!result.reason.is_empty());
-    let back: probe::ProbeResult = serde_json::from_str(&result.to_line()).unwrap();
-    assert_eq!(back, result);
+}
+
+#[tokio::test]
+async fn the_choice_is_made_by_running_a_guest() {
+    let program = std::env::current_exe().unwrap();
+    let helper = ["--exact", "accelerator::helper_that_probes", "--nocapture"].map(OsString::from);
+    let mut command = vec![OsString::from("env"), "NEONVM_TEST_PROBE=1".into(), program.into()];
+    command.extend(helper);
+    let directory = tempfile::tempdir().unwrap();
+    let chosen = choose(Request::Auto, &command, Some(directory.path())).await.unwrap();
+    println!("{chosen:?}");
+    let required = choose(Request::Kvm, &command, Some(directory.path())).await;
+    match chosen.accelerator {
+        Accelerator::Kvm => {
+            assert_eq!(chosen.note, "");
+            assert_eq!(required, Ok(chosen));
+        }
+        Accelerator::Tcg => {
+            assert!(
+                chosen.note.ends_with("; using TCG") && chosen.note.contains("/dev/kvm"),
+                "{}",
+                chosen.note
+            );
+            let reason = chosen.note.strip_suffix("; using TCG").unwrap().to_owned();
+            assert_eq!(required, Err(ChooseError::NoKvm(reason)));
+        }
+    }
+    if std::fs::File::options().read(true).write(true).open("/dev/kvm").is_ok() {
+        assert!(directory.path().join("kvm-probe.json").exists(), "the answer is kept");
+    }
 }

@@ -1,15 +1,14 @@
 //! Files behind disks.
 
 use std::os::unix::fs::MetadataExt as _;
-use std::path::Path;
 use std::process::Command;
 
 use neonvm_hypervisor::disks::{DiskError, EmptyDisk, VolumeFile, empty, inspect, overlay, swap, volume};
-use neonvm_hypervisor::machine::{Machine, StartError};
+use neonvm_hypervisor::machine::{Machine, MachineEvent, RunState, StartError};
 use neonvm_hypervisor::plan::{BaseFormat, DiskImage, DiskPlan};
 use neonvm_types::Bytes;
 
-use crate::lab::{PATIENCE, lab, resources, start};
+use crate::lab::{Console, PATIENCE, event, lab, resources, start};
 
 /// Output of a program that must succeed; None after a line that says what is missing.
 fn run(program: &str, arguments: &[&str]) -> Option<String> {
@@ -149,26 +148,6 @@ fn volumes_keep_names_modes_and_directories() {
     assert!(volume(&path, "x", &[file("a", 0o644, ""), file("a/b", 0o644, "")]).is_err());
     assert!(volume(&path, "x", &[file("a/b", 0o644, ""), file("a", 0o644, "")]).is_err());
     assert_eq!(std::fs::read(&path).unwrap(), first, "failures leave what was there");
-    mounted(&path);
-}
-
-/// The kernel's reader, if we may mount.
-fn mounted(path: &Path) {
-    if !crate::lab::is_root("mounting a volume") {
-        return;
-    }
-    let script = "mkdir -p $1 && mount -o loop,ro $0 $1 && cd $1 && find . -type f -printf '%m %p\n' | sort && cat My.Config.YAML";
-    let place = path.with_extension("mounted");
-    let mut command = Command::new("unshare");
-    command.args(["-m", "sh", "-c", script]).arg(path).arg(&place);
-    let output = command.output().unwrap();
-    if !output.status.success() {
-        return println!("SKIP mounting a volume: {}", String::from_utf8_lossy(&output.stderr).trim());
-    }
-    assert_eq!(
-        String::from_utf8_lossy(&output.stdout),
-        "444 ./empty\n640 ./My.Config.YAML\n755 ./deep/er/Long name, with a comma and ünïcode.txt\na: 1\n"
-    );
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -182,7 +161,8 @@ async fn a_guest_writes_to_its_overlay_and_never_to_the_base() {
     let second = directory.path().join("data, with a comma.raw");
     empty(&second, EmptyDisk { size: Bytes::mib(64), label: "data", quotas: false }).await.unwrap();
     let iso = directory.path().join("files.iso");
-    volume(&iso, "files", &[VolumeFile { path: "a".into(), mode: 0o644, content: b"1".to_vec() }]).unwrap();
+    let small = |path: &str, mode| VolumeFile { path: path.into(), mode, content: b"1".to_vec() };
+    volume(&iso, "files", &[small("My.Config.YAML", 0o640), small("deep/er/a, b ü.txt", 0o755)]).unwrap();
     let image = DiskImage::Overlay { file: file.clone(), base: base.clone(), base_format: BaseFormat::Raw };
     let disk = |name: &str, image, read_only| DiskPlan { name: name.into(), image, read_only, discard: true };
     for direct_io in [false, true] {
@@ -198,7 +178,10 @@ async fn a_guest_writes_to_its_overlay_and_never_to_the_base() {
         }
         let (machine, mut console) = start(plan).await;
         console.ready().await;
-        assert!(console.text().contains("vdj"), "{}", console.text());
+        let text = console.text();
+        for part in ["vdj", "FILE 640 1 /files/My.Config.YAML", "FILE 755 1 /files/deep/er/a, b ü.txt"] {
+            assert!(text.contains(part), "{part}: {text}");
+        }
         machine.power_button().await.unwrap();
         assert!(machine.wait_for(PATIENCE).await.unwrap().is_power_off());
     }
@@ -229,4 +212,58 @@ async fn a_disk_that_is_missing_or_corrupt_is_named() {
     std::fs::write(&file, "not an image").unwrap();
     let error = Machine::start(plan, resources().await).await.unwrap_err();
     assert!(error.to_string().contains("Image is not in qcow2 format"), "{error}");
+}
+
+/// A file system of 512 KiB, as long as it is held.
+struct Small(tempfile::TempDir);
+
+impl Small {
+    fn new() -> Option<Self> {
+        if !crate::lab::is_root("a full disk") {
+            return None;
+        }
+        let directory = tempfile::tempdir().unwrap();
+        let mounted = Command::new("mount")
+            .args(["-t", "tmpfs", "-o", "size=512k", "small"])
+            .arg(directory.path())
+            .output();
+        match mounted {
+            Ok(output) if output.status.success() => Some(Self(directory)),
+            other => {
+                println!("SKIP a full disk: {other:?}");
+                None
+            }
+        }
+    }
+}
+
+impl Drop for Small {
+    fn drop(&mut self) {
+        let _ = Command::new("umount").arg("-l").arg(self.0.path()).status();
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_full_disk_of_the_host_stops_the_guest_until_there_is_room() {
+    let Some(lab) = lab() else { return };
+    let Some(small) = Small::new() else { return };
+    let path = small.0.path().join("disk.raw");
+    std::fs::File::create(&path).unwrap().set_len(8 << 20).unwrap();
+    let mut plan = lab.plan("write");
+    plan.disks =
+        vec![DiskPlan { name: "data".into(), image: DiskImage::Raw(path), read_only: false, discard: true }];
+    let machine = Machine::start(plan, resources().await).await.unwrap();
+    let mut events = machine.events();
+    let mut console = Console::follow(&machine);
+    machine.continue_().await.unwrap();
+    let failed =
+        event(&mut events, "the failure", |event| matches!(event, MachineEvent::DiskFailed { .. })).await;
+    let MachineEvent::DiskFailed { disk, write, full, stopped, reason } = failed else { return };
+    assert_eq!((disk.as_str(), write, full, stopped), ("data", true, true, true), "{reason}");
+    event(&mut events, "the stop", |event| *event == MachineEvent::Stopped(RunState::IoError)).await;
+    assert_eq!(machine.status().await, Ok(RunState::IoError));
+    let more = Command::new("mount").args(["-o", "remount,size=16m"]).arg(small.0.path()).status().unwrap();
+    assert!(more.success());
+    machine.continue_().await.unwrap();
+    console.ready().await;
 }

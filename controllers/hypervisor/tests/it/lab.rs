@@ -72,8 +72,12 @@ fn make() -> Result<Lab, String> {
     // The first archive brings the modules of a kernel that has some; what comes later wins.
     let mut archive = read(&kernel.with_file_name("initramfs.cpio")).unwrap_or_default();
     archive.extend(cpio(&read(&program)?));
-    let initramfs = temporary.join(format!("hypervisor-{}.cpio", std::process::id()));
-    fs::write(&initramfs, archive).map_err(|error| error.to_string())?;
+    // Other test processes use the same file: it is made aside and put in place as a whole.
+    let aside = directory.path().join("initramfs");
+    let name = kernel.parent().and_then(Path::file_name).and_then(|name| name.to_str()).unwrap_or_default();
+    let initramfs = temporary.join(format!("hypervisor-{name}.cpio"));
+    let put = fs::write(&aside, archive).and_then(|()| fs::rename(&aside, &initramfs));
+    put.map_err(|error| error.to_string())?;
     Ok(Lab { kernel, initramfs })
 }
 
@@ -154,29 +158,33 @@ pub(crate) async fn start(mut plan: MachinePlan) -> (Machine, Console) {
 /// What a machine has written to its serial console. It is read all the time: a guest waits for it.
 #[derive(Debug)]
 pub(crate) struct Console {
-    text: watch::Receiver<String>,
+    bytes: watch::Receiver<Vec<u8>>,
 }
 
 impl Console {
     pub(crate) fn follow(machine: &Machine) -> Self {
         let mut stream = machine.take_console().unwrap();
-        let (sender, text) = watch::channel(String::new());
+        let (sender, bytes) = watch::channel(Vec::new());
         tokio::spawn(async move {
             let mut buffer = [0; 4096];
             while let Ok(count @ 1..) = stream.read(&mut buffer).await {
-                sender.send_modify(|text| text.push_str(&String::from_utf8_lossy(&buffer[..count])));
+                sender.send_modify(|bytes: &mut Vec<u8>| bytes.extend(&buffer[..count]));
             }
         });
-        Self { text }
+        Self { bytes }
     }
 
     pub(crate) fn text(&self) -> String {
-        self.text.borrow().clone()
+        String::from_utf8_lossy(&self.bytes.borrow()).into_owned()
     }
 
     pub(crate) async fn ready(&mut self) {
         let wanted = "LAB READY";
-        let there = tokio::time::timeout(PATIENCE, self.text.wait_for(|text| text.contains(wanted))).await;
+        let there = tokio::time::timeout(
+            PATIENCE,
+            self.bytes.wait_for(|bytes| bytes.windows(wanted.len()).any(|part| part == wanted.as_bytes())),
+        )
+        .await;
         let there = there.is_ok_and(|found| found.is_ok());
         assert!(there, "{wanted:?} did not come on the console:\n{}", self.text());
     }

@@ -1,9 +1,16 @@
 //! Start and the ways to end.
 
-use neonvm_hypervisor::machine::{Machine, MachineEvent, RunState, StartError};
+use std::net::Ipv4Addr;
+use std::os::unix::fs::PermissionsExt;
+use std::time::Duration;
+
+use neonvm_hypervisor::installation::{Installation, Version};
+use neonvm_hypervisor::machine::{Machine, MachineEvent, Resources, RunState, StartError};
+use neonvm_hypervisor::plan::{Architecture, Backend, Forward, InterfacePlan, Protocol};
+use neonvm_hypervisor::qmp::QmpError;
 use tokio::io::AsyncReadExt as _;
 
-use crate::lab::{PATIENCE, event, lab, resources, start};
+use crate::lab::{PATIENCE, event, lab, resources, start, until};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_guest_waits_for_its_word_and_the_power_button_ends_it() {
@@ -18,7 +25,12 @@ async fn the_guest_waits_for_its_word_and_the_power_button_ends_it() {
     assert!(name.starts_with("CPU 0"), "{name}");
     drop(machine);
 
-    let (machine, mut console) = start(lab.plan("wait")).await;
+    let mut plan = lab.plan("wait");
+    // Port 0: one that is free.
+    let forward = Forward { protocol: Protocol::Tcp, address: Ipv4Addr::LOCALHOST, port: 0, guest_port: 22 };
+    let backend = Backend::User { forwards: vec![forward] };
+    plan.interfaces = vec![InterfacePlan { mac: [2, 0, 0, 0, 0, 1], mtu: Some(1400), backend }];
+    let (machine, mut console) = start(plan).await;
     let mut events = machine.events();
     console.ready().await;
     let usage = machine.usage(&[machine.vcpu_threads().await.unwrap()[0].thread]).unwrap();
@@ -93,4 +105,40 @@ async fn a_machine_that_qemu_refuses_says_why() {
     resources.installation.program = "/no/qemu".into();
     let error = Machine::start(lab.plan("wait"), resources).await.unwrap_err();
     assert!(error.to_string().starts_with("cannot start /no/qemu: "), "{error}");
+}
+
+/// A script in place of QEMU.
+fn script(directory: &tempfile::TempDir, text: &str) -> Resources {
+    let program = directory.path().join("qemu");
+    std::fs::write(&program, format!("#!/bin/sh\n{text}\n")).unwrap();
+    std::fs::set_permissions(&program, PermissionsExt::from_mode(0o755)).unwrap();
+    let version = Version { major: 7, minor: 2, micro: 0 };
+    Resources::new(Installation { program, version, architecture: Architecture::Amd64 })
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_qemu_that_hangs_is_given_up_and_killed() {
+    let Some(lab) = lab() else { return };
+    let directory = tempfile::tempdir().unwrap();
+    let mut resources = script(&directory, "echo $$ > $0.pid; echo one >&2; exec /bin/sleep 1000");
+    resources.deadline = Duration::from_millis(500);
+    let error = Machine::start(lab.plan("wait"), resources).await.unwrap_err();
+    let StartError::Qemu { source, stderr } = error else { panic!("{error:?}") };
+    assert!(matches!(source, QmpError::Timeout { .. }), "{source}");
+    assert_eq!(stderr, ["one"]);
+    let pid = std::fs::read_to_string(directory.path().join("qemu.pid")).unwrap();
+    let process = std::path::PathBuf::from("/proc").join(pid.trim());
+    until("its end", async || !process.exists()).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_qemu_says_before_it_ends_is_kept_within_bounds() {
+    let Some(lab) = lab() else { return };
+    let directory = tempfile::tempdir().unwrap();
+    let resources =
+        script(&directory, "i=0; while [ $i -lt 100 ]; do echo line $i >&2; i=$((i+1)); done; exit 3");
+    let error = Machine::start(lab.plan("wait"), resources).await.unwrap_err();
+    assert_eq!(error.stderr().len(), 32);
+    assert_eq!(error.stderr().last().map(String::as_str), Some("line 99"));
+    assert!(error.to_string().ends_with("line 99"), "{error}");
 }

@@ -162,7 +162,7 @@ mod tests {
 
     #[tokio::test]
     async fn clients_see_the_past_and_type_and_the_machine_ends_them() {
-        let (sink, _writer) = logs::start(Format::Plain, std::io::sink()).unwrap();
+        let sink = logs::start(Format::Plain, std::io::sink()).unwrap();
         let (machine, line) = tokio::io::duplex(1024);
         let (console, task) = Console::attach(line, sink);
         let (mut reader, mut writer) = tokio::io::split(machine);

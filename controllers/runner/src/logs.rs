@@ -60,31 +60,36 @@ pub(crate) struct Line {
 /// Where lines go; cheap to clone.
 #[derive(Clone, Debug)]
 pub struct Sink {
-    queue: mpsc::Sender<(Source, Line)>,
+    queue: mpsc::Sender<Message>,
     dropped: Arc<AtomicU64>,
 }
 
-/// Ends the writer after what waits has been written.
+/// What the writer gets.
 #[derive(Debug)]
-pub struct Writer(std::thread::JoinHandle<()>);
-
-impl Writer {
-    /// Waits until everything is written; every [`Sink`] must be gone.
-    pub fn finish(self) {
-        let _ = self.0.join();
-    }
+enum Message {
+    Line(Source, Line),
+    /// Answered when everything before it is written.
+    Flush(std::sync::mpsc::SyncSender<()>),
 }
 
 /// Starts the writer.
 ///
 /// # Errors
 /// If no thread can be started.
-pub fn start(format: Format, mut to: impl Write + Send + 'static) -> std::io::Result<(Sink, Writer)> {
-    let (queue, mut waiting) = mpsc::channel::<(Source, Line)>(QUEUE);
+pub fn start(format: Format, mut to: impl Write + Send + 'static) -> std::io::Result<Sink> {
+    let (queue, mut waiting) = mpsc::channel(QUEUE);
     let dropped = Arc::new(AtomicU64::new(0));
     let lost = Arc::clone(&dropped);
-    let thread = std::thread::Builder::new().name("log".into()).spawn(move || {
-        while let Some((source, line)) = waiting.blocking_recv() {
+    std::thread::Builder::new().name("log".into()).spawn(move || {
+        while let Some(message) = waiting.blocking_recv() {
+            let (source, line) = match message {
+                Message::Line(source, line) => (source, line),
+                Message::Flush(done) => {
+                    let _ = to.flush();
+                    let _ = done.send(());
+                    continue;
+                }
+            };
             let missing = lost.swap(0, Ordering::Relaxed);
             if missing > 0 {
                 let text = format!(
@@ -97,7 +102,7 @@ pub fn start(format: Format, mut to: impl Write + Send + 'static) -> std::io::Re
         }
         let _ = to.flush();
     })?;
-    Ok((Sink { queue, dropped }, Writer(thread)))
+    Ok(Sink { queue, dropped })
 }
 
 fn render(format: Format, source: Source, line: &Line) -> String {
@@ -114,13 +119,21 @@ fn render(format: Format, source: Source, line: &Line) -> String {
 impl Sink {
     /// Writes a line, waiting for its turn.
     pub(crate) async fn write(&self, source: Source, line: Line) {
-        let _ = self.queue.send((source, line)).await;
+        let _ = self.queue.send(Message::Line(source, line)).await;
     }
 
     /// Writes a line if there is room.
     pub(crate) fn offer(&self, source: Source, line: Line) {
-        if self.queue.try_send((source, line)).is_err() {
+        if self.queue.try_send(Message::Line(source, line)).is_err() {
             self.dropped.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// Waits until what was written so far is out, at most two seconds. Not to be called in a runtime.
+    pub fn drain(&self) {
+        let (done, out) = std::sync::mpsc::sync_channel(1);
+        if self.queue.blocking_send(Message::Flush(done)).is_ok() {
+            let _ = out.recv_timeout(std::time::Duration::from_secs(2));
         }
     }
 
@@ -171,12 +184,11 @@ mod tests {
     #[test]
     fn lines_carry_their_source_and_what_is_dropped_is_counted() {
         let out = Shared::default();
-        let (sink, writer) = start(Format::Plain, out.clone()).unwrap();
+        let sink = start(Format::Plain, out.clone()).unwrap();
         sink.dropped.store(3, Ordering::Relaxed);
         sink.offer(Source::Serial, Line { text: "hello".into(), partial: false });
         writeln!(sink.own(), "started").unwrap();
-        drop(sink);
-        writer.finish();
+        sink.drain();
         let text = String::from_utf8(out.0.lock().unwrap().clone()).unwrap();
         assert_eq!(
             text,

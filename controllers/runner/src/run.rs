@@ -132,6 +132,7 @@ struct Loop {
     readers: Vec<tokio::task::JoinHandle<()>>,
     services: Vec<tokio::task::JoinHandle<()>>,
     asking: Option<tokio::task::JoinHandle<()>>,
+    following: Option<tokio::task::JoinHandle<()>>,
     memory_base: Bytes,
     killed: bool,
     grace: Duration,
@@ -179,6 +180,7 @@ impl Loop {
             readers,
             services,
             asking: None,
+            following: None,
             killed: false,
             grace: options.grace.unwrap_or_else(|| {
                 let seconds = pod.config.spec.termination_grace_period_seconds.unwrap_or(5);
@@ -202,7 +204,7 @@ impl Loop {
             machine = plan.machine_type,
             "the guest boots"
         );
-        this.look_at_memory();
+        this.follow_memory();
         Ok(this)
     }
 
@@ -239,6 +241,11 @@ impl Loop {
         for action in actions {
             tracing::debug!(?action);
             self.act(action);
+        }
+        let status = self.core.status();
+        if status.ready && !self.status.borrow().ready && status.memory.actual != status.memory.asked {
+            // The guest has come so far that it takes the rest of its memory.
+            self.follow_memory();
         }
         let status = self.core.status();
         if self.status.borrow().sequence != status.sequence {
@@ -280,7 +287,7 @@ impl Loop {
             }
             Ok(MachineEvent::Resumed) => self.take(Event::DiskFault(None)),
             Ok(event) => tracing::debug!(?event, "QEMU"),
-            Err(broadcast::error::RecvError::Lagged(_)) => self.look_at_memory(),
+            Err(broadcast::error::RecvError::Lagged(_)) => self.follow_memory(),
             // QEMU is gone; its end comes by itself.
             Err(broadcast::error::RecvError::Closed) => self.from_qemu = self.machine.events(),
         }
@@ -303,7 +310,7 @@ impl Loop {
             console: self.console.tail(),
         };
         self.take(Event::Ended(end));
-        for task in self.services.drain(..).chain(self.asking.take()) {
+        for task in self.services.drain(..).chain(self.asking.take()).chain(self.following.take()) {
             task.abort();
         }
         let status = self.core.status().clone();

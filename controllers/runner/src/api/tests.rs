@@ -148,7 +148,7 @@ async fn console_and_ports_of_the_guest_are_streams() {
     let guest = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let port = guest.local_addr().unwrap().port();
     let reach = Reach::Address([127, 0, 0, 1].into());
-    let (sink, _writer) = logs::start(Format::Plain, std::io::sink()).unwrap();
+    let sink = logs::start(Format::Plain, std::io::sink()).unwrap();
     let (machine, line) = tokio::io::duplex(64);
     let statistics = Statistics::new(Box::new(Default::default), Daemon::new(reach.clone()));
     let console = Console::attach(line, sink).0;

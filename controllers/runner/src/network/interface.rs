@@ -53,7 +53,8 @@ pub(crate) struct Link {
 /// Makes the link. To be called in a runtime.
 pub(crate) fn set_up(settings: &Settings) -> Result<Link, Error> {
     let uplink = uplink(&read("/proc/net/route"), &read("/proc/net/dev")).ok_or(Error::NoInterface)?;
-    let mtu: u16 = read(&format!("/sys/class/net/{uplink}/mtu")).trim().parse().unwrap_or(1500);
+    // Not from /sys: what is mounted there may be of another network namespace.
+    let mtu = mtu(&run("ip", &["-o", "link", "show", "dev", &uplink], "")?);
     let names = resolver::parse(&read("/etc/resolv.conf"));
     let guest_v6 = has_v6(&read("/proc/net/if_inet6"), &uplink).then(|| v6_of(settings.hardware));
     let tap = Tap::open()?;
@@ -77,7 +78,7 @@ pub(crate) fn set_up(settings: &Settings) -> Result<Link, Error> {
     };
     let mut services = vec![router::serve_dhcp(lease)?];
     if guest_v6.is_some() {
-        services.push(router::advertise(router::Advertisement {
+        services.push(router::advertise(&router::Advertisement {
             prefix: v6(1),
             mtu,
             name_servers: names.v6,
@@ -101,6 +102,12 @@ fn uplink(routes: &str, devices: &str) -> Option<String> {
         let names = devices.lines().filter_map(|line| line.split_once(':')).map(|(name, _)| name.trim());
         names.filter(|name| *name != "lo" && *name != TAP_NAME).map(str::to_owned).next()
     })
+}
+
+/// The word after `mtu` in the output of `ip link`.
+fn mtu(text: &str) -> u16 {
+    let mut words = text.split_whitespace().skip_while(|word| *word != "mtu");
+    words.nth(1).and_then(|word| word.parse().ok()).unwrap_or(1500)
 }
 
 /// Whether an interface has an IPv6 address of global scope (`00` in the fourth column of `/proc/net/if_inet6`).
@@ -143,11 +150,11 @@ fn sysctl(v6: bool) {
     }
 }
 
-/// Runs a program with text on its standard input.
-fn run(program: &'static str, arguments: &[&str], input: &str) -> Result<(), Error> {
+/// Runs a program with text on its standard input; returns what it prints, which must fit into a pipe.
+fn run(program: &'static str, arguments: &[&str], input: &str) -> Result<String, Error> {
     let failed = |source| Error::System { what: format!("cannot run {program}"), source };
     let mut command = Command::new(program);
-    command.args(arguments).stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::piped());
+    command.args(arguments).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = command.spawn().map_err(failed)?;
     if let Some(mut pipe) = child.stdin.take() {
         pipe.write_all(input.as_bytes()).map_err(failed)?;
@@ -163,7 +170,7 @@ fn run(program: &'static str, arguments: &[&str], input: &str) -> Result<(), Err
     }
     let output = child.wait_with_output().map_err(failed)?;
     if output.status.success() {
-        return Ok(());
+        return Ok(String::from_utf8_lossy(&output.stdout).into_owned());
     }
     Err(Error::Program { program, output: String::from_utf8_lossy(&output.stderr).trim().to_owned() })
 }
@@ -179,6 +186,12 @@ mod tests {
         let devices = "Inter-| Receive\n face |bytes\n    lo: 1 2\ntap-def: 0\n  net7: 3\n";
         assert_eq!(uplink("Iface\n", devices).as_deref(), Some("net7"));
         assert_eq!(uplink("", " lo: 1\n"), None);
+    }
+
+    #[test]
+    fn the_size_of_packets_is_that_of_the_pod() {
+        assert_eq!(mtu("2: eth0@if6: <UP> mtu 1440 qdisc noqueue\\    link/ether"), 1440);
+        assert_eq!(mtu("nonsense mtu"), 1500);
     }
 
     #[test]

@@ -13,6 +13,8 @@ use crate::core::Action;
 
 /// Pause before a machine that was stopped for want of room goes on.
 const ROOM: Duration = Duration::from_secs(5);
+/// How long memory that changes is looked at closely.
+const SETTLE: Duration = Duration::from_secs(3);
 /// Time for CPUs that were plugged to come on line.
 const ON_LINE: Duration = Duration::from_secs(10);
 
@@ -50,21 +52,39 @@ impl Loop {
         });
     }
 
-    /// QEMU tells of changes; this is for the first time, and for when a change was missed.
-    pub(super) fn look_at_memory(&self) {
-        self.spawn(|machine, _| async move {
-            machine.memory().await.ok().map(|memory| Event::Memory(memory.total()))
-        });
-    }
-
-    fn set_memory(&self, total: Bytes) {
+    fn set_memory(&mut self, total: Bytes) {
         self.spawn(move |machine, _| async move {
             if let Err(error) = machine.set_memory_target(total).await {
                 // Not reached in time, the core has it told again and reports it.
                 tracing::warn!(%error, memory = %total, "QEMU does not change the memory");
             }
-            machine.memory().await.ok().map(|memory| Event::Memory(memory.total()))
+            None
         });
+        self.follow_memory();
+    }
+
+    /// Looks at the memory until it is as it should be. QEMU tells of changes, but only once a second (its rate limit of
+    /// `MEMORY_DEVICE_SIZE_CHANGE`): too late for those who wait. What takes longer than [`SETTLE`] is left to its events.
+    pub(super) fn follow_memory(&mut self) {
+        if let Some(older) = self.following.take() {
+            older.abort();
+        }
+        let (machine, events) = (Arc::clone(&self.machine), self.events.clone());
+        self.following = Some(tokio::spawn(async move {
+            let until = Instant::now() + SETTLE;
+            let (mut pause, mut last) = (Duration::from_millis(5), None);
+            while let Ok(memory) = machine.memory().await {
+                if last != Some(memory.total()) {
+                    last = Some(memory.total());
+                    let _ = events.send(Event::Memory(memory.total())).await;
+                }
+                if memory.is_settled() || Instant::now() > until {
+                    return;
+                }
+                tokio::time::sleep(pause).await;
+                pause = (pause * 3 / 2).min(Duration::from_millis(50));
+            }
+        }));
     }
 
     fn set_quota(&mut self, cpu: MilliCpu) {

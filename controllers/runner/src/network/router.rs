@@ -83,10 +83,7 @@ impl Advertisement {
 /// Announces itself on the tap device, and answers solicitations.
 pub(super) fn advertise(advertisement: &Advertisement) -> Result<JoinHandle<()>, Error> {
     let what = "cannot announce an IPv6 router to the guest";
-    let index =
-        std::fs::read_to_string(format!("/sys/class/net/{TAP_NAME}/ifindex")).map_err(failed(what))?;
-    let index: u32 = index.trim().parse().unwrap_or_default();
-    let socket = open(index).map_err(|error| failed(what)(error.into()))?;
+    let (socket, index) = open().map_err(|error| failed(what)(error.into()))?;
     // Not UDP, but sent to and received from like it.
     let socket = UdpSocket::from_std(socket.into()).map_err(failed(what))?;
     let message = advertisement.encode();
@@ -100,16 +97,18 @@ pub(super) fn advertise(advertisement: &Advertisement) -> Result<JoinHandle<()>,
     }))
 }
 
-fn open(index: u32) -> rustix::io::Result<OwnedFd> {
+fn open() -> rustix::io::Result<(OwnedFd, u32)> {
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     let socket =
         rustix::net::socket_with(AddressFamily::INET6, SocketType::RAW, flags, Some(ipproto::ICMPV6))?;
+    // Not from /sys: what is mounted there may be of another network namespace.
+    let index = rustix::net::netdevice::name_to_index(&socket, TAP_NAME)?;
     // Receivers drop what has passed a router: 255 hops must be left (RFC 4861 §6.1.2).
     sockopt::set_ipv6_multicast_hops(&socket, 255)?;
     sockopt::set_ipv6_unicast_hops(&socket, Some(255))?;
     let routers = Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 2);
     sockopt::set_ipv6_add_membership(&socket, &routers, index)?;
-    Ok(socket)
+    Ok((socket, index))
 }
 
 async fn solicited(socket: &UdpSocket) {

@@ -1,5 +1,6 @@
 //! Which QEMU is there.
 
+use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::time::Duration;
@@ -88,7 +89,9 @@ impl Installation {
     /// # Errors
     /// If it cannot be run or is none.
     pub async fn find(program: Option<&Path>, architecture: Architecture) -> Result<Self, InstallationError> {
-        let program = program.map_or_else(|| PathBuf::from(architecture.program()), Path::to_owned);
+        let program = program.unwrap_or_else(|| Path::new(architecture.program()));
+        // QEMU runs without an environment, and so without `PATH`.
+        let program = in_path(program, std::env::var_os("PATH").as_deref());
         let mut command = Command::new(&program);
         command.arg("--version").stdin(Stdio::null()).stderr(Stdio::null()).kill_on_drop(true);
         let output = match tokio::time::timeout(DEADLINE, command.output()).await {
@@ -117,9 +120,28 @@ impl Installation {
     }
 }
 
+/// The program that a name without a slash means; the name itself if there is none.
+fn in_path(program: &Path, path: Option<&OsStr>) -> PathBuf {
+    if program.components().count() > 1 || program.is_absolute() {
+        return program.to_owned();
+    }
+    let mut places =
+        path.into_iter().flat_map(std::env::split_paths).map(|directory| directory.join(program));
+    places.find(|place| place.is_absolute() && place.is_file()).unwrap_or_else(|| program.to_owned())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn names_are_looked_up_as_shells_do() {
+        let path = Some(OsStr::new("relative:/no/such:/bin:/usr/bin"));
+        assert_eq!(in_path(Path::new("sh"), path), Path::new("/bin/sh"));
+        assert_eq!(in_path(Path::new("no-such-program"), path), Path::new("no-such-program"));
+        assert_eq!(in_path(Path::new("./sh"), path), Path::new("./sh"));
+        assert_eq!(in_path(Path::new("/opt/qemu"), None), Path::new("/opt/qemu"));
+    }
 
     #[test]
     fn versions_are_read() {

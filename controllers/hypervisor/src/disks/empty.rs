@@ -1,6 +1,7 @@
 //! Disks without content.
 
-use std::fs::File;
+use std::fs::{File, OpenOptions};
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::Path;
 use std::process::Stdio;
 use std::time::{Duration, SystemTime};
@@ -81,7 +82,9 @@ async fn with_quotas(path: &Path, disk: EmptyDisk<'_>) -> Result<(), DiskError> 
     let mut name = path.file_name().unwrap_or_default().to_owned();
     name.push(".mkfs");
     let aside = path.with_file_name(name);
-    let file = File::create(&aside).map_err(DiskError::io("make", &aside))?;
+    let mut options = OpenOptions::new();
+    options.write(true).create(true).truncate(true).mode(0o600);
+    let file = options.open(&aside).map_err(DiskError::io("make", &aside))?;
     file.set_len(disk.size.get()).map_err(DiskError::io("size", &aside))?;
     drop(file);
     let mut command = Command::new("mkfs.ext4");

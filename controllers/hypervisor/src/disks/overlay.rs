@@ -6,7 +6,7 @@ use std::os::unix::fs::FileExt as _;
 use std::path::Path;
 
 use neonvm_disk::image::{Image as _, Memory};
-use neonvm_disk::qcow2::{self, Compression, Options, Reader};
+use neonvm_disk::qcow2::Reader;
 use neonvm_disk::raw;
 use neonvm_types::Bytes;
 
@@ -15,10 +15,19 @@ use super::error::DiskError;
 use super::whole;
 
 /// Size of a cluster: what is copied from the base at the first write to it.
-const CLUSTER: u32 = 64 << 10;
-/// Where extensions of the head begin: our writer's head has 112 bytes.
-const EXTENSIONS: u64 = 112;
-/// Extension with the format of the base (QEMU, `docs/interop/qcow2`).
+const CLUSTER_BITS: u32 = 16;
+const CLUSTER: u64 = 1 << CLUSTER_BITS;
+/// Bytes of the disk that an entry of the first-level table stands for.
+const REACH: u64 = CLUSTER / 8 * CLUSTER;
+/// Greatest first-level table that QEMU takes, in bytes.
+const MOST_TABLE: u64 = 32 << 20;
+/// Where the parts are: the head, the table of reference counts, the only block of counts, the first-level table.
+const COUNTS_TABLE: u64 = CLUSTER;
+const COUNTS: u64 = 2 * CLUSTER;
+const FIRST_TABLE: u64 = 3 * CLUSTER;
+/// Size of the head, and where its extensions begin.
+const HEAD: u32 = 112;
+/// Extension with the format of the base.
 const BASE_FORMAT: u32 = 0xE279_2ACA;
 /// Most bytes of the name of a base.
 const MOST_NAME: usize = 1023;
@@ -38,23 +47,23 @@ pub fn overlay(path: &Path, base: &Base, size: Option<Bytes>) -> Result<Bytes, D
     if name.len() > MOST_NAME {
         return Err(DiskError::content(path, "the path of its base is longer than 1023 bytes"));
     }
+    let size = size.get().checked_next_multiple_of(512).unwrap_or(u64::MAX);
+    let entries = size.div_ceil(REACH);
+    if entries * 8 > MOST_TABLE {
+        return Err(DiskError::content(path, format!("{size} bytes are more than QEMU takes")));
+    }
     whole::make(path, |file, _| {
-        let empty = Memory { bytes: Vec::new(), length: size.get() };
-        let options = Options {
-            cluster_size: CLUSTER,
-            compression: Compression::None,
-            lazy_refcounts: true,
-            ..Options::default()
-        };
-        qcow2::write(&empty, file, &options).map_err(|error| DiskError::content(path, error))?;
-        refer(file, name, base.format.as_str()).map_err(DiskError::io("write", path))?;
-        Ok(Bytes::new(size.get().next_multiple_of(512)))
+        write(file, size, entries, name, base.format.as_str()).map_err(DiskError::io("write", path))?;
+        Ok(Bytes::new(size))
     })
 }
 
-/// Enters the base into the head. QEMU is told the base by other means; this is for people and their tools.
-fn refer(file: &File, name: &[u8], format: &str) -> std::io::Result<()> {
-    let length = |bytes: usize| u32::try_from(bytes).unwrap_or(0).to_be_bytes();
+/// An empty file in qcow2 format (QEMU, `docs/interop/qcow2`), whatever its size in some hundred bytes. QEMU is told the
+/// base by other means; its name in the head is for people and their tools.
+fn write(file: &File, size: u64, entries: u64, name: &[u8], format: &str) -> std::io::Result<()> {
+    let short = |number: u64| u32::try_from(number).unwrap_or(u32::MAX).to_be_bytes();
+    let length = |bytes: usize| u32::try_from(bytes).unwrap_or(u32::MAX).to_be_bytes();
+    let clusters = 3 + (entries * 8).div_ceil(CLUSTER);
     let mut extension = Vec::new();
     extension.extend(BASE_FORMAT.to_be_bytes());
     extension.extend(length(format.len()));
@@ -62,11 +71,37 @@ fn refer(file: &File, name: &[u8], format: &str) -> std::io::Result<()> {
     extension.resize(extension.len().next_multiple_of(8), 0);
     // The end of extensions.
     extension.extend([0; 8]);
-    let at = EXTENSIONS + u64::try_from(extension.len()).unwrap_or(0);
-    file.write_all_at(&extension, EXTENSIONS)?;
-    file.write_all_at(name, at)?;
-    file.write_all_at(&at.to_be_bytes(), 8)?;
-    file.write_all_at(&length(name.len()), 16)
+    let name_at = u64::from(HEAD) + u64::try_from(extension.len()).unwrap_or(0);
+    let mut head = Vec::with_capacity(512);
+    head.extend(b"QFI\xfb");
+    head.extend(3u32.to_be_bytes());
+    head.extend(name_at.to_be_bytes());
+    head.extend(length(name.len()));
+    head.extend(CLUSTER_BITS.to_be_bytes());
+    head.extend(size.to_be_bytes());
+    // No encryption.
+    head.extend([0; 4]);
+    head.extend(short(entries));
+    head.extend(FIRST_TABLE.to_be_bytes());
+    head.extend(COUNTS_TABLE.to_be_bytes());
+    head.extend(1u32.to_be_bytes());
+    // No snapshots; no feature that readers must know.
+    head.extend([0; 12]);
+    head.extend([0; 8]);
+    // Reference counts may be left behind while QEMU runs, which makes writes faster.
+    head.extend(1u64.to_be_bytes());
+    head.extend([0; 8]);
+    // Counts of 1 << 4 bits; no compression type.
+    head.extend(4u32.to_be_bytes());
+    head.extend(HEAD.to_be_bytes());
+    head.extend([0; 8]);
+    head.extend(extension);
+    head.extend(name);
+    let counts: Vec<u8> = (0..clusters).flat_map(|_| 1u16.to_be_bytes()).collect();
+    file.set_len(clusters * CLUSTER)?;
+    file.write_all_at(&head, 0)?;
+    file.write_all_at(&COUNTS.to_be_bytes(), COUNTS_TABLE)?;
+    file.write_all_at(&counts, COUNTS)
 }
 
 /// Size of an overlay that is there.

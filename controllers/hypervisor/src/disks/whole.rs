@@ -1,6 +1,7 @@
 //! Files that are there only when they are whole.
 
 use std::fs::{self, File, OpenOptions};
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 
 use super::error::DiskError;
@@ -33,7 +34,8 @@ pub(super) fn make<T>(
     // Left over from a process that was killed.
     let _ = fs::remove_file(&aside.0);
     let mut options = OpenOptions::new();
-    options.read(true).write(true).create_new(true);
+    // Content of guests and secrets; QEMU inherits the descriptor.
+    options.read(true).write(true).create_new(true).mode(0o600);
     let mut file = options.open(&aside.0).map_err(DiskError::io("make", &aside.0))?;
     let value = fill(&mut file, &aside.0)?;
     fs::rename(&aside.0, path).map_err(DiskError::io("put in place", path))?;

@@ -56,6 +56,14 @@ fn overlays_are_what_qemus_tools_expect() {
             bytes[..3 << 20].iter().all(|byte| *byte == 7) && bytes[3 << 20..].iter().all(|byte| *byte == 0)
         );
     }
+    // As large as QEMU's largest, and no larger.
+    for (name, size, good) in [("large", 2u64 << 50, true), ("too-large", (2 << 50) + 1, false)] {
+        let path = directory.path().join(name);
+        assert_eq!(overlay(&path, &base, Some(Bytes::new(size))).is_ok(), good, "{name}");
+        if good {
+            run("qemu-img", &["check", path.to_str().unwrap()]);
+        }
+    }
     // Never smaller than the base; what is there is used.
     let small = directory.path().join("small.qcow2");
     assert_eq!(overlay(&small, &base, Some(Bytes::mib(1))).unwrap(), Bytes::mib(3));

@@ -1,0 +1,12 @@
+//! The controller against a real API server, with a node and runners that are played.
+#![allow(missing_docs, clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
+
+mod certificates;
+mod cluster;
+mod failures;
+mod leader;
+mod life;
+mod node;
+mod runner;
+mod size;
+mod webhooks;

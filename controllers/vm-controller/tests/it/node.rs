@@ -1,0 +1,181 @@
+//! A node that is played: pods get an address of their own on the loopback network and a runner; deleted pods end.
+
+use std::collections::BTreeMap;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use futures_util::{StreamExt as _, TryStreamExt as _};
+use k8s_openapi::api::core::v1::{Pod, Secret};
+use kube::api::{Api, DeleteParams, Patch, PatchParams, Preconditions};
+use kube::runtime::{WatchStreamExt as _, watcher};
+use kube::{Client, ResourceExt as _};
+use neonvm_api::runner_pod::RunnerConfig;
+use neonvm_types::runner_protocol::{Exit, ExitReason};
+use serde_json::{Value, json};
+use tokio::sync::watch;
+use tokio::task::AbortHandle;
+
+use crate::runner::{Machine, Temper, serve};
+
+/// Addresses of all nodes of all tests in this process are different.
+static NEXT: AtomicU32 = AtomicU32::new(0);
+
+struct Running {
+    uid: String,
+    machine: Machine,
+    runner: AbortHandle,
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.runner.abort();
+    }
+}
+
+pub(crate) struct Node {
+    client: Client,
+    running: Mutex<BTreeMap<String, Running>>,
+    /// Most runners of one machine that were alive at once.
+    most: Mutex<BTreeMap<String, usize>>,
+    started: AtomicU32,
+    /// The node is cut off: it neither starts nor ends anything.
+    pub(crate) cut_off: AtomicBool,
+    pub(crate) temper: watch::Sender<Temper>,
+}
+
+impl Node {
+    pub(crate) fn new(client: Client) -> Arc<Self> {
+        Arc::new(Self {
+            client,
+            running: Mutex::default(),
+            most: Mutex::default(),
+            started: AtomicU32::new(0),
+            cut_off: AtomicBool::new(false),
+            temper: watch::Sender::new(Temper::default()),
+        })
+    }
+
+    /// The machine in the pod.
+    pub(crate) fn machine(&self, pod: &str) -> Machine {
+        self.running.lock().unwrap()[pod].machine.clone()
+    }
+
+    /// Most runners of the machine that were alive at once.
+    pub(crate) fn most(&self, vm: &str) -> usize {
+        self.most.lock().unwrap().get(vm).copied().unwrap_or(0)
+    }
+
+    /// Runners that were started so far.
+    pub(crate) fn started(&self) -> u32 {
+        self.started.load(Ordering::Relaxed)
+    }
+
+    pub(crate) async fn play(self: Arc<Self>) {
+        let api: Api<Pod> = Api::default_namespaced(self.client.clone());
+        let mut events = watcher(api, watcher::Config::default()).default_backoff().boxed();
+        loop {
+            // The watch of a server that was stopped on purpose is tried again.
+            let Ok(Some(event)) = events.try_next().await else { continue };
+            match event {
+                watcher::Event::Apply(pod) | watcher::Event::InitApply(pod) => self.see(&pod).await,
+                watcher::Event::Delete(pod) => {
+                    self.running.lock().unwrap().retain(|_, run| Some(&run.uid) != pod.metadata.uid.as_ref());
+                }
+                watcher::Event::Init | watcher::Event::InitDone => {}
+            }
+        }
+    }
+
+    async fn see(self: &Arc<Self>, pod: &Pod) {
+        let name = pod.name_any();
+        let phase = pod.status.as_ref().and_then(|status| status.phase.clone()).unwrap_or_default();
+        if self.cut_off.load(Ordering::Relaxed) {
+            return;
+        }
+        let known = self.running.lock().unwrap().get(&name).map(|run| run.uid.clone());
+        if pod.metadata.deletion_timestamp.is_some() {
+            if known.is_some() {
+                self.end(&name, Exit::new(ExitReason::Stopped, "asked to stop")).await;
+            }
+            let only = Preconditions { uid: pod.metadata.uid.clone(), resource_version: None };
+            let how = DeleteParams { grace_period_seconds: Some(0), preconditions: Some(only), ..DeleteParams::default() };
+            let api: Api<Pod> = Api::default_namespaced(self.client.clone());
+            api.delete(&name, &how).await.ok();
+        } else if known.is_none() && matches!(phase.as_str(), "" | "Pending") {
+            self.start(pod).await;
+        }
+    }
+
+    async fn start(self: &Arc<Self>, pod: &Pod) {
+        let (name, uid) = (pod.name_any(), pod.uid().unwrap());
+        let secrets: Api<Secret> = Api::default_namespaced(self.client.clone());
+        // Without its secrets a pod waits.
+        let volumes = pod.spec.as_ref().unwrap().volumes.iter().flatten();
+        for needed in volumes.filter_map(|volume| volume.secret.as_ref()?.secret_name.clone()) {
+            if secrets.get_opt(&needed).await.unwrap().is_none() {
+                return;
+            }
+        }
+        let Some(secret) = secrets.get_opt(&name).await.unwrap() else { return };
+        let config: RunnerConfig = serde_json::from_slice(&secret.data.as_ref().unwrap()["vm.json"].0).unwrap();
+        let machine = Machine::new(&config);
+        let number = NEXT.fetch_add(1, Ordering::Relaxed) + 1;
+        // 127.7.x.y: nobody else's.
+        let process = std::process::id() % 200;
+        let ip = Ipv4Addr::new(127, 7 + (process % 100) as u8, (number >> 8) as u8, (number & 255) as u8);
+        let address = SocketAddr::new(ip.into(), config.spec.runner_port);
+        let runner = tokio::spawn({
+            let (machine, temper) = (machine.clone(), self.temper.subscribe());
+            async move { serve(address, &secret, machine, temper).await }
+        });
+        let vm = pod.labels()["vm.neon.tech/name"].clone();
+        {
+            let mut running = self.running.lock().unwrap();
+            running.insert(name.clone(), Running { uid, machine, runner: runner.abort_handle() });
+            let prefix = format!("{vm}-");
+            let alive = running.keys().filter(|pod| pod.strip_prefix(&prefix).is_some_and(|s| s.len() == 5)).count();
+            let mut most = self.most.lock().unwrap();
+            let most = most.entry(vm).or_default();
+            *most = (*most).max(alive);
+        }
+        self.started.fetch_add(1, Ordering::Relaxed);
+        self.status(&name, json!({"phase": "Running", "podIP": ip.to_string(), "containerStatuses": [
+            {"name": "neonvm-runner", "image": "", "imageID": "", "ready": true, "restartCount": 0,
+             "state": {"running": {}}}]}))
+            .await;
+    }
+
+    /// The runner in the pod ends, with a termination message.
+    pub(crate) async fn end(&self, pod: &str, exit: Exit) {
+        let machine = self.machine(pod);
+        machine.end(exit.clone());
+        self.running.lock().unwrap().remove(pod);
+        self.terminate(pod, exit.is_success(), &exit.to_message()).await;
+    }
+
+    /// The runner is killed: it says nothing.
+    pub(crate) async fn kill(&self, pod: &str) {
+        self.running.lock().unwrap().remove(pod);
+        self.terminate(pod, false, "").await;
+    }
+
+    async fn terminate(&self, pod: &str, well: bool, message: &str) {
+        let phase = if well { "Succeeded" } else { "Failed" };
+        let code = if well { 0 } else { 1 };
+        self.status(pod, json!({"phase": phase, "containerStatuses": [
+            {"name": "neonvm-runner", "image": "", "imageID": "", "ready": false, "restartCount": 0,
+             "state": {"terminated": {"exitCode": code, "message": message, "reason": "Error"}}}]}))
+            .await;
+    }
+
+    async fn status(&self, pod: &str, status: Value) {
+        let api: Api<Pod> = Api::default_namespaced(self.client.clone());
+        let change = json!({"status": status});
+        api.patch_status(pod, &PatchParams::default(), &Patch::Merge(&change)).await.ok();
+    }
+}
+
+/// Longest that a test looks for something that must not happen.
+pub(crate) const MOMENT: Duration = Duration::from_millis(300);

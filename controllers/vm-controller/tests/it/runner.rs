@@ -1,0 +1,148 @@
+//! A runner that is played: the real interface, no machine behind it.
+
+use std::convert::Infallible;
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use http::{Method, Request, Response};
+use http_body_util::combinators::BoxBody;
+use http_body_util::{BodyExt as _, Full, StreamBody};
+use hyper::body::{Frame, Incoming};
+use hyper::service::service_fn;
+use hyper_util::rt::TokioIo;
+use k8s_openapi::api::core::v1::Secret;
+use neonvm_api::runner_pod::RunnerConfig;
+use neonvm_kit::ca::Identity;
+use neonvm_types::runner_protocol::{
+    CpuStatus, Exit, MachineInfo, MemoryStatus, Problem, ProblemReason, RunnerState, RunnerStatus, SizeRequest,
+};
+use neonvm_types::Bytes as Memory;
+use tokio::net::TcpListener;
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+use tokio_rustls::TlsAcceptor;
+
+type Body = BoxBody<Bytes, Infallible>;
+
+/// The state of a runner; whoever has it moves the machine.
+#[derive(Clone, Debug)]
+pub(crate) struct Machine(pub(crate) Arc<watch::Sender<RunnerStatus>>);
+
+impl Machine {
+    pub(crate) fn new(config: &RunnerConfig) -> Self {
+        let guest = &config.spec.guest;
+        let (cpu, memory) = (guest.cpus.r#use, guest.memory_use().unwrap());
+        let status = RunnerStatus {
+            sequence: 1,
+            state: RunnerState::Running,
+            ready: true,
+            machine: Some(MachineInfo {
+                accelerator: "tcg".into(),
+                accelerator_note: "there is no /dev/kvm".into(),
+                machine_type: "pc-q35-7.2".into(),
+                ..MachineInfo::default()
+            }),
+            cpu: CpuStatus { asked: cpu, applied: cpu, online: cpu.cpus_rounded_up() },
+            memory: MemoryStatus { asked: memory, actual: memory },
+            ..RunnerStatus::default()
+        };
+        Self(Arc::new(watch::Sender::new(status)))
+    }
+
+    pub(crate) fn change(&self, change: impl FnOnce(&mut RunnerStatus)) {
+        self.0.send_modify(|status| {
+            change(status);
+            status.sequence += 1;
+        });
+    }
+
+    pub(crate) fn end(&self, exit: Exit) {
+        self.change(|status| {
+            (status.state, status.ready, status.exit) = (RunnerState::Ended, false, Some(exit));
+        });
+    }
+
+    fn resize(&self, size: SizeRequest, keeps: Option<Memory>) {
+        self.change(|status| {
+            status.cpu = CpuStatus { asked: size.cpu, applied: size.cpu, online: size.cpu.cpus_rounded_up() };
+            let actual = keeps.map_or(size.memory, |keeps| keeps.max(size.memory));
+            status.memory = MemoryStatus { asked: size.memory, actual };
+            status.problems.clear();
+            if actual != size.memory {
+                let reason = ProblemReason::MemoryNotReleased;
+                status.problems.push(Problem { reason, message: "the guest does not let go".into() });
+            }
+        });
+    }
+}
+
+/// What the runner does about sizes.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Temper {
+    /// Memory that the guest does not give back.
+    pub(crate) keeps: Option<Memory>,
+    /// Sizes are refused.
+    pub(crate) refuses: bool,
+}
+
+/// Serves until dropped.
+pub(crate) async fn serve(address: SocketAddr, secret: &Secret, machine: Machine, temper: watch::Receiver<Temper>) {
+    let text = |key: &str| String::from_utf8(secret.data.as_ref().unwrap()[key].0.clone()).unwrap();
+    let identity = Identity { certificate: text("tls.crt"), key: text("tls.key") };
+    let mut tls = neonvm_kit::tls::server(&identity, &text("ca.crt")).unwrap();
+    tls.alpn_protocols.clear();
+    let acceptor = TlsAcceptor::from(Arc::new(tls));
+    let listener = TcpListener::bind(address).await.unwrap();
+    let mut open = JoinSet::new();
+    loop {
+        let (stream, _) = listener.accept().await.unwrap();
+        let (acceptor, machine, temper) = (acceptor.clone(), machine.clone(), temper.clone());
+        open.spawn(async move {
+            let Ok(stream) = acceptor.accept(stream).await else { return };
+            assert!(stream.get_ref().1.peer_certificates().is_some(), "no client certificate");
+            let service = service_fn(move |request| answer(request, machine.clone(), temper.clone()));
+            hyper::server::conn::http1::Builder::new().serve_connection(TokioIo::new(stream), service).await.ok();
+        });
+    }
+}
+
+async fn answer(
+    request: Request<Incoming>,
+    machine: Machine,
+    temper: watch::Receiver<Temper>,
+) -> Result<Response<Body>, Infallible> {
+    let json = |status: &RunnerStatus| Bytes::from(serde_json::to_vec(status).unwrap());
+    match (request.method(), request.uri().path()) {
+        (&Method::GET, "/v1/status") => {
+            assert_eq!(request.uri().query(), Some("watch=true"));
+            let mut receiver = machine.0.subscribe();
+            receiver.mark_changed();
+            let stream = futures_util::stream::unfold(Some(receiver), move |receiver| async move {
+                let mut receiver = receiver?;
+                receiver.changed().await.ok()?;
+                let status = receiver.borrow_and_update().clone();
+                let mut line = serde_json::to_vec(&status).unwrap();
+                line.push(b'\n');
+                let next = status.exit.is_none().then_some(receiver);
+                Some((Ok(Frame::data(Bytes::from(line))), next))
+            });
+            Ok(Response::new(BoxBody::new(StreamBody::new(stream))))
+        }
+        (&Method::PUT, "/v1/size") => {
+            let body = request.into_body().collect().await.unwrap().to_bytes();
+            let size: SizeRequest = serde_json::from_slice(&body).unwrap();
+            let temper = temper.borrow().clone();
+            if temper.refuses {
+                let mut response = Response::new(Full::new(Bytes::from_static(b"above the maximum")).boxed());
+                *response.status_mut() = http::StatusCode::UNPROCESSABLE_ENTITY;
+                return Ok(response);
+            }
+            machine.resize(size, temper.keeps);
+            let body = json(&machine.0.borrow());
+            Ok(Response::new(Full::new(body).boxed()))
+        }
+        (_, path) => panic!("the controller asks for {path}"),
+    }
+}
+

@@ -30,6 +30,18 @@ pub(crate) fn run(env: &Env, settings: &Settings, args: &Args) -> Result<Report>
     let quiet = args.global.quiet || settings.find("quiet")?.0 == "true";
     match &args.command {
         Command::Vm(Vm::Build(args)) => vm::build::run(env, settings, args, quiet),
+        Command::Vm(Vm::Create(args)) => vm::create::run(env, settings, args),
+        Command::Vm(Vm::List(args)) => vm::list::run(settings, args),
+        Command::Vm(Vm::Get(args)) => vm::get::run(settings, args),
+        Command::Vm(Vm::Describe(args)) => vm::describe::run(settings, args),
+        Command::Vm(Vm::Scale(args)) => vm::scale::run(settings, args),
+        Command::Vm(Vm::Delete(args)) => vm::delete::run(settings, args, quiet),
+        Command::Vm(Vm::Console(args)) => vm::console::run(settings, args, quiet),
+        Command::Vm(Vm::Ssh(args)) => vm::ssh::run(env, settings, args),
+        Command::Vm(Vm::Connect(args)) => vm::connect::run(settings, args),
+        Command::Vm(Vm::Logs(args)) => vm::logs::run(settings, args),
+        Command::Vm(Vm::Events(args)) => vm::events::run(settings, args),
+        Command::Vm(Vm::Wait(args)) => vm::wait::run(settings, args),
         Command::Image(Image::List(args)) => image::list::run(env, args),
         Command::Image(Image::Inspect(args)) => image::inspect::run(env, args),
         Command::Image(Image::Export(args)) => image::export::run(env, args, quiet),

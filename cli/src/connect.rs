@@ -19,6 +19,8 @@ pub(crate) struct Connection {
     limit: Duration,
     /// How to look at this very cluster again.
     again: String,
+    /// Namespace of the context.
+    namespace: String,
 }
 
 /// Runs a future on this thread.
@@ -26,7 +28,10 @@ pub(crate) fn block_on<T>(future: impl Future<Output = Result<T>>) -> Result<T> 
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime =
         runtime.map_err(|error| Error::new(Code::Failed, "cannot start").cause(error.to_string()))?;
-    runtime.block_on(future)
+    let ended = runtime.block_on(future);
+    // A thread that waits for standard input must not keep the process.
+    runtime.shutdown_background();
+    ended
 }
 
 impl Connection {
@@ -71,11 +76,44 @@ impl Connection {
 
     fn with(mut config: Config, limit: Duration, again: String) -> Result<Self> {
         config.connect_timeout = Some(limit);
-        config.read_timeout = Some(limit);
+        // Requests have a limit of their own; watches and streams have none.
+        config.read_timeout = None;
+        let namespace = config.default_namespace.clone();
         let server = config.cluster_url.to_string().trim_end_matches('/').to_owned();
         let client = Client::try_from(config)
             .map_err(|error| chain(Error::new(Code::Usage, "cannot use the kubeconfig"), &error))?;
-        Ok(Self { client, server, limit, again })
+        Ok(Self { client, server, limit, again, namespace })
+    }
+
+    /// The client, for what is watched or streamed.
+    pub(crate) fn client(&self) -> Client {
+        self.client.clone()
+    }
+
+    /// Namespace of the context.
+    pub(crate) fn namespace(&self) -> &str {
+        &self.namespace
+    }
+
+    /// The result of a request within the time for one; errors begin with what was attempted.
+    pub(crate) async fn within<T>(
+        &self,
+        attempt: &str,
+        request: impl Future<Output = std::result::Result<T, kube::Error>>,
+    ) -> Result<T> {
+        match tokio::time::timeout(self.limit, request).await {
+            Ok(Ok(value)) => Ok(value),
+            Ok(Err(kube::Error::Api(status))) => {
+                Err(Error::new(code_of(status.code), attempt).cause(status.message.clone()))
+            }
+            Ok(Err(error)) => Err(chain(self.failed(attempt), &error)),
+            Err(_) => Err(self.failed(attempt).cause(format!("no answer within {:?}", self.limit))),
+        }
+    }
+
+    fn failed(&self, attempt: &str) -> Error {
+        let unreachable = self.unreachable();
+        Error { message: attempt.to_owned(), causes: vec![unreachable.message.clone()], ..unreachable }
     }
 
     /// The answer to a GET, as text.
@@ -103,12 +141,7 @@ impl Connection {
         match tokio::time::timeout(self.limit, self.client.request_text(request)).await {
             Ok(Ok(text)) => Ok(text),
             Ok(Err(kube::Error::Api(status))) => {
-                let code = match status.code {
-                    401 | 403 => Code::Denied,
-                    404 => Code::NotFound,
-                    409 => Code::Conflict,
-                    _ => Code::Failed,
-                };
+                let code = code_of(status.code);
                 Err(Error::new(code, format!("{} refused {path}", self.server)).cause(status.message.clone()))
             }
             Ok(Err(error)) => Err(chain(self.unreachable(), &error)),
@@ -119,6 +152,16 @@ impl Connection {
     fn unreachable(&self) -> Error {
         Error::new(Code::Unreachable, format!("cannot reach {}", self.server))
             .hint(format!("is the cluster running?  neonctl local list, neonctl status{}", self.again))
+    }
+}
+
+fn code_of(status: u16) -> Code {
+    match status {
+        401 | 403 => Code::Denied,
+        404 => Code::NotFound,
+        409 => Code::Conflict,
+        400 | 422 => Code::Usage,
+        _ => Code::Failed,
     }
 }
 

@@ -6,6 +6,7 @@
 
 pub mod args;
 mod commands;
+mod complete;
 mod connect;
 pub mod env;
 pub mod error;

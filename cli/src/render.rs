@@ -245,6 +245,11 @@ fn plain_error(error: &Error, color: bool) -> String {
     text
 }
 
+/// The text that a jsonpath expression selects.
+pub(crate) fn select(expression: &str, value: &Value) -> Result<String> {
+    Ok(jsonpath::Expression::parse(expression)?.text(value))
+}
+
 /// How long ago, as `3d4h`.
 pub(crate) fn age(since: Timestamp) -> String {
     let seconds = (Timestamp::now().as_second() - since.as_second()).max(0);

@@ -51,7 +51,8 @@ fn a_flag_means_the_same_everywhere() {
             let Some(short) = argument.get_short() else { continue };
             let id = argument.get_id().as_str().to_owned();
             // As with kubectl: a file where something is made, to follow where something is read.
-            if (short, id.as_str()) == ('f', "file") {
+            // -l chooses by label as with kubectl, and a user as with ssh.
+            if matches!((short, id.as_str()), ('f', "file") | ('l', "login")) {
                 continue;
             }
             let known = shorts.entry(short).or_insert_with(|| id.clone());
@@ -63,7 +64,15 @@ fn a_flag_means_the_same_everywhere() {
 #[test]
 fn every_reading_command_has_forms() {
     // These write a script, a stream or a setting.
-    let without = ["neonctl completion", "neonctl local logs", "neonctl config set"];
+    let without = [
+        "neonctl completion",
+        "neonctl local logs",
+        "neonctl config set",
+        "neonctl vm console",
+        "neonctl vm ssh",
+        "neonctl vm connect",
+        "neonctl vm logs",
+    ];
     each(|path, command| {
         let leaf = command.get_subcommands().next().is_none();
         let has = command.get_arguments().any(|argument| argument.get_id() == "output");

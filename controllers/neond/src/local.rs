@@ -1,12 +1,10 @@
-//! `neond local`: the embedded cluster in the foreground.
+//! `neond local`: a complete cluster on this machine. A supervisor; each service is a process of its own.
 
 use std::net::SocketAddr;
-use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
-use neonvm_local::{Config, Server};
-use tokio::signal::unix::{SignalKind, signal};
+use neonvm_local::supervisor::{self, Service};
 
 /// Flags.
 #[derive(clap::Args, Debug)]
@@ -26,45 +24,129 @@ pub(crate) struct Args {
     /// Let tests set fault switches under /chaos/
     #[arg(long)]
     chaos: bool,
+    /// Nodes; 0 for an API server alone. More than one needs root
+    #[arg(long, default_value_t = 1)]
+    nodes: u8,
+    /// CPUs of each node, in thousandths [default: those of this machine]
+    #[arg(long)]
+    node_cpu_milli: Option<u64>,
+    /// Memory of each node, in bytes [default: that of this machine, without a reserve]
+    #[arg(long)]
+    node_memory: Option<u64>,
+    /// Accelerator of machines
+    #[arg(long, default_value = "auto", value_parser = ["auto", "kvm", "tcg"])]
+    accel: String,
+    /// Directory of kernels
+    #[arg(long)]
+    kernels: Option<PathBuf>,
+    /// Guest program for machines whose disk has an older one
+    #[arg(long)]
+    guest: Option<PathBuf>,
+    /// Local image store
+    #[arg(long)]
+    image_store: Option<PathBuf>,
+    /// Cache of layers from registries
+    #[arg(long)]
+    image_cache: Option<PathBuf>,
+    /// Loopback addresses and user-mode networking, as without root
+    #[arg(long)]
+    user_network: bool,
+    /// Registries may be spoken to without TLS
+    #[arg(long)]
+    insecure_registries: bool,
+    /// Remove what the nodes of this cluster have left on this machine, and end
+    #[arg(long)]
+    clean_up: bool,
 }
 
 /// Runs until SIGTERM or SIGINT.
 pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
-    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().context("cannot start")?;
-    runtime.block_on(serve(args))
+    if args.clean_up {
+        return crate::service::run(async {
+            Ok(neonvm_node::clean_up(&crate::node::identity(&args.data_dir)).await?)
+        });
+    }
+    let rooted = rustix::process::geteuid().is_root() && !args.user_network;
+    anyhow::ensure!(args.nodes <= 1 || rooted, "--nodes {}: more than one node needs network namespaces, that is, root", args.nodes);
+    let services = services(args, rooted)?;
+    crate::service::run(async {
+        let config = supervisor::Config::new(args.data_dir.clone(), services);
+        Ok(supervisor::run(config, crate::service::stop()?).await?)
+    })
 }
 
-async fn serve(args: &Args) -> anyhow::Result<()> {
-    let config = Config {
-        directory: args.data_dir.clone(),
-        listen: args.listen,
-        names: args.tls_names.clone(),
-        faults: args.chaos,
-    };
-    let server = Server::start(&config).await?;
-    let kubeconfig = serde_json::to_string_pretty(&server.kubeconfig(&args.name))?;
-    // Written last and in one step: whoever waits for the file finds a server that answers.
-    write_private(&args.data_dir.join("kubeconfig"), &kubeconfig)?;
-    tracing::info!(server = server.url(), "ready");
-    let (mut terminate, mut interrupt) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
-    server
-        .run(async {
-            tokio::select! {
-                _ = terminate.recv() => {}
-                _ = interrupt.recv() => {}
-            }
-        })
-        .await;
-    tracing::info!("stopped");
-    Ok(())
+/// Flags of a child, from those that are set.
+struct Flags(Vec<String>);
+
+impl Flags {
+    fn set(mut self, flag: &str, value: impl ToString) -> Self {
+        self.0.extend([flag.to_owned(), value.to_string()]);
+        self
+    }
+
+    fn maybe(self, flag: &str, value: Option<impl ToString>) -> Self {
+        match value {
+            Some(value) => self.set(flag, value),
+            None => self,
+        }
+    }
+
+    fn path(self, flag: &str, value: Option<&PathBuf>) -> Self {
+        self.maybe(flag, value.map(|path| path.display()))
+    }
+
+    fn switch(mut self, flag: &str, on: bool) -> Self {
+        if on {
+            self.0.push(flag.to_owned());
+        }
+        self
+    }
 }
 
-fn write_private(path: &Path, text: &str) -> anyhow::Result<()> {
-    use std::io::Write as _;
-    let fresh = path.with_extension("new");
-    let mut file =
-        std::fs::OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&fresh)?;
-    file.write_all(text.as_bytes())?;
-    file.sync_all()?;
-    std::fs::rename(&fresh, path).with_context(|| format!("cannot write {}", path.display()))
+fn services(args: &Args, rooted: bool) -> anyhow::Result<Vec<Service>> {
+    let program = std::env::current_exe().context("cannot find this program")?.display().to_string();
+    let directory = &args.data_dir;
+    let logs = directory.join("logs");
+    std::fs::create_dir_all(&logs).with_context(|| format!("cannot make {}", logs.display()))?;
+    let start = |service: &str| Flags(vec![program.clone(), service.to_owned()]);
+    let kubeconfig = directory.join("kubeconfig");
+    let mut all = vec![(
+        "apiserver".to_owned(),
+        args.tls_names.iter().fold(
+            start("apiserver")
+                .set("--name", &args.name)
+                .set("--data-dir", directory.display())
+                .set("--listen", args.listen)
+                .switch("--chaos", args.chaos),
+            |flags, name| flags.set("--tls-name", name),
+        ),
+    )];
+    if args.nodes > 0 {
+        let with = |service: &str| start(service).set("--kubeconfig", kubeconfig.display());
+        all.push(("vm-controller".to_owned(), with("vm-controller")));
+        all.push(("scheduler".to_owned(), with("scheduler")));
+    }
+    for index in 1..=args.nodes {
+        let name = format!("n{index}");
+        let flags = start("node")
+            .set("--name", &name)
+            .set("--index", index)
+            .set("--cluster-dir", directory.display())
+            .set("--accel", &args.accel)
+            .switch("--user-network", !rooted)
+            .switch("--insecure-registries", args.insecure_registries)
+            .maybe("--cpu-milli", args.node_cpu_milli)
+            .maybe("--memory", args.node_memory)
+            .path("--kernels", args.kernels.as_ref())
+            .path("--guest", args.guest.as_ref())
+            .path("--image-store", args.image_store.as_ref())
+            .path("--image-cache", args.image_cache.as_ref());
+        all.push((format!("node-{name}"), flags));
+    }
+    Ok(all.into_iter().map(|(name, flags)| service(&logs, name, flags)).collect())
+}
+
+fn service(logs: &Path, name: String, flags: Flags) -> Service {
+    let log = logs.join(format!("{name}.log"));
+    Service { name, argv: flags.0, log }
 }

@@ -1,6 +1,12 @@
 //! `neond`: one binary that carries every service; each is a subcommand.
 
+mod apiserver;
 mod local;
+mod node;
+mod runner;
+mod scheduler;
+mod service;
+mod vm_controller;
 
 use clap::{Parser, Subcommand};
 
@@ -17,15 +23,51 @@ struct Args {
 
 #[derive(Debug, Subcommand)]
 enum Service {
-    /// The embedded cluster: API server with its state on disk
-    Local(local::Args),
+    /// A complete cluster on this machine: starts the services below and keeps them running
+    Local(Box<local::Args>),
+    /// The embedded Kubernetes API with its state on disk
+    Apiserver(apiserver::Args),
+    /// Reconciles virtual machines, serves the webhooks
+    VmController(Box<vm_controller::Args>),
+    /// Binds pods to nodes, on clusters without a scheduler of their own
+    Scheduler(scheduler::Args),
+    /// A node on this machine
+    Node(Box<node::Args>),
+    /// One virtual machine; runs in its pod
+    Runner(Box<runner::Args>),
+    /// Whether KVM really runs guests: a line of JSON
+    #[command(hide = true)]
+    KvmProbe,
 }
 
 fn main() -> anyhow::Result<()> {
+    match Args::parse().service {
+        Service::Runner(args) => runner::run(&args),
+        Service::KvmProbe => {
+            use std::io::Write as _;
+            let result = neonvm_hypervisor::accelerator::probe::run_in_this_process();
+            Ok(writeln!(std::io::stdout(), "{}", result.to_line())?)
+        }
+        service => {
+            log_to(std::io::stderr);
+            match service {
+                Service::Local(args) => local::run(&args),
+                Service::Apiserver(args) => apiserver::run(&args),
+                Service::VmController(args) => vm_controller::run(&args),
+                Service::Scheduler(args) => scheduler::run(&args),
+                Service::Node(args) => node::run(&args),
+                Service::Runner(_) | Service::KvmProbe => Ok(()),
+            }
+        }
+    }
+}
+
+/// The program's own log.
+fn log_to<W>(writer: W)
+where
+    W: for<'a> tracing_subscriber::fmt::MakeWriter<'a> + Send + Sync + 'static,
+{
     let filter = tracing_subscriber::EnvFilter::try_from_default_env()
         .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new("info"));
-    tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).init();
-    match Args::parse().service {
-        Service::Local(args) => local::run(&args),
-    }
+    tracing_subscriber::fmt().with_env_filter(filter).with_ansi(false).with_writer(writer).init();
 }

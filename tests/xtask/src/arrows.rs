@@ -24,6 +24,7 @@ const ARROWS: &[(&str, &[&str])] = &[
             "neonvm-api",
             "neonvm-kit",
             "neonvm-hypervisor",
+            "neonvm-kernel",
             "neonvm-local",
             "neonvm-runner",
             "neonvm-vm-controller",

@@ -1,0 +1,79 @@
+//! Getting into virtual machines.
+
+use std::path::PathBuf;
+
+use clap_complete::engine::ArgValueCandidates;
+
+use super::Place;
+
+/// `vm console`
+#[derive(Debug, clap::Args)]
+#[command(
+    after_help = "Examples:\n  neonctl vm console pg\n  neonctl vm console pg --read-only --record boot.log\n\n\
+                  Leave with Ctrl-] (or what --escape says)."
+)]
+pub struct Console {
+    /// Which
+    #[arg(add = ArgValueCandidates::new(crate::complete::machines))]
+    pub name: String,
+    /// How long to wait for the machine to start, such as 2m
+    #[arg(long, value_name = "DURATION", default_value = "2m")]
+    pub boot_timeout: String,
+    /// Key that leaves: ^ and a letter or one of ]\^_
+    #[arg(long, value_name = "KEY", default_value = "^]")]
+    pub escape: String,
+    /// Look only
+    #[arg(long)]
+    pub read_only: bool,
+    /// File that gets a copy of what is shown
+    #[arg(long, value_name = "FILE")]
+    pub record: Option<PathBuf>,
+    /// Where.
+    #[command(flatten)]
+    pub place: Place,
+}
+
+/// `vm ssh`
+#[derive(Debug, clap::Args)]
+#[command(
+    after_help = "Examples:\n  neonctl vm ssh pg\n  neonctl vm ssh pg -- df -h\n  neonctl vm ssh pg -l postgres -L 5432:localhost:5432\n\n\
+                  The exit code is that of the command, 255 if there was no connection."
+)]
+pub struct Ssh {
+    /// Which
+    #[arg(add = ArgValueCandidates::new(crate::complete::machines))]
+    pub name: String,
+    /// User to log in as
+    #[arg(short = 'l', long, default_value = "root")]
+    pub login: String,
+    /// Private key [default: the one the cluster keeps for the machine]
+    #[arg(short, long, value_name = "FILE")]
+    pub identity: Option<PathBuf>,
+    /// Port of the SSH server in the guest
+    #[arg(short, long, default_value_t = 22)]
+    pub port: u16,
+    /// Forward: [ADDRESS:]PORT:HOST:PORT, as ssh -L; can be repeated
+    #[arg(short = 'L', long, value_name = "SPEC")]
+    pub local_forward: Vec<String>,
+    /// Where.
+    #[command(flatten)]
+    pub place: Place,
+    /// Command to run in the guest
+    #[arg(last = true, value_name = "COMMAND")]
+    pub command: Vec<String>,
+}
+
+/// `vm connect`
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Example:\n  ssh -o ProxyCommand='neonctl vm connect pg 22' root@pg")]
+pub struct Connect {
+    /// Which
+    #[arg(add = ArgValueCandidates::new(crate::complete::machines))]
+    pub name: String,
+    /// TCP port of the guest
+    #[arg(value_parser = clap::value_parser!(u16).range(1..))]
+    pub port: u16,
+    /// Where.
+    #[command(flatten)]
+    pub place: Place,
+}

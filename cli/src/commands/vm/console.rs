@@ -1,0 +1,188 @@
+//! `vm console`
+
+use std::fs::File;
+use std::io::{IsTerminal as _, Write as _};
+use std::time::{Duration, Instant};
+
+use rustix::termios::{self, OptionalActions, Termios};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::signal::unix::{SignalKind, signal};
+
+use super::exec;
+use super::machines::{Machines, duration};
+use super::waiting::{Seen, until};
+use crate::args::vm::Console;
+use crate::connect::block_on;
+use crate::error::{Code, Error, Result};
+use crate::report::Report;
+use crate::settings::Settings;
+
+/// Pause between two attempts to reach a machine that starts.
+const AGAIN: Duration = Duration::from_millis(300);
+
+/// The terminal without line editing and signals, until dropped.
+struct Raw(Termios);
+
+impl Raw {
+    fn new() -> Option<Self> {
+        let stdin = std::io::stdin();
+        if !stdin.is_terminal() {
+            return None;
+        }
+        let before = termios::tcgetattr(&stdin).ok()?;
+        let mut raw = before.clone();
+        raw.make_raw();
+        termios::tcsetattr(&stdin, OptionalActions::Now, &raw).ok()?;
+        Some(Self(before))
+    }
+}
+
+impl Drop for Raw {
+    fn drop(&mut self) {
+        let _ = termios::tcsetattr(std::io::stdin(), OptionalActions::Now, &self.0);
+    }
+}
+
+/// Joins the terminal with the serial console.
+pub(in crate::commands) fn run(settings: &Settings, args: &Console, quiet: bool) -> Result<Report> {
+    let escape = key(&args.escape)?;
+    let boot = duration("boot-timeout", &args.boot_timeout)?;
+    let record = match &args.record {
+        Some(path) => Some(File::create(path).map_err(|error| Error::file("write", path, &error))?),
+        None => None,
+    };
+    block_on(async {
+        let machines = Machines::open(settings, &args.place).await?;
+        machines.get(&args.name).await?;
+        let process = reach(&machines, args, boot).await?;
+        if !quiet {
+            let line = format!("connected to {} serial console; leave with {}", args.name, written(escape));
+            let _ = writeln!(std::io::stderr(), "{line}");
+        }
+        let raw = if args.read_only { None } else { Raw::new() };
+        let ended = join(process, args.read_only, escape, record).await;
+        let terminal = raw.is_some();
+        drop(raw);
+        if terminal {
+            let _ = writeln!(std::io::stderr());
+        }
+        ended?;
+        Ok(Report::text(String::new()))
+    })
+}
+
+/// Waits until the machine has a console, which is as soon as QEMU runs.
+async fn reach(machines: &Machines, args: &Console, boot: Duration) -> Result<kube::api::AttachedProcess> {
+    let start = Instant::now();
+    let name = &args.name;
+    loop {
+        let left = boot.saturating_sub(start.elapsed());
+        let waited = until(machines, name, left, "phase=Running", |machine| match machine {
+            None => Seen::Never(Error::new(Code::NotFound, format!("{name} was deleted"))),
+            Some(vm) if vm.status.as_ref().is_some_and(|s| !s.pod_name.is_empty() && !s.node.is_empty()) => {
+                Seen::Done
+            }
+            Some(vm) if vm.status.as_ref().is_some_and(|s| s.phase.is_some_and(|p| p.is_alive())) => {
+                Seen::Done
+            }
+            Some(vm) if vm.status.as_ref().is_some_and(|s| !s.pod_name.is_empty()) => Seen::Done,
+            Some(_) => Seen::NotYet,
+        });
+        let machine = waited.await?.machine;
+        let pod = machine.as_ref().map(|machine| machines.pod(machine)).transpose()?.unwrap_or_default();
+        // The runner answers once the console is there; before, its words say what is missing.
+        match exec::output(machines, &pod, &["status"]).await {
+            Ok(status) if status.contains("\"machine\"") => {
+                return exec::start(machines, &pod, &["console"], !args.read_only).await;
+            }
+            Err(error) if start.elapsed() > boot => return Err(Error { code: Code::Timeout, ..error }),
+            _ if start.elapsed() > boot => {
+                return Err(Error::new(Code::Timeout, format!("{name} has no console after {boot:?}"))
+                    .hint(format!("see why: neonctl vm describe {name}")));
+            }
+            Ok(_) | Err(_) => tokio::time::sleep(AGAIN).await,
+        }
+    }
+}
+
+async fn join(
+    mut process: kube::api::AttachedProcess,
+    read_only: bool,
+    escape: u8,
+    mut record: Option<File>,
+) -> Result<()> {
+    let broken = || Error::new(Code::Failed, "the connection was not set up");
+    let mut from = process.stdout().ok_or_else(broken)?;
+    let to = process.stdin();
+    let typed = async move {
+        let (Some(mut to), false) = (to, read_only) else { return std::future::pending().await };
+        let (mut input, mut buffer) = (tokio::io::stdin(), vec![0; 1024]);
+        loop {
+            let count = match input.read(&mut buffer).await {
+                // A script has typed all it has; it may still want to see what comes of it.
+                Ok(0) | Err(_) => return std::future::pending().await,
+                Ok(count) => count,
+            };
+            let bytes = buffer.get(..count).unwrap_or_default();
+            let until = bytes.iter().position(|byte| *byte == escape);
+            let bytes = bytes.get(..until.unwrap_or(count)).unwrap_or_default();
+            if to.write_all(bytes).await.is_err() || to.flush().await.is_err() || until.is_some() {
+                return;
+            }
+        }
+    };
+    let shown = async {
+        let (mut output, mut buffer) = (tokio::io::stdout(), vec![0; 16 << 10]);
+        while let Ok(count @ 1..) = from.read(&mut buffer).await {
+            let bytes = buffer.get(..count).unwrap_or_default();
+            if let Some(file) = &mut record {
+                let _ = file.write_all(bytes);
+            }
+            if output.write_all(bytes).await.is_err() || output.flush().await.is_err() {
+                break;
+            }
+        }
+    };
+    let mut interrupt = signal(SignalKind::interrupt())
+        .map_err(|error| Error::new(Code::Failed, "cannot wait").cause(crate::error::reason(&error)))?;
+    tokio::select! {
+        () = typed => {}
+        () = shown => {}
+        _ = interrupt.recv() => {}
+    }
+    Ok(())
+}
+
+/// The byte of a key such as `^]`.
+fn key(text: &str) -> Result<u8> {
+    let bad = || {
+        Error::new(Code::Usage, format!("--escape: {text:?} is not a key"))
+            .hint("write ^ and a letter or one of ] \\ ^ _, such as ^] or ^A")
+    };
+    let mut characters = text.chars();
+    match (characters.next(), characters.next(), characters.next()) {
+        (Some('^'), Some(key), None) => {
+            let key = u8::try_from(key.to_ascii_uppercase()).map_err(|_| bad())?;
+            if (b'A'..=b'_').contains(&key) && key != b'[' { Ok(key & 0x1f) } else { Err(bad()) }
+        }
+        _ => Err(bad()),
+    }
+}
+
+fn written(key: u8) -> String {
+    format!("Ctrl-{}", char::from(key | 0x40))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys() {
+        assert_eq!((key("^]").unwrap(), key("^a").unwrap(), key("^\\").unwrap()), (0x1d, 1, 0x1c));
+        assert_eq!(written(0x1d), "Ctrl-]");
+        for text in ["", "^", "x", "^[", "^]x", "^1", "^ü"] {
+            assert_eq!(key(text).unwrap_err().code, Code::Usage, "{text}");
+        }
+    }
+}

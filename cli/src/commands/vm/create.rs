@@ -1,0 +1,174 @@
+//! `vm create`
+
+mod manifest;
+
+use std::io::Read as _;
+
+use kube::api::{Api, DynamicObject, PostParams};
+use kube::core::{ApiResource, GroupVersionKind};
+use neonvm_api::VirtualMachine;
+use serde_json::Value;
+
+use super::machines::{Machines, duration};
+use super::table;
+use super::waiting::{self, Seen, until};
+use crate::args::vm::Create;
+use crate::connect::block_on;
+use crate::env::Env;
+use crate::error::{Code, Error, Result};
+use crate::report::{Document, Report};
+use crate::settings::Settings;
+
+/// Makes a machine from flags or a manifest.
+pub(in crate::commands) fn run(env: &Env, settings: &Settings, args: &Create) -> Result<Report> {
+    let mut object = match &args.file {
+        Some(_) => read(args)?,
+        None => manifest::of_flags(args)?,
+    };
+    let verdict = neonvm_api::admit("VirtualMachine", &mut object, None);
+    if let [first, rest @ ..] = verdict.errors.as_slice() {
+        let mut error = Error::new(Code::Usage, format!("{}: {}", first.path, first.message));
+        error.causes = rest.iter().map(|fault| format!("{}: {}", fault.path, fault.message)).collect();
+        return Err(error);
+    }
+    let warnings: Vec<String> = verdict
+        .warnings
+        .iter()
+        .map(|warning| format!("warning: {}: {}", warning.path, warning.message))
+        .collect();
+    if args.dry_run.as_deref() == Some("client") {
+        let machine: VirtualMachine = serde_json::from_value(object.clone()).map_err(|error| {
+            Error::new(Code::Usage, "this is not a virtual machine").cause(error.to_string())
+        })?;
+        let mut document = table::document(&[machine], false, false);
+        document.value = object;
+        let mut report = Report::document(document).note("nothing was made");
+        report.notes.extend(warnings);
+        return Ok(report);
+    }
+    let mut report = block_on(send(env, settings, args, object))?;
+    report.notes.extend(warnings);
+    Ok(report)
+}
+
+async fn send(env: &Env, settings: &Settings, args: &Create, object: Value) -> Result<Report> {
+    let mut machines = Machines::open(settings, &args.place).await?;
+    if let (None, Some(namespace)) =
+        (&args.place.namespace, object.pointer("/metadata/namespace").and_then(Value::as_str))
+    {
+        machines.namespace = namespace.to_owned();
+    }
+    let name = object.pointer("/metadata/name").and_then(Value::as_str).unwrap_or_default().to_owned();
+    let kind = GroupVersionKind::gvk("vm.neon.tech", "v1", "VirtualMachine");
+    let resource = ApiResource::from_gvk_with_plural(&kind, "virtualmachines");
+    let api: Api<DynamicObject> =
+        Api::namespaced_with(machines.connection.client(), &machines.namespace, &resource);
+    let dynamic: DynamicObject = serde_json::from_value(object)
+        .map_err(|error| Error::new(Code::Usage, "this is not a virtual machine").cause(error.to_string()))?;
+    let parameters = PostParams { dry_run: args.dry_run.is_some(), field_manager: Some("neonctl".into()) };
+    let attempt = format!("cannot create virtual machine {name:?}");
+    let made = machines.connection.within(&attempt, api.create(&parameters, &dynamic)).await;
+    let made = made.map_err(|error| explain(error, &name, &machines.namespace))?;
+    let value = serde_json::to_value(&made).unwrap_or_default();
+    let mut machine: VirtualMachine = serde_json::from_value(value.clone()).map_err(|error| {
+        Error::new(Code::Failed, "the server answered with something else").cause(error.to_string())
+    })?;
+    let mut document = table::document(std::slice::from_ref(&machine), false, false);
+    document.value = value;
+    if args.dry_run.is_some() {
+        return Ok(Report::document(document).note("nothing was made"));
+    }
+    let mut text = format!("virtualmachine/{name} created (Pending)");
+    if args.waiting.wait {
+        if env.stderr_terminal && !args.output.no_headers {
+            // A person sees that something goes on.
+            tracing_line(&format!("virtualmachine/{name} created, waiting until it runs"));
+        }
+        let limit = duration("timeout", &args.waiting.timeout)?;
+        let waited = until(&machines, &name, limit, "condition=Available", |seen| up(&name, seen)).await?;
+        text = format!("virtualmachine/{name} created, Running after {}", waiting::seconds(waited.took));
+        if let Some(seen) = waited.machine {
+            machine = seen;
+            document = table::document(&[machine], false, false);
+        }
+    }
+    Ok(Report::document(Document { text: Some(text), ..document }))
+}
+
+fn tracing_line(line: &str) {
+    use std::io::Write as _;
+    let _ = writeln!(std::io::stderr().lock(), "{line}");
+}
+
+/// Whether it is up; or has ended, which is as far as it will come.
+fn up(name: &str, machine: Option<&VirtualMachine>) -> Seen {
+    use neonvm_api::virtual_machine::Phase;
+    let Some(machine) = machine else {
+        return Seen::Never(Error::new(Code::Failed, format!("{name} was deleted while it started")));
+    };
+    let status = machine.status.as_ref();
+    match status.and_then(|status| status.phase) {
+        Some(Phase::Running | Phase::Scaling) => Seen::Done,
+        Some(Phase::Succeeded) => Seen::Done,
+        Some(Phase::Failed)
+            if machine.spec.restart_policy == neonvm_api::virtual_machine::RestartPolicy::Never =>
+        {
+            Seen::Never(
+                Error::new(Code::Failed, format!("{name} failed to start"))
+                    .cause(waiting::state(machine))
+                    .hint(format!("see its last words: neonctl vm logs {name} --previous")),
+            )
+        }
+        _ => Seen::NotYet,
+    }
+}
+
+fn explain(error: Error, name: &str, namespace: &str) -> Error {
+    match error.code {
+        Code::Conflict => Error::new(
+            Code::Conflict,
+            format!("virtual machine {name:?} already exists in namespace {namespace:?}"),
+        )
+        .hint(format!("change its size with: neonctl vm scale {name} --cpu N --memory SIZE")),
+        Code::NotFound if error.causes.iter().any(|cause| cause.contains("namespaces")) => {
+            error.hint(format!("make the namespace: kubectl create namespace {namespace}"))
+        }
+        Code::NotFound => error.hint("the cluster does not know virtual machines: neonctl status"),
+        _ => error,
+    }
+}
+
+/// Reads a manifest. Exactly one machine must be in it; a name among the arguments wins over its own.
+fn read(args: &Create) -> Result<Value> {
+    let (text, source) = match &args.file {
+        Some(file) if file != "-" => {
+            let path = std::path::Path::new(file);
+            (std::fs::read_to_string(path).map_err(|error| Error::file("read", path, &error))?, file.clone())
+        }
+        _ => {
+            let mut text = String::new();
+            std::io::stdin().read_to_string(&mut text).map_err(|error| {
+                Error::new(Code::Failed, "cannot read standard input").cause(crate::error::reason(&error))
+            })?;
+            (text, "standard input".to_owned())
+        }
+    };
+    let mut object: Value = serde_saphyr::from_str(&text).map_err(|error| {
+        Error::new(Code::Usage, format!("{source} is not YAML of one object")).cause(error.to_string())
+    })?;
+    let word = |key: &str| object.get(key).and_then(Value::as_str).unwrap_or_default().to_owned();
+    let (kind, version) = (word("kind"), word("apiVersion"));
+    if kind != "VirtualMachine" || version != "vm.neon.tech/v1" {
+        return Err(Error::new(
+            Code::Usage,
+            format!("{source} holds {kind:?} of {version:?}, not a virtual machine"),
+        )
+        .hint("kind: VirtualMachine, apiVersion: vm.neon.tech/v1; for other objects use kubectl apply -f"));
+    }
+    if let (Some(name), Some(metadata)) =
+        (&args.name, object.get_mut("metadata").and_then(Value::as_object_mut))
+    {
+        metadata.insert("name".into(), Value::from(name.clone()));
+    }
+    Ok(object)
+}

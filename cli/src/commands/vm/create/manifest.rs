@@ -1,0 +1,229 @@
+//! From flags to an object. Pure.
+
+use neonvm_types::{Bytes, MilliCpu};
+use serde_json::{Map, Value, json};
+
+use crate::args::vm::Create;
+use crate::commands::vm::machines::duration;
+use crate::commands::vm::size::{self, UNIT_CPU, UNIT_MEMORY};
+use crate::error::{Code, Error, Result};
+
+/// Size without a word about it.
+const CPU: &str = "0.25..1";
+const MEMORY: &str = "1Gi..4Gi";
+
+fn bad(flag: &str, text: &str, hint: &str) -> Error {
+    Error::new(Code::Usage, format!("--{flag}: {text:?} is not valid")).hint(hint.to_owned())
+}
+
+/// CPU, memory and root disk.
+fn sizes(args: &Create) -> Result<Value> {
+    let (cpus, memory) = bounds(args)?;
+    let start_cpu = match (&args.start_cpu, args.start_cu) {
+        (Some(text), _) => size::cpu("start-cpu", text)?,
+        (None, Some(units)) => UNIT_CPU.saturating_mul(units),
+        (None, None) => cpus.0,
+    };
+    let start_memory = match (&args.start_memory, args.start_cu) {
+        (Some(text), _) => size::memory("start-memory", text)?,
+        (None, Some(units)) => UNIT_MEMORY.saturating_mul(u32::from(units)),
+        (None, None) => memory.0,
+    };
+    let step = args.memory_step.as_deref().map(|text| size::memory("memory-step", text)).transpose()?;
+    let slots = size::slots(memory.0, memory.1, start_memory, step)?;
+    Ok(json!({
+        "cpus": { "min": cpus.0, "max": cpus.1, "use": start_cpu },
+        "memorySlotSize": slots.size, "memorySlots": { "min": slots.min, "max": slots.max, "use": slots.start },
+        "rootDisk": { "image": args.image.clone().unwrap_or_default() },
+    }))
+}
+
+/// The object that the flags describe.
+pub(super) fn of_flags(args: &Create) -> Result<Value> {
+    let mut guest = sizes(args)?;
+    let mut spec = json!({ "restartPolicy": args.restart,
+        "terminationGracePeriodSeconds": duration("grace", &args.grace)?.as_secs() });
+    let mut set = |path: &str, value: Value| {
+        let (object, key) = match path.split_once('.') {
+            Some(("guest", key)) => (&mut guest, key),
+            _ => (&mut spec, path),
+        };
+        if let Some(object) = object.as_object_mut() {
+            object.insert(key.to_owned(), value);
+        }
+    };
+    if let Some(size) = &args.root_size {
+        let size = size::memory("root-size", size)?;
+        set("guest.rootDisk", json!({ "image": args.image, "size": size }));
+    }
+    if let Some(swap) = &args.swap {
+        set("guest.settings", json!({ "swap": size::memory("swap", swap)? }));
+    }
+    if let Some(kernel) = &args.kernel {
+        set("guest.kernelImage", json!(kernel));
+    }
+    if let [program, arguments @ ..] = args.command.as_slice() {
+        set("guest.command", json!([program]));
+        if !arguments.is_empty() {
+            set("guest.args", json!(arguments));
+        }
+    }
+    if !args.port.is_empty() {
+        set("guest.ports", args.port.iter().map(|text| port(text)).collect::<Result<_>>()?);
+    }
+    if !args.env.is_empty() {
+        set("guest.env", args.env.iter().map(|text| variable(text)).collect::<Result<_>>()?);
+    }
+    let disks = disks(args)?;
+    if !disks.is_empty() {
+        set("disks", Value::Array(disks));
+    }
+    if args.no_ssh {
+        set("enableSSH", json!(false));
+    }
+    if !args.node_selector.is_empty() {
+        set("nodeSelector", labels("node-selector", &args.node_selector)?);
+    }
+    set("guest", Value::Null);
+    if let Some(spec) = spec.as_object_mut() {
+        spec.insert("guest".into(), guest);
+    }
+    let mut metadata = json!({ "name": args.name.clone().unwrap_or_default() });
+    if let (false, Some(metadata)) = (args.label.is_empty(), metadata.as_object_mut()) {
+        metadata.insert("labels".into(), labels("label", &args.label)?);
+    }
+    Ok(
+        json!({ "apiVersion": "vm.neon.tech/v1", "kind": "VirtualMachine", "metadata": metadata, "spec": spec }),
+    )
+}
+
+type Range<T> = (T, T);
+
+fn bounds(args: &Create) -> Result<(Range<MilliCpu>, Range<Bytes>)> {
+    if let Some(units) = &args.cu {
+        let (least, most) = size::bounds("cu", units, size::units)?;
+        let cpus = (UNIT_CPU.saturating_mul(least), UNIT_CPU.saturating_mul(most));
+        let memory = |units: u16| UNIT_MEMORY.saturating_mul(u32::from(units));
+        return Ok((cpus, (memory(least), memory(most))));
+    }
+    let cpus = size::bounds("cpu", args.cpu.as_deref().unwrap_or(CPU), size::cpu)?;
+    let memory = size::bounds("memory", args.memory.as_deref().unwrap_or(MEMORY), size::memory)?;
+    Ok((cpus, memory))
+}
+
+fn port(text: &str) -> Result<Value> {
+    let hint = "write a port as 5432 or 53/udp";
+    let (number, protocol) = text.split_once('/').unwrap_or((text, "tcp"));
+    let number: u16 = number.parse().ok().filter(|n| *n > 0).ok_or_else(|| bad("port", text, hint))?;
+    let protocol = match protocol.to_lowercase().as_str() {
+        "tcp" => "TCP",
+        "udp" => "UDP",
+        _ => return Err(bad("port", text, hint)),
+    };
+    Ok(json!({ "port": number, "protocol": protocol }))
+}
+
+fn variable(text: &str) -> Result<Value> {
+    let parts = text.split_once('=').filter(|(name, _)| !name.is_empty());
+    let (name, value) = parts.ok_or_else(|| bad("env", text, "write a variable as NAME=VALUE"))?;
+    Ok(json!({ "name": name, "value": value }))
+}
+
+fn labels(flag: &str, texts: &[String]) -> Result<Value> {
+    let mut labels = Map::new();
+    for text in texts {
+        let parts = text.split_once('=').filter(|(key, _)| !key.is_empty());
+        let (key, value) = parts.ok_or_else(|| bad(flag, text, "write a label as KEY=VALUE"))?;
+        labels.insert(key.to_owned(), json!(value));
+    }
+    Ok(Value::Object(labels))
+}
+
+fn disks(args: &Create) -> Result<Vec<Value>> {
+    let mut disks = Vec::new();
+    for text in &args.disk {
+        let hint = "write a disk as NAME=SIZE:PATH, such as data=10Gi:/var/lib/data";
+        let parts = text.split_once('=').and_then(|(name, rest)| Some((name, rest.split_once(':')?)));
+        let (name, (size, path)) = parts.ok_or_else(|| bad("disk", text, hint))?;
+        let size = size::memory("disk", size)?;
+        disks
+            .push(json!({ "name": name, "mountPath": path, "emptyDisk": { "size": size, "discard": true } }));
+    }
+    for (flag, texts, source, key) in [
+        ("config-map", &args.config_map, "configMap", "name"),
+        ("secret", &args.secret, "secret", "secretName"),
+    ] {
+        for text in texts {
+            let parts = text.split_once(':').filter(|(name, _)| !name.is_empty());
+            let (name, path) = parts.ok_or_else(|| bad(flag, text, "write it as NAME:PATH"))?;
+            disks.push(json!({ "name": name, "mountPath": path, "watch": true, source: { key: name } }));
+        }
+    }
+    Ok(disks)
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser as _;
+
+    use super::*;
+    use crate::args::{Args, Command, vm};
+
+    fn object(line: &str) -> Result<Value> {
+        let words = line.split_whitespace();
+        let args = Args::try_parse_from(["neonctl", "vm", "create"].into_iter().chain(words)).unwrap();
+        let Command::Vm(vm::Command::Create(create)) = args.command else { unreachable!() };
+        of_flags(&create)
+    }
+
+    #[test]
+    fn every_flag_has_its_field_and_the_result_is_valid() {
+        let mut object = object(
+            "pg --image img:1 --cpu 0.25..4 --memory 512Mi..4Gi --start-cpu 1 --start-memory 1Gi --port 5432 --port 53/udp \
+             --env A=b=c --disk data=10Gi:/data --config-map conf:/conf --secret cert:/cert --swap 1Gi --root-size 20Gi \
+             --restart OnFailure --grace 1m --no-ssh --node-selector a=b --label c=d --kernel k:1 -- /bin/x -y",
+        )
+        .unwrap();
+        let verdict = neonvm_api::admit("VirtualMachine", &mut object, None);
+        assert!(verdict.errors.is_empty(), "{:?}", verdict.errors);
+        let at = |path: &str| object.pointer(path).cloned().unwrap_or_default();
+        assert_eq!(at("/spec/guest/cpus"), json!({ "min": "250m", "max": 4, "use": 1 }));
+        assert_eq!(at("/spec/guest/memorySlots"), json!({ "min": 1, "max": 8, "use": 2 }));
+        assert_eq!(at("/spec/guest/memorySlotSize"), "512Mi");
+        assert_eq!(at("/spec/guest/rootDisk/size"), "20Gi");
+        assert_eq!(at("/spec/guest/env/0"), json!({ "name": "A", "value": "b=c" }));
+        assert_eq!((at("/spec/guest/command"), at("/spec/guest/args")), (json!(["/bin/x"]), json!(["-y"])));
+        assert_eq!(at("/spec/disks/0/emptyDisk/size"), "10Gi");
+        assert_eq!(at("/spec/disks/2/secret/secretName"), "cert");
+        assert_eq!(at("/spec/terminationGracePeriodSeconds"), 60);
+        assert_eq!((at("/spec/enableSSH"), at("/metadata/labels/c")), (json!(false), json!("d")));
+    }
+
+    #[test]
+    fn compute_units_are_both() {
+        let object = object("pg --image i --cu 1..12 --start-cu 4").unwrap();
+        let guest = &object["spec"]["guest"];
+        assert_eq!(guest["cpus"], json!({ "min": "250m", "max": 3, "use": 1 }));
+        assert_eq!(guest["memorySlots"], json!({ "min": 1, "max": 12, "use": 4 }));
+    }
+
+    #[test]
+    fn what_cannot_be_read_is_named() {
+        for (line, part) in [
+            ("x --image i --port 0", "--port"),
+            ("x --image i --port 1/sctp", "--port"),
+            ("x --image i --env =x", "--env"),
+            ("x --image i --disk data", "--disk"),
+            ("x --image i --cpu 2..1", "--cpu"),
+            ("x --image i --memory 1Ki", "--memory"),
+            ("x --image i --grace soon", "--grace"),
+            ("x --image i --label x", "--label"),
+        ] {
+            let error = object(line).unwrap_err();
+            assert!(
+                error.code == Code::Usage && error.message.contains(part) && error.hint.is_some(),
+                "{error:?}"
+            );
+        }
+    }
+}

@@ -1,0 +1,97 @@
+//! `vm delete`
+
+use std::io::{BufRead as _, IsTerminal as _, Write as _};
+
+use kube::api::{DeleteParams, Patch, PatchParams};
+use neonvm_api::VirtualMachine;
+use serde_json::json;
+
+use super::machines::{Machines, duration};
+use super::waiting::{self, Seen, until};
+use crate::args::vm::Delete;
+use crate::connect::block_on;
+use crate::error::{Code, Error, Result};
+use crate::report::{API_VERSION, Document, Report, left};
+use crate::settings::Settings;
+
+/// Stops machines and removes them.
+pub(in crate::commands) fn run(settings: &Settings, args: &Delete, quiet: bool) -> Result<Report> {
+    confirm(args)?;
+    block_on(async {
+        let machines = Machines::open(settings, &args.place).await?;
+        let mut found = Vec::new();
+        for name in &args.names {
+            found.push(machines.get(name).await?);
+        }
+        for machine in &found {
+            begin(&machines, machine, args, quiet).await?;
+        }
+        let mut rows = Vec::new();
+        for name in &args.names {
+            let mut words = "deleting".to_owned();
+            if !args.waiting.no_wait {
+                let limit = duration("timeout", &args.waiting.timeout)?;
+                let waited = until(&machines, name, limit, "deleted", |machine| match machine {
+                    None => Seen::Done,
+                    Some(_) => Seen::NotYet,
+                });
+                words = format!("deleted ({})", waiting::seconds(waited.await?.took));
+            }
+            rows.push(vec![name.clone(), words]);
+        }
+        let lines: Vec<String> = rows
+            .iter()
+            .filter_map(|row| Some(format!("virtualmachine/{} {}", row.first()?, row.get(1)?)))
+            .collect();
+        Ok(Report::document(Document {
+            value: json!({ "apiVersion": API_VERSION, "kind": "Deleted", "namespace": machines.namespace, "names": args.names,
+                "waited": !args.waiting.no_wait }),
+            names: args.names.iter().map(|name| format!("virtualmachine/{name}")).collect(),
+            text: Some(lines.join("\n")),
+            columns: vec![left("NAME"), left("STATE")],
+            rows,
+        }))
+    })
+}
+
+/// A person is asked before data can be lost; a script must say so.
+fn confirm(args: &Delete) -> Result<()> {
+    if args.yes || !(args.force || args.names.len() > 1) {
+        return Ok(());
+    }
+    let what = args.names.join(", ");
+    let how = if args.force { " by force: data that is not on disk is lost" } else { "" };
+    if !std::io::stdin().is_terminal() {
+        return Err(Error::new(Code::Usage, format!("deleting {what} needs a yes{how}")).hint("add -y"));
+    }
+    let _ = write!(std::io::stderr(), "delete {what}{how}? [y/N] ");
+    let mut answer = String::new();
+    let read = std::io::stdin().lock().read_line(&mut answer);
+    match (read, answer.trim().to_lowercase().as_str()) {
+        (Ok(_), "y" | "yes") => Ok(()),
+        _ => Err(Error::new(Code::Interrupted, "nothing was deleted")),
+    }
+}
+
+async fn begin(machines: &Machines, machine: &VirtualMachine, args: &Delete, quiet: bool) -> Result<()> {
+    let name = super::machines::name_of(machine);
+    let attempt = format!("cannot delete {name}");
+    let asked = match (&args.grace, args.force) {
+        (_, true) => Some(0),
+        (Some(text), false) => Some(duration("grace", text)?.as_secs()),
+        (None, false) => None,
+    };
+    if let Some(seconds) = asked {
+        // The controller gives the pod the time that stands in the machine.
+        let patch = json!({ "spec": { "terminationGracePeriodSeconds": seconds } });
+        let (api, parameters, patch) = (machines.api(), PatchParams::default(), Patch::Merge(&patch));
+        machines.connection.within(&attempt, api.patch(name, &parameters, &patch)).await?;
+    }
+    let api = machines.api();
+    machines.connection.within(&attempt, api.delete(name, &DeleteParams::default())).await?;
+    let grace = asked.or(machine.spec.termination_grace_period_seconds.map(i64::unsigned_abs)).unwrap_or(5);
+    if !quiet {
+        let _ = writeln!(std::io::stderr(), "virtualmachine/{name} stopping (grace {grace}s)");
+    }
+    Ok(())
+}

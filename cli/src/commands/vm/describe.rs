@@ -1,0 +1,174 @@
+//! `vm describe`
+
+use std::fmt::Write as _;
+
+use k8s_openapi::jiff::Timestamp;
+use neonvm_api::VirtualMachine;
+use neonvm_api::virtual_machine::PortProtocol;
+
+use super::events::{Event, of_machine};
+use super::machines::{Machines, name_of};
+use super::size::{cores, in_units};
+use super::table;
+use crate::args::vm::Describe;
+use crate::connect::block_on;
+use crate::error::Result;
+use crate::render::age;
+use crate::report::{Document, Report};
+use crate::settings::Settings;
+
+/// One machine in words.
+pub(in crate::commands) fn run(settings: &Settings, args: &Describe) -> Result<Report> {
+    block_on(async {
+        let machines = Machines::open(settings, &args.place).await?;
+        let machine = machines.get(&args.name).await?;
+        let events = of_machine(&machines, Some(&machine)).await?;
+        let text = describe(&machine, &events, args.events);
+        let document = table::document(&[machine], false, false);
+        Ok(Report::document(Document { text: Some(text), ..document }))
+    })
+}
+
+fn describe(machine: &VirtualMachine, events: &[Event], most: usize) -> String {
+    let mut text = String::new();
+    let mut line = |key: &str, value: String| {
+        let _ = writeln!(text, "{key:<13} {value}");
+    };
+    let (spec, status) = (&machine.spec, machine.status.clone().unwrap_or_default());
+    let meta = &machine.metadata;
+    let uid = meta.uid.clone().unwrap_or_default();
+    line(
+        "Name",
+        format!("{} (namespace {}, uid {uid})", name_of(machine), meta.namespace.clone().unwrap_or_default()),
+    );
+    line("Phase", phase(machine));
+    if !status.pod_ip.is_empty() {
+        line("Address", format!("{}{}", status.pod_ip, ports(machine)));
+    }
+    line("Size", size(machine));
+    if let Some(found) = &status.machine {
+        let note = if found.accelerator_note.is_empty() {
+            String::new()
+        } else {
+            format!(": {}", found.accelerator_note)
+        };
+        line(
+            "Machine",
+            format!(
+                "{} {}, CPU {}, QEMU {}, network {}",
+                found.accelerator, found.machine_type, found.cpu_model, found.qemu_version, found.network
+            ) + &note,
+        );
+    }
+    line("Image", spec.guest.root_disk.image.clone());
+    for disk in &spec.disks {
+        let kind = if disk.empty_disk.is_some() {
+            "empty"
+        } else if disk.tmpfs.is_some() {
+            "tmpfs"
+        } else {
+            "files"
+        };
+        line("Disk", format!("{} at {} ({kind})", disk.name, disk.mount_path));
+    }
+    let restarts = format!("{} so far, policy {:?}", status.restart_count, spec.restart_policy);
+    line("Restarts", restarts);
+    if let Some(exit) = &status.last_exit {
+        let code = exit.exit_code.map(|code| format!(", code {code}")).unwrap_or_default();
+        line("Last exit", format!("{}{code}: {}", exit.reason, exit.message));
+        for words in exit.console.iter().rev().take(5).rev() {
+            line("", format!("  {words}"));
+        }
+    }
+    if !status.ssh_secret_name.is_empty() {
+        line(
+            "SSH",
+            format!("neonctl vm ssh {} (keys in secret {})", name_of(machine), status.ssh_secret_name),
+        );
+    }
+    text.push_str(&happened(machine, events, most));
+    text.trim_end().to_owned()
+}
+
+/// Conditions and the last events.
+fn happened(machine: &VirtualMachine, events: &[Event], most: usize) -> String {
+    let mut text = String::new();
+    for condition in machine.status.iter().flat_map(|status| &status.conditions) {
+        let message =
+            if condition.message.is_empty() { String::new() } else { format!(": {}", condition.message) };
+        let (kind, status, reason) = (&condition.type_, &condition.status, &condition.reason);
+        let _ = writeln!(text, "{:<13} {kind} {status} ({reason}){message}", "Condition");
+    }
+    let shown = events.len().min(most);
+    let _ = writeln!(text, "{:<13} last {shown}", "Events");
+    for event in events.iter().rev().take(most) {
+        let _ = writeln!(
+            text,
+            "  {:>5}  {:<7}  {:<18}  {}",
+            event.age(),
+            event.kind,
+            event.reason,
+            event.message
+        );
+    }
+    text
+}
+
+fn phase(machine: &VirtualMachine) -> String {
+    let status = machine.status.clone().unwrap_or_default();
+    let mut text =
+        status.phase.map_or_else(|| "New: no controller has looked at it yet".to_owned(), |p| p.to_string());
+    if machine.metadata.deletion_timestamp.is_some() {
+        text.push_str(", being deleted");
+    }
+    let available = status.conditions.iter().find(|condition| condition.type_ == "Available");
+    if let Some(condition) = available
+        && let Ok(since) = Timestamp::from_second(condition.last_transition_time.0.as_second())
+    {
+        let _ = write!(text, " for {}", age(since));
+    }
+    if !status.node.is_empty() {
+        let _ = write!(text, " on {}", status.node);
+    }
+    if !status.pod_name.is_empty() {
+        let _ = write!(text, ", pod {}", status.pod_name);
+    }
+    text
+}
+
+fn ports(machine: &VirtualMachine) -> String {
+    let word = |protocol| if protocol == PortProtocol::Udp { "udp" } else { "tcp" };
+    let ports: Vec<String> = machine
+        .spec
+        .guest
+        .ports
+        .iter()
+        .map(|port| format!("{}/{}", port.port, word(port.protocol)))
+        .collect();
+    if ports.is_empty() { String::new() } else { format!(", ports {}", ports.join(" ")) }
+}
+
+fn size(machine: &VirtualMachine) -> String {
+    let (cpu, memory) = table::observed(machine);
+    let guest = &machine.spec.guest;
+    let slot = guest.slot_size().unwrap_or_default();
+    let of = |slots: u16| slot.saturating_mul(u32::from(slots));
+    let units = in_units(cpu, memory).map(|units| format!("{units} CU = ")).unwrap_or_default();
+    let bounds = format!(
+        "range {}..{} CPU, {}..{}",
+        cores(guest.cpus.min),
+        cores(guest.cpus.max),
+        of(guest.memory_slots.min),
+        of(guest.memory_slots.max)
+    );
+    let wanted = (guest.cpus.r#use, of(guest.memory_slots.r#use));
+    if cpu.milli() == 0 {
+        return format!("not running; wanted {} CPU, {}   {bounds}", cores(wanted.0), wanted.1);
+    }
+    let coming = if (cpu, memory) == wanted {
+        String::new()
+    } else {
+        format!(", wanted {} CPU, {}", cores(wanted.0), wanted.1)
+    };
+    format!("{units}{} CPU, {memory}{coming}   {bounds}", cores(cpu))
+}

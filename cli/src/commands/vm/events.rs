@@ -1,0 +1,124 @@
+//! `vm events`
+
+use k8s_openapi::api::core::v1 as core;
+use k8s_openapi::jiff::Timestamp;
+use kube::api::{Api, ListParams};
+use neonvm_api::VirtualMachine;
+use serde_json::json;
+
+use super::machines::{Machines, duration, name_of};
+use crate::args::vm::Events;
+use crate::connect::block_on;
+use crate::error::Result;
+use crate::report::{Document, Report, left};
+use crate::settings::Settings;
+
+/// What happened.
+pub(super) struct Event {
+    at: Option<Timestamp>,
+    pub(super) kind: String,
+    pub(super) reason: String,
+    from: String,
+    object: String,
+    pub(super) message: String,
+    count: i32,
+}
+
+impl Event {
+    fn of(event: core::Event) -> Self {
+        let second = |seconds: i64| Timestamp::from_second(seconds).ok();
+        let last = event
+            .series
+            .as_ref()
+            .and_then(|series| series.last_observed_time.as_ref())
+            .map(|t| t.0.as_second());
+        let last = last.or(event.last_timestamp.as_ref().map(|t| t.0.as_second()));
+        let last = last.or(event.event_time.as_ref().map(|t| t.0.as_second()));
+        let last = last.or(event.metadata.creation_timestamp.as_ref().map(|t| t.0.as_second()));
+        let component = event.reporting_component.filter(|name| !name.is_empty());
+        let from = component.or(event.source.and_then(|source| source.component)).unwrap_or_default();
+        let object = event.involved_object;
+        let kind = object.kind.unwrap_or_default().to_lowercase();
+        Self {
+            at: last.and_then(second),
+            kind: event.type_.unwrap_or_default(),
+            reason: event.reason.unwrap_or_default(),
+            from,
+            object: format!("{kind}/{}", object.name.unwrap_or_default()),
+            message: event.message.unwrap_or_default().trim().to_owned(),
+            count: event.series.and_then(|series| series.count).or(event.count).unwrap_or(1),
+        }
+    }
+
+    pub(super) fn age(&self) -> String {
+        self.at.map_or_else(|| "-".to_owned(), crate::render::age)
+    }
+}
+
+/// Events about a machine and its pods, or about all of them; oldest first.
+pub(super) async fn of_machine(machines: &Machines, machine: Option<&VirtualMachine>) -> Result<Vec<Event>> {
+    let api: Api<core::Event> = Api::namespaced(machines.connection.client(), &machines.namespace);
+    let list = machines.connection.within("cannot list events", api.list(&ListParams::default())).await?;
+    let about = |event: &core::Event| {
+        let (kind, name) = (event.involved_object.kind.as_deref(), event.involved_object.name.as_deref());
+        match (kind, machine, name) {
+            (Some("VirtualMachine"), None, _) => true,
+            (Some("VirtualMachine"), Some(machine), Some(name)) => name == name_of(machine),
+            // Pods are named for their machine, with five characters more.
+            (Some("Pod"), Some(machine), Some(name)) => {
+                let rest = name.strip_prefix(name_of(machine)).and_then(|rest| rest.strip_prefix('-'));
+                rest.is_some_and(|rest| rest.len() == 5 && !rest.contains('-'))
+            }
+            _ => false,
+        }
+    };
+    let mut events: Vec<Event> = list.items.into_iter().filter(about).map(Event::of).collect();
+    events.sort_by_key(|event| event.at);
+    Ok(events)
+}
+
+/// Lists them.
+pub(in crate::commands) fn run(settings: &Settings, args: &Events) -> Result<Report> {
+    block_on(async {
+        let machines = Machines::open(settings, &args.place).await?;
+        let machine = match &args.name {
+            Some(name) => Some(machines.get(name).await?),
+            None => None,
+        };
+        let mut events = of_machine(&machines, machine.as_ref()).await?;
+        if let Some(since) = &args.since {
+            let oldest = Timestamp::now().as_second()
+                - i64::try_from(duration("since", since)?.as_secs()).unwrap_or(i64::MAX);
+            events.retain(|event| event.at.is_some_and(|at| at.as_second() >= oldest));
+        }
+        if !args.types.is_empty() {
+            events.retain(|event| args.types.contains(&event.kind));
+        }
+        let items: Vec<_> = events
+            .iter()
+            .map(|event| {
+                json!({ "time": event.at.map(|at| at.to_string()), "type": event.kind, "reason": event.reason,
+                    "from": event.from, "object": event.object, "message": event.message, "count": event.count })
+            })
+            .collect();
+        let row = |event: &Event| {
+            let times = if event.count > 1 { format!(" (x{})", event.count) } else { String::new() };
+            vec![
+                event.age(),
+                event.kind.clone(),
+                event.reason.clone(),
+                event.from.clone(),
+                event.object.clone(),
+                event.message.clone() + &times,
+            ]
+        };
+        let report = Report::document(Document {
+            value: json!({ "apiVersion": crate::report::API_VERSION, "kind": "EventList", "items": items }),
+            names: events.iter().map(|event| event.object.clone()).collect(),
+            text: None,
+            columns: ["AGE", "TYPE", "REASON", "FROM", "OBJECT", "MESSAGE"].map(left).into(),
+            rows: events.iter().map(row).collect(),
+        });
+        Ok(if events.is_empty() { report.note("no events; they are kept for an hour") } else { report })
+    })
+}

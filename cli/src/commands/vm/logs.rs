@@ -1,0 +1,118 @@
+//! `vm logs`
+
+mod lines;
+
+use futures_util::{AsyncBufReadExt as _, StreamExt as _};
+use k8s_openapi::api::core::v1::Pod;
+use kube::api::{Api, LogParams};
+use neonvm_api::VirtualMachine;
+
+use super::machines::{Machines, duration};
+use crate::args::vm::Logs;
+use crate::connect::block_on;
+use crate::error::{Code, Error, Result};
+use crate::report::{Body, Report};
+use crate::settings::Settings;
+use lines::Style;
+
+/// Lines that wait for the reader.
+const QUEUE: usize = 256;
+
+/// Where the lines are.
+enum Found {
+    LastWords(String),
+    Pod(Box<Api<Pod>>, String),
+}
+
+/// What the machine has written.
+pub(in crate::commands) fn run(settings: &Settings, args: &Logs) -> Result<Report> {
+    let style = Style::new(&args.source, args.timestamps);
+    let since = args.since.as_deref().map(|text| duration("since", text)).transpose()?;
+    let found = block_on(async {
+        let machines = Machines::open(settings, &args.place).await?;
+        let machine = machines.get(&args.name).await?;
+        if args.previous {
+            return Ok(Found::LastWords(last_words(&machine)?));
+        }
+        let pod = machines.pod(&machine)?;
+        Ok(Found::Pod(Box::new(Api::namespaced(machines.connection.client(), &machines.namespace)), pod))
+    });
+    let (api, pod) = match found? {
+        Found::LastWords(text) => return Ok(Report::text(text)),
+        Found::Pod(api, pod) => (api, pod),
+    };
+    let parameters = LogParams {
+        container: Some(neonvm_api::names::RUNNER_CONTAINER.to_owned()),
+        timestamps: true,
+        since_seconds: since.and_then(|time| i64::try_from(time.as_secs().max(1)).ok()),
+        // Only the server's lines can be counted there: with a choice of sources they are counted here.
+        tail_lines: args.tail.filter(|_| style.takes_all()).and_then(|lines| i64::try_from(lines).ok()),
+        ..LogParams::default()
+    };
+    let tail = args.tail.filter(|_| !style.takes_all());
+    let history = block_on(async {
+        let text = api.logs(&pod, &parameters).await;
+        text.map_err(|error| {
+            Error::new(Code::Failed, format!("cannot read the log of {pod}")).cause(error.to_string())
+        })
+    })?;
+    let mut shown: Vec<String> = history.lines().filter_map(|line| style.render(line)).collect();
+    if let Some(tail) = tail {
+        shown.drain(..shown.len().saturating_sub(tail));
+    }
+    let last = history.lines().next_back().and_then(lines::time).map(str::to_owned);
+    if !args.follow {
+        return Ok(Report { body: Body::Lines(Box::new(shown.into_iter())), ..Report::text(String::new()) });
+    }
+    let (queue, more) = std::sync::mpsc::sync_channel::<String>(QUEUE);
+    std::thread::spawn(move || block_on(async { follow(&api, &pod, last, &style, &queue).await }));
+    let all = shown.into_iter().chain(more);
+    Ok(Report { body: Body::Lines(Box::new(all)), ..Report::text(String::new()) })
+}
+
+/// Lines after the last one that was seen, as they come, until the machine ends or nobody reads.
+async fn follow(
+    api: &Api<Pod>,
+    pod: &str,
+    mut last: Option<String>,
+    style: &Style,
+    queue: &std::sync::mpsc::SyncSender<String>,
+) -> Result<()> {
+    let parameters = LogParams {
+        container: Some(neonvm_api::names::RUNNER_CONTAINER.to_owned()),
+        timestamps: true,
+        follow: true,
+        since_time: last.as_deref().and_then(|time| time.parse().ok()),
+        ..LogParams::default()
+    };
+    let stream = api.log_stream(pod, &parameters).await;
+    let failed = |error: kube::Error| Error::new(Code::Failed, "the log ended").cause(error.to_string());
+    let mut stream = stream.map_err(failed)?.lines();
+    while let Some(Ok(line)) = stream.next().await {
+        if let (Some(seen), Some(time)) = (&last, lines::time(&line))
+            && time <= seen.as_str()
+        {
+            continue;
+        }
+        last = None;
+        if let Some(text) = style.render(&line)
+            && queue.send(text).is_err()
+        {
+            break;
+        }
+    }
+    Ok(())
+}
+
+/// The last words of the machine before this one: its pod is gone, its status has kept them.
+fn last_words(machine: &VirtualMachine) -> Result<String> {
+    let name = super::machines::name_of(machine);
+    let Some(exit) = machine.status.as_ref().and_then(|status| status.last_exit.clone()) else {
+        return Err(Error::new(Code::NotFound, format!("{name} has not ended before")));
+    };
+    let mut text = format!("{} in pod {} at {}: {}\n", exit.reason, exit.pod_name, exit.time, exit.message);
+    for line in exit.console {
+        text.push_str(&format!("serial   {line}\n"));
+    }
+    Ok(text)
+}

@@ -1,0 +1,153 @@
+//! The table of virtual machines, one for `list`, `get` and what they show when something changes.
+
+use jiff::Timestamp;
+use neonvm_api::VirtualMachine;
+use neonvm_types::{Bytes, MilliCpu};
+use serde_json::{Value, json};
+
+use super::machines::name_of;
+use super::size::{cores, in_units};
+use crate::report::{Column, Document, left, right, wide};
+
+/// Shown for what there is not.
+const NONE: &str = "-";
+
+/// The columns.
+pub(super) fn columns(namespaces: bool) -> Vec<Column> {
+    let mut columns = vec![
+        left("NAME"),
+        left("PHASE"),
+        right("CU"),
+        left("RANGE"),
+        right("CPU"),
+        right("MEMORY"),
+        left("NODE"),
+        left("IP"),
+        right("RESTARTS"),
+        left("AGE"),
+        wide("POD"),
+        wide("ACCEL"),
+        wide("MODE"),
+        wide("IMAGE"),
+    ];
+    if namespaces {
+        columns.insert(0, left("NAMESPACE"));
+    }
+    columns
+}
+
+/// The cells of a machine.
+pub(super) fn row(machine: &VirtualMachine, namespaces: bool) -> Vec<String> {
+    let status = machine.status.clone().unwrap_or_default();
+    let or_none = |text: &str| if text.is_empty() { NONE.to_owned() } else { text.to_owned() };
+    let (cpu, memory) = observed(machine);
+    let sized = cpu > MilliCpu::ZERO;
+    let units = in_units(cpu, memory).map(|units| units.to_string());
+    let phase = if machine.metadata.deletion_timestamp.is_some() {
+        "Terminating".to_owned()
+    } else {
+        status.phase.map_or_else(|| "New".to_owned(), |phase| phase.to_string())
+    };
+    let accelerator = status.machine.as_ref().map_or("", |machine| machine.accelerator.as_str());
+    let mode = machine.spec.cpu_scaling_mode.map_or(String::new(), |mode| format!("{mode:?}"));
+    let mut cells = vec![
+        name_of(machine).to_owned(),
+        phase,
+        units.unwrap_or_else(|| NONE.to_owned()),
+        range(machine),
+        if sized { cores(cpu) } else { NONE.to_owned() },
+        if sized { memory.to_string() } else { NONE.to_owned() },
+        or_none(&status.node),
+        or_none(if status.extra_net_ip.is_empty() { &status.pod_ip } else { &status.extra_net_ip }),
+        status.restart_count.to_string(),
+        age(machine),
+        or_none(&status.pod_name),
+        or_none(accelerator),
+        or_none(&mode),
+        or_none(&machine.spec.guest.root_disk.image),
+    ];
+    if namespaces {
+        cells.insert(0, machine.metadata.namespace.clone().unwrap_or_default());
+    }
+    cells
+}
+
+/// CPU and memory as they are; zero while they are not known.
+pub(super) fn observed(machine: &VirtualMachine) -> (MilliCpu, Bytes) {
+    let status = machine.status.as_ref();
+    let memory = status.and_then(|status| status.memory_size).and_then(|size| Bytes::try_from(size).ok());
+    (status.and_then(|status| status.cpus).unwrap_or_default(), memory.unwrap_or_default())
+}
+
+/// Bounds: in compute units if they are whole ones, else CPU.
+pub(super) fn range(machine: &VirtualMachine) -> String {
+    let guest = &machine.spec.guest;
+    let slot = guest.slot_size().unwrap_or_default();
+    let memory = |slots: u16| slot.saturating_mul(u32::from(slots));
+    let least = in_units(guest.cpus.min, memory(guest.memory_slots.min));
+    let most = in_units(guest.cpus.max, memory(guest.memory_slots.max));
+    match (least, most) {
+        (Some(least), Some(most)) => format!("{least}..{most}"),
+        _ => format!("{}..{}cpu", decimal(guest.cpus.min), decimal(guest.cpus.max)),
+    }
+}
+
+fn decimal(cpu: MilliCpu) -> String {
+    let text = cores(cpu);
+    text.trim_end_matches('0').trim_end_matches('.').to_owned()
+}
+
+fn age(machine: &VirtualMachine) -> String {
+    let created = machine.metadata.creation_timestamp.as_ref();
+    let created = created.and_then(|time| Timestamp::from_second(time.0.as_second()).ok());
+    created.map_or_else(|| NONE.to_owned(), crate::render::age)
+}
+
+/// The objects as the API has them.
+pub(super) fn document(machines: &[VirtualMachine], namespaces: bool, list: bool) -> Document {
+    let objects: Vec<Value> = machines.iter().map(|machine| json!(machine)).collect();
+    let value = match (list, objects.as_slice()) {
+        (false, [one]) => one.clone(),
+        _ => json!({ "apiVersion": "v1", "kind": "List", "metadata": {}, "items": objects }),
+    };
+    Document {
+        value,
+        names: machines.iter().map(|machine| format!("virtualmachine/{}", name_of(machine))).collect(),
+        text: None,
+        columns: columns(namespaces),
+        rows: machines.iter().map(|machine| row(machine, namespaces)).collect(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_machine_in_columns() {
+        let machine: VirtualMachine = serde_json::from_value(json!({
+            "apiVersion": "vm.neon.tech/v1", "kind": "VirtualMachine", "metadata": { "name": "pg", "namespace": "db" },
+            "spec": { "guest": { "cpus": { "min": "250m", "max": 3, "use": 1 }, "rootDisk": { "image": "img" },
+                "memorySlots": { "min": 1, "max": 12, "use": 4 } } },
+            "status": { "phase": "Running", "cpus": 1, "memorySize": "4Gi", "node": "n1", "podIP": "10.0.0.7",
+                "podName": "pg-abcde", "restartCount": 2, "machine": { "accelerator": "tcg" } } }))
+        .unwrap();
+        let cells = row(&machine, true);
+        assert_eq!(cells[..10], ["db", "pg", "Running", "4", "1..12", "1.00", "4Gi", "n1", "10.0.0.7", "2"]);
+        assert_eq!(cells[11..13], ["pg-abcde", "tcg"]);
+        assert_eq!(columns(true).len(), cells.len());
+    }
+
+    #[test]
+    fn what_is_not_known_is_a_dash() {
+        let machine = VirtualMachine::new(
+            "x",
+            serde_json::from_value(json!({ "guest": {
+            "cpus": { "min": "100m", "max": 1, "use": 1 }, "memorySlots": { "min": 1, "max": 1, "use": 1 },
+            "rootDisk": { "image": "img" } } }))
+            .unwrap(),
+        );
+        let cells = row(&machine, false);
+        assert_eq!(cells[..8], ["x", "New", "-", "0.1..1cpu", "-", "-", "-", "-"]);
+    }
+}

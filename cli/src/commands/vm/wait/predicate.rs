@@ -1,0 +1,157 @@
+//! What can be waited for. Pure.
+
+use neonvm_api::VirtualMachine;
+use neonvm_types::{Bytes, MilliCpu};
+
+use crate::commands::vm::size;
+use crate::commands::vm::table::observed;
+use crate::error::{Code, Error, Result};
+
+/// What must be true of a machine.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) enum Predicate {
+    Phase(String),
+    Condition(String, String),
+    Address,
+    Deleted,
+    Cpu(Comparison, MilliCpu),
+    Memory(Comparison, Bytes),
+    Units(Comparison, u32),
+    /// An expression, and the text it must select.
+    Path(String, Option<String>),
+}
+
+/// How numbers are compared.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Comparison {
+    AtLeast,
+    AtMost,
+    Equal,
+}
+
+impl Comparison {
+    fn of<T: PartialOrd>(self, one: &T, other: &T) -> bool {
+        match self {
+            Self::AtLeast => one >= other,
+            Self::AtMost => one <= other,
+            Self::Equal => one == other,
+        }
+    }
+}
+
+impl Predicate {
+    pub(super) fn parse(text: &str) -> Result<Self> {
+        let bad = || {
+            Error::new(Code::Usage, format!("--for: {text:?} is not something to wait for"))
+                .hint("use phase=P, condition=C, ip, deleted, cpu>=N, memory>=SIZE, cu>=N or jsonpath=EXPR")
+        };
+        match text {
+            "ip" => return Ok(Self::Address),
+            "deleted" | "delete" => return Ok(Self::Deleted),
+            _ => {}
+        }
+        let operators = [(">=", Comparison::AtLeast), ("<=", Comparison::AtMost), ("=", Comparison::Equal)];
+        let at = text.find(['<', '>', '=']).ok_or_else(bad)?;
+        let (key, rest) = text.split_at_checked(at).ok_or_else(bad)?;
+        let found =
+            operators.iter().find_map(|(sign, comparison)| Some((*comparison, rest.strip_prefix(sign)?)));
+        let (comparison, value) = found.filter(|(_, value)| !value.is_empty()).ok_or_else(bad)?;
+        Ok(match key {
+            "cpu" => Self::Cpu(comparison, size::cpu("for", value)?),
+            "memory" => Self::Memory(comparison, size::memory("for", value)?),
+            "cu" => Self::Units(comparison, value.parse().map_err(|_| bad())?),
+            _ if comparison != Comparison::Equal => return Err(bad()),
+            "phase" => Self::Phase(value.to_owned()),
+            "condition" => {
+                let (name, status) = value.split_once('=').unwrap_or((value, "True"));
+                Self::Condition(name.to_owned(), status.to_owned())
+            }
+            "jsonpath" => {
+                let (path, wanted) = match value.rsplit_once("}=") {
+                    Some((path, wanted)) => (format!("{path}}}"), Some(wanted.to_owned())),
+                    None => (value.to_owned(), None),
+                };
+                crate::render::select(&path, &serde_json::Value::Null)?;
+                Self::Path(path, wanted)
+            }
+            _ => return Err(bad()),
+        })
+    }
+
+    pub(super) fn holds(&self, machine: &VirtualMachine) -> bool {
+        let status = machine.status.clone().unwrap_or_default();
+        let (cpu, memory) = observed(machine);
+        match self {
+            Self::Phase(phase) => status.phase.is_some_and(|now| now.as_str().eq_ignore_ascii_case(phase)),
+            Self::Condition(name, wanted) => {
+                let mut conditions = status.conditions.iter();
+                conditions.any(|found| {
+                    found.type_.eq_ignore_ascii_case(name) && found.status.eq_ignore_ascii_case(wanted)
+                })
+            }
+            Self::Address => !status.pod_ip.is_empty() || !status.extra_net_ip.is_empty(),
+            Self::Deleted => false,
+            Self::Cpu(comparison, wanted) => cpu > MilliCpu::ZERO && comparison.of(&cpu, wanted),
+            Self::Memory(comparison, wanted) => memory > Bytes::ZERO && comparison.of(&memory, wanted),
+            Self::Units(comparison, wanted) => {
+                let units = cpu.milli() / size::UNIT_CPU.milli();
+                let by_memory = memory.get() / size::UNIT_MEMORY.get();
+                units > 0 && comparison.of(&u64::from(units).min(by_memory), &u64::from(*wanted))
+            }
+            Self::Path(path, wanted) => {
+                let value = serde_json::to_value(machine).unwrap_or_default();
+                let text = crate::render::select(path, &value).unwrap_or_default();
+                wanted.as_ref().map_or(!text.is_empty(), |wanted| text == *wanted)
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn machine() -> VirtualMachine {
+        serde_json::from_value(json!({ "apiVersion": "vm.neon.tech/v1", "kind": "VirtualMachine",
+            "metadata": { "name": "x" }, "spec": { "guest": { "cpus": { "min": 1, "max": 2, "use": 1 },
+                "memorySlots": { "min": 1, "max": 4, "use": 1 }, "rootDisk": { "image": "i" } } },
+            "status": { "phase": "Running", "cpus": 1, "memorySize": "4Gi", "podIP": "10.0.0.1", "node": "n1",
+                "conditions": [{ "type": "Available", "status": "True", "reason": "Ready", "message": "",
+                    "lastTransitionTime": "2026-01-01T00:00:00Z" }] } }))
+        .unwrap()
+    }
+
+    #[test]
+    fn what_is_and_what_is_not() {
+        for (text, expected) in [
+            ("phase=Running", true),
+            ("phase=pending", false),
+            ("condition=Available", true),
+            ("condition=Available=False", false),
+            ("ip", true),
+            ("deleted", false),
+            ("cpu>=1", true),
+            ("cpu>=1.5", false),
+            ("cpu<=2", true),
+            ("memory=4Gi", true),
+            ("cu>=4", true),
+            ("cu>=5", false),
+            ("jsonpath={.status.node}", true),
+            ("jsonpath={.status.node}=n1", true),
+            ("jsonpath={.status.node}=n2", false),
+            ("jsonpath={.status.tlsSecretName}", false),
+        ] {
+            assert_eq!(Predicate::parse(text).unwrap().holds(&machine()), expected, "{text}");
+        }
+    }
+
+    #[test]
+    fn what_cannot_be_waited_for_is_refused() {
+        for text in ["", "up", "phase", "phase=", "phase>=Running", "cpu=fast", "cu>=x", "colour=red", "ü>"]
+        {
+            assert_eq!(Predicate::parse(text).unwrap_err().code, Code::Usage, "{text}");
+        }
+    }
+}

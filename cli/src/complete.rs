@@ -1,0 +1,62 @@
+//! Names that a shell offers: asked of the cluster within half a second, kept for ten; silent on failure.
+
+use std::collections::hash_map::DefaultHasher;
+use std::hash::{Hash as _, Hasher as _};
+use std::path::PathBuf;
+use std::time::{Duration, SystemTime};
+
+use clap_complete::engine::CompletionCandidate;
+use kube::api::{Api, ListParams};
+use neonvm_api::VirtualMachine;
+
+use crate::args::vm::Place;
+use crate::connect::{Connection, block_on};
+use crate::env::Env;
+use crate::settings::Settings;
+
+/// Time for an answer.
+const BUDGET: Duration = Duration::from_millis(500);
+/// How long names are kept.
+const FRESH: Duration = Duration::from_secs(10);
+
+/// Names of virtual machines in the namespace of the context.
+pub(crate) fn machines() -> Vec<CompletionCandidate> {
+    let env = Env::of_process();
+    let kept = file(&env);
+    let names = fresh(&kept).or_else(|| {
+        let names = asked(&env)?;
+        if let Some(directory) = kept.parent() {
+            let _ = std::fs::create_dir_all(directory);
+        }
+        let _ = std::fs::write(&kept, names.join("\n"));
+        Some(names)
+    });
+    names.unwrap_or_default().into_iter().map(CompletionCandidate::new).collect()
+}
+
+/// One file for each way to reach a cluster.
+fn file(env: &Env) -> PathBuf {
+    let mut hash = DefaultHasher::new();
+    for variable in ["KUBECONFIG", "NEONCTL_KUBECONFIG", "NEONCTL_CONTEXT", "HOME"] {
+        env.var(variable).hash(&mut hash);
+    }
+    env.directory("XDG_CACHE_HOME", ".cache").join(format!("neonctl/machines-{:016x}", hash.finish()))
+}
+
+fn fresh(file: &std::path::Path) -> Option<Vec<String>> {
+    let written = std::fs::metadata(file).ok()?.modified().ok()?;
+    let age = SystemTime::now().duration_since(written).ok()?;
+    let text = (age < FRESH).then(|| std::fs::read_to_string(file).ok())??;
+    Some(text.lines().map(str::to_owned).collect())
+}
+
+fn asked(env: &Env) -> Option<Vec<String>> {
+    let settings = Settings::load(env).ok()?;
+    let names = block_on(async {
+        let connection = Connection::open(&settings, &Place::default().access).await?;
+        let api: Api<VirtualMachine> = Api::namespaced(connection.client(), connection.namespace());
+        let asked = tokio::time::timeout(BUDGET, api.list_metadata(&ListParams::default())).await;
+        Ok(asked.ok().and_then(std::result::Result::ok))
+    });
+    Some(names.ok()??.items.into_iter().filter_map(|item| item.metadata.name).collect())
+}

@@ -1,0 +1,60 @@
+//! `neond apiserver`: the embedded API server with its state on disk.
+
+use std::net::SocketAddr;
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::{Path, PathBuf};
+
+use anyhow::Context as _;
+use neonvm_local::{Config, Server};
+
+/// Flags.
+#[derive(clap::Args, Debug)]
+pub(crate) struct Args {
+    /// Name of the cluster, for its kubeconfig
+    #[arg(long, default_value = "local")]
+    name: String,
+    /// Directory of state, keys and kubeconfig
+    #[arg(long)]
+    data_dir: PathBuf,
+    /// Address to listen on; port 0 picks a free one
+    #[arg(long, default_value = "127.0.0.1:0")]
+    listen: SocketAddr,
+    /// Further DNS names or addresses for the server's certificate
+    #[arg(long = "tls-name")]
+    tls_names: Vec<String>,
+    /// Let tests set fault switches under /chaos/
+    #[arg(long)]
+    chaos: bool,
+}
+
+/// Runs until SIGTERM or SIGINT.
+pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
+    crate::service::run(serve(args))
+}
+
+async fn serve(args: &Args) -> anyhow::Result<()> {
+    let config = Config {
+        directory: args.data_dir.clone(),
+        listen: args.listen,
+        names: args.tls_names.clone(),
+        faults: args.chaos,
+    };
+    let server = Server::start(&config).await?;
+    let kubeconfig = serde_json::to_string_pretty(&server.kubeconfig(&args.name))?;
+    // Written last and in one step: whoever waits for the file finds a server that answers.
+    write_private(&args.data_dir.join("kubeconfig"), &kubeconfig)?;
+    tracing::info!(server = server.url(), "ready");
+    server.run(crate::service::stop()?).await;
+    tracing::info!("stopped");
+    Ok(())
+}
+
+fn write_private(path: &Path, text: &str) -> anyhow::Result<()> {
+    use std::io::Write as _;
+    let fresh = path.with_extension("new");
+    let mut file =
+        std::fs::OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&fresh)?;
+    file.write_all(text.as_bytes())?;
+    file.sync_all()?;
+    std::fs::rename(&fresh, path).with_context(|| format!("cannot write {}", path.display()))
+}

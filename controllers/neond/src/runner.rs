@@ -1,0 +1,156 @@
+//! `neond runner`: the machine of a pod, and commands to be run beside it in the same container.
+
+use std::net::IpAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use anyhow::Context as _;
+use neonvm_runner::client::{self, Question, Target};
+use neonvm_runner::logs::{self, Format};
+use neonvm_runner::options::{Accelerator, NetworkMode, Options};
+
+/// User and group of QEMU: unused on Debian but for the virtualisation packages themselves.
+const QEMU_USER: u32 = 64055;
+
+/// Flags.
+#[derive(clap::Args, Debug)]
+pub(crate) struct Args {
+    #[command(subcommand)]
+    command: Option<Command>,
+    /// Directory below which the container's paths lie
+    #[arg(long, env = "NEONVM_ROOT", default_value = "/", global = true)]
+    root: PathBuf,
+    /// Kernel of machines that bring none
+    #[arg(long, env = "NEONVM_KERNEL", default_value = "/vm/kernel/vmlinuz")]
+    kernel: PathBuf,
+    /// Its initramfs
+    #[arg(long, env = "NEONVM_INITRAMFS")]
+    initramfs: Option<PathBuf>,
+    /// Guest program that replaces an older one in the disk
+    #[arg(long, env = "NEONVM_GUEST")]
+    guest: Option<PathBuf>,
+    /// How the guest is connected: tap or user
+    #[arg(long, env = "NEONVM_NETWORK", default_value = "tap")]
+    network: NetworkMode,
+    /// auto, kvm or tcg
+    #[arg(long, env = "NEONVM_ACCEL", default_value = "auto")]
+    accel: Accelerator,
+    /// Parent of the cgroup of the vCPU threads [default: the own one]
+    #[arg(long, env = "NEONVM_CGROUP")]
+    cgroup: Option<String>,
+    /// File for the reason of the end
+    #[arg(long, env = "NEONVM_TERMINATION_LOG", default_value = "/dev/termination-log")]
+    termination_log: PathBuf,
+    /// Seconds between being asked to stop and being killed [default: those of the VM]
+    #[arg(long, env = "NEONVM_GRACE_SECONDS")]
+    grace_seconds: Option<u64>,
+    /// Form of the log: plain or cri
+    #[arg(long, env = "NEONVM_LOG_FORMAT", default_value = "plain", value_parser = ["plain", "cri"])]
+    log_format: String,
+    /// Addresses of the pod, comma separated [default: all]
+    #[arg(long, env = "K8S_POD_IPS", value_delimiter = ',')]
+    pod_ips: Vec<IpAddr>,
+    /// User and group of QEMU when this runs as root
+    #[arg(long, env = "NEONVM_QEMU_USER", default_value_t = QEMU_USER)]
+    qemu_user: u32,
+    /// Directory that remembers until the next boot whether KVM works
+    #[arg(long, env = "NEONVM_PROBE_DIR")]
+    probe_dir: Option<PathBuf>,
+}
+
+#[derive(clap::Subcommand, Debug)]
+enum Command {
+    /// What must be done with more rights than the runner has: forwarding, the tun device
+    Prepare,
+    /// Join standard input and output with the serial console
+    Console,
+    /// Join standard input and output with a TCP port of the guest
+    Connect {
+        /// The port
+        #[arg(value_parser = clap::value_parser!(u16).range(1..))]
+        port: u16,
+    },
+    /// The status document
+    Status,
+    /// The counters
+    Statistics,
+    /// Press the power button
+    PowerOff,
+}
+
+/// Runs the machine, or a command beside it.
+pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
+    match &args.command {
+        None => machine(args),
+        Some(Command::Prepare) => prepare(),
+        Some(Command::Console) => beside(client::join(&args.root, Target::Console)),
+        Some(Command::Connect { port }) => beside(client::join(&args.root, Target::Port(*port))),
+        Some(Command::Status) => ask(args, Question::Status),
+        Some(Command::Statistics) => ask(args, Question::Statistics),
+        Some(Command::PowerOff) => ask(args, Question::PowerOff),
+    }
+}
+
+fn small_runtime() -> anyhow::Result<tokio::runtime::Runtime> {
+    tokio::runtime::Builder::new_current_thread().enable_all().build().context("cannot start")
+}
+
+fn machine(args: &Args) -> anyhow::Result<()> {
+    let format = if args.log_format == "cri" { Format::Cri } else { Format::Plain };
+    let sink = logs::start(format, std::io::stdout()).context("cannot start the log")?;
+    let own = sink.clone();
+    crate::log_to(move || own.own());
+    let probe = std::env::current_exe().context("cannot find this program")?;
+    let options = Options {
+        root: args.root.clone(),
+        kernel: args.kernel.clone(),
+        initramfs: args.initramfs.clone(),
+        guest_program: args.guest.clone(),
+        network: args.network,
+        accelerator: args.accel,
+        probe: vec![probe.into(), "kvm-probe".into()],
+        probe_kept: args.probe_dir.clone(),
+        cgroup: args.cgroup.clone(),
+        termination_log: args.termination_log.clone(),
+        grace: args.grace_seconds.map(Duration::from_secs),
+        addresses: args.pod_ips.clone(),
+        qemu_user: (args.qemu_user, args.qemu_user),
+    };
+    // One thread: QEMU's life hangs on the thread that started it, and a machine needs little.
+    let runtime = small_runtime()?;
+    let exit = runtime.block_on(neonvm_runner::run(&options, &sink));
+    runtime.shutdown_timeout(Duration::from_millis(100));
+    let code = if exit.is_success() { 0 } else { 1 };
+    sink.drain();
+    std::process::exit(code)
+}
+
+fn beside(work: impl Future<Output = Result<(), client::Error>>) -> anyhow::Result<()> {
+    let runtime = small_runtime()?;
+    let ended = runtime.block_on(work);
+    // A blocking read of standard input must not keep the process.
+    runtime.shutdown_background();
+    Ok(ended?)
+}
+
+fn ask(args: &Args, question: Question) -> anyhow::Result<()> {
+    use std::io::Write as _;
+    let answer = small_runtime()?.block_on(client::ask(&args.root, question))?;
+    Ok(writeln!(std::io::stdout(), "{answer}")?)
+}
+
+/// Kernel parameters of the pod's network namespace. On a node without containers they are set already.
+fn prepare() -> anyhow::Result<()> {
+    for (key, needed) in [
+        ("ipv4/ip_forward", true),
+        ("ipv4/conf/all/route_localnet", false),
+        ("ipv4/conf/default/route_localnet", false),
+        ("ipv6/conf/all/forwarding", false),
+    ] {
+        let path = format!("/proc/sys/net/{key}");
+        let set = std::fs::read_to_string(&path).is_ok_and(|value| value.trim() == "1")
+            || std::fs::write(&path, "1").is_ok();
+        anyhow::ensure!(set || !needed, "cannot set {path} to 1: run this container privileged");
+    }
+    Ok(())
+}

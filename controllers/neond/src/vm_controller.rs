@@ -1,0 +1,106 @@
+//! `neond vm-controller`
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+use anyhow::Context as _;
+use neonvm_api::virtual_machine::CpuScalingMode;
+use neonvm_vm_controller::{Config, Registration, WebhookConfig};
+
+/// Flags.
+#[derive(clap::Args, Debug)]
+pub(crate) struct Args {
+    /// File for access to the cluster; absent: the pod's service account
+    #[arg(long)]
+    kubeconfig: Option<PathBuf>,
+    /// Namespace of the controller: internal authority, lease
+    #[arg(long, default_value = "neonvm-system")]
+    namespace: String,
+    /// Image of runners
+    #[arg(long, env = "VM_RUNNER_IMAGE", default_value = concat!("neonvm-runner:", env!("CARGO_PKG_VERSION")))]
+    runner_image: String,
+    /// How CPUs come and go in machines that do not say
+    #[arg(long, default_value = "SysfsScaling", value_parser = ["SysfsScaling", "QmpScaling"])]
+    default_cpu_scaling_mode: String,
+    /// Runners do not limit CPU with cgroups
+    #[arg(long)]
+    disable_runner_cgroup: bool,
+    /// Runners bypass the page cache of their node
+    #[arg(long)]
+    direct_io: bool,
+    /// Ratio of movable to kernel memory when memory is plugged
+    #[arg(long, default_value = "401")]
+    memhp_auto_movable_ratio: String,
+    /// Nodes have the device plugin for KVM and vhost-net
+    #[arg(long)]
+    device_plugin: bool,
+    /// Machines worked on at the same time
+    #[arg(long, default_value_t = 128)]
+    concurrency_limit: usize,
+    /// Compete for the lead with other replicas
+    #[arg(long)]
+    leader_elect: bool,
+    /// Name of this replica in the lease [default: the host's name and the process]
+    #[arg(long)]
+    identity: Option<String>,
+    /// Where metrics and health are served
+    #[arg(long)]
+    metrics_bind_address: Option<SocketAddr>,
+    /// Where webhooks are served
+    #[arg(long)]
+    webhook_bind_address: Option<SocketAddr>,
+    /// Register the webhooks under this URL, https://HOST:PORT
+    #[arg(long, requires = "webhook_bind_address", conflicts_with = "webhook_service")]
+    webhook_url: Option<String>,
+    /// Register the webhooks under this service of the controller's namespace
+    #[arg(long, requires = "webhook_bind_address")]
+    webhook_service: Option<String>,
+    /// Machines for which a failing update validation only warns: NAMESPACE/NAME, comma separated
+    #[arg(long, default_value = "")]
+    skip_update_validation_for: String,
+}
+
+/// Runs until SIGTERM or SIGINT.
+pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
+    crate::service::run(async {
+        crate::service::wait_for(args.kubeconfig.as_deref()).await?;
+        Ok(neonvm_vm_controller::run(config(args)?, crate::service::stop()?).await?)
+    })
+}
+
+fn config(args: &Args) -> anyhow::Result<Config> {
+    let mut config = Config {
+        kubeconfig: args.kubeconfig.clone(),
+        namespace: args.namespace.clone(),
+        concurrency: args.concurrency_limit,
+        metrics: args.metrics_bind_address,
+        skip_update_validation: Config::parse_names(&args.skip_update_validation_for),
+        ..Config::default()
+    };
+    config.settings.runner_image.clone_from(&args.runner_image);
+    config.settings.device_plugin = args.device_plugin;
+    config.settings.cpu_scaling_mode = match args.default_cpu_scaling_mode.as_str() {
+        "QmpScaling" => CpuScalingMode::QmpScaling,
+        _ => CpuScalingMode::SysfsScaling,
+    };
+    config.settings.runner.cgroup = !args.disable_runner_cgroup;
+    config.settings.runner.direct_io = args.direct_io;
+    config.settings.runner.memhp_auto_movable_ratio.clone_from(&args.memhp_auto_movable_ratio);
+    if args.leader_elect {
+        let own = || {
+            let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
+            format!("{host}-{}", std::process::id())
+        };
+        config.leader_election = Some(config.lease(args.identity.clone().unwrap_or_else(own)));
+    }
+    if let Some(listen) = args.webhook_bind_address {
+        let service = args.webhook_service.as_ref().map(|name| Registration::Service {
+            namespace: args.namespace.clone(),
+            name: name.clone(),
+            port: 443,
+        });
+        let register = service.or_else(|| args.webhook_url.clone().map(Registration::Url));
+        config.webhook = Some(WebhookConfig { listen, names: vec![listen.ip().to_string()], register });
+    }
+    anyhow::Ok(config).context("flags")
+}

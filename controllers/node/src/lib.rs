@@ -4,12 +4,33 @@
 //! `network`, `cgroup` and `process` are what a pod is made of; `server` answers what the API server passes on (logs,
 //! exec, attach, port-forward); `node_object` keeps the Node and its lease.
 
+mod cgroup;
+mod clock;
 mod config;
 mod core;
+mod downward;
+mod env;
+mod events;
+mod files;
+mod images;
 pub mod naming;
+mod network;
+mod node;
+mod node_object;
+mod objects;
+mod pod;
+mod probe;
+mod problem;
+mod process;
+mod server;
+mod service;
+mod sys;
+mod volumes;
 
 pub use config::{Accelerator, Capacity, Config, ImageConfig, MachineFiles, NamespaceNetwork, Network};
 pub use naming::Subnet;
+pub use network::clean_up;
+pub use service::run;
 
 /// Why a node cannot run.
 #[derive(Debug, thiserror::Error)]

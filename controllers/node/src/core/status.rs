@@ -7,7 +7,7 @@ use k8s_openapi::api::core::v1::{
 };
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
-use super::{ContainerPlan, Ended, Machine, Millis, Phase, Run, State};
+use super::{ContainerPlan, Ended, Machine, Millis, Run, State};
 
 /// What a status says beside the machine's state.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -59,7 +59,7 @@ impl Machine {
             },
             (State::Ended(ended), ..) => terminated(ended, id.clone()),
             (_, Some((reason, message)), _) => waiting(reason, message),
-            (State::Waiting { .. }, None, Some((reason, message))) if self.phase == Phase::Preparing => {
+            (State::Waiting { .. } | State::Starting, None, Some((reason, message))) => {
                 waiting(reason, message)
             }
             (State::Waiting { reason, message, .. }, ..) => waiting(reason, message),
@@ -193,7 +193,8 @@ impl Machine {
     }
 }
 
-fn rows_know(type_: &str) -> bool {
+/// Whether a condition is the node's to set.
+pub(crate) fn rows_know(type_: &str) -> bool {
     matches!(
         type_,
         "PodReadyToStartContainers" | "Initialized" | "Ready" | "ContainersReady" | "PodScheduled"

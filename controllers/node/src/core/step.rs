@@ -99,6 +99,7 @@ impl Machine {
         let (startup, readiness) =
             self.plan.container(name).map_or((false, false), |plan| (plan.startup, plan.readiness));
         let is_stopping = self.phase == Phase::Stopping;
+        self.hold_up = None;
         let Some(run) = self.runs.get_mut(name) else { return };
         if run.state != State::Starting {
             return;

@@ -1,0 +1,47 @@
+//! Files that appear whole.
+
+use std::fs;
+use std::io::{self, Write as _};
+use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// A name beside a path that nobody else uses.
+pub(crate) fn beside(path: &Path) -> PathBuf {
+    static COUNT: AtomicU64 = AtomicU64::new(0);
+    let number = COUNT.fetch_add(1, Ordering::Relaxed);
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    path.with_file_name(format!(".{name}.{}.{number}", std::process::id()))
+}
+
+/// Writes a file with a mode; readers see the old or the new content. Not forced to
+/// the disk: after a crash of the machine nothing that it tells of runs any more.
+pub(crate) fn replace(path: &Path, content: &[u8], mode: u32) -> io::Result<()> {
+    let next = beside(path);
+    let write = || {
+        let mut file = fs::OpenOptions::new().write(true).create_new(true).mode(mode).open(&next)?;
+        file.set_permissions(fs::Permissions::from_mode(mode))?;
+        file.write_all(content)?;
+        fs::rename(&next, path)
+    };
+    write().inspect_err(|_| drop(fs::remove_file(&next)))
+}
+
+/// Removes a file or directory with all that is in it. That it is not there is fine. Links are not followed.
+pub(crate) fn remove(path: &Path) -> io::Result<()> {
+    let removed = match fs::symlink_metadata(path) {
+        Ok(metadata) if metadata.is_dir() => fs::remove_dir_all(path),
+        Ok(_) => fs::remove_file(path),
+        Err(error) => Err(error),
+    };
+    match removed {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        removed => removed,
+    }
+}
+
+/// Makes a directory with a mode, and what is above it.
+pub(crate) fn directory(path: &Path, mode: u32) -> io::Result<()> {
+    fs::create_dir_all(path)?;
+    fs::set_permissions(path, fs::Permissions::from_mode(mode))
+}

@@ -1,0 +1,218 @@
+//! Disks and kernels out of images, once for each digest, shared by all pods of the machine.
+//!
+//! ```text
+//! sha256-<digest>/disk.qcow2     read-only; appears whole
+//! file-<key>/disk.qcow2          a link to a file that was named directly
+//! users/<directory>/<user>       who uses it; without one it may be removed
+//! .lock                          held, shared, while a user is added; exclusively while unused ones are removed
+//! ```
+
+mod collect;
+mod load;
+
+use std::collections::BTreeMap;
+use std::fs::{self, File};
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use k8s_openapi::api::core::v1::Pod;
+use parking_lot::Mutex;
+
+use crate::ImageConfig;
+use crate::events::Events;
+use crate::files;
+use crate::objects::{Kind, Objects};
+use crate::problem::Problem;
+
+/// Names of the files that are taken out of images.
+const DISK: &str = "disk.qcow2";
+const KERNEL: &str = "vmlinuz";
+const PULL: &str = "ErrImagePull";
+
+/// An image that a pod wants.
+#[derive(Clone, Debug)]
+pub(crate) struct Request {
+    pub(crate) reference: String,
+    /// `Always`, `IfNotPresent`, `Never`.
+    pub(crate) policy: Option<String>,
+    pub(crate) namespace: String,
+    /// Names of secrets with logins.
+    pub(crate) secrets: Vec<String>,
+    pub(crate) user: String,
+}
+
+/// The images of a machine.
+#[derive(Debug)]
+pub(crate) struct Images {
+    config: ImageConfig,
+    events: Events,
+    /// One fetch of an image at a time; the others wait for it.
+    flights: Mutex<BTreeMap<String, Arc<tokio::sync::Mutex<()>>>>,
+}
+
+/// A problem of the file system, in words.
+fn io_problem(path: &Path, error: &io::Error) -> Problem {
+    Problem::new(PULL, format!("{}: {error}", path.display()))
+}
+
+impl Images {
+    pub(crate) fn new(config: ImageConfig, events: Events) -> Self {
+        Self { config, events, flights: Mutex::default() }
+    }
+
+    /// Directory with the image's disk or kernel, fetched if it is not there. It stays until its user is
+    /// [released](Self::release).
+    pub(crate) async fn ensure(
+        &self,
+        request: &Request,
+        pod: &Pod,
+        objects: &Objects,
+    ) -> Result<PathBuf, Problem> {
+        if let Some(path) = request.reference.strip_prefix("file://") {
+            let directory = self.link_file(Path::new(path))?;
+            return self.used(&directory, &request.user);
+        }
+        let flight = Arc::clone(self.flights.lock().entry(request.reference.clone()).or_default());
+        let held = flight.lock().await;
+        let fetched = self.fetch(request, pod, objects).await;
+        drop(held);
+        self.flights.lock().retain(|_, flight| Arc::strong_count(flight) > 1);
+        let directory = fetched?;
+        self.used(&directory, &request.user)
+    }
+
+    async fn fetch(&self, request: &Request, pod: &Pod, objects: &Objects) -> Result<PathBuf, Problem> {
+        let found = load::find(&self.config, request)?;
+        if let Some(present) = found.present {
+            return Ok(present);
+        }
+        let from = request.reference.clone();
+        if found.is_remote {
+            self.events.normal(pod, "Pulling", format!("Pulling image {from:?}"));
+        }
+        let logins = self.logins(request, objects).await?;
+        let began = std::time::Instant::now();
+        let loaded = load::fetch(self.config.clone(), found, logins).await;
+        match loaded {
+            Ok((directory, bytes)) => {
+                let note = format!(
+                    "Successfully pulled image {from:?} in {} ms ({} MiB)",
+                    began.elapsed().as_millis(),
+                    bytes >> 20
+                );
+                self.events.normal(pod, "Pulled", note);
+                Ok(directory)
+            }
+            Err(problem) => {
+                self.events.warning(
+                    pod,
+                    "Failed",
+                    format!("Failed to pull image {from:?}: {}", problem.message),
+                );
+                Err(problem)
+            }
+        }
+    }
+
+    /// Login files of the pod's secrets.
+    async fn logins(
+        &self,
+        request: &Request,
+        objects: &Objects,
+    ) -> Result<Vec<tempfile::NamedTempFile>, Problem> {
+        let mut logins = Vec::new();
+        for name in &request.secrets {
+            let secret = objects.hold(Kind::Secret, &request.namespace, name);
+            let data = secret.get().await.map_err(|error| Problem::new(PULL, error))?;
+            // As kubelets do: a secret that is missing is no obstacle for an image that needs no login.
+            let Some(data) = data else { continue };
+            let Some(bytes) = data.get(".dockerconfigjson").or_else(|| data.get(".dockercfg")) else {
+                continue;
+            };
+            let write = || -> io::Result<tempfile::NamedTempFile> {
+                let file = tempfile::NamedTempFile::new_in(&self.config.directory)?;
+                fs::write(file.path(), bytes)?;
+                Ok(file)
+            };
+            logins.push(write().map_err(|error| io_problem(&self.config.directory, &error))?);
+        }
+        Ok(logins)
+    }
+
+    /// A directory with a file that was named directly. The file is not copied: it must stay as it is while a machine uses
+    /// it (one that is replaced by renaming does).
+    fn link_file(&self, path: &Path) -> Result<PathBuf, Problem> {
+        use std::os::unix::fs::MetadataExt as _;
+        let wrong = |error: &io::Error| io_problem(path, error);
+        if !path.is_absolute() {
+            return Err(Problem::last(
+                "InvalidImageName",
+                format!("file://{} is not absolute", path.display()),
+            ));
+        }
+        let metadata = fs::metadata(path).map_err(|error| wrong(&error))?;
+        if !metadata.is_file() {
+            return Err(Problem::new(PULL, format!("{} is not a file", path.display())));
+        }
+        let key =
+            format!("{}:{}:{}:{}", metadata.dev(), metadata.ino(), metadata.size(), metadata.mtime_nsec());
+        let digest = crate::naming::digest(&format!("{}:{key}", path.display()));
+        let key: String = digest.iter().take(16).map(|byte| format!("{byte:02x}")).collect();
+        let directory = self.config.directory.join(format!("file-{key}"));
+        let name = if path.file_name().is_some_and(|name| name == KERNEL) { KERNEL } else { DISK };
+        let make = || -> io::Result<()> {
+            if directory.join(name).exists() {
+                return Ok(());
+            }
+            files::remove(&directory)?;
+            let next = files::beside(&directory);
+            files::directory(&next, 0o755)?;
+            // A second name keeps the content when the first is given to another file.
+            if fs::hard_link(path, next.join(name)).is_err() {
+                std::os::unix::fs::symlink(path, next.join(name))?;
+            }
+            match fs::rename(&next, &directory) {
+                Err(_) if directory.join(name).exists() => files::remove(&next),
+                done => done,
+            }
+        };
+        make().map_err(|error| wrong(&error))?;
+        Ok(directory)
+    }
+
+    fn lock(&self, exclusive: bool) -> io::Result<File> {
+        fs::create_dir_all(&self.config.directory)?;
+        let path = self.config.directory.join(".lock");
+        let file = File::options().write(true).create(true).truncate(false).open(path)?;
+        if exclusive {
+            file.lock()?
+        } else {
+            file.lock_shared()?
+        }
+        Ok(file)
+    }
+
+    fn users(&self) -> PathBuf {
+        self.config.directory.join("users")
+    }
+
+    /// Notes a user of a directory.
+    fn used(&self, directory: &Path, user: &str) -> Result<PathBuf, Problem> {
+        let name = directory.file_name().unwrap_or_default();
+        let note = || -> io::Result<bool> {
+            let _adding = self.lock(false)?;
+            let users = self.users().join(name);
+            fs::create_dir_all(&users)?;
+            File::create(users.join(user))?;
+            // A directory's age is when it was last used.
+            let _ = File::open(directory).and_then(|file| file.set_modified(std::time::SystemTime::now()));
+            Ok(directory.exists())
+        };
+        match note() {
+            Ok(true) => Ok(directory.to_path_buf()),
+            Ok(false) => Err(Problem::new(PULL, "the image was removed just now")),
+            Err(error) => Err(io_problem(directory, &error)),
+        }
+    }
+}

@@ -1,0 +1,67 @@
+//! Removes everything of a cluster outside its directory.
+
+use std::io;
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use super::{host, namespaces};
+use crate::cgroup::Hierarchy;
+use crate::naming;
+use crate::pod::state_file;
+
+fn quietly(program: &str, arguments: &[&str]) -> io::Result<bool> {
+    let mut command = Command::new(program);
+    command.args(arguments).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+    match command.status() {
+        Ok(status) => Ok(status.success()),
+        // Without the program nothing of the sort can have been made.
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
+        Err(error) => Err(error),
+    }
+}
+
+/// Kills the runners of a cluster and removes its cgroups, network namespaces, interfaces, rules and routes. For a cluster
+/// whose services have ended: `cluster` is its identity, `data` its directory, of which nothing is removed. Blocks.
+///
+/// # Errors
+/// If something cannot be removed; everything else is, all the same.
+pub fn clean_up(cluster: &str, data: &Path) -> io::Result<()> {
+    let mut failed = None;
+    let mut keep = |result: io::Result<()>| {
+        if let Err(error) = result {
+            failed.get_or_insert(error);
+        }
+    };
+    state_file::kill_all(&data.join("nodes"));
+    if let Some(hierarchy) = Hierarchy::find() {
+        keep(hierarchy.remove(&naming::cluster_cgroup(cluster)));
+    }
+    for name in namespaces::names(&naming::namespace_prefix(cluster)).unwrap_or_default() {
+        if !matches!(quietly("ip", &["netns", "del", &name]), Ok(true)) {
+            keep(std::fs::remove_file(super::namespace_path(&name)));
+        }
+    }
+    // Links of nodes begin with the name of the bridge.
+    let bridge = naming::bridge(cluster);
+    for entry in std::fs::read_dir("/sys/class/net").into_iter().flatten().flatten() {
+        if let Some(name) = entry.file_name().to_str().filter(|name| name.starts_with(&bridge))
+            && !quietly("ip", &["link", "del", name])?
+            && entry.path().exists()
+        {
+            keep(Err(io::Error::other(format!("the interface {name} cannot be removed"))));
+        }
+    }
+    quietly("nft", &["delete", "table", "ip", &naming::table(cluster)])?;
+    let directory = host::directory(cluster);
+    if let Ok(device) = std::fs::read_to_string(directory.join(host::FORWARDING)) {
+        keep(std::fs::write(
+            Path::new("/proc/sys/net/ipv4/conf").join(device.trim()).join("forwarding"),
+            "0",
+        ));
+    }
+    match std::fs::remove_dir_all(directory) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => keep(Err(error)),
+        _ => {}
+    }
+    failed.map_or(Ok(()), Err)
+}

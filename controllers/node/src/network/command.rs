@@ -1,0 +1,78 @@
+//! `ip` and `nft`, in batches: one process for each batch.
+
+use std::io;
+use std::process::Stdio;
+use std::time::Duration;
+
+use tokio::io::AsyncWriteExt as _;
+
+/// Longest time a batch may take.
+const DEADLINE: Duration = Duration::from_secs(20);
+
+async fn run(program: &str, arguments: &[&str], input: &str) -> io::Result<String> {
+    let named = |error: io::Error| match error.kind() {
+        io::ErrorKind::NotFound => {
+            io::Error::new(error.kind(), format!("the program {program} is not installed"))
+        }
+        _ => io::Error::new(error.kind(), format!("{program}: {error}")),
+    };
+    let mut command = tokio::process::Command::new(program);
+    command
+        .args(arguments)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .kill_on_drop(true);
+    let mut child = command.spawn().map_err(named)?;
+    let stdin = child.stdin.take();
+    let work = async {
+        if let Some(mut stdin) = stdin {
+            // The program may end before it has read everything; its exit code tells why.
+            let _ = stdin.write_all(input.as_bytes()).await;
+        }
+        child.wait_with_output().await
+    };
+    let late = |_| io::Error::new(io::ErrorKind::TimedOut, format!("{program} took more than 20 s"));
+    let output = tokio::time::timeout(DEADLINE, work).await.map_err(late)?.map_err(named)?;
+    if output.status.success() {
+        return Ok(String::from_utf8_lossy(&output.stdout).into_owned());
+    }
+    let text = String::from_utf8_lossy(&output.stderr);
+    let text: Vec<&str> = text.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
+    Err(io::Error::other(format!("{program} {}: {}", arguments.join(" "), text.join("; "))))
+}
+
+/// Lines for `ip -batch`, in a network namespace or in the node program's own.
+pub(super) async fn ip(namespace: Option<&str>, lines: &[String]) -> io::Result<()> {
+    if lines.is_empty() {
+        return Ok(());
+    }
+    let mut arguments = vec!["-batch", "-"];
+    if let Some(namespace) = namespace {
+        arguments = vec!["-n", namespace, "-batch", "-"];
+    }
+    run("ip", &arguments, &(lines.join("\n") + "\n")).await.map(drop)
+}
+
+/// One question to `ip`.
+pub(super) async fn ask(namespace: Option<&str>, question: &[&str]) -> io::Result<String> {
+    let mut arguments = Vec::new();
+    if let Some(namespace) = namespace {
+        arguments.extend(["-n", namespace]);
+    }
+    arguments.extend(question);
+    run("ip", &arguments, "").await
+}
+
+/// A script for `nft`; all of it takes effect, or nothing.
+pub(super) async fn nft(script: &str) -> io::Result<()> {
+    run("nft", &["-f", "-"], script).await.map(drop)
+}
+
+/// Names of the interfaces of a namespace.
+pub(super) async fn links(namespace: Option<&str>) -> io::Result<Vec<String>> {
+    let text = ask(namespace, &["-o", "link", "show"]).await?;
+    // `3: eth0@if4: <…`
+    let name = |line: &str| Some(line.split(": ").nth(1)?.split('@').next()?.to_owned());
+    Ok(text.lines().filter_map(name).collect())
+}

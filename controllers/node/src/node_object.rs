@@ -1,0 +1,241 @@
+//! The Node object and its lease. The lease is the only thing that is written again and again.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use k8s_openapi::api::coordination::v1::Lease;
+use k8s_openapi::api::core::v1::Node as NodeObject;
+use kube::api::{Patch, PatchParams, PostParams};
+use kube::{Api, Client};
+use serde_json::{Value, json};
+
+use crate::naming::Subnet;
+use crate::{Capacity, Config, Error};
+
+/// Time between two heartbeats, and how long one counts.
+const HEARTBEAT: Duration = Duration::from_secs(10);
+const LEASE_SECONDS: i32 = 40;
+/// Where leases of nodes are.
+const LEASES: &str = "kube-node-lease";
+/// First and longest pause after a refusal.
+const PAUSES: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(5));
+/// The taint of nodes that have just been made.
+const NOT_READY: &str = "node.kubernetes.io/not-ready";
+
+/// What a node has and offers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Offer {
+    pub(crate) cpu_milli: u64,
+    pub(crate) memory: u64,
+    pub(crate) memory_for_pods: u64,
+    pub(crate) pods: u32,
+    pub(crate) storage: u64,
+}
+
+impl Offer {
+    /// By the settings, and what the machine has.
+    pub(crate) fn of(capacity: &Capacity, data: &std::path::Path) -> Self {
+        let text = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
+        let total = text.lines().find_map(|line| {
+            line.strip_prefix("MemTotal:")?.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()
+        });
+        let machine = total.unwrap_or(1 << 20) * 1024;
+        let cpus = std::thread::available_parallelism().map_or(1, |count| count.get() as u64);
+        let memory = capacity.memory.unwrap_or(machine);
+        let usual = if capacity.memory.is_some() { 0 } else { (machine / 10).min(1 << 30) };
+        let reserved = capacity.reserved_memory.unwrap_or(usual);
+        let storage = rustix::fs::statvfs(data).map_or(0, |stat| stat.f_blocks * stat.f_frsize);
+        Self {
+            cpu_milli: capacity.cpu_milli.unwrap_or(cpus * 1000),
+            memory,
+            memory_for_pods: memory.saturating_sub(reserved),
+            pods: capacity.pods.unwrap_or(250),
+            storage,
+        }
+    }
+
+    fn amounts(&self, memory: u64) -> Value {
+        let cpu = if self.cpu_milli.is_multiple_of(1000) {
+            (self.cpu_milli / 1000).to_string()
+        } else {
+            format!("{}m", self.cpu_milli)
+        };
+        json!({ "cpu": cpu, "memory": format!("{}Ki", memory / 1024), "pods": self.pods.to_string(),
+            "ephemeral-storage": format!("{}Ki", self.storage / 1024),
+            "neonvm/vhost-net": "1000", "neonvm/kvm": "1000" })
+    }
+}
+
+/// Keeps the object and the lease.
+#[derive(Clone)]
+pub(crate) struct Registration {
+    pub(crate) client: Client,
+    pub(crate) name: String,
+    pub(crate) address: String,
+    pub(crate) port: u16,
+    pub(crate) offer: Offer,
+    pub(crate) pods: Option<Subnet>,
+}
+
+fn architecture() -> &'static str {
+    match std::env::consts::ARCH {
+        "x86_64" => "amd64",
+        "aarch64" => "arm64",
+        other => other,
+    }
+}
+
+fn read(path: &str) -> String {
+    std::fs::read_to_string(path).unwrap_or_default().trim().to_owned()
+}
+
+fn os_image() -> String {
+    let text = read("/etc/os-release");
+    let name = text.lines().find_map(|line| line.strip_prefix("PRETTY_NAME="));
+    name.unwrap_or("Linux").trim_matches('"').to_owned()
+}
+
+impl Registration {
+    fn labels(&self) -> BTreeMap<String, String> {
+        let own = |key: &str, value: &str| (key.to_owned(), value.to_owned());
+        [
+            own("kubernetes.io/os", "linux"),
+            own("kubernetes.io/arch", architecture()),
+            own("kubernetes.io/hostname", &self.name),
+            own("beta.kubernetes.io/os", "linux"),
+            own("beta.kubernetes.io/arch", architecture()),
+        ]
+        .into()
+    }
+
+    fn status(&self, old: Option<&NodeObject>) -> Value {
+        let now = Timestamp::now().round(jiff::Unit::Second).unwrap_or_default().to_string();
+        let known = old.and_then(|node| node.status.as_ref()?.conditions.clone()).unwrap_or_default();
+        let condition = |type_: &str, status: &str, reason: &str, message: &str| {
+            let same = known.iter().find(|c| c.type_ == type_ && c.status == status);
+            let since =
+                same.and_then(|c| c.last_transition_time.as_ref()).map_or(json!(now), |time| json!(time));
+            json!({ "type": type_, "status": status, "reason": reason, "message": message,
+                "lastHeartbeatTime": now, "lastTransitionTime": since })
+        };
+        json!({
+            "capacity": self.offer.amounts(self.offer.memory),
+            "allocatable": self.offer.amounts(self.offer.memory_for_pods),
+            "addresses": [{ "type": "InternalIP", "address": self.address }, { "type": "Hostname", "address": self.name }],
+            "daemonEndpoints": { "kubeletEndpoint": { "Port": self.port } },
+            "nodeInfo": {
+                "architecture": architecture(), "operatingSystem": "linux", "osImage": os_image(),
+                "kernelVersion": read("/proc/sys/kernel/osrelease"), "bootID": crate::process::boot_id(),
+                "machineID": read("/etc/machine-id"), "systemUUID": read("/etc/machine-id"),
+                "containerRuntimeVersion": format!("process://{}", env!("CARGO_PKG_VERSION")),
+                "kubeletVersion": format!("v1.36.0-neonvm.{}", env!("CARGO_PKG_VERSION")), "kubeProxyVersion": "" },
+            "conditions": [
+                condition("MemoryPressure", "False", "NodeHasSufficientMemory", "node has sufficient memory available"),
+                condition("DiskPressure", "False", "NodeHasNoDiskPressure", "node has no disk pressure"),
+                condition("PIDPressure", "False", "NodeHasSufficientPID", "node has sufficient PID available"),
+                condition("Ready", "True", "NodeReady", "node is ready to run runner pods"),
+            ],
+        })
+    }
+
+    /// Writes the object as it should be.
+    async fn register(&self) -> Result<(), kube::Error> {
+        let api: Api<NodeObject> = Api::all(self.client.clone());
+        let old = api.get_opt(&self.name).await?;
+        let spec =
+            self.pods.map(|pods| json!({ "podCIDR": pods.to_string(), "podCIDRs": [pods.to_string()] }));
+        let old = match old {
+            Some(old) => old,
+            None => {
+                let object = json!({ "metadata": { "name": self.name, "labels": self.labels() },
+                    "spec": spec.unwrap_or_else(|| json!({})) });
+                let object = serde_json::from_value(object).map_err(kube::Error::SerdeError)?;
+                api.create(&PostParams::default(), &object).await?
+            }
+        };
+        api.patch_status(
+            &self.name,
+            &PatchParams::default(),
+            &Patch::Strategic(json!({ "status": self.status(Some(&old)) })),
+        )
+        .await?;
+        // Nobody else takes the taint away that new nodes carry until they are ready.
+        let taints = old.spec.as_ref().and_then(|spec| spec.taints.clone()).unwrap_or_default();
+        let left: Vec<_> = taints.iter().filter(|taint| taint.key != NOT_READY).collect();
+        let mut patch = json!({ "metadata": { "labels": self.labels() } });
+        if left.len() != taints.len() {
+            patch = json!({ "metadata": { "labels": self.labels(), "resourceVersion": old.metadata.resource_version },
+                "spec": { "taints": left } });
+            if let (Some(metadata), None) = (patch.pointer_mut("/metadata"), None::<()>) {
+                // The status was written in between; labels and taints are the node's and people's own.
+                metadata.as_object_mut().map(|fields| fields.remove("resourceVersion"));
+            }
+        }
+        api.patch(&self.name, &PatchParams::default(), &Patch::Merge(patch)).await.map(drop)
+    }
+
+    async fn beat(&self) -> Result<(), kube::Error> {
+        let api: Api<Lease> = Api::namespaced(self.client.clone(), LEASES);
+        let spec = json!({ "holderIdentity": self.name, "leaseDurationSeconds": LEASE_SECONDS,
+            "renewTime": format!("{:.6}", Timestamp::now()) });
+        let patch = Patch::Merge(json!({ "spec": spec }));
+        match api.patch(&self.name, &PatchParams::default(), &patch).await {
+            Err(kube::Error::Api(status)) if status.code == 404 => {}
+            done => return done.map(drop),
+        }
+        let lease = json!({ "metadata": { "name": self.name }, "spec": spec });
+        let lease = serde_json::from_value(lease).map_err(kube::Error::SerdeError)?;
+        api.create(&PostParams::default(), &lease).await.map(drop)
+    }
+
+    /// Registers the node, as often as it takes.
+    pub(crate) async fn begin(&self) {
+        let mut pause = PAUSES.0;
+        loop {
+            match tokio::time::timeout(HEARTBEAT, self.register()).await {
+                Ok(Ok(())) => return,
+                Ok(Err(error)) => tracing::warn!(error = %chain(&error), "the node cannot be registered"),
+                Err(_) => tracing::warn!("the API server does not answer"),
+            }
+            tokio::time::sleep(pause).await;
+            pause = (pause * 2).min(PAUSES.1);
+        }
+    }
+
+    /// Keeps the lease, and the object in case somebody removes it.
+    pub(crate) async fn keep(&self) {
+        let mut ticks = tokio::time::interval(HEARTBEAT);
+        ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        loop {
+            ticks.tick().await;
+            match tokio::time::timeout(HEARTBEAT, self.beat()).await {
+                Ok(Ok(())) => {}
+                Ok(Err(error)) => tracing::warn!(error = %chain(&error), "no heartbeat"),
+                Err(_) => tracing::warn!("no heartbeat: the API server does not answer"),
+            }
+        }
+    }
+}
+
+fn chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(inner) = source {
+        text = format!("{text}: {inner}");
+        source = inner.source();
+    }
+    text
+}
+
+/// Refuses settings that contradict each other.
+pub(crate) fn check(config: &Config) -> Result<(), Error> {
+    let name = &config.name;
+    let plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-' || c == '.';
+    if name.is_empty() || name.len() > 63 || !name.chars().all(plain) {
+        return Err(Error::Config(format!(
+            "{name:?} is no name for a node: lower-case letters, digits, '-' and '.'"
+        )));
+    }
+    Ok(())
+}

@@ -1,0 +1,132 @@
+//! Config maps and secrets that pods use: one watch for each object, for as long as somebody holds it.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use futures_util::StreamExt as _;
+use k8s_openapi::api::core::v1::{ConfigMap, Secret};
+use kube::runtime::{WatchStreamExt as _, watcher};
+use kube::{Api, Client};
+use parking_lot::Mutex;
+use tokio::sync::watch;
+
+/// How long the first answer may take.
+const DEADLINE: Duration = Duration::from_secs(10);
+
+/// Entries of an object.
+pub(crate) type Data = BTreeMap<String, Vec<u8>>;
+/// None: there is no such object.
+type Seen = Option<Arc<Data>>;
+
+/// Which kind of object.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Kind {
+    ConfigMap,
+    Secret,
+}
+
+/// Kind, namespace, name.
+type Key = (Kind, String, String);
+
+/// An object that is watched.
+#[derive(Debug)]
+pub(crate) struct Subscription {
+    /// Outer `None`: not known yet.
+    seen: watch::Receiver<Option<Seen>>,
+    task: tokio::task::JoinHandle<()>,
+}
+
+impl Drop for Subscription {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+impl Subscription {
+    /// The object as it is now.
+    ///
+    /// # Errors
+    /// If the API server does not tell within 10 s.
+    pub(crate) async fn get(&self) -> Result<Seen, String> {
+        let mut seen = self.seen.clone();
+        let known = tokio::time::timeout(DEADLINE, seen.wait_for(Option::is_some)).await;
+        match known {
+            Ok(Ok(seen)) => Ok(seen.clone().flatten()),
+            _ => Err("the API server did not answer within 10 s".to_owned()),
+        }
+    }
+
+    /// Something that ends a wait when the object changes.
+    pub(crate) fn changes(&self) -> watch::Receiver<Option<Seen>> {
+        let mut seen = self.seen.clone();
+        seen.mark_unchanged();
+        seen
+    }
+}
+
+/// All objects in use.
+pub(crate) struct Objects {
+    client: Client,
+    held: Mutex<BTreeMap<Key, Weak<Subscription>>>,
+}
+
+impl Objects {
+    pub(crate) fn new(client: Client) -> Self {
+        Self { client, held: Mutex::default() }
+    }
+
+    /// Watches an object; shared with others who do.
+    pub(crate) fn hold(&self, kind: Kind, namespace: &str, name: &str) -> Arc<Subscription> {
+        let key = (kind, namespace.to_owned(), name.to_owned());
+        let mut held = self.held.lock();
+        if let Some(subscription) = held.get(&key).and_then(Weak::upgrade) {
+            return subscription;
+        }
+        held.retain(|_, weak| weak.strong_count() > 0);
+        let (sender, seen) = watch::channel(None);
+        let client = self.client.clone();
+        let task = match kind {
+            Kind::ConfigMap => {
+                tokio::spawn(follow(Api::namespaced(client, namespace), name.to_owned(), sender, config_data))
+            }
+            Kind::Secret => {
+                tokio::spawn(follow(Api::namespaced(client, namespace), name.to_owned(), sender, secret_data))
+            }
+        };
+        let subscription = Arc::new(Subscription { seen, task });
+        held.insert(key, Arc::downgrade(&subscription));
+        subscription
+    }
+}
+
+fn config_data(object: ConfigMap) -> Data {
+    let texts = object.data.into_iter().flatten().map(|(key, text)| (key, text.into_bytes()));
+    let bytes = object.binary_data.into_iter().flatten().map(|(key, bytes)| (key, bytes.0));
+    texts.chain(bytes).collect()
+}
+
+fn secret_data(object: Secret) -> Data {
+    object.data.into_iter().flatten().map(|(key, bytes)| (key, bytes.0)).collect()
+}
+
+async fn follow<K>(api: Api<K>, name: String, sender: watch::Sender<Option<Seen>>, data: fn(K) -> Data)
+where
+    K: kube::Resource + Clone + serde::de::DeserializeOwned + std::fmt::Debug + Send + 'static,
+{
+    let stream = watcher::watch_object(api, &name).default_backoff();
+    let mut stream = std::pin::pin!(stream);
+    while let Some(seen) = stream.next().await {
+        match seen {
+            Ok(object) => {
+                let new = Some(object.map(|object| Arc::new(data(object))));
+                sender.send_if_modified(|old| {
+                    let differs = *old != new;
+                    *old = new;
+                    differs
+                });
+            }
+            Err(error) => tracing::debug!(%error, name, "a watch is begun anew"),
+        }
+    }
+}

@@ -1,0 +1,52 @@
+//! Files of a pod.
+//!
+//! ```text
+//! state.json                      see `state_file`
+//! root/                           what the containers take for their file system
+//! volumes/<name>/                 content of volumes
+//! etc/                            hosts, resolv.conf, ssh_config: in place of the machine's
+//! containers/<name>/<n>.pid       line of /proc/PID/stat that the process wrote before its program ran
+//! containers/<name>/<n>.message   termination log
+//! logs/<name>/<n>.log             output
+//! ```
+
+use std::path::{Path, PathBuf};
+
+/// Files of a pod.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct PodDirectory(PathBuf);
+
+impl PodDirectory {
+    /// The directory of a pod below the directory of its node.
+    pub(crate) fn new(node: &Path, uid: &str) -> Self {
+        Self(node.join("pods").join(uid))
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        &self.0
+    }
+
+    pub(crate) fn state(&self) -> PathBuf {
+        self.0.join("state.json")
+    }
+
+    pub(crate) fn root(&self) -> PathBuf {
+        self.0.join("root")
+    }
+
+    pub(crate) fn etc(&self) -> PathBuf {
+        self.0.join("etc")
+    }
+
+    pub(crate) fn pid(&self, container: &str, restarts: u32) -> PathBuf {
+        self.0.join("containers").join(container).join(format!("{restarts}.pid"))
+    }
+
+    pub(crate) fn message(&self, container: &str, restarts: u32) -> PathBuf {
+        self.0.join("containers").join(container).join(format!("{restarts}.message"))
+    }
+
+    pub(crate) fn log(&self, container: &str, restarts: u32) -> PathBuf {
+        self.0.join("logs").join(container).join(format!("{restarts}.log"))
+    }
+}

@@ -1,0 +1,83 @@
+//! Tells the API server of a pod: its status, and that it may be removed.
+
+use std::time::Duration;
+
+use k8s_openapi::api::core::v1::{Pod, PodStatus};
+use kube::api::{DeleteParams, Patch, PatchParams, Preconditions};
+use kube::{Api, Client};
+use serde_json::{Value, json};
+use tokio::sync::watch;
+
+use crate::core::status::rows_know;
+
+/// Longest a request may take.
+const DEADLINE: Duration = Duration::from_secs(10);
+/// First and longest pause after a refusal.
+const PAUSES: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(5));
+
+/// What the API server should know.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Report {
+    /// None: nothing new.
+    pub(super) status: Option<PodStatus>,
+    /// Everything is gone: the object is to go as well.
+    pub(super) remove: bool,
+}
+
+/// Sends reports, always the newest, until the pod is gone.
+pub(super) async fn send(client: Client, pod: Pod, mut reports: watch::Receiver<Report>) {
+    let namespace = pod.metadata.namespace.clone().unwrap_or_default();
+    let api: Api<Pod> = Api::namespaced(client, &namespace);
+    let name = pod.metadata.name.clone().unwrap_or_default();
+    let uid = pod.metadata.uid.clone().unwrap_or_default();
+    let mut sent: Option<Value> = None;
+    let mut pause = PAUSES.0;
+    while reports.changed().await.is_ok() {
+        loop {
+            let report = reports.borrow_and_update().clone();
+            match tokio::time::timeout(DEADLINE, deliver(&api, &name, &uid, &report, &mut sent)).await {
+                Ok(Ok(())) => break,
+                Ok(Err(kube::Error::Api(status))) if matches!(status.code, 404 | 409) => {
+                    // The pod is gone, or another one has its name: the watch tells.
+                    tracing::debug!(%status, name, "not told");
+                    break;
+                }
+                Ok(Err(error)) => {
+                    tracing::warn!(%error, namespace, name, "the status of a pod cannot be told")
+                }
+                Err(_) => tracing::warn!(namespace, name, "the API server does not answer"),
+            }
+            // What is newer by then is told instead.
+            tokio::time::sleep(pause).await;
+            pause = (pause * 2).min(PAUSES.1);
+        }
+        pause = PAUSES.0;
+    }
+}
+
+async fn deliver(
+    api: &Api<Pod>,
+    name: &str,
+    uid: &str,
+    report: &Report,
+    sent: &mut Option<Value>,
+) -> Result<(), kube::Error> {
+    if let Some(status) = &report.status {
+        let mut status = status.clone();
+        // Conditions are merged by type: those of others are not touched.
+        if let Some(conditions) = &mut status.conditions {
+            conditions.retain(|condition| rows_know(&condition.type_));
+        }
+        let status = serde_json::to_value(&status).map_err(kube::Error::SerdeError)?;
+        if sent.as_ref() != Some(&status) {
+            let patch = json!({ "metadata": { "uid": uid }, "status": status });
+            api.patch_status(name, &PatchParams::default(), &Patch::Strategic(patch)).await?;
+            *sent = Some(status);
+        }
+    }
+    if report.remove {
+        let preconditions = Preconditions { uid: Some(uid.to_owned()), resource_version: None };
+        api.delete(name, &DeleteParams::default().grace_period(0).preconditions(preconditions)).await?;
+    }
+    Ok(())
+}

@@ -1,0 +1,182 @@
+//! Processes that outlive the node: started in sessions of their own, written down by themselves, found again by number
+//! and start time, waited for through a pidfd.
+
+use std::fs::File;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use rustix::process::{
+    Pid, PidfdFlags, Signal, WaitId, WaitIdOptions, kill_process_group, pidfd_open, pidfd_send_signal, waitid,
+};
+use serde::{Deserialize, Serialize};
+use tokio::io::unix::AsyncFd;
+
+use crate::sys::{self, Place};
+
+/// A process for good: numbers are used again, start times are not.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Identity {
+    pub(crate) pid: i32,
+    /// Clock ticks since the machine's start.
+    pub(crate) start: u64,
+}
+
+impl Identity {
+    /// From a line of `/proc/PID/stat`.
+    pub(crate) fn parse(stat: &str) -> Option<Self> {
+        let (head, tail) = stat.rsplit_once(')')?;
+        let pid = head.split_once(' ')?.0.parse().ok()?;
+        Some(Self { pid, start: tail.split_whitespace().nth(19)?.parse().ok()? })
+    }
+
+    /// What the process at a number is now.
+    pub(crate) fn of(pid: i32) -> Option<Self> {
+        Self::parse(&std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?)
+    }
+
+    /// What a process wrote down about itself before its program ran. None: it never got that far.
+    pub(crate) fn read(path: &Path) -> Option<Self> {
+        Self::parse(&std::fs::read_to_string(path).ok()?)
+    }
+}
+
+/// What to run.
+#[derive(Debug)]
+pub(crate) struct Launch {
+    pub(crate) program: PathBuf,
+    pub(crate) arguments: Vec<String>,
+    /// All of the environment.
+    pub(crate) environment: Vec<(String, String)>,
+    pub(crate) output: File,
+    pub(crate) place: Place,
+}
+
+/// Starts a process. It is not waited for here: see [`Process::wait`]. Blocks until its program runs.
+pub(crate) fn launch(launch: Launch) -> io::Result<Identity> {
+    let mut command = Command::new(&launch.program);
+    command.args(&launch.arguments).env_clear().envs(launch.environment).stdin(Stdio::null());
+    command.stdout(launch.output.try_clone()?).stderr(launch.output);
+    sys::place(&mut command, launch.place);
+    let child = command.spawn()?;
+    let pid = i32::try_from(child.id()).map_err(io::Error::other)?;
+    // Not reaped yet: the number is still the child's.
+    Identity::of(pid).ok_or_else(|| io::Error::other("the process is not in /proc"))
+}
+
+/// How a process ended, as far as it can be known.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Outcome {
+    Code(i32),
+    Signal(i32),
+    /// It was somebody else's child.
+    Unknown,
+}
+
+/// A process that can be waited for and signalled without mistaking another one for it.
+#[derive(Debug)]
+pub(crate) struct Process {
+    pub(crate) identity: Identity,
+    pid: Pid,
+    fd: AsyncFd<OwnedFd>,
+}
+
+impl Process {
+    /// Finds a process. None: it is gone.
+    pub(crate) fn open(identity: Identity) -> io::Result<Option<Self>> {
+        let Some(pid) = Pid::from_raw(identity.pid) else { return Ok(None) };
+        let fd = match pidfd_open(pid, PidfdFlags::NONBLOCK) {
+            Ok(fd) => fd,
+            Err(rustix::io::Errno::SRCH) => return Ok(None),
+            Err(error) => return Err(error.into()),
+        };
+        // Looked at after the descriptor was opened: what is there now is what the descriptor stands for.
+        if Identity::of(identity.pid) != Some(identity) {
+            return Ok(None);
+        }
+        Ok(Some(Self { identity, pid, fd: crate::sys::watched(fd)? }))
+    }
+
+    /// Waits for its end.
+    pub(crate) async fn wait(&self) -> Outcome {
+        // An error here means that the runtime is shutting down.
+        let Ok(_ready) = self.fd.readable().await else { return Outcome::Unknown };
+        // As long as it is not reaped, its group's number is its own: what it left behind there goes with it.
+        if Identity::of(self.identity.pid) == Some(self.identity) {
+            let _ = kill_process_group(self.pid, Signal::KILL);
+        }
+        let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG;
+        match waitid(WaitId::PidFd(std::os::fd::AsFd::as_fd(self.fd.get_ref())), options) {
+            Ok(Some(status)) => match (status.exit_status(), status.terminating_signal()) {
+                (Some(code), _) => Outcome::Code(code),
+                (None, Some(signal)) => Outcome::Signal(signal),
+                (None, None) => Outcome::Unknown,
+            },
+            Ok(None) | Err(_) => Outcome::Unknown,
+        }
+    }
+
+    /// Asks the process itself, and nothing it started, to end.
+    pub(crate) fn terminate(&self) {
+        if let Err(error) = pidfd_send_signal(self.fd.get_ref(), Signal::TERM) {
+            tracing::debug!(%error, pid = self.identity.pid, "cannot be asked to end");
+        }
+    }
+
+    /// Kills the process and its group.
+    pub(crate) fn kill(&self) {
+        // It leads its group: as long as it is not reaped, the group's number is its own.
+        if Identity::of(self.identity.pid) == Some(self.identity) {
+            let _ = kill_process_group(self.pid, Signal::KILL);
+        }
+        let _ = pidfd_send_signal(self.fd.get_ref(), Signal::KILL);
+    }
+}
+
+/// Number of this start of the machine: processes of another start are gone.
+pub(crate) fn boot_id() -> String {
+    std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default().trim().to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn shell(script: &str, directory: &Path) -> Identity {
+        let path = directory.join("pid");
+        let place = Place { record: Some(File::create(&path).unwrap().into()), ..Place::default() };
+        let launched = launch(Launch {
+            program: "/bin/sh".into(),
+            arguments: vec!["-c".into(), script.into()],
+            environment: vec![],
+            output: File::create(directory.join("log")).unwrap(),
+            place,
+        });
+        let identity = launched.unwrap();
+        assert_eq!(Identity::read(&path), Some(identity));
+        identity
+    }
+
+    #[tokio::test]
+    async fn processes_are_waited_for_and_killed() {
+        let directory = tempfile::tempdir().unwrap();
+        let open = |identity| Process::open(identity).unwrap().unwrap();
+        assert_eq!(open(shell("exit 7", directory.path())).wait().await, Outcome::Code(7));
+        let process = open(shell("sleep 1000 & wait", directory.path()));
+        process.kill();
+        assert_eq!(process.wait().await, Outcome::Signal(9));
+        process.kill();
+        assert!(Process::open(process.identity).unwrap().is_none());
+        let own = Identity::of(std::process::id().cast_signed()).unwrap();
+        assert!(Process::open(Identity { start: own.start + 1, ..own }).unwrap().is_none());
+    }
+
+    #[test]
+    fn names_of_programs_do_not_confuse() {
+        let stat = format!("12 (a) b ( c)) S {}4711 0", "0 ".repeat(18));
+        assert_eq!(Identity::parse(&stat), Some(Identity { pid: 12, start: 4711 }));
+        assert_eq!(Identity::parse("12 (a"), None);
+        assert_eq!(Identity::parse(""), None);
+    }
+}

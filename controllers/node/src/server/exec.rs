@@ -1,0 +1,315 @@
+//! Commands in containers: in the namespaces, the cgroup and the environment of the container's own process.
+
+use std::io;
+use std::os::fd::OwnedFd;
+use std::process::Stdio;
+use std::sync::Arc;
+use std::time::Duration;
+
+use http::StatusCode;
+use hyper::body::Incoming;
+use serde_json::{Value, json};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::process::{Child, Command};
+use tokio::sync::Mutex;
+
+use super::body::{Query, Response, text};
+use super::terminal::{self, Terminal};
+use super::websocket::{self, Receiver, Sender};
+use crate::node::Node;
+use crate::pod::{Handle, container};
+use crate::process::Identity;
+use crate::sys::{self, Mounts};
+
+const PROTOCOLS: [&str; 2] = ["v5.channel.k8s.io", "v4.channel.k8s.io"];
+/// Channels: input, output, errors, result, size of the terminal, end of a channel.
+const INPUT: u8 = 0;
+const OUTPUT: u8 = 1;
+const ERRORS: u8 = 2;
+const RESULT: u8 = 3;
+const SIZE: u8 = 4;
+const CLOSED: u8 = 255;
+/// How long output may come after the command has ended: others may hold it open.
+const AFTERWARDS: Duration = Duration::from_secs(1);
+/// How long a command may take to end once its client is gone.
+const HANG_UP: Duration = Duration::from_secs(2);
+
+/// What is to be run.
+struct Wish {
+    argv: Vec<String>,
+    input: bool,
+    terminal: bool,
+}
+
+/// A command for a container, to be given its streams.
+async fn command(
+    node: &Node,
+    handle: &Handle,
+    name: &str,
+    argv: &[String],
+    terminal: bool,
+) -> Result<Command, String> {
+    let view = handle.view.borrow().clone();
+    let process = view.containers.get(name).and_then(|container| container.process);
+    let process = process.ok_or_else(|| format!("container {name} is not running"))?;
+    let pod = Arc::clone(&handle.pod.borrow());
+    let spec = container::spec(&pod, name).ok_or_else(|| format!("there is no container {name}"))?;
+    let environment = container::environment(node, handle, &pod, spec, &view.ip)
+        .await
+        .map_err(|problem| problem.message)?;
+    let (program, arguments) = argv.split_first().ok_or("there is no command")?;
+    let mut place = node.place(handle).map_err(|error| error.to_string())?;
+    place.terminal = terminal;
+    if matches!(place.mounts, Mounts::Own(_)) {
+        let files = std::fs::File::open(format!("/proc/{}/ns/mnt", process.pid))
+            .map_err(|error| error.to_string())?;
+        // Looked at after it was opened: the number still was the process's.
+        if Identity::of(process.pid) != Some(process) {
+            return Err(format!("container {name} is not running"));
+        }
+        place.mounts = Mounts::Of(files.into());
+    }
+    let is_ours = program == neonvm_api::runner_pod::COMMAND[0];
+    let program = if is_ours { node.executable.clone() } else { program.into() };
+    let mut command = std::process::Command::new(program);
+    command.args(arguments).env_clear().envs(environment);
+    if terminal {
+        command.env("TERM", "xterm");
+    }
+    sys::place(&mut command, place);
+    let mut command = Command::from(command);
+    command.kill_on_drop(true);
+    Ok(command)
+}
+
+/// Runs a command to its end. An error if it does not end with 0: what it wrote.
+pub(crate) async fn check(node: &Node, handle: &Handle, name: &str, argv: &[String]) -> Result<(), String> {
+    let mut command = command(node, handle, name, argv, false).await?;
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let child = command.spawn().map_err(|error| error.to_string())?;
+    let output = child.wait_with_output().await.map_err(|error| error.to_string())?;
+    if output.status.success() {
+        return Ok(());
+    }
+    let text = [output.stdout, output.stderr].concat();
+    let text: String = String::from_utf8_lossy(&text).chars().take(500).collect();
+    Err(format!("command {:?} exited with {}: {}", argv.join(" "), output.status, text.trim()))
+}
+
+/// `/exec/…` and `/attach/…`
+pub(super) async fn serve(
+    node: &Arc<Node>,
+    handle: &Arc<Handle>,
+    name: String,
+    is_exec: bool,
+    query: &Query,
+    request: hyper::Request<Incoming>,
+) -> Response {
+    let wish = Wish { argv: query.all("command"), input: query.is_on("input"), terminal: query.is_on("tty") };
+    if !is_exec {
+        return attach(handle, name, request);
+    }
+    let running = match Running::start(node, handle, &name, &wish).await {
+        Ok(running) => Ok(running),
+        // The connection is made all the same: the client hears of it as of any other result.
+        Err(Refusal::Command(why)) => Err(why),
+        Err(Refusal::Container(why)) => return text(StatusCode::BAD_REQUEST, why),
+    };
+    let (opening, response) = match websocket::accept(request, &PROTOCOLS) {
+        Ok(accepted) => accepted,
+        Err(refused) => return *refused,
+    };
+    tokio::spawn(async move {
+        let Some((mut sender, receiver)) = opening.open().await else { return };
+        match running {
+            Ok(running) => running.converse(sender, receiver).await,
+            Err(why) => {
+                let status = json!({ "metadata": {}, "status": "Failure", "reason": "InternalError", "code": 500,
+                    "message": format!("error executing command in container: {why}") });
+                sender.send(RESULT, status.to_string().as_bytes()).await;
+                sender.close().await;
+            }
+        }
+    });
+    response
+}
+
+enum Refusal {
+    Container(String),
+    Command(String),
+}
+
+/// A command that runs.
+struct Running {
+    child: Child,
+    terminal: Option<Arc<Terminal>>,
+}
+
+impl Running {
+    async fn start(node: &Node, handle: &Handle, name: &str, wish: &Wish) -> Result<Self, Refusal> {
+        let made = command(node, handle, name, &wish.argv, wish.terminal).await;
+        let mut command = made.map_err(Refusal::Container)?;
+        let failed = |error: io::Error| {
+            let program = wish.argv.first().cloned().unwrap_or_default();
+            Refusal::Command(format!("exec: {program:?}: {error}"))
+        };
+        let mut terminal = None;
+        if wish.terminal {
+            let (ours, theirs) = terminal::open().map_err(failed)?;
+            let side = |fd: &OwnedFd| fd.try_clone().map(Stdio::from);
+            command
+                .stdin(side(&theirs).map_err(failed)?)
+                .stdout(side(&theirs).map_err(failed)?)
+                .stderr(theirs);
+            terminal = Some(Arc::new(ours));
+        } else {
+            command.stdin(if wish.input { Stdio::piped() } else { Stdio::null() });
+            command.stdout(Stdio::piped()).stderr(Stdio::piped());
+        }
+        let child = command.spawn().map_err(failed)?;
+        // Our copies of the terminal's other side go with the command.
+        drop(command);
+        Ok(Self { child, terminal })
+    }
+
+    /// Carries the streams until the command has ended or the client is gone.
+    async fn converse(mut self, sender: Sender, receiver: Receiver) {
+        let sender = Arc::new(Mutex::new(sender));
+        let mut outputs = tokio::task::JoinSet::new();
+        if let Some(terminal) = self.terminal.clone() {
+            let sender = Arc::clone(&sender);
+            outputs.spawn(async move {
+                let mut buffer = vec![0; 16 << 10];
+                loop {
+                    let count = terminal.read(&mut buffer).await;
+                    let bytes = buffer.get(..count).unwrap_or_default();
+                    if count == 0 || !sender.lock().await.send(OUTPUT, bytes).await {
+                        return;
+                    }
+                }
+            });
+        }
+        if let Some(output) = self.child.stdout.take() {
+            outputs.spawn(carry(output, OUTPUT, Arc::clone(&sender)));
+        }
+        if let Some(errors) = self.child.stderr.take() {
+            outputs.spawn(carry(errors, ERRORS, Arc::clone(&sender)));
+        }
+        let inputs = take_input(receiver, self.child.stdin.take(), self.terminal.clone());
+        let status = tokio::select! {
+            status = self.child.wait() => status,
+            () = inputs => {
+                self.hang_up().await;
+                return;
+            }
+        };
+        let all = async { while outputs.join_next().await.is_some() {} };
+        let _ = tokio::time::timeout(AFTERWARDS, all).await;
+        outputs.abort_all();
+        let mut sender = sender.lock().await;
+        sender.send(RESULT, result(status).to_string().as_bytes()).await;
+        sender.close().await;
+    }
+
+    /// Ends a command that nobody listens to any more.
+    async fn hang_up(&mut self) {
+        let group = self.child.id().and_then(|id| rustix::process::Pid::from_raw(id.cast_signed()));
+        let Some(group) = group else { return };
+        let _ = rustix::process::kill_process_group(group, rustix::process::Signal::HUP);
+        if tokio::time::timeout(HANG_UP, self.child.wait()).await.is_err() {
+            let _ = rustix::process::kill_process_group(group, rustix::process::Signal::KILL);
+            let _ = self.child.wait().await;
+        }
+    }
+}
+
+async fn carry(mut from: impl tokio::io::AsyncRead + Unpin, channel: u8, sender: Arc<Mutex<Sender>>) {
+    let mut buffer = vec![0; 16 << 10];
+    while let Ok(count @ 1..) = from.read(&mut buffer).await {
+        let bytes = buffer.get(..count).unwrap_or_default();
+        if !sender.lock().await.send(channel, bytes).await {
+            return;
+        }
+    }
+}
+
+/// Takes what the client sends; ends when it is gone.
+async fn take_input(
+    mut receiver: Receiver,
+    mut stdin: Option<tokio::process::ChildStdin>,
+    terminal: Option<Arc<Terminal>>,
+) {
+    while let Some(message) = receiver.next().await {
+        let Some((channel, bytes)) = message.split_first() else { continue };
+        match (*channel, &terminal) {
+            (INPUT, Some(terminal)) => drop(terminal.write(bytes).await),
+            (INPUT, None) => {
+                // A command that reads no more is no reason to end it.
+                if let Some(to) = &mut stdin
+                    && (to.write_all(bytes).await.is_err() || to.flush().await.is_err())
+                {
+                    stdin = None;
+                }
+            }
+            (SIZE, Some(terminal)) => {
+                let size: Value = serde_json::from_slice(bytes).unwrap_or_default();
+                let side = |key: &str| {
+                    size.get(key).and_then(Value::as_u64).and_then(|side| u16::try_from(side).ok())
+                };
+                if let (Some(columns), Some(rows)) = (side("Width"), side("Height")) {
+                    terminal.resize(columns, rows);
+                }
+            }
+            (CLOSED, terminal) if bytes.first() == Some(&INPUT) => {
+                stdin = None;
+                if let Some(terminal) = terminal {
+                    // Ctrl-D.
+                    let _ = terminal.write(&[4]).await;
+                }
+            }
+            _ => {}
+        }
+    }
+}
+
+/// The result, as kubelets tell it.
+fn result(status: io::Result<std::process::ExitStatus>) -> Value {
+    use std::os::unix::process::ExitStatusExt as _;
+    let code = match status {
+        Ok(status) => status.code().unwrap_or_else(|| 128 + status.signal().unwrap_or(0)),
+        Err(error) => {
+            return json!({ "metadata": {}, "status": "Failure", "reason": "InternalError", "message": error.to_string() });
+        }
+    };
+    if code == 0 {
+        return json!({ "metadata": {}, "status": "Success" });
+    }
+    json!({ "metadata": {}, "status": "Failure", "reason": "NonZeroExitCode",
+        "message": format!("command terminated with non-zero exit code: exit status {code}"),
+        "details": { "causes": [{ "reason": "ExitCode", "message": code.to_string() }] } })
+}
+
+/// Joins the output of a container's own process: its log, from now on. Its input is closed.
+fn attach(handle: &Arc<Handle>, name: String, request: hyper::Request<Incoming>) -> Response {
+    let (opening, response) = match websocket::accept(request, &PROTOCOLS) {
+        Ok(accepted) => accepted,
+        Err(refused) => return *refused,
+    };
+    let handle = Arc::clone(handle);
+    tokio::spawn(async move {
+        let Some((mut sender, mut receiver)) = opening.open().await else { return };
+        let mut lines = super::logs::follow(&handle, &name);
+        loop {
+            tokio::select! {
+                chunk = lines.recv() => match chunk {
+                    Some(Ok(bytes)) => if !sender.send(OUTPUT, &bytes).await { return },
+                    Some(Err(_)) | None => break,
+                },
+                message = receiver.next() => if message.is_none() { return },
+            }
+        }
+        sender.send(RESULT, json!({ "metadata": {}, "status": "Success" }).to_string().as_bytes()).await;
+        sender.close().await;
+    });
+    response
+}

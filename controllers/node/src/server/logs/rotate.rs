@@ -1,0 +1,49 @@
+//! Keeps logs from growing without end. Processes hold their log open for appending, so that it cannot be moved away from
+//! under them: its content is copied aside and cut. What is written in the moment between is lost.
+
+use std::fs::{self, File};
+use std::io;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::node::Node;
+
+/// Size at which a log is cut, in bytes.
+const LIMIT: u64 = 10 << 20;
+/// How often sizes are looked at: with the heartbeat.
+const PERIOD: Duration = Duration::from_secs(10);
+
+fn cut(path: &Path) -> io::Result<()> {
+    let mut aside = path.as_os_str().to_owned();
+    aside.push(".1");
+    fs::copy(path, aside)?;
+    File::options().write(true).open(path)?.set_len(0)
+}
+
+/// Cuts logs that grow too long, until it is dropped.
+pub(crate) async fn keep_short(node: &Arc<Node>) {
+    let mut ticks = tokio::time::interval(PERIOD);
+    ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    loop {
+        ticks.tick().await;
+        let pods: Vec<_> = node.pods.lock().values().cloned().collect();
+        for handle in pods {
+            let running: Vec<_> = {
+                let view = handle.view.borrow();
+                let running = view.containers.iter().filter(|(_, container)| container.process.is_some());
+                running.map(|(name, container)| handle.directory.log(name, container.restarts)).collect()
+            };
+            for path in running {
+                let too_long = fs::metadata(&path).is_ok_and(|metadata| metadata.len() > LIMIT);
+                if too_long {
+                    match tokio::task::spawn_blocking(move || cut(&path)).await {
+                        Ok(Ok(())) => {}
+                        Ok(Err(error)) => tracing::warn!(%error, "a log cannot be cut"),
+                        Err(error) => tracing::warn!(%error, "a log cannot be cut"),
+                    }
+                }
+            }
+        }
+    }
+}

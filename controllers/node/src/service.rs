@@ -1,0 +1,216 @@
+//! The node as a service: set-up, and the watches that drive it.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use futures_util::StreamExt as _;
+use k8s_openapi::api::core::v1::{Node as NodeObject, Pod};
+use kube::Api;
+use kube::runtime::WatchStreamExt as _;
+use kube::runtime::watcher::{self, Event as Change, watcher};
+use neonvm_kit::ca::Authority;
+
+use crate::events::Events;
+use crate::images::Images;
+use crate::network::{NodeNetwork, Peer};
+use crate::node::{self, Node};
+use crate::node_object::{self, Offer, Registration};
+use crate::objects::Objects;
+use crate::pod::{self, state_file};
+use crate::{Config, Error, files, naming, server};
+
+/// Runs a node until `stop` ends. Pods go on: their processes are found again at the next start.
+///
+/// # Errors
+/// If the node cannot be set up. That the API server does not answer is no error: it is tried again.
+pub async fn run(config: Config, stop: impl Future<Output = ()>) -> Result<(), Error> {
+    node_object::check(&config)?;
+    let failed = |what: &'static str, path: &std::path::Path| {
+        let path = path.display().to_string();
+        move |source| Error::File { what, path, source }
+    };
+    for directory in [&config.data, &config.images.directory] {
+        files::directory(directory, 0o755).map_err(failed("create", directory))?;
+    }
+    let _only = lock(&config).map_err(failed("lock", &config.data))?;
+    let client = neonvm_kit::client::connect(Some(&config.kubeconfig)).await?;
+    let authority = Authority::open(&config.authority)?;
+    let network = NodeNetwork::start(&config).await?;
+    let listener = network.listen(config.listen)?;
+    let local = listener.local_addr().map_err(failed("listen for", &config.data))?;
+    let offer = Offer::of(&config.capacity, &config.data);
+    let events = Events::start(client.clone(), &config.name);
+    let executable = match &config.executable {
+        Some(path) => path.clone(),
+        None => std::env::current_exe().map_err(failed("find the program for", &config.data))?,
+    };
+    let node = Arc::new(Node {
+        objects: Arc::new(Objects::new(client.clone())),
+        images: Arc::new(Images::new(config.images.clone(), events.clone())),
+        hierarchy: node::hierarchy(&config),
+        address: network.node_address(config.listen),
+        allocatable: (offer.cpu_milli, offer.memory_for_pods),
+        authority: authority.certificate().to_owned(),
+        pods: parking_lot::Mutex::default(),
+        workers: parking_lot::Mutex::default(),
+        client,
+        events,
+        network,
+        executable,
+        config,
+    });
+    let registration = Registration {
+        client: node.client.clone(),
+        name: node.config.name.clone(),
+        address: node.address.clone(),
+        port: local.port(),
+        offer,
+        pods: node.network.pods(),
+    };
+    let tls = server::tls(&authority, &node, local)?;
+    take_up(&node).await?;
+    let work = async {
+        // The API server must know the node before anybody asks it for a pod's log, but pods need not wait for that.
+        let registered = async {
+            registration.begin().await;
+            registration.keep().await;
+        };
+        tokio::join!(
+            registered,
+            follow_pods(&node),
+            follow_nodes(&node),
+            server::serve(&node, listener, tls),
+            server::logs::keep_short(&node)
+        );
+    };
+    tokio::select! {
+        () = work => {}
+        () = stop => {}
+    }
+    for worker in std::mem::take(&mut *node.workers.lock()) {
+        worker.abort();
+    }
+    Ok(())
+}
+
+/// Two processes for one node would fight for its pods.
+fn lock(config: &Config) -> std::io::Result<std::fs::File> {
+    let path = config.data.join("lock");
+    let file = std::fs::File::options().write(true).create(true).truncate(false).open(path)?;
+    file.try_lock().map_err(std::io::Error::from)?;
+    Ok(file)
+}
+
+/// Goes on with the pods of a former run, and removes what no pod owns.
+async fn take_up(node: &Arc<Node>) -> Result<(), Error> {
+    let data = node.config.data.clone();
+    let failed = |source| Error::File { what: "read", path: data.display().to_string(), source };
+    let known = state_file::load_all(&node.config.data).map_err(failed)?;
+    let keep: BTreeSet<String> = known.iter().map(|(uid, _)| uid.clone()).collect();
+    if let Err(error) = node.network.sweep(&keep).await {
+        tracing::warn!(%error, "what former pods left in the network cannot be removed");
+    }
+    node.images.sweep(&format!("{}.", node.config.name), &keep);
+    if let Some(hierarchy) = &node.hierarchy {
+        let own = format!("{}/{}", naming::cluster_cgroup(&node.config.cluster), node.config.name);
+        for uid in hierarchy.children(&own).into_iter().filter(|uid| !keep.contains(uid)) {
+            if let Err(error) = hierarchy.remove(&format!("{own}/{uid}")) {
+                tracing::warn!(%error, uid, "the cgroup of a former pod cannot be removed");
+            }
+        }
+    }
+    for (uid, saved) in known {
+        let handle = pod::spawn_known(node, saved);
+        node.pods.lock().insert(uid, handle);
+    }
+    Ok(())
+}
+
+/// Follows the pods that are bound to the node.
+async fn follow_pods(node: &Arc<Node>) {
+    let api: Api<Pod> = Api::all(node.client.clone());
+    let selector = format!("spec.nodeName={}", node.config.name);
+    let stream = watcher(api, watcher::Config::default().fields(&selector)).default_backoff();
+    let mut stream = std::pin::pin!(stream);
+    let mut listed = BTreeSet::new();
+    while let Some(change) = stream.next().await {
+        match change {
+            Err(error) => tracing::debug!(%error, "the watch of pods is begun anew"),
+            Ok(Change::Init) => listed.clear(),
+            Ok(Change::InitApply(pod)) => {
+                listed.insert(pod.metadata.uid.clone().unwrap_or_default());
+                see(node, pod);
+            }
+            Ok(Change::InitDone) => {
+                // Only a whole list tells that a pod is gone.
+                let gone: Vec<_> = {
+                    let pods = node.pods.lock();
+                    pods.iter()
+                        .filter(|(uid, _)| !listed.contains(*uid))
+                        .map(|(_, h)| Arc::clone(h))
+                        .collect()
+                };
+                gone.iter().for_each(|handle| handle.see_gone());
+            }
+            Ok(Change::Apply(pod)) => see(node, pod),
+            Ok(Change::Delete(pod)) => {
+                let handle = node.pods.lock().get(pod.metadata.uid.as_deref().unwrap_or("")).cloned();
+                if let Some(handle) = handle {
+                    handle.see_gone();
+                }
+            }
+        }
+        node.workers.lock().retain(|worker| !worker.is_finished());
+    }
+}
+
+fn see(node: &Arc<Node>, pod: Pod) {
+    let uid = pod.metadata.uid.clone().unwrap_or_default();
+    // UIDs become names of directories.
+    if uid.is_empty() || uid.contains('/') || uid.starts_with('.') {
+        return;
+    }
+    let pod = Arc::new(pod);
+    let known = node.pods.lock().get(&uid).cloned();
+    match known {
+        Some(handle) => handle.see(pod),
+        None => {
+            let handle = pod::spawn_new(node, &pod);
+            node.pods.lock().insert(uid, handle);
+        }
+    }
+}
+
+/// Follows the other nodes: routes to their pods.
+async fn follow_nodes(node: &Arc<Node>) {
+    if node.network.pods().is_none() {
+        return std::future::pending().await;
+    }
+    let api: Api<NodeObject> = Api::all(node.client.clone());
+    let (reader, writer) = kube::runtime::reflector::store();
+    let stream = kube::runtime::reflector(writer, watcher(api, watcher::Config::default())).default_backoff();
+    let mut stream = std::pin::pin!(stream);
+    let mut known: Option<BTreeSet<Peer>> = None;
+    while let Some(change) = stream.next().await {
+        if !matches!(change, Ok(Change::InitDone | Change::Apply(_) | Change::Delete(_))) {
+            continue;
+        }
+        let peers: BTreeSet<Peer> = reader.state().iter().filter_map(|node| peer(node)).collect();
+        if known.as_ref() == Some(&peers) {
+            continue;
+        }
+        let list: Vec<Peer> = peers.iter().copied().collect();
+        match node.network.set_peers(&list).await {
+            Ok(()) => known = Some(peers),
+            // The next heartbeat of any node is the next attempt.
+            Err(error) => tracing::warn!(%error, "routes to other nodes cannot be set"),
+        }
+    }
+}
+
+fn peer(node: &NodeObject) -> Option<Peer> {
+    let pods = node.spec.as_ref()?.pod_cidr.as_ref()?.parse().ok()?;
+    let addresses = node.status.as_ref()?.addresses.as_ref()?;
+    let via = addresses.iter().find(|address| address.type_ == "InternalIP")?.address.parse().ok()?;
+    Some(Peer { pods, via })
+}

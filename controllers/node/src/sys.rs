@@ -1,0 +1,121 @@
+//! What happens in a child between fork and exec. The only unsafe code of the crate.
+#![expect(unsafe_code, reason = "code between fork and exec cannot be set without it")]
+
+use std::ffi::CString;
+use std::io;
+use std::os::fd::{AsFd as _, OwnedFd};
+use std::os::unix::process::CommandExt as _;
+use std::process::Command;
+
+use rustix::fs::{Mode, OFlags};
+use rustix::mount::{MountPropagationFlags, mount_bind, mount_change};
+use rustix::process::{Pid, Signal, chdir, getpid, getppid, set_parent_process_death_signal, setsid};
+use rustix::thread::{LinkNameSpaceType, UnshareFlags, move_into_link_name_space, unshare_unsafe};
+
+/// Which files a process sees.
+#[derive(Debug, Default)]
+pub(crate) enum Mounts {
+    /// Those of the node.
+    #[default]
+    Host,
+    /// Those of the node, with these files (first) in place of those (second).
+    Own(Vec<(CString, CString)>),
+    /// Those of another process: its mount namespace.
+    Of(OwnedFd),
+}
+
+/// Where a process is put before its program runs.
+#[derive(Debug, Default)]
+pub(crate) struct Place {
+    /// `cgroup.procs` of the cgroups it joins, opened for writing.
+    pub(crate) cgroups: Vec<OwnedFd>,
+    /// Network namespace.
+    pub(crate) network: Option<OwnedFd>,
+    pub(crate) mounts: Mounts,
+    /// Changed to once the files are those of the place.
+    pub(crate) directory: CString,
+    /// Gets the line of `/proc/self/stat` before the program runs: whoever finds it there knows that it was started.
+    pub(crate) record: Option<OwnedFd>,
+    /// The standard input is a terminal, and becomes the controlling one.
+    pub(crate) terminal: bool,
+}
+
+impl Place {
+    /// Runs in the child: system calls only, no lock is taken, nothing is allocated.
+    fn enter(&self, parent: Pid) -> io::Result<()> {
+        setsid()?;
+        // A parent that is killed now must not leave a process behind that nobody has written down.
+        set_parent_process_death_signal(Some(Signal::KILL))?;
+        if getppid() != Some(parent) {
+            return Err(rustix::io::Errno::SRCH.into());
+        }
+        for cgroup in &self.cgroups {
+            // Zero stands for the writer.
+            rustix::io::write(cgroup, b"0")?;
+        }
+        if let Some(network) = &self.network {
+            move_into_link_name_space(network.as_fd(), Some(LinkNameSpaceType::Network))?;
+        }
+        match &self.mounts {
+            Mounts::Host => {}
+            Mounts::Own(files) => {
+                // SAFETY: the child has one thread, and shares neither files nor anything else that is unshared here.
+                unsafe { unshare_unsafe(UnshareFlags::NEWNS) }?;
+                mount_change(c"/", MountPropagationFlags::REC | MountPropagationFlags::DOWNSTREAM)?;
+                for (from, to) in files {
+                    mount_bind(from.as_c_str(), to.as_c_str())?;
+                }
+            }
+            Mounts::Of(namespace) => {
+                move_into_link_name_space(namespace.as_fd(), Some(LinkNameSpaceType::Mount))?;
+            }
+        }
+        if !self.directory.as_bytes().is_empty() {
+            chdir(self.directory.as_c_str())?;
+        }
+        if self.terminal {
+            rustix::process::ioctl_tiocsctty(rustix::stdio::stdin())?;
+        }
+        if let Some(record) = &self.record {
+            let stat = rustix::fs::open(c"/proc/self/stat", OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?;
+            let mut line = [0; 1024];
+            let length = rustix::io::read(&stat, &mut line)?;
+            rustix::io::write(record, line.get(..length).unwrap_or_default())?;
+        }
+        set_parent_process_death_signal(None)?;
+        Ok(())
+    }
+}
+
+/// Makes a command start its program at a place, in a session of its own.
+pub(crate) fn place(command: &mut Command, place: Place) {
+    let parent = getpid();
+    // SAFETY: `Place::enter` is fit for a child between fork and exec, see there.
+    unsafe {
+        command.pre_exec(move || place.enter(parent));
+    }
+}
+
+/// A descriptor that the runtime waits on.
+pub(crate) fn watched(fd: OwnedFd) -> io::Result<tokio::io::unix::AsyncFd<OwnedFd>> {
+    // SAFETY: the descriptor is owned by what is returned, which gives it out by reference only and takes it off the
+    // runtime's list before it closes it.
+    unsafe { tokio::io::unix::AsyncFd::register(fd) }.map_err(Into::into)
+}
+
+/// Runs something on a thread of its own in a network namespace.
+///
+/// # Errors
+/// If the namespace cannot be entered, or of the work itself.
+pub(crate) fn in_network<T: Send + 'static>(
+    namespace: OwnedFd,
+    work: impl FnOnce() -> io::Result<T> + Send + 'static,
+) -> io::Result<T> {
+    let inside = move || {
+        move_into_link_name_space(namespace.as_fd(), Some(LinkNameSpaceType::Network))?;
+        work()
+    };
+    // The thread ends with its work: no other work can find itself in a strange namespace.
+    let thread = std::thread::Builder::new().name("in-namespace".into()).spawn(inside)?;
+    thread.join().map_err(|_| io::Error::other("the work in the namespace failed"))?
+}

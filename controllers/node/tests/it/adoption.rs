@@ -1,0 +1,50 @@
+//! A node that is started again finds its pods, and removes those that are gone.
+
+use serde_json::json;
+
+use crate::support::{Cluster, content, is_alive, until};
+use neonvm_node::Network;
+
+const PATIENT: &str = "trap 'exit 0' TERM; echo $$ >> $NEONVM_ROOT/pid; while :; do sleep 0.05; done";
+
+#[tokio::test(flavor = "multi_thread")]
+async fn processes_are_found_again() {
+    let mut cluster = Cluster::with_node().await;
+    let pod = cluster.create("n1", "stays", PATIENT, &json!({})).await;
+    let gone = cluster.create("n1", "goes", PATIENT, &json!({})).await;
+    let ends = cluster.create("n1", "ends", PATIENT, &json!({})).await;
+    for name in ["stays", "goes", "ends"] {
+        cluster.ready(name).await;
+    }
+    let pid = |pod| {
+        let path = cluster.place("n1", pod).join("root/pid");
+        async move { content(&path, |text| text.ends_with('\n')).await }
+    };
+    let (stays, goes, end) = (pid(&pod).await, pid(&gone).await, pid(&ends).await);
+    let before = cluster.pods().get("stays").await.unwrap();
+    cluster.kill_node("n1").await;
+    assert!(is_alive(&stays));
+    // While the node is away: one pod is removed by force, the process of another is killed.
+    let force = kube::api::DeleteParams::default().grace_period(0);
+    cluster.pods().delete("goes", &force).await.unwrap();
+    let id = rustix::process::Pid::from_raw(end.trim().parse().unwrap()).unwrap();
+    rustix::process::kill_process(id, rustix::process::Signal::KILL).unwrap();
+    cluster.add_node(cluster.config("n1", Network::User)).await;
+    until("the end of the pod that is gone", || async { (!is_alive(&goes)).then_some(()) }).await;
+    let place = cluster.place("n1", &gone);
+    until("its removal", || async { (!place.exists()).then_some(()) }).await;
+    let failed = cluster.phase("ends", "Failed").await;
+    let state = &failed["status"]["containerStatuses"][0]["state"]["terminated"];
+    assert_eq!((&state["exitCode"], &state["reason"]), (&json!(137), &json!("RunnerKilled")));
+    let after = cluster.pods().get("stays").await.unwrap();
+    assert!(is_alive(&stays));
+    assert_eq!(before.status, after.status);
+    assert_eq!(before.metadata.resource_version, after.metadata.resource_version, "nothing was written");
+    assert_eq!(
+        content(&cluster.place("n1", &pod).join("root/pid"), |_| true).await,
+        stays,
+        "not started again"
+    );
+    cluster.delete("stays").await;
+    assert!(!is_alive(&stays));
+}

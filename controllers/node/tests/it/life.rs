@@ -1,0 +1,125 @@
+//! Lives of pods: starts, ends, restarts, probes, deletion.
+
+use k8s_openapi::api::core::v1::Event;
+use kube::Api;
+use kube::api::{EvictParams, ListParams};
+use serde_json::json;
+
+use crate::support::{Cluster, condition, content, is_alive, until, with};
+
+/// Runs until it is asked to end, then says so.
+const PATIENT: &str = "trap 'echo bye >> $NEONVM_ROOT/said; exit 0' TERM; echo $$ > $NEONVM_ROOT/pid; echo hello; \
+                       while :; do sleep 0.05; done";
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_pod_runs_ends_and_is_removed() {
+    let cluster = Cluster::with_node().await;
+    let script =
+        r#"echo out; echo '{"reason":"PoweredOff","message":"done"}' > $NEONVM_TERMINATION_LOG; exit 0"#;
+    let init = json!({ "spec": { "initContainers": [
+        { "name": "i", "image": "i", "command": ["neond", "runner", "echo init > $NEONVM_ROOT/init"] }] } });
+    let pod = cluster.create("n1", "ends", script, &init).await;
+    let ended = cluster.phase("ends", "Succeeded").await;
+    let state = &ended["status"]["containerStatuses"][0]["state"]["terminated"];
+    assert_eq!((&state["exitCode"], &state["reason"]), (&json!(0), &json!("Completed")), "{ended:#}");
+    assert!(state["message"].as_str().unwrap().contains("PoweredOff"));
+    assert_eq!(ended["status"]["initContainerStatuses"][0]["state"]["terminated"]["exitCode"], 0);
+    assert!(ended["status"]["podIP"].as_str().unwrap().starts_with("127."));
+    let place = cluster.place("n1", &pod);
+    until("the clean-up", || async { (!place.join("root").exists()).then_some(()) }).await;
+    cluster.delete("ends").await;
+    until("the removal", || async { (!place.exists()).then_some(()) }).await;
+
+    cluster.create("n1", "fails", "exit 7", &json!({})).await;
+    let failed = cluster.phase("fails", "Failed").await;
+    assert_eq!(failed["status"]["containerStatuses"][0]["state"]["terminated"]["exitCode"], 7);
+    cluster.create("n1", "killed", "kill -9 $$", &json!({})).await;
+    let killed = cluster.phase("killed", "Failed").await;
+    let state = &killed["status"]["containerStatuses"][0]["state"]["terminated"];
+    assert_eq!(
+        (&state["exitCode"], &state["signal"], &state["reason"]),
+        (&json!(137), &json!(9), &json!("RunnerKilled"))
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn foreign_containers_are_refused() {
+    let cluster = Cluster::with_node().await;
+    let other = with(&json!({ "command": ["nginx"], "args": null }));
+    cluster.create("n1", "foreign", "", &other).await;
+    let failed = cluster.phase("foreign", "Failed").await;
+    let message = failed["status"]["message"].as_str().unwrap();
+    assert!(message.contains("no container runtime"), "{message}");
+    cluster.delete("foreign").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn restart_policies_are_kept() {
+    let cluster = Cluster::with_node().await;
+    let always = json!({ "spec": { "restartPolicy": "Always" } });
+    cluster.create("n1", "always", "exit 0", &always).await;
+    let count =
+        |pod: &serde_json::Value| pod["status"]["containerStatuses"][0]["restartCount"].as_u64().unwrap_or(0);
+    let again = cluster.wait("always", "two restarts", |pod| count(pod) >= 2).await;
+    assert_eq!(again["status"]["containerStatuses"][0]["lastState"]["terminated"]["exitCode"], 0);
+    let on_failure = json!({ "spec": { "restartPolicy": "OnFailure" } });
+    let script = "[ -e $NEONVM_ROOT/again ] && exit 0; touch $NEONVM_ROOT/again; exit 1";
+    cluster.create("n1", "failure", script, &on_failure).await;
+    assert_eq!(count(&cluster.phase("failure", "Succeeded").await), 1);
+    cluster.delete("always").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn deletion_gives_grace_and_then_kills() {
+    let cluster = Cluster::with_node().await;
+    let pod = cluster.create("n1", "patient", PATIENT, &json!({})).await;
+    let place = cluster.place("n1", &pod);
+    cluster.ready("patient").await;
+    let pid = content(&place.join("root/pid"), |text| text.ends_with('\n')).await;
+    let log = place.join("logs/c/0.log");
+    content(&log, |text| text == "hello\n").await;
+    // Evicting is deleting.
+    cluster.pods().evict("patient", &EvictParams::default()).await.unwrap();
+    let pods = cluster.pods();
+    until("the end", || async { pods.get_opt("patient").await.unwrap().is_none().then_some(()) }).await;
+    assert!(!is_alive(&pid));
+
+    let stubborn = "trap '' TERM; echo $$ > $NEONVM_ROOT/pid; while :; do sleep 0.05; done";
+    let short = json!({ "spec": { "terminationGracePeriodSeconds": 1 } });
+    let pod = cluster.create("n1", "stubborn", stubborn, &short).await;
+    let pid = content(&cluster.place("n1", &pod).join("root/pid"), |text| text.ends_with('\n')).await;
+    cluster.delete("stubborn").await;
+    assert!(!is_alive(&pid));
+    let events: Api<Event> = Api::namespaced(cluster.client.clone(), "default");
+    until("the events", || async {
+        let all = events.list(&ListParams::default()).await.unwrap().items;
+        let has = |reason: &str| all.iter().any(|event| event.reason.as_deref() == Some(reason));
+        (has("Started") && has("Killing")).then_some(())
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn probes_decide_on_readiness_and_life() {
+    let cluster = Cluster::with_node().await;
+    let probes = with(&json!({
+        "readinessProbe": { "exec": { "command": ["sh", "-c", "test -e $NEONVM_ROOT/ready"] }, "periodSeconds": 1, "failureThreshold": 1 },
+        "livenessProbe": { "exec": { "command": ["sh", "-c", "test ! -e $NEONVM_ROOT/dead"] }, "periodSeconds": 1, "failureThreshold": 1 } }));
+    let mut more = json!({ "spec": { "restartPolicy": "Always" } });
+    crate::support::merge(&mut more, &probes);
+    let pod = cluster.create("n1", "probed", PATIENT, &more).await;
+    let root = cluster.place("n1", &pod).join("root");
+    let running = cluster.phase("probed", "Running").await;
+    assert_eq!(condition(&running, "Ready"), "False");
+    std::fs::write(root.join("ready"), "").unwrap();
+    cluster.ready("probed").await;
+    std::fs::remove_file(root.join("ready")).unwrap();
+    cluster.wait("probed", "no readiness", |pod| condition(pod, "Ready") == "False").await;
+    std::fs::write(root.join("dead"), "").unwrap();
+    content(&root.join("said"), |text| text == "bye\n").await;
+    std::fs::remove_file(root.join("dead")).unwrap();
+    cluster
+        .wait("probed", "the restart", |pod| pod["status"]["containerStatuses"][0]["restartCount"] == 1)
+        .await;
+    cluster.delete("probed").await;
+}

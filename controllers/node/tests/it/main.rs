@@ -1,0 +1,10 @@
+//! The node against the embedded API server, with shell scripts in place of runners.
+
+#![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, reason = "helpers of tests")]
+
+mod adoption;
+mod life;
+mod network;
+mod server;
+mod support;
+mod volumes;

@@ -1,0 +1,122 @@
+//! Nodes and pods in network namespaces. Needs root.
+
+use std::process::Command;
+
+use neonvm_node::{NamespaceNetwork, Network};
+use serde_json::json;
+
+use crate::support::{Cluster, content, is_root, until};
+
+fn words(program: &str, arguments: &[&str]) -> String {
+    let output = Command::new(program).args(arguments).output().unwrap();
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+/// Everything on the machine that carries the cluster's name.
+fn traces(id: &str) -> Vec<String> {
+    let hash = neonvm_node::naming::cluster_hash(id);
+    let all = [
+        words("ip", &["netns"]),
+        words("ip", &["-o", "link"]),
+        words("nft", &["list", "tables"]),
+        words("ip", &["route"]),
+    ];
+    let mut found: Vec<String> = all
+        .iter()
+        .flat_map(|text| text.lines())
+        .filter(|line| line.contains(&hash))
+        .map(str::to_owned)
+        .collect();
+    let groups = ["/sys/fs/cgroup/cpu", "/sys/fs/cgroup"];
+    found.extend(
+        groups
+            .iter()
+            .map(|root| format!("{root}/neonvm-{hash}"))
+            .filter(|path| std::path::Path::new(path).exists()),
+    );
+    found
+}
+
+const IDLE: &str = "trap 'exit 0' TERM; cat /etc/hosts > $NEONVM_ROOT/hosts; while :; do sleep 0.05; done";
+
+#[tokio::test(flavor = "multi_thread")]
+async fn pods_of_two_nodes_reach_each_other_and_leave_nothing() {
+    if !is_root() {
+        eprintln!("SKIP network namespaces: needs root");
+        return;
+    }
+    let mut cluster = Cluster::start().await;
+    for index in 1..=2_u8 {
+        let network = Network::Namespaces(NamespaceNetwork::derived(&cluster.id, index));
+        cluster.add_node(cluster.config(&format!("n{index}"), network)).await;
+    }
+    let one = cluster.create("n1", "one", IDLE, &json!({})).await;
+    // Answers each connection with a greeting.
+    let script = "exec python3 -c 'import socket\ns=socket.create_server((\"0.0.0.0\",7777))\nwhile True:\n c,a=s.accept(); c.sendall(a[0].encode()); c.close()'";
+    cluster.create("n2", "two", script, &json!({})).await;
+    let (first, second) = (cluster.ready("one").await, cluster.ready("two").await);
+    let ip = |pod: &serde_json::Value| pod["status"]["podIP"].as_str().unwrap().to_owned();
+    let (from, to) = (ip(&first), ip(&second));
+    let hosts =
+        content(&cluster.place("n1", &one).join("root/hosts"), |text| text.contains("guest-vm")).await;
+    assert!(
+        hosts.contains(&format!("{from}\tone")) && hosts.contains("169.254.254.254\tguest-vm"),
+        "{hosts}"
+    );
+    let exec = async |script: String| {
+        let parameters = kube::api::AttachParams::default().stderr(false);
+        let mut process = cluster.pods().exec("one", ["sh", "-c", &script], &parameters).await.unwrap();
+        let mut output = String::new();
+        tokio::io::AsyncReadExt::read_to_string(&mut process.stdout().unwrap(), &mut output).await.unwrap();
+        output
+    };
+    let ask = format!(
+        "python3 -c 'import socket; print(socket.create_connection((\"{to}\",7777),3).recv(99).decode())' 2>&1"
+    );
+    let answer = until("the answer of the other node", || async {
+        Some(exec(ask.clone()).await).filter(|text| text.trim() == from)
+    });
+    answer.await;
+    assert!(exec("cat /etc/hosts".into()).await.contains("guest-vm"));
+    // The host reaches pods as well, and ports are forwarded into the pod's namespace.
+    let mut forwarder = cluster.pods().portforward("two", &[7777]).await.unwrap();
+    let mut text = String::new();
+    let mut stream = forwarder.take_stream(7777).unwrap();
+    tokio::io::AsyncReadExt::read_to_string(&mut stream, &mut text).await.unwrap();
+    assert_eq!(text, "127.0.0.1");
+
+    // A node that was killed finds its pod; what a killed set-up left behind is swept.
+    let hash = neonvm_node::naming::pod_namespace_prefix(&cluster.id, "n1");
+    words("ip", &["netns", "add", &format!("{hash}deadbeef")]);
+    cluster.kill_node("n1").await;
+    let network = Network::Namespaces(NamespaceNetwork::derived(&cluster.id, 1));
+    cluster.add_node(cluster.config("n1", network)).await;
+    until("the sweep", || async { (!words("ip", &["netns"]).contains("deadbeef")).then_some(()) }).await;
+    until("the answer after the restart", || async {
+        Some(exec(ask.clone()).await).filter(|text| text.trim() == from)
+    })
+    .await;
+    cluster.delete("one").await;
+    let own = neonvm_node::naming::pod_namespace(&cluster.id, "n1", one.metadata.uid.as_deref().unwrap());
+    assert!(!words("ip", &["netns"]).contains(&own));
+    let id = cluster.id.clone();
+    assert!(!traces(&id).is_empty());
+    drop(cluster);
+    assert_eq!(traces(&id), Vec::<String>::new());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn addresses_in_use_are_refused() {
+    if !is_root() {
+        eprintln!("SKIP network namespaces: needs root");
+        return;
+    }
+    let cluster = Cluster::start().await;
+    let mut network = NamespaceNetwork::derived(&cluster.id, 1);
+    network.underlay = "127.0.0.0/24".parse().unwrap();
+    network.address = "127.0.0.5".parse().unwrap();
+    let config = cluster.config("n1", Network::Namespaces(network));
+    let error = neonvm_node::run(config, std::future::pending()).await.unwrap_err().to_string();
+    assert!(error.contains("127.0.0.0/24 are in use"), "{error}");
+    assert_eq!(traces(&cluster.id), Vec::<String>::new());
+}

@@ -1,0 +1,106 @@
+//! Logs, exec, attach and port-forward through the API server.
+
+use futures_util::AsyncBufReadExt as _;
+use kube::api::{AttachParams, LogParams};
+use serde_json::json;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+
+use crate::support::Cluster;
+
+const TALKS: &str = "echo 2026-01-01T00:00:00Z stdout F first; echo 2026-01-02T00:00:00Z stdout F second; \
+                     trap 'exit 0' TERM; while [ ! -e $NEONVM_ROOT/more ]; do sleep 0.05; done; echo third; \
+                     while :; do sleep 0.05; done";
+
+#[tokio::test(flavor = "multi_thread")]
+async fn logs_are_read_and_followed() {
+    let cluster = Cluster::with_node().await;
+    let pod = cluster.create("n1", "talks", TALKS, &json!({})).await;
+    cluster.ready("talks").await;
+    let pods = cluster.pods();
+    let file = cluster.place("n1", &pod).join("logs/c/0.log");
+    crate::support::content(&file, |text| text.lines().count() == 2).await;
+    let read = async |parameters: LogParams| pods.logs("talks", &parameters).await.unwrap();
+    assert_eq!(read(LogParams::default()).await, "first\nsecond\n");
+    assert_eq!(read(LogParams { tail_lines: Some(1), ..LogParams::default() }).await, "second\n");
+    let timed = LogParams { timestamps: true, limit_bytes: Some(26), ..LogParams::default() };
+    assert_eq!(read(timed).await, "2026-01-01T00:00:00Z first");
+    assert!(pods.logs("talks", &LogParams { previous: true, ..LogParams::default() }).await.is_err());
+    let follow = LogParams { follow: true, ..LogParams::default() };
+    let mut lines = pods.log_stream("talks", &follow).await.unwrap().lines();
+    let mut next = async || {
+        use futures_util::StreamExt as _;
+        let line = tokio::time::timeout(std::time::Duration::from_secs(20), lines.next());
+        line.await.unwrap().map(Result::unwrap)
+    };
+    assert_eq!((next().await.as_deref(), next().await.as_deref()), (Some("first"), Some("second")));
+    std::fs::write(cluster.place("n1", &pod).join("root/more"), "").unwrap();
+    assert_eq!(next().await.as_deref(), Some("third"));
+    cluster.delete("talks").await;
+    assert_eq!(next().await, None);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn commands_run_in_containers() {
+    let cluster = Cluster::with_node().await;
+    cluster.create("n1", "host", TALKS, &json!({})).await;
+    cluster.ready("host").await;
+    let pods = cluster.pods();
+    let run = async |script: &str, terminal: bool| {
+        let parameters = AttachParams {
+            stderr: !terminal,
+            tty: terminal,
+            stdin: false,
+            stdout: true,
+            ..AttachParams::default()
+        };
+        let mut process = pods.exec("host", ["sh", "-c", script], &parameters).await.unwrap();
+        let status = process.take_status().unwrap();
+        let mut output = String::new();
+        process.stdout().unwrap().read_to_string(&mut output).await.unwrap();
+        (output, status.await.unwrap())
+    };
+    let (output, status) = run("echo $NEONVM_NETWORK; pwd", false).await;
+    assert!(output.starts_with("user\n/") && output.ends_with("/root\n"), "{output}");
+    assert_eq!(status.status.as_deref(), Some("Success"));
+    let (_, status) = run("exit 7", false).await;
+    assert_eq!(status.reason.as_deref(), Some("NonZeroExitCode"));
+    assert_eq!(status.details.unwrap().causes.unwrap()[0].message.as_deref(), Some("7"));
+    let (output, status) = run("test -t 0 && echo terminal", true).await;
+    assert_eq!((output.as_str(), status.status.as_deref()), ("terminal\r\n", Some("Success")));
+
+    let parameters = AttachParams::default().stdin(true).stderr(false);
+    let mut process = pods.exec("host", ["cat"], &parameters).await.unwrap();
+    let mut input = process.stdin().unwrap();
+    input.write_all(b"over and back").await.unwrap();
+    input.flush().await.unwrap();
+    let mut bytes = [0; 13];
+    process.stdout().unwrap().read_exact(&mut bytes).await.unwrap();
+    assert_eq!(&bytes, b"over and back");
+    drop(input);
+    drop(process);
+    cluster.delete("host").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn ports_are_forwarded() {
+    let cluster = Cluster::with_node().await;
+    cluster.create("n1", "host", TALKS, &json!({})).await;
+    let ready = cluster.ready("host").await;
+    let ip: std::net::IpAddr = ready["status"]["podIP"].as_str().unwrap().parse().unwrap();
+    let listener = tokio::net::TcpListener::bind((ip, 0)).await.unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let echo = tokio::spawn(async move {
+        let (mut stream, _) = listener.accept().await.unwrap();
+        let (mut reader, mut writer) = stream.split();
+        tokio::io::copy(&mut reader, &mut writer).await.unwrap();
+    });
+    let mut forwarder = cluster.pods().portforward("host", &[port]).await.unwrap();
+    let mut stream = forwarder.take_stream(port).unwrap();
+    stream.write_all(b"hello").await.unwrap();
+    let mut bytes = [0; 5];
+    stream.read_exact(&mut bytes).await.unwrap();
+    assert_eq!(&bytes, b"hello");
+    drop(stream);
+    echo.abort();
+    cluster.delete("host").await;
+}

@@ -1,0 +1,202 @@
+//! A cluster with a node whose runner is a script: the words of the container's command after `neond runner` are run by
+//! a shell.
+
+use std::future::Future;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use k8s_openapi::api::core::v1::Pod;
+use kube::api::{DeleteParams, PostParams};
+use kube::{Api, Client};
+use neonvm_node::{Config, Network};
+use serde_json::{Value, json};
+use tokio::task::JoinHandle;
+
+/// A cluster in this process.
+pub struct Cluster {
+    pub client: Client,
+    pub directory: tempfile::TempDir,
+    pub id: String,
+    api: JoinHandle<()>,
+    nodes: Vec<(String, JoinHandle<()>)>,
+}
+
+impl Drop for Cluster {
+    fn drop(&mut self) {
+        self.api.abort();
+        self.nodes.iter().for_each(|(_, task)| task.abort());
+        neonvm_node::clean_up(&self.id, self.directory.path()).unwrap();
+    }
+}
+
+/// Waits for something, at most 30 s.
+pub async fn until<T, F: Future<Output = Option<T>>>(what: &str, mut look: impl FnMut() -> F) -> T {
+    for _ in 0..1500 {
+        if let Some(found) = look().await {
+            return found;
+        }
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    panic!("{what} did not happen within 30 s");
+}
+
+impl Cluster {
+    pub async fn start() -> Self {
+        let directory = tempfile::tempdir().unwrap();
+        let config = neonvm_local::Config {
+            directory: directory.path().into(),
+            listen: ([127, 0, 0, 1], 0).into(),
+            names: Vec::new(),
+            faults: false,
+        };
+        let server = neonvm_local::Server::start(&config).await.unwrap();
+        let kubeconfig = directory.path().join("kubeconfig");
+        std::fs::write(&kubeconfig, server.kubeconfig("t").to_string()).unwrap();
+        let client = neonvm_kit::client::connect(Some(&kubeconfig)).await.unwrap();
+        let script = directory.path().join("neond");
+        // `$0 runner WORDS…`
+        std::fs::write(&script, "#!/bin/sh\nshift\nexec /bin/sh -c \"$@\"\n").unwrap();
+        std::fs::set_permissions(&script, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+        let id = format!("test-{}", directory.path().display());
+        let api = tokio::spawn(server.run(std::future::pending()));
+        Self { client, directory, id, api, nodes: Vec::new() }
+    }
+
+    /// A cluster with one node, without namespaces.
+    pub async fn with_node() -> Self {
+        let mut cluster = Self::start().await;
+        cluster.add_node(cluster.config("n1", Network::User)).await;
+        cluster
+    }
+
+    pub fn config(&self, name: &str, network: Network) -> Config {
+        let mut config = Config::new(&self.id, name, self.directory.path());
+        config.network = network;
+        config.executable = Some(self.directory.path().join("neond"));
+        config.restart_pause = Duration::from_millis(50);
+        config
+    }
+
+    pub async fn add_node(&mut self, config: Config) {
+        let name = config.name.clone();
+        let task = tokio::spawn(async move {
+            if let Err(error) = neonvm_node::run(config, std::future::pending()).await {
+                eprintln!("the node ended: {error:?}");
+            }
+        });
+        self.nodes.push((name.clone(), task));
+        let nodes: Api<k8s_openapi::api::core::v1::Node> = Api::all(self.client.clone());
+        until("the node", || async {
+            let node = nodes.get_opt(&name).await.unwrap()?;
+            let taints = node.spec.and_then(|spec| spec.taints).unwrap_or_default();
+            (taints.is_empty() && node.status?.addresses.is_some()).then_some(())
+        })
+        .await;
+    }
+
+    /// Ends a node as if it were killed.
+    pub async fn kill_node(&mut self, name: &str) {
+        let at = self.nodes.iter().position(|(own, _)| own == name).unwrap();
+        let (_, task) = self.nodes.remove(at);
+        task.abort();
+        let _ = task.await;
+    }
+
+    pub fn pods(&self) -> Api<Pod> {
+        Api::namespaced(self.client.clone(), "default")
+    }
+
+    /// The directory of a pod.
+    pub fn place(&self, node: &str, pod: &Pod) -> PathBuf {
+        self.directory.path().join("nodes").join(node).join("pods").join(pod.metadata.uid.as_deref().unwrap())
+    }
+
+    /// Creates a pod on a node.
+    pub async fn create(&self, node: &str, name: &str, script: &str, more: &Value) -> Pod {
+        let mut value = json!({ "metadata": { "name": name }, "spec": { "nodeName": node, "restartPolicy": "Never",
+            "terminationGracePeriodSeconds": 5, "automountServiceAccountToken": false,
+            "containers": [{ "name": "c", "image": "i", "command": ["neond", "runner"], "args": [script] }] } });
+        merge(&mut value, more);
+        self.pods().create(&PostParams::default(), &serde_json::from_value(value).unwrap()).await.unwrap()
+    }
+
+    /// Waits until a pod is as wanted.
+    pub async fn wait(&self, name: &str, what: &str, wanted: impl Fn(&Value) -> bool) -> Value {
+        let pods = self.pods();
+        let last = std::cell::RefCell::new(Value::Null);
+        let look = || async {
+            let pod = serde_json::to_value(pods.get_opt(name).await.unwrap()?).unwrap();
+            last.replace(pod.clone());
+            wanted(&pod).then_some(pod)
+        };
+        let found = tokio::time::timeout(Duration::from_secs(30), async {
+            loop {
+                if let Some(pod) = look().await {
+                    return pod;
+                }
+                tokio::time::sleep(Duration::from_millis(20)).await;
+            }
+        });
+        found
+            .await
+            .unwrap_or_else(|_| panic!("{what} did not happen within 30 s: {:#}", last.borrow()["status"]))
+    }
+
+    pub async fn phase(&self, name: &str, phase: &str) -> Value {
+        self.wait(name, phase, |pod| pod["status"]["phase"] == phase).await
+    }
+
+    pub async fn ready(&self, name: &str) -> Value {
+        self.wait(name, "readiness", |pod| condition(pod, "Ready") == "True").await
+    }
+
+    pub async fn delete(&self, name: &str) {
+        self.pods().delete(name, &DeleteParams::default()).await.unwrap();
+        let pods = self.pods();
+        until("the end of the pod", || async { pods.get_opt(name).await.unwrap().is_none().then_some(()) })
+            .await;
+    }
+}
+
+pub fn merge(into: &mut Value, more: &Value) {
+    match (into, more) {
+        (Value::Object(into), Value::Object(more)) => {
+            for (key, value) in more {
+                merge(into.entry(key.clone()).or_insert(Value::Null), value);
+            }
+        }
+        (Value::Array(into), Value::Array(more)) if into.len() == more.len() => {
+            into.iter_mut().zip(more).for_each(|(into, more)| merge(into, more));
+        }
+        (into, more) => *into = more.clone(),
+    }
+}
+
+/// Something of the only container.
+pub fn with(container: &Value) -> Value {
+    json!({ "spec": { "containers": [container] } })
+}
+
+pub fn condition(pod: &Value, kind: &str) -> String {
+    let all = pod["status"]["conditions"].as_array().cloned().unwrap_or_default();
+    let found = all.into_iter().find(|condition| condition["type"] == kind);
+    found.map_or_else(String::new, |condition| condition["status"].as_str().unwrap_or("").to_owned())
+}
+
+/// Waits for the content of a file.
+pub async fn content(path: &Path, wanted: impl Fn(&str) -> bool) -> String {
+    until(&format!("the content of {}", path.display()), || async {
+        std::fs::read_to_string(path).ok().filter(|text| wanted(text))
+    })
+    .await
+}
+
+pub fn is_root() -> bool {
+    rustix::process::geteuid().is_root()
+}
+
+/// Whether a process runs.
+pub fn is_alive(pid: &str) -> bool {
+    let stat = std::fs::read_to_string(format!("/proc/{}/stat", pid.trim())).unwrap_or_default();
+    stat.rsplit_once(')').is_some_and(|(_, rest)| !rest.trim_start().starts_with('Z'))
+}

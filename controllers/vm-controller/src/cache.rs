@@ -10,6 +10,7 @@ use neonvm_api::VirtualMachine;
 use neonvm_core_lifecycle::PodView;
 use neonvm_core_lifecycle::tls::{Request, TlsSecret};
 use neonvm_types::NamespacedName;
+use neonvm_types::runner_protocol::Exit;
 
 use crate::context::MANAGER;
 
@@ -29,6 +30,8 @@ struct Kept {
     vms: HashMap<Key, Arc<VirtualMachine>>,
     /// By machine.
     pods: HashMap<Key, Vec<Arc<KeptPod>>>,
+    /// How the machine's pod ended that was seen to go last.
+    last_words: HashMap<Key, (String, Exit)>,
     tls: HashMap<Key, TlsSecret>,
     /// UIDs of the secrets with keys of open requests.
     keys: HashMap<Key, String>,
@@ -147,6 +150,25 @@ impl Cache {
                 kept.pods.remove(key);
             }
         }
+    }
+
+    /// The pod is gone, and this is the last that the server says of it: its end may be told here for the first time.
+    pub(crate) fn bury_pod(&self, key: &Key, pod: &Pod) {
+        let view = PodView::of(pod, MANAGER);
+        self.drop_pod(key, &view.name, Some(&view.uid));
+        if let Some(exit) = view.ended {
+            self.lock().last_words.insert(Arc::clone(key), (view.name, exit));
+        }
+    }
+
+    /// How the pod with this name ended, if it is the one that went last.
+    pub(crate) fn last_words(&self, key: &Key, pod: &str) -> Option<Exit> {
+        self.lock().last_words.get(key).filter(|(name, _)| name == pod).map(|(_, exit)| exit.clone())
+    }
+
+    /// The machine is gone.
+    pub(crate) fn forget(&self, key: &Key) {
+        self.lock().last_words.remove(key);
     }
 
     /// Only pods with these UIDs remain of the machine, or of all machines.

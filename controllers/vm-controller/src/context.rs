@@ -107,6 +107,7 @@ impl Context {
     pub(crate) fn forget(&self, key: &Key) {
         self.memos.lock().unwrap_or_else(PoisonError::into_inner).remove(key);
         self.links.close(key);
+        self.cache.forget(key);
         self.lag.forget(key);
     }
 

@@ -13,6 +13,7 @@ use neonvm_core_lifecycle::{
     Action, FailureReason, NoteReason, Observed, Outcome, RunnerView, deserves_link,
 };
 use neonvm_core_lifecycle::{owned_pod, step};
+use neonvm_types::runner_protocol::{RunnerState, RunnerStatus};
 use tokio::time::Instant;
 
 use crate::act::{Failed, is_missing, within};
@@ -180,7 +181,14 @@ fn observe(context: &Context, key: &Key, vm: &VirtualMachine, fresh: bool) -> Ob
     let pod = own.first().map(|pod| pod.view.clone());
     let runner = match &pod {
         Some(pod) => context.links.view(key, &pod.uid),
-        None => context.links.last_view(key),
+        None => match owned_pod(vm).and_then(|pod| context.cache.last_words(key, pod)) {
+            Some(exit) => RunnerView::Seen(Box::new(RunnerStatus {
+                state: RunnerState::Ended,
+                exit: Some(exit),
+                ..RunnerStatus::default()
+            })),
+            None => context.links.last_view(key),
+        },
     };
     let tls = if vm.spec.tls.is_some() {
         let (secret, key, request) = context.cache.tls(key);

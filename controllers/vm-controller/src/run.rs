@@ -1,6 +1,7 @@
 //! The whole controller: what runs always, and what only the leader runs.
 
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use http::StatusCode;
 use kube::Client;
@@ -16,6 +17,10 @@ use crate::context::{Context, Parts};
 use crate::lag::Lag;
 use crate::metrics::Metrics;
 use crate::{event, reconcile, watch, webhook};
+
+/// Pauses while the API server cannot be used at start: half a minute in all.
+const FIRST_PAUSE: Duration = Duration::from_millis(100);
+const LONGEST_PAUSE: Duration = Duration::from_secs(15);
 
 /// Why the controller cannot run.
 #[derive(Debug, thiserror::Error)]
@@ -54,7 +59,7 @@ pub async fn run(config: Config, stop: impl Future<Output = ()>) -> Result<(), E
 /// # Errors
 /// As [`run`].
 pub async fn run_with(client: Client, config: Config, stop: impl Future<Output = ()>) -> Result<(), Error> {
-    let authority = Arc::new(Authority::open(&client, &config.namespace).await?);
+    let authority = Arc::new(open(&client, &config.namespace).await?);
     let health = Arc::new(Health {
         metrics: Arc::default(),
         lag: Arc::new(Lag::new(config.failure_pending_period)),
@@ -113,6 +118,22 @@ pub async fn run_with(client: Client, config: Config, stop: impl Future<Output =
             elector.release().await;
             return Ok(());
         }
+    }
+}
+
+/// A server that is just starting is waited for.
+async fn open(client: &Client, namespace: &str) -> Result<Authority, Error> {
+    let mut pause = FIRST_PAUSE;
+    loop {
+        match Authority::open(client, namespace).await {
+            Ok(authority) => return Ok(authority),
+            Err(error) if pause > LONGEST_PAUSE => return Err(error.into()),
+            Err(error) => {
+                tracing::warn!(%error, "the internal authority cannot be opened; it is tried again")
+            }
+        }
+        tokio::time::sleep(pause).await;
+        pause *= 2;
     }
 }
 

@@ -120,8 +120,7 @@ pub(crate) async fn pods(context: Arc<Context>, listed: Arc<Listed>) {
             }
             watcher::Event::Delete(pod) => {
                 if let Some((key, _)) = owner(&pod.metadata) {
-                    let name = pod.metadata.name.as_deref().unwrap_or_default();
-                    context.cache.drop_pod(&key, name, pod.metadata.uid.as_deref());
+                    context.cache.bury_pod(&key, &pod);
                     context.queue.add(&key);
                 }
             }

@@ -118,7 +118,12 @@ impl Cluster {
     }
 
     /// Waits until the machine is as wanted.
-    pub(crate) async fn until(&self, name: &str, what: &str, is: impl Fn(&VirtualMachine) -> bool) -> VirtualMachine {
+    pub(crate) async fn until(
+        &self,
+        name: &str,
+        what: &str,
+        is: impl Fn(&VirtualMachine) -> bool,
+    ) -> VirtualMachine {
         let api = self.vms();
         let deadline = Instant::now() + PATIENCE;
         loop {
@@ -126,7 +131,11 @@ impl Cluster {
             if is(&vm) {
                 return vm;
             }
-            assert!(Instant::now() < deadline, "not {what}: {}", serde_json::to_string_pretty(&vm.status).unwrap());
+            assert!(
+                Instant::now() < deadline,
+                "not {what}: {}",
+                serde_json::to_string_pretty(&vm.status).unwrap()
+            );
             sleep(LOOK).await;
         }
     }
@@ -172,9 +181,9 @@ impl Cluster {
     pub(crate) async fn event_reasons(&self, name: &str) -> Vec<String> {
         let api: Api<k8s_openapi::api::events::v1::Event> = Api::namespaced(self.client.clone(), "default");
         let list = api.list(&ListParams::default()).await.unwrap().items;
-        let of = list.into_iter().filter(|event| {
-            event.regarding.as_ref().and_then(|object| object.name.as_deref()) == Some(name)
-        });
+        let of = list
+            .into_iter()
+            .filter(|event| event.regarding.as_ref().and_then(|object| object.name.as_deref()) == Some(name));
         of.filter_map(|event| event.reason).collect()
     }
 }
@@ -205,7 +214,8 @@ pub(crate) async fn define(client: &Client, crds: Vec<Value>) {
         loop {
             let now = api.get(&name).await.unwrap();
             let conditions = now.data.pointer("/status/conditions").and_then(Value::as_array).cloned();
-            let served = conditions.into_iter().flatten().any(|c| c["type"] == "Established" && c["status"] == "True");
+            let served =
+                conditions.into_iter().flatten().any(|c| c["type"] == "Established" && c["status"] == "True");
             if served {
                 break;
             }

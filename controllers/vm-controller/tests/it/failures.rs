@@ -1,1 +1,155 @@
+//! Controllers that die, servers that misbehave, nodes that are cut off.
 
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use kube::api::DeleteParams;
+use neonvm_api::virtual_machine::Phase;
+use neonvm_types::runner_protocol::{Exit, ExitReason};
+use serde_json::json;
+use tokio::time::{Instant, sleep};
+
+use crate::cluster::{Cluster, PATIENCE, condition, phase_of};
+use crate::node::MOMENT;
+
+async fn chaos(cluster: &Cluster, switch: &str, value: u64) {
+    // The request itself may be hit by the switch before.
+    for _ in 0..5 {
+        let request = http::Request::put(format!("/chaos/{switch}?value={value}")).body(Vec::new()).unwrap();
+        if cluster.client.request_text(request).await.is_ok() {
+            return;
+        }
+    }
+}
+
+/// A small generator, so that a failing run can be repeated.
+struct Dice(u64);
+
+impl Dice {
+    fn roll(&mut self, below: u64) -> u64 {
+        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (self.0 >> 33) % below
+    }
+}
+
+/// Killed anywhere, with answers lost, conflicts and lists of yesterday: one pod, never two runners.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_controller_that_is_killed_anywhere_leaves_one_instance() {
+    let cluster = Cluster::start().await;
+    let mut config = cluster.config.clone();
+    (config.settings.restart_pause, config.settings.restart_pause_max) = (0, 0);
+    let mut dice = Dice(7);
+    for round in 0..6 {
+        let name = format!("vm-{round}");
+        cluster.create(&name, json!({})).await;
+        for turn in 0..8 {
+            let controller = cluster.controller_with(config.clone());
+            match dice.roll(4) {
+                0 => chaos(&cluster, "lose-response", 1).await,
+                1 => {
+                    chaos(&cluster, "status", [409, 429, 500][turn % 3]).await;
+                    chaos(&cluster, "fail", 1 + dice.roll(3)).await;
+                }
+                2 => chaos(&cluster, "duplicate-watch", 2).await,
+                _ => {}
+            }
+            sleep(Duration::from_millis(dice.roll(60))).await;
+            drop(controller);
+            for switch in ["lose-response", "fail", "duplicate-watch"] {
+                chaos(&cluster, switch, 0).await;
+            }
+            // Now and then the machine ends while nobody looks.
+            let status = cluster.vms().get(&name).await.ok().and_then(|vm| vm.status);
+            if let Some(pod) = status.filter(|_| dice.roll(3) == 0).map(|status| status.pod_name)
+                && cluster
+                    .pods()
+                    .get(&pod)
+                    .await
+                    .is_ok_and(|pod| pod.status.is_some_and(|s| s.phase.as_deref() == Some("Running")))
+            {
+                cluster.node.end(&pod, Exit::new(ExitReason::GuestPanic, "panic")).await;
+            }
+        }
+        let controller = cluster.controller_with(config.clone());
+        let vm = cluster.until_settled(&name).await;
+        let pods = cluster.pods_of(&name).await;
+        assert_eq!(pods.len(), 1, "{pods:#?}");
+        assert_eq!(pods[0].metadata.name, Some(vm.status.unwrap().pod_name));
+        assert_eq!(cluster.node.most(&name), 1);
+        drop(controller);
+    }
+    for round in 0..6 {
+        cluster.vms().delete(&format!("vm-{round}"), &DeleteParams::default()).await.unwrap();
+    }
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        let controller = cluster.controller_with(config.clone());
+        sleep(Duration::from_millis(20 + dice.roll(80))).await;
+        drop(controller);
+        if cluster.vms().list(&Default::default()).await.unwrap().items.is_empty() {
+            break;
+        }
+        assert!(Instant::now() < deadline, "machines are left");
+    }
+    let deadline = Instant::now() + PATIENCE;
+    while !cluster.pods().list(&Default::default()).await.unwrap().items.is_empty() {
+        assert!(Instant::now() < deadline, "pods are left");
+        sleep(Duration::from_millis(20)).await;
+    }
+}
+
+/// W-32: a pod that cannot be ended is reported, not doubled.
+#[tokio::test(flavor = "multi_thread")]
+async fn w32_a_pod_on_a_node_that_is_cut_off_is_not_replaced() {
+    let cluster = Cluster::start().await;
+    let mut config = cluster.config.clone();
+    config.settings.stuck_after = 0;
+    let _controller = cluster.controller_with(config);
+    cluster.create("db", json!({"terminationGracePeriodSeconds": 1})).await;
+    let pod = cluster.until_settled("db").await.status.unwrap().pod_name;
+    cluster.node.cut_off.store(true, Ordering::Relaxed);
+    cluster.pods().delete(&pod, &DeleteParams::default()).await.unwrap();
+    let vm = cluster.until("db", "reported", |vm| condition(vm, "Degraded").1 == "PodStuckTerminating").await;
+    assert_eq!((phase_of(&vm), vm.status.unwrap().restart_count), (Some(Phase::Running), 0));
+    sleep(MOMENT).await;
+    assert_eq!(cluster.pods_of("db").await.len(), 1);
+    // The node is off for sure, says the administrator.
+    let how = DeleteParams { grace_period_seconds: Some(0), ..DeleteParams::default() };
+    cluster.node.cut_off.store(false, Ordering::Relaxed);
+    cluster.pods().delete(&pod, &how).await.ok();
+    cluster
+        .until("db", "restarted", |vm| {
+            vm.status.as_ref().unwrap().restart_count == 1 && phase_of(vm) == Some(Phase::Running)
+        })
+        .await;
+}
+
+/// A namesake's pod, an object in the way: told, and mended when it is gone.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_in_the_way_is_told_and_waited_for() {
+    let cluster = Cluster::start().await;
+    let _controller = cluster.controller();
+    let foreign = json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "ssh-neonvm-db",
+        "ownerReferences": [{"apiVersion": "v1", "kind": "ConfigMap", "name": "x", "uid": "1", "controller": true}]}});
+    // Owned by something that does not exist it would be collected; so the owner is made.
+    let owner = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "x"}});
+    let maps: kube::Api<k8s_openapi::api::core::v1::ConfigMap> =
+        kube::Api::default_namespaced(cluster.client.clone());
+    let owner = maps.create(&Default::default(), &serde_json::from_value(owner).unwrap()).await.unwrap();
+    let mut foreign = foreign;
+    foreign["metadata"]["ownerReferences"][0]["uid"] = json!(owner.metadata.uid);
+    cluster.secrets().create(&Default::default(), &serde_json::from_value(foreign).unwrap()).await.unwrap();
+    cluster.create("db", json!({})).await;
+    let vm = cluster.until("db", "degraded", |vm| condition(vm, "Degraded").1 == "SecretFailed").await;
+    assert_eq!(phase_of(&vm), Some(Phase::Pending));
+    assert!(
+        condition(&vm, "Degraded").2.contains("belongs to ConfigMap x"),
+        "{:?}",
+        condition(&vm, "Degraded")
+    );
+    cluster.secrets().delete("ssh-neonvm-db", &DeleteParams::default()).await.unwrap();
+    let vm = cluster.until_settled("db").await;
+    assert_eq!(condition(&vm, "Degraded").0, "False");
+    cluster.until_quiet().await;
+    assert!(cluster.event_reasons("db").await.contains(&"SecretFailed".to_owned()));
+}

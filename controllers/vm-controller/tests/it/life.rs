@@ -28,8 +28,14 @@ async fn a_machine_has_one_pod_and_gets_another_when_it_is_deleted() {
     cluster.create("db", json!({})).await;
     let vm = cluster.until_settled("db").await;
     let status = serde_json::to_value(vm.status.as_ref().unwrap()).unwrap();
-    assert_eq!((&status["cpus"], &status["memorySize"], &status["restartCount"]), (&json!("250m"), &json!("1Gi"), &json!(0)));
-    assert_eq!((&status["sshSecretName"], &status["machine"]["accelerator"]), (&json!("ssh-neonvm-db"), &json!("tcg")));
+    assert_eq!(
+        (&status["cpus"], &status["memorySize"], &status["restartCount"]),
+        (&json!("250m"), &json!("1Gi"), &json!(0))
+    );
+    assert_eq!(
+        (&status["sshSecretName"], &status["machine"]["accelerator"]),
+        (&json!("ssh-neonvm-db"), &json!("tcg"))
+    );
     assert_eq!(status["observedGeneration"], json!(vm.metadata.generation.unwrap()));
     let pods = cluster.pods_of("db").await;
     assert_eq!(pods.len(), 1);
@@ -38,14 +44,19 @@ async fn a_machine_has_one_pod_and_gets_another_when_it_is_deleted() {
     assert_eq!(pod["metadata"]["labels"]["app.kubernetes.io/name"], "NeonVM");
     assert_eq!(pod["metadata"]["annotations"]["vm.neon.tech/usage"], r#"{"cpu":"250m","memory":"1Gi"}"#);
     let owner = &pod["metadata"]["ownerReferences"][0];
-    assert_eq!((&owner["kind"], &owner["controller"], &owner["blockOwnerDeletion"]), (&json!("VirtualMachine"), &json!(true), &json!(true)));
+    assert_eq!(
+        (&owner["kind"], &owner["controller"], &owner["blockOwnerDeletion"]),
+        (&json!("VirtualMachine"), &json!(true), &json!(true))
+    );
 
     let old = vm.status.unwrap().pod_name;
     cluster.pods().delete(&old, &DeleteParams::default()).await.unwrap();
     let vm = cluster
         .until("db", "restarted", |vm| {
             let status = vm.status.as_ref().unwrap();
-            status.restart_count == 1 && phase_of(vm) == Some(Phase::Running) && condition(vm, "Scaled").0 == "True"
+            status.restart_count == 1
+                && phase_of(vm) == Some(Phase::Running)
+                && condition(vm, "Scaled").0 == "True"
         })
         .await;
     let status = vm.status.as_ref().unwrap();
@@ -59,7 +70,11 @@ async fn a_machine_has_one_pod_and_gets_another_when_it_is_deleted() {
     for reason in ["Created", "Started", "Ready", "AcceleratorFallback", "Restarted", "Succeeded"] {
         assert!(reasons.iter().any(|known| known == reason), "{reason} in {reasons:?}");
     }
-    assert_eq!(cluster.secrets().get_opt(&old).await.unwrap().map(|_| ()), None, "the old runner's secret is gone");
+    assert_eq!(
+        cluster.secrets().get_opt(&old).await.unwrap().map(|_| ()),
+        None,
+        "the old runner's secret is gone"
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -117,13 +132,19 @@ async fn a_killed_runner_is_a_failure_and_crashes_pause() {
     cluster.create("db", json!({})).await;
     let pod = cluster.until_settled("db").await.status.unwrap().pod_name;
     cluster.node.kill(&pod).await;
-    let vm = cluster.until("db", "restarted", |vm| phase_of(vm) == Some(Phase::Running) && vm.status.as_ref().unwrap().restart_count == 1).await;
+    let vm = cluster
+        .until("db", "restarted", |vm| {
+            phase_of(vm) == Some(Phase::Running) && vm.status.as_ref().unwrap().restart_count == 1
+        })
+        .await;
     let last = vm.status.as_ref().unwrap().last_exit.clone().unwrap();
     assert_eq!(last.reason, "RunnerKilled");
     // The second crash in a row waits, and says until when.
     let pod = vm.status.unwrap().pod_name;
     cluster.node.kill(&pod).await;
-    let vm = cluster.until("db", "pausing", |vm| condition(vm, "Available").2.starts_with("starts again at")).await;
+    let vm = cluster
+        .until("db", "pausing", |vm| condition(vm, "Available").2.starts_with("starts again at"))
+        .await;
     assert_eq!(phase_of(&vm), Some(Phase::Pending));
     let (status, reason, message) = condition(&vm, "Degraded");
     assert_eq!((status.as_str(), reason.as_str()), ("True", "RunnerKilled"));
@@ -139,10 +160,19 @@ async fn three_accelerator_failures_end_it_until_the_spec_changes() {
     let _controller = cluster.controller_with(config);
     cluster.create("db", json!({})).await;
     for turn in 0..3 {
-        let vm = cluster.until("db", "running", |vm| phase_of(vm) == Some(Phase::Running) && vm.status.as_ref().unwrap().restart_count == turn).await;
-        cluster.node.end(&vm.status.unwrap().pod_name, Exit::new(ExitReason::AcceleratorFailure, "KVM broke")).await;
+        let vm = cluster
+            .until("db", "running", |vm| {
+                phase_of(vm) == Some(Phase::Running) && vm.status.as_ref().unwrap().restart_count == turn
+            })
+            .await;
+        cluster
+            .node
+            .end(&vm.status.unwrap().pod_name, Exit::new(ExitReason::AcceleratorFailure, "KVM broke"))
+            .await;
     }
-    let vm = cluster.until("db", "given up", |vm| condition(vm, "Degraded").2.contains("until the spec changes")).await;
+    let vm = cluster
+        .until("db", "given up", |vm| condition(vm, "Degraded").2.contains("until the spec changes"))
+        .await;
     assert_eq!(phase_of(&vm), Some(Phase::Failed));
     let before = cluster.until_quiet().await;
     assert_eq!(cluster.until_quiet().await, before);
@@ -187,7 +217,10 @@ async fn deletion_ends_with_any_partner_missing() {
         if (vms, pods, secrets) == (0, 0, 0) {
             break;
         }
-        assert!(tokio::time::Instant::now() < deadline, "{vms} machines, {pods} pods, {secrets} secrets are left");
+        assert!(
+            tokio::time::Instant::now() < deadline,
+            "{vms} machines, {pods} pods, {secrets} secrets are left"
+        );
         tokio::time::sleep(std::time::Duration::from_millis(20)).await;
     }
 }
@@ -206,7 +239,11 @@ async fn ssh_keys_are_made_once() {
     assert!(data["ssh-publickey"].0.starts_with(b"ssh-ed25519 "));
     assert!(data["ssh-privatekey"].0.starts_with(b"-----BEGIN OPENSSH PRIVATE KEY-----"));
     cluster.pods().delete(&vm.status.unwrap().pod_name, &DeleteParams::default()).await.unwrap();
-    cluster.until("db", "restarted", |vm| vm.status.as_ref().unwrap().restart_count == 1 && phase_of(vm) == Some(Phase::Running)).await;
+    cluster
+        .until("db", "restarted", |vm| {
+            vm.status.as_ref().unwrap().restart_count == 1 && phase_of(vm) == Some(Phase::Running)
+        })
+        .await;
     assert_eq!(cluster.secrets().get("ssh-neonvm-db").await.unwrap().data, secret.data);
 }
 

@@ -39,7 +39,6 @@ pub(crate) struct Node {
     running: Mutex<BTreeMap<String, Running>>,
     /// Most runners of one machine that were alive at once.
     most: Mutex<BTreeMap<String, usize>>,
-    started: AtomicU32,
     /// The node is cut off: it neither starts nor ends anything.
     pub(crate) cut_off: AtomicBool,
     pub(crate) temper: watch::Sender<Temper>,
@@ -51,7 +50,6 @@ impl Node {
             client,
             running: Mutex::default(),
             most: Mutex::default(),
-            started: AtomicU32::new(0),
             cut_off: AtomicBool::new(false),
             temper: watch::Sender::new(Temper::default()),
         })
@@ -65,11 +63,6 @@ impl Node {
     /// Most runners of the machine that were alive at once.
     pub(crate) fn most(&self, vm: &str) -> usize {
         self.most.lock().unwrap().get(vm).copied().unwrap_or(0)
-    }
-
-    /// Runners that were started so far.
-    pub(crate) fn started(&self) -> u32 {
-        self.started.load(Ordering::Relaxed)
     }
 
     pub(crate) async fn play(self: Arc<Self>) {
@@ -100,9 +93,13 @@ impl Node {
                 self.end(&name, Exit::new(ExitReason::Stopped, "asked to stop")).await;
             }
             let only = Preconditions { uid: pod.metadata.uid.clone(), resource_version: None };
-            let how = DeleteParams { grace_period_seconds: Some(0), preconditions: Some(only), ..DeleteParams::default() };
+            let how = DeleteParams {
+                grace_period_seconds: Some(0),
+                preconditions: Some(only),
+                ..DeleteParams::default()
+            };
             let api: Api<Pod> = Api::default_namespaced(self.client.clone());
-            api.delete(&name, &how).await.ok();
+            insist(|| api.delete(&name, &how)).await;
         } else if known.is_none() && matches!(phase.as_str(), "" | "Pending") {
             self.start(pod).await;
         }
@@ -114,12 +111,13 @@ impl Node {
         // Without its secrets a pod waits.
         let volumes = pod.spec.as_ref().unwrap().volumes.iter().flatten();
         for needed in volumes.filter_map(|volume| volume.secret.as_ref()?.secret_name.clone()) {
-            if secrets.get_opt(&needed).await.unwrap().is_none() {
+            if insist(|| secrets.get(&needed)).await.is_none() {
                 return;
             }
         }
-        let Some(secret) = secrets.get_opt(&name).await.unwrap() else { return };
-        let config: RunnerConfig = serde_json::from_slice(&secret.data.as_ref().unwrap()["vm.json"].0).unwrap();
+        let Some(secret) = insist(|| secrets.get(&name)).await else { return };
+        let config: RunnerConfig =
+            serde_json::from_slice(&secret.data.as_ref().unwrap()["vm.json"].0).unwrap();
         let machine = Machine::new(&config);
         let number = NEXT.fetch_add(1, Ordering::Relaxed) + 1;
         // 127.7.x.y: nobody else's.
@@ -135,16 +133,34 @@ impl Node {
             let mut running = self.running.lock().unwrap();
             running.insert(name.clone(), Running { uid, machine, runner: runner.abort_handle() });
             let prefix = format!("{vm}-");
-            let alive = running.keys().filter(|pod| pod.strip_prefix(&prefix).is_some_and(|s| s.len() == 5)).count();
+            let alive =
+                running.keys().filter(|pod| pod.strip_prefix(&prefix).is_some_and(|s| s.len() == 5)).count();
             let mut most = self.most.lock().unwrap();
             let most = most.entry(vm).or_default();
             *most = (*most).max(alive);
         }
-        self.started.fetch_add(1, Ordering::Relaxed);
-        self.status(&name, json!({"phase": "Running", "podIP": ip.to_string(), "containerStatuses": [
+        self.bind(&name).await;
+        self.status(
+            &name,
+            json!({"phase": "Running", "podIP": ip.to_string(), "containerStatuses": [
             {"name": "neonvm-runner", "image": "", "imageID": "", "ready": true, "restartCount": 0,
-             "state": {"running": {}}}]}))
-            .await;
+             "state": {"running": {}}}]}),
+        )
+        .await;
+    }
+
+    /// A pod that has a node is ended by that node, with its grace; the server removes others at once.
+    async fn bind(&self, pod: &str) {
+        let body = json!({"apiVersion": "v1", "kind": "Binding", "metadata": {"name": pod},
+            "target": {"kind": "Node", "name": "n1"}})
+        .to_string();
+        let path = format!("/api/v1/namespaces/default/pods/{pod}/binding");
+        let client = &self.client;
+        insist(|| {
+            let request = http::Request::post(&path).header("content-type", "application/json");
+            client.request_text(request.body(body.clone().into_bytes()).unwrap())
+        })
+        .await;
     }
 
     /// The runner in the pod ends, with a termination message.
@@ -164,17 +180,38 @@ impl Node {
     async fn terminate(&self, pod: &str, well: bool, message: &str) {
         let phase = if well { "Succeeded" } else { "Failed" };
         let code = if well { 0 } else { 1 };
-        self.status(pod, json!({"phase": phase, "containerStatuses": [
+        self.status(
+            pod,
+            json!({"phase": phase, "containerStatuses": [
             {"name": "neonvm-runner", "image": "", "imageID": "", "ready": false, "restartCount": 0,
-             "state": {"terminated": {"exitCode": code, "message": message, "reason": "Error"}}}]}))
-            .await;
+             "state": {"terminated": {"exitCode": code, "message": message, "reason": "Error"}}}]}),
+        )
+        .await;
     }
 
     async fn status(&self, pod: &str, status: Value) {
         let api: Api<Pod> = Api::default_namespaced(self.client.clone());
         let change = json!({"status": status});
-        api.patch_status(pod, &PatchParams::default(), &Patch::Merge(&change)).await.ok();
+        let (params, change) = (PatchParams::default(), Patch::Merge(&change));
+        insist(|| api.patch_status(pod, &params, &change)).await;
     }
+}
+
+/// As a kubelet does: again, until it works or there is nothing to work on.
+async fn insist<T, F: Future<Output = Result<T, kube::Error>>>(ask: impl Fn() -> F) -> Option<T> {
+    for _ in 0..50 {
+        match ask().await {
+            Ok(answer) => return Some(answer),
+            // A conflict: it was done before, and the answer was lost.
+            Err(kube::Error::Api(status))
+                if matches!(status.code, 404 | 409) && status.message != "injected conflict" =>
+            {
+                return None;
+            }
+            Err(_) => tokio::time::sleep(Duration::from_millis(10)).await,
+        }
+    }
+    None
 }
 
 /// Longest that a test looks for something that must not happen.

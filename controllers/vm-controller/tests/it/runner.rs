@@ -14,10 +14,11 @@ use hyper_util::rt::TokioIo;
 use k8s_openapi::api::core::v1::Secret;
 use neonvm_api::runner_pod::RunnerConfig;
 use neonvm_kit::ca::Identity;
-use neonvm_types::runner_protocol::{
-    CpuStatus, Exit, MachineInfo, MemoryStatus, Problem, ProblemReason, RunnerState, RunnerStatus, SizeRequest,
-};
 use neonvm_types::Bytes as Memory;
+use neonvm_types::runner_protocol::{
+    CpuStatus, Exit, MachineInfo, MemoryStatus, Problem, ProblemReason, RunnerState, RunnerStatus,
+    SizeRequest,
+};
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
@@ -87,7 +88,12 @@ pub(crate) struct Temper {
 }
 
 /// Serves until dropped.
-pub(crate) async fn serve(address: SocketAddr, secret: &Secret, machine: Machine, temper: watch::Receiver<Temper>) {
+pub(crate) async fn serve(
+    address: SocketAddr,
+    secret: &Secret,
+    machine: Machine,
+    temper: watch::Receiver<Temper>,
+) {
     let text = |key: &str| String::from_utf8(secret.data.as_ref().unwrap()[key].0.clone()).unwrap();
     let identity = Identity { certificate: text("tls.crt"), key: text("tls.key") };
     let mut tls = neonvm_kit::tls::server(&identity, &text("ca.crt")).unwrap();
@@ -102,7 +108,10 @@ pub(crate) async fn serve(address: SocketAddr, secret: &Secret, machine: Machine
             let Ok(stream) = acceptor.accept(stream).await else { return };
             assert!(stream.get_ref().1.peer_certificates().is_some(), "no client certificate");
             let service = service_fn(move |request| answer(request, machine.clone(), temper.clone()));
-            hyper::server::conn::http1::Builder::new().serve_connection(TokioIo::new(stream), service).await.ok();
+            hyper::server::conn::http1::Builder::new()
+                .serve_connection(TokioIo::new(stream), service)
+                .await
+                .ok();
         });
     }
 }
@@ -145,4 +154,3 @@ async fn answer(
         (_, path) => panic!("the controller asks for {path}"),
     }
 }
-

@@ -1,1 +1,116 @@
+//! Sizes: asked of the runner, shown when observed.
 
+use neonvm_api::virtual_machine::Phase;
+use neonvm_types::{Bytes, MilliCpu};
+use serde_json::json;
+
+use crate::cluster::{Cluster, condition, phase_of};
+use crate::runner::Temper;
+
+#[tokio::test(flavor = "multi_thread")]
+async fn sizes_go_up_and_down_with_pod_annotations_and_revisions() {
+    let cluster = Cluster::start().await;
+    let _controller = cluster.controller();
+    cluster.create("db", json!({})).await;
+    let pod = cluster.until_settled("db").await.status.unwrap().pod_name;
+    for (milli, slots, text) in [(2000_u32, 4_u16, "2"), (500, 2, "500m"), (250, 1, "250m")] {
+        let revision = json!({"revision": {"value": slots, "flags": 1}, "updatedAt": "2024-07-01T11:00:00Z"});
+        let change = json!({"spec": {"targetRevision": revision,
+            "guest": {"cpus": {"use": MilliCpu::new(milli)}, "memorySlots": {"use": slots}}}});
+        cluster.patch("db", change).await;
+        let vm = cluster
+            .until("db", "scaled", |vm| {
+                let status = vm.status.as_ref().unwrap();
+                status.cpus == Some(MilliCpu::new(milli))
+                    && status.memory_size == Some(Bytes::gib(u32::from(slots)).to_quantity())
+                    && status.current_revision.is_some_and(|now| now.revision.value == i64::from(slots))
+                    && condition(vm, "Scaled").0 == "True"
+            })
+            .await;
+        assert_eq!(phase_of(&vm), Some(Phase::Running));
+        assert_eq!(vm.status.as_ref().unwrap().observed_generation, vm.metadata.generation);
+        let machine = cluster.node.machine(&pod).0.borrow().clone();
+        assert_eq!(
+            (machine.cpu.asked, machine.memory.asked),
+            (MilliCpu::new(milli), Bytes::gib(u32::from(slots)))
+        );
+        cluster.until_quiet().await;
+        let annotations = cluster.pods().get(&pod).await.unwrap().metadata.annotations.unwrap();
+        let usage = format!(r#"{{"cpu":"{text}","memory":"{slots}Gi"}}"#);
+        assert_eq!(annotations["vm.neon.tech/usage"], usage);
+    }
+    let reasons = cluster.event_reasons("db").await;
+    assert!(
+        reasons.contains(&"ScaledUp".to_owned()) && reasons.contains(&"ScaledDown".to_owned()),
+        "{reasons:?}"
+    );
+}
+
+/// W-33: a guest that keeps its memory is reported with the size it has; nothing goes round and round.
+#[tokio::test(flavor = "multi_thread")]
+async fn w33_memory_that_is_not_released_is_reported() {
+    let cluster = Cluster::start().await;
+    let _controller = cluster.controller();
+    cluster.create("db", json!({"guest": {"memorySlots": {"use": 4}}})).await;
+    cluster.until_settled("db").await;
+    cluster.node.temper.send_replace(Temper { keeps: Some(Bytes::gib(3)), refuses: false });
+    cluster.patch("db", json!({"spec": {"guest": {"memorySlots": {"use": 1}}}})).await;
+    let vm = cluster.until("db", "limited", |vm| condition(vm, "Scaled").1 == "MemoryNotReleased").await;
+    assert_eq!(phase_of(&vm), Some(Phase::Running));
+    assert!(
+        condition(&vm, "Scaled").2.contains("reached 250m CPU and 3Gi"),
+        "{:?}",
+        condition(&vm, "Scaled")
+    );
+    assert_eq!(vm.status.as_ref().unwrap().memory_size, Some(Bytes::gib(3).to_quantity()));
+    cluster.until_quiet().await;
+    let told = cluster.event_reasons("db").await.iter().filter(|reason| *reason == "ScaleLimited").count();
+    assert_eq!(told, 1);
+    cluster.patch("db", json!({"spec": {"guest": {"memorySlots": {"use": 3}}}})).await;
+    let vm = cluster.until_settled("db").await;
+    assert_eq!(condition(&vm, "Degraded").0, "False");
+}
+
+/// W-04: what fails is written down, and cleared by success.
+#[tokio::test(flavor = "multi_thread")]
+async fn w04_a_refused_size_is_in_the_status_until_it_is_taken() {
+    let cluster = Cluster::start().await;
+    let _controller = cluster.controller();
+    cluster.create("db", json!({})).await;
+    cluster.until_settled("db").await;
+    cluster.node.temper.send_replace(Temper { keeps: None, refuses: true });
+    cluster.patch("db", json!({"spec": {"guest": {"cpus": {"use": 1}}}})).await;
+    let vm = cluster.until("db", "refused", |vm| condition(vm, "Degraded").1 == "ScaleFailed").await;
+    assert!(condition(&vm, "Degraded").2.contains("above the maximum"));
+    assert_eq!(
+        vm.status.as_ref().unwrap().cpus,
+        Some(MilliCpu::new(250)),
+        "only observation moves the status"
+    );
+    cluster.node.temper.send_replace(Temper::default());
+    let vm = cluster.until("db", "taken", |vm| condition(vm, "Degraded").0 == "False").await;
+    assert_eq!(vm.status.unwrap().cpus, Some(MilliCpu::new(1000)));
+}
+
+/// W-13: labels of others stay, ours follow the machine.
+#[tokio::test(flavor = "multi_thread")]
+async fn w13_foreign_labels_of_the_pod_stay() {
+    use kube::api::{Patch, PatchParams};
+    let cluster = Cluster::start().await;
+    let _controller = cluster.controller();
+    cluster.create("db", json!({})).await;
+    let pod = cluster.until_settled("db").await.status.unwrap().pod_name;
+    let foreign = json!({"metadata": {"labels": {"foreign": "1"}}});
+    let other = PatchParams { field_manager: Some("other".into()), ..PatchParams::default() };
+    cluster.pods().patch(&pod, &other, &Patch::Merge(&foreign)).await.unwrap();
+    for labels in [json!({"a": "1", "b": "1"}), json!({"a": null, "b": "2"})] {
+        cluster.patch("db", json!({"metadata": {"labels": labels}})).await;
+        cluster.until_quiet().await;
+    }
+    let labels = cluster.pods().get(&pod).await.unwrap().metadata.labels.unwrap();
+    assert_eq!(
+        (labels.get("foreign").map(String::as_str), labels.get("b").map(String::as_str)),
+        (Some("1"), Some("2"))
+    );
+    assert_eq!(labels.get("a"), None);
+}

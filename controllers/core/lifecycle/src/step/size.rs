@@ -32,7 +32,8 @@ pub(super) fn step(pass: &mut Pass<'_>) {
     if reached.cpu != MilliCpu::ZERO {
         pass.status.cpus = Some(reached.cpu);
     }
-    if reached == wanted {
+    // A size that is there by chance is not settled: the runner may still be on its way to another.
+    if reached == wanted && (asked == wanted || moving) {
         observe_memory(pass, reached.memory);
         done(pass, wanted);
     } else if let Some(problem) = problem(runner).filter(|_| asked == wanted) {

@@ -100,8 +100,14 @@ impl Process {
 
     /// Waits for its end.
     pub(crate) async fn wait(&self) -> Outcome {
-        // An error here means that the runtime is shutting down.
-        let Ok(_ready) = self.fd.readable().await else { return Outcome::Unknown };
+        loop {
+            // An error here means that the runtime is shutting down: nobody hears the answer.
+            let Ok(mut ready) = self.fd.readable().await else { return std::future::pending().await };
+            if has_ended(self.fd.get_ref()) {
+                break;
+            }
+            ready.clear_ready();
+        }
         // As long as it is not reaped, its group's number is its own: what it left behind there goes with it.
         if Identity::of(self.identity.pid) == Some(self.identity) {
             let _ = kill_process_group(self.pid, Signal::KILL);
@@ -132,6 +138,13 @@ impl Process {
         }
         let _ = pidfd_send_signal(self.fd.get_ref(), Signal::KILL);
     }
+}
+
+/// Whether the process of a pidfd has ended. The runtime's word for it may come too early.
+fn has_ended(fd: &OwnedFd) -> bool {
+    let mut fds = [rustix::event::PollFd::new(fd, rustix::event::PollFlags::IN)];
+    let at_once = rustix::event::Timespec { tv_sec: 0, tv_nsec: 0 };
+    matches!(rustix::event::poll(&mut fds, Some(&at_once)), Ok(count) if count > 0)
 }
 
 /// Number of this start of the machine: processes of another start are gone.

@@ -68,6 +68,7 @@ pub async fn run(config: Config, stop: impl Future<Output = ()>) -> Result<(), E
         pods: node.network.pods(),
     };
     let tls = server::tls(&authority, &node, local)?;
+    let _workers = Workers(Arc::clone(&node));
     take_up(&node).await?;
     let work = async {
         // The API server must know the node before anybody asks it for a pod's log, but pods need not wait for that.
@@ -87,10 +88,18 @@ pub async fn run(config: Config, stop: impl Future<Output = ()>) -> Result<(), E
         () = work => {}
         () = stop => {}
     }
-    for worker in std::mem::take(&mut *node.workers.lock()) {
-        worker.abort();
-    }
     Ok(())
+}
+
+/// Ends the tasks of the pods with the node, however it ends.
+struct Workers(Arc<Node>);
+
+impl Drop for Workers {
+    fn drop(&mut self) {
+        for worker in std::mem::take(&mut *self.0.workers.lock()) {
+            worker.abort();
+        }
+    }
 }
 
 /// Two processes for one node would fight for its pods.

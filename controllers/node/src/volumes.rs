@@ -198,12 +198,18 @@ impl Context {
         held: &mut Held,
     ) -> Result<(), Problem> {
         let volumes = pod.spec.as_ref().and_then(|spec| spec.volumes.as_deref()).unwrap_or_default();
+        let mut first = Ok(());
         for volume in volumes {
-            if let Some(true) = self.write(volume, pod, around, held).await? {
-                tracing::info!(volume = volume.name, directory = %self.directory.display(), "updated");
+            match self.write(volume, pod, around, held).await {
+                Ok(Some(true)) => {
+                    tracing::info!(volume = volume.name, directory = %self.directory.display(), "updated");
+                }
+                Ok(_) => {}
+                // The others are brought up to date all the same.
+                Err(problem) => first = first.and(Err(problem)),
             }
         }
-        Ok(())
+        first
     }
 }
 

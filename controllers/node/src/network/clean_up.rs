@@ -38,7 +38,7 @@ pub fn clean_up(cluster: &str, data: &Path) -> io::Result<()> {
     }
     for name in namespaces::names(&naming::namespace_prefix(cluster)).unwrap_or_default() {
         if !matches!(quietly("ip", &["netns", "del", &name]), Ok(true)) {
-            keep(std::fs::remove_file(super::namespace_path(&name)));
+            keep(crate::files::remove(&super::namespace_path(&name)));
         }
     }
     // Links of nodes begin with the name of the bridge.

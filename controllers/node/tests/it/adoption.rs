@@ -5,7 +5,7 @@ use serde_json::json;
 use crate::support::{Cluster, content, is_alive, until};
 use neonvm_node::Network;
 
-const PATIENT: &str = "trap 'exit 0' TERM; echo $$ >> $NEONVM_ROOT/pid; while :; do sleep 0.05; done";
+const PATIENT: &str = "trap 'exit 0' TERM; echo $$$$ >> $NEONVM_ROOT/pid; while :; do sleep 0.05; done";
 
 #[tokio::test(flavor = "multi_thread")]
 async fn processes_are_found_again() {

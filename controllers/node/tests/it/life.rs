@@ -8,7 +8,7 @@ use serde_json::json;
 use crate::support::{Cluster, condition, content, is_alive, until, with};
 
 /// Runs until it is asked to end, then says so.
-const PATIENT: &str = "trap 'echo bye >> $NEONVM_ROOT/said; exit 0' TERM; echo $$ > $NEONVM_ROOT/pid; echo hello; \
+const PATIENT: &str = "trap 'echo bye >> $NEONVM_ROOT/said; exit 0' TERM; echo $$$$ > $NEONVM_ROOT/pid; echo hello; \
                        while :; do sleep 0.05; done";
 
 #[tokio::test(flavor = "multi_thread")]
@@ -33,7 +33,7 @@ async fn a_pod_runs_ends_and_is_removed() {
     cluster.create("n1", "fails", "exit 7", &json!({})).await;
     let failed = cluster.phase("fails", "Failed").await;
     assert_eq!(failed["status"]["containerStatuses"][0]["state"]["terminated"]["exitCode"], 7);
-    cluster.create("n1", "killed", "kill -9 $$", &json!({})).await;
+    cluster.create("n1", "killed", "kill -9 $$$$", &json!({})).await;
     let killed = cluster.phase("killed", "Failed").await;
     let state = &killed["status"]["containerStatuses"][0]["state"]["terminated"];
     assert_eq!(
@@ -84,7 +84,7 @@ async fn deletion_gives_grace_and_then_kills() {
     until("the end", || async { pods.get_opt("patient").await.unwrap().is_none().then_some(()) }).await;
     assert!(!is_alive(&pid));
 
-    let stubborn = "trap '' TERM; echo $$ > $NEONVM_ROOT/pid; while :; do sleep 0.05; done";
+    let stubborn = "trap '' TERM; echo $$$$ > $NEONVM_ROOT/pid; while :; do sleep 0.05; done";
     let short = json!({ "spec": { "terminationGracePeriodSeconds": 1 } });
     let pod = cluster.create("n1", "stubborn", stubborn, &short).await;
     let pid = content(&cluster.place("n1", &pod).join("root/pid"), |text| text.ends_with('\n')).await;

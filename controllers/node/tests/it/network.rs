@@ -63,9 +63,10 @@ async fn pods_of_two_nodes_reach_each_other_and_leave_nothing() {
         hosts.contains(&format!("{from}\tone")) && hosts.contains("169.254.254.254\tguest-vm"),
         "{hosts}"
     );
+    let pods = cluster.pods();
     let exec = async |script: String| {
         let parameters = kube::api::AttachParams::default().stderr(false);
-        let mut process = cluster.pods().exec("one", ["sh", "-c", &script], &parameters).await.unwrap();
+        let mut process = pods.exec("one", ["sh", "-c", &script], &parameters).await.unwrap();
         let mut output = String::new();
         tokio::io::AsyncReadExt::read_to_string(&mut process.stdout().unwrap(), &mut output).await.unwrap();
         output

@@ -117,7 +117,22 @@ impl Instance {
     }
 
     pub(crate) fn log(&self) -> PathBuf {
-        self.directory.join("log/local.log")
+        self.log_of("local")
+    }
+
+    /// The log of a service.
+    pub(crate) fn log_of(&self, service: &str) -> PathBuf {
+        self.directory.join("log").join(format!("{service}.log"))
+    }
+
+    /// Services that have logged, by name; the supervisor is `local`.
+    pub(crate) fn logged(&self) -> Vec<String> {
+        let entries = std::fs::read_dir(self.directory.join("log")).into_iter().flatten().flatten();
+        let names =
+            entries.filter_map(|entry| Some(entry.file_name().to_str()?.strip_suffix(".log")?.to_owned()));
+        let mut names: Vec<String> = names.collect();
+        names.sort();
+        names
     }
 
     fn process_file(&self) -> PathBuf {
@@ -201,7 +216,12 @@ impl Instance {
 
     /// The last lines of its log.
     pub(crate) fn last_lines(&self, count: usize) -> Vec<String> {
-        let text = std::fs::read(self.log()).unwrap_or_default();
+        self.last_lines_of("local", count)
+    }
+
+    /// The last lines of the log of a service.
+    pub(crate) fn last_lines_of(&self, service: &str, count: usize) -> Vec<String> {
+        let text = std::fs::read(self.log_of(service)).unwrap_or_default();
         let text = String::from_utf8_lossy(&text);
         let mut lines: Vec<String> = text.lines().rev().take(count).map(str::to_owned).collect();
         lines.reverse();

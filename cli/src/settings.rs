@@ -54,6 +54,12 @@ pub const KEYS: &[Key] = &[
         check: crate::instance::is_name,
     },
     Key { name: "neond", builtin: "", about: "program that runs local clusters", check: any },
+    Key {
+        name: "nodes",
+        builtin: "1",
+        about: "nodes of a local cluster; 0 for an API server alone",
+        check: |value| value.parse::<u8>().is_ok(),
+    },
     Key { name: "output", builtin: "table", about: "form of output", check: output },
     Key { name: "quiet", builtin: "false", about: "results and errors only", check: truth },
     Key {

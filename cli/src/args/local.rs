@@ -58,7 +58,7 @@ pub struct Which {
 /// `local up`
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Examples:\n  neonctl local up\n  eval \"$(neonctl local up --name dev)\"\n  neonctl local up --foreground --port 6443"
+    after_help = "Examples:\n  neonctl local up\n  eval \"$(neonctl local up --name dev)\"\n  neonctl local up --nodes 2 --cpus 2 --memory 8Gi\n  neonctl local up --foreground --port 6443"
 )]
 pub struct Up {
     /// Which.
@@ -67,6 +67,24 @@ pub struct Up {
     /// Port on 127.0.0.1 [default: that of the last start, or a free one]
     #[arg(long, value_parser = clap::value_parser!(u16).range(1..))]
     pub port: Option<u16>,
+    /// Nodes; 0 for an API server alone. More than one needs root [default: 1]
+    #[arg(long, value_name = "N")]
+    pub nodes: Option<u8>,
+    /// CPUs each node offers [default: those of this machine]
+    #[arg(long, value_name = "CPU")]
+    pub cpus: Option<String>,
+    /// Memory each node offers, such as 8Gi [default: that of this machine, less a reserve]
+    #[arg(long, value_name = "SIZE")]
+    pub memory: Option<String>,
+    /// What runs the guests' code: kvm where it works, else tcg
+    #[arg(long, default_value = "auto", value_parser = ["auto", "kvm", "tcg"])]
+    pub accel: String,
+    /// Loopback addresses and user-mode networking even as root; one node
+    #[arg(long)]
+    pub user_network: bool,
+    /// Speak to registries without TLS
+    #[arg(long)]
+    pub insecure_registries: bool,
     /// Stay in the foreground until stopped; for containers and CI
     #[arg(long)]
     pub foreground: bool,
@@ -122,12 +140,15 @@ pub struct List {
 /// `local logs`
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Examples:\n  neonctl local logs --tail 20\n  neonctl local logs --name dev -f --since 5m"
+    after_help = "Examples:\n  neonctl local logs --tail 20\n  neonctl local logs --name dev -f --since 5m\n  neonctl local logs --service vm-controller -f"
 )]
 pub struct Logs {
     /// Which.
     #[command(flatten)]
     pub which: Which,
+    /// Only this service: apiserver, vm-controller, scheduler, node-n1 or supervisor [default: all, by time]
+    #[arg(long, value_name = "NAME")]
+    pub service: Option<String>,
     /// Keep printing what is added
     #[arg(short, long)]
     pub follow: bool,

@@ -62,7 +62,7 @@ impl Command {
 }
 
 /// Where virtual machines are looked for.
-#[derive(Debug, Default, clap::Args)]
+#[derive(Clone, Debug, Default, clap::Args)]
 pub struct Place {
     /// Namespace [default: that of the context, else default]
     #[arg(short, long, value_name = "NAME")]

@@ -62,9 +62,7 @@ pub(crate) struct Args {
 /// Runs until SIGTERM or SIGINT.
 pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     if args.clean_up {
-        return crate::service::run(async {
-            Ok(neonvm_node::clean_up(&crate::node::identity(&args.data_dir)).await?)
-        });
+        return Ok(neonvm_node::clean_up(&crate::node::identity(&args.data_dir), &args.data_dir)?);
     }
     let rooted = rustix::process::geteuid().is_root() && !args.user_network;
     anyhow::ensure!(args.nodes <= 1 || rooted, "--nodes {}: more than one node needs network namespaces, that is, root", args.nodes);
@@ -106,7 +104,7 @@ impl Flags {
 fn services(args: &Args, rooted: bool) -> anyhow::Result<Vec<Service>> {
     let program = std::env::current_exe().context("cannot find this program")?.display().to_string();
     let directory = &args.data_dir;
-    let logs = directory.join("logs");
+    let logs = directory.join("log");
     std::fs::create_dir_all(&logs).with_context(|| format!("cannot make {}", logs.display()))?;
     let start = |service: &str| Flags(vec![program.clone(), service.to_owned()]);
     let kubeconfig = directory.join("kubeconfig");

@@ -86,17 +86,8 @@ fn config(args: &Args) -> anyhow::Result<Config> {
         _ => Accelerator::Auto,
     };
     config.machine.guest.clone_from(&args.guest);
-    if let Some(directory) = &args.kernels {
-        match neonvm_kernel::store::Store::new(directory).get(None) {
-            Ok(kernel) => {
-                config.machine.kernel = Some(kernel.image());
-                config.machine.initramfs = kernel.initramfs();
-            }
-            Err(error) => {
-                tracing::warn!(%error, "there is no kernel: only machines that bring one can start");
-            }
-        }
-    }
+    // The link to the default kernel: one that is fetched later is used by the next machine.
+    config.machine.kernel = args.kernels.as_ref().map(|directory| directory.join("default/vmlinux"));
     config.images.store.clone_from(&args.image_store);
     if let Some(cache) = &args.image_cache {
         config.images.cache.clone_from(cache);

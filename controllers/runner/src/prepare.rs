@@ -45,7 +45,7 @@ pub(crate) enum Error {
     Qemu(#[from] neonvm_hypervisor::installation::InstallationError),
     #[error("this machine's CPU architecture cannot run virtual machines")]
     Architecture,
-    #[error("kernel {path}: {source}")]
+    #[error("kernel {path}: {source}; on a local cluster get one with: neonctl kernel fetch")]
     Kernel { path: String, source: std::io::Error },
     #[error("guest program {path}: {source}")]
     GuestProgram { path: String, source: std::io::Error },
@@ -85,7 +85,7 @@ pub(crate) async fn prepare(options: &Options, pod: &Arc<PodFiles>) -> Result<Pr
     let (installation, chosen, disks, net) = (installation?, chosen?, disks?, net?);
     let (kernel, initramfs) = match pod.own_kernel() {
         Some(kernel) => (kernel, None),
-        None => (options.kernel.clone(), options.initramfs.clone()),
+        None => (options.kernel.clone(), options.initramfs.clone().or_else(|| beside(&options.kernel))),
     };
     let firmware = firmware(&kernel, architecture)
         .map_err(|source| Error::Kernel { path: kernel.display().to_string(), source })?;
@@ -168,6 +168,11 @@ fn plan(
         interfaces: vec![interface],
         direct_io: pod.config.settings.direct_io,
     })
+}
+
+/// The initramfs that was stored with a kernel, if it needs one.
+fn beside(kernel: &Path) -> Option<PathBuf> {
+    Some(kernel.with_file_name("initramfs.cpio")).filter(|path| path.exists())
 }
 
 fn hostname(pod: &str) -> String {

@@ -24,7 +24,6 @@ const ARROWS: &[(&str, &[&str])] = &[
             "neonvm-api",
             "neonvm-kit",
             "neonvm-hypervisor",
-            "neonvm-kernel",
             "neonvm-local",
             "neonvm-runner",
             "neonvm-vm-controller",

@@ -6,7 +6,7 @@ use serde_json::json;
 
 use crate::args::local::Down;
 use crate::env::Env;
-use crate::error::{Error, Result};
+use crate::error::{Code, Error, Result};
 use crate::instance::{self, Instance};
 use crate::report::{API_VERSION, Document, Report, left};
 use crate::settings::Settings;
@@ -25,7 +25,7 @@ pub(crate) fn run(env: &Env, settings: &Settings, args: &Down) -> Result<Report>
     let mut items = Vec::new();
     let mut document = Document { columns: vec![left("NAME"), left("RESULT")], ..Document::default() };
     for instance in chosen {
-        let ran = down(&instance, limit, args.delete)?;
+        let ran = down(env, settings, &instance, limit, args.delete)?;
         let result = if args.delete {
             "deleted"
         } else if ran {
@@ -46,9 +46,12 @@ pub(crate) fn run(env: &Env, settings: &Settings, args: &Down) -> Result<Report>
     Ok(report)
 }
 
-fn down(instance: &Instance, limit: Duration, delete: bool) -> Result<bool> {
+fn down(env: &Env, settings: &Settings, instance: &Instance, limit: Duration, delete: bool) -> Result<bool> {
     let lock = instance.lock()?;
     let ran = instance.stop(limit)?;
+    if instance.directory.join("nodes").exists() {
+        clean_up(env, settings, instance)?;
+    }
     if delete {
         let directory = &instance.directory;
         std::fs::remove_dir_all(directory).map_err(|error| Error::file("remove", directory, &error))?;
@@ -58,6 +61,24 @@ fn down(instance: &Instance, limit: Duration, delete: bool) -> Result<bool> {
     }
     drop(lock);
     Ok(ran)
+}
+
+/// Machines outlive the services of their cluster; here they are stopped, and what nodes made on this machine is removed.
+fn clean_up(env: &Env, settings: &Settings, instance: &Instance) -> Result<()> {
+    let program = super::neond(env, settings)?;
+    let mut command = std::process::Command::new(&program);
+    command
+        .args(["local", "--clean-up", "--data-dir"])
+        .arg(&instance.directory)
+        .stdin(std::process::Stdio::null());
+    let failed =
+        || Error::new(Code::Failed, format!("cannot clean up after the nodes of {:?}", instance.name));
+    let output = command.output().map_err(|error| failed().cause(crate::error::reason(&error)))?;
+    if output.status.success() {
+        return Ok(());
+    }
+    let text = String::from_utf8_lossy(&output.stderr);
+    Err(failed().cause(text.trim().lines().next_back().unwrap_or_default()))
 }
 
 /// Whether it lies in the directory that nobody had to name.

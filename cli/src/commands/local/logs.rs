@@ -29,29 +29,48 @@ pub(crate) fn run(env: &Env, settings: &Settings, args: &Logs) -> Result<Report>
             Some(Timestamp::now() - back)
         }
     };
-    let path = instance.log();
-    let file = match File::open(&path) {
-        Ok(file) => file,
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
-            return Ok(Report::text(String::new())
-                .note("nothing was logged; it runs in the foreground or never started"));
+    let chosen = match args.service.as_deref() {
+        Some("supervisor") => vec!["local".to_owned()],
+        Some(service) if instance.log_of(service).exists() => vec![service.to_owned()],
+        Some(service) => {
+            let text = format!("no service {service:?} of local cluster {:?} has logged", instance.name);
+            let names = instance.logged().join(", ").replace("local", "supervisor");
+            return Err(Error::new(Code::NotFound, text).hint(format!("there are: {names}")));
         }
-        Err(error) => return Err(Error::file("read", &path, &error)),
+        None => instance.logged(),
     };
-    let mut tail = Tail { path, reader: BufReader::new(file), partial: Vec::new() };
-    let mut lines: Vec<String> = std::iter::from_fn(|| tail.line()).collect();
-    if let Some(since) = since {
-        // Lines without a time belong to the one above them.
-        let first =
-            lines.iter().position(|line| time(line).is_some_and(|time| time >= since)).unwrap_or(lines.len());
-        lines.drain(..first);
+    let named = chosen.len() > 1;
+    let mut tails = Vec::new();
+    for service in chosen {
+        let path = instance.log_of(&service);
+        let file = File::open(&path).map_err(|error| Error::file("read", &path, &error))?;
+        let label = if named { format!("{service:<13} ") } else { String::new() };
+        tails.push(Tail { path, label, reader: BufReader::new(file), partial: Vec::new() });
     }
+    if tails.is_empty() {
+        let note = "nothing was logged; it runs in the foreground or never started";
+        return Ok(Report::text(String::new()).note(note));
+    }
+    let mut timed: Vec<(Option<Timestamp>, String)> = Vec::new();
+    for tail in &mut tails {
+        // Lines without a time belong to the one above them.
+        let mut last = None;
+        while let Some(line) = tail.line() {
+            last = time(&line).or(last);
+            timed.push((last, format!("{}{line}", tail.label)));
+        }
+    }
+    timed.sort_by_key(|(time, _)| *time);
+    if let Some(since) = since {
+        timed.retain(|(time, _)| time.is_some_and(|time| time >= since));
+    }
+    let mut lines: Vec<String> = timed.into_iter().map(|(_, line)| line).collect();
     if let Some(count) = args.tail {
         lines.drain(..lines.len().saturating_sub(count));
     }
     let mut report = Report::text(String::new());
     report.body = Body::Lines(if args.follow {
-        Box::new(lines.into_iter().chain(tail))
+        Box::new(lines.into_iter().chain(Tails(tails)))
     } else {
         Box::new(lines.into_iter())
     });
@@ -65,6 +84,7 @@ fn time(line: &str) -> Option<Timestamp> {
 /// A log file, followed for ever; when it is cut it is read from its beginning.
 struct Tail {
     path: PathBuf,
+    label: String,
     reader: BufReader<File>,
     partial: Vec<u8>,
 }
@@ -83,18 +103,25 @@ impl Tail {
     }
 }
 
-impl Iterator for Tail {
+/// Logs that are followed together.
+struct Tails(Vec<Tail>);
+
+impl Iterator for Tails {
     type Item = String;
 
     fn next(&mut self) -> Option<String> {
         loop {
-            if let Some(line) = self.line() {
-                return Some(line);
-            }
-            let size = std::fs::metadata(&self.path).ok()?.len();
-            if self.reader.stream_position().ok()? > size {
-                self.reader = BufReader::new(File::open(&self.path).ok()?);
-                self.partial.clear();
+            for tail in &mut self.0 {
+                if let Some(line) = tail.line() {
+                    return Some(format!("{}{line}", tail.label));
+                }
+                let size = std::fs::metadata(&tail.path).map_or(0, |file| file.len());
+                if tail.reader.stream_position().ok()? > size
+                    && let Ok(file) = File::open(&tail.path)
+                {
+                    tail.reader = BufReader::new(file);
+                    tail.partial.clear();
+                }
             }
             std::thread::sleep(LOOK_AGAIN);
         }

@@ -1,14 +1,18 @@
 //! Starting the process of a local cluster and waiting until it answers.
 
+use std::ffi::OsString;
 use std::fs::File;
 use std::os::unix::process::CommandExt as _;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
+use neonvm_types::Quantity;
+use serde_json::Value;
 use tokio::signal::unix::{SignalKind, signal};
 
 use crate::args::local::Up;
+use crate::commands::place;
 use crate::connect::{Connection, block_on};
 use crate::env::Env;
 use crate::error::{Code, Error, Result, reason};
@@ -43,9 +47,11 @@ pub(super) fn start(
     let port = choose_port(instance, args.port)?;
     // Written last by the server: its appearance means that the server listens.
     let _ = std::fs::remove_file(instance.kubeconfig());
+    let _ = std::fs::remove_file(instance.directory.join("services.json"));
     let mut command = Command::new(&program);
     command.arg("local").args(["--name", &instance.name]).arg("--data-dir").arg(&instance.directory);
     command.arg("--listen").arg(format!("127.0.0.1:{port}")).stdin(Stdio::null());
+    command.args(node_flags(env, settings, args)?);
     if !args.foreground {
         let path = instance.log();
         let open = || File::options().create(true).append(true).open(&path);
@@ -62,6 +68,51 @@ pub(super) fn start(
     }
     block_on(wait(instance, &mut child, limit, args.foreground))?;
     Ok(if args.foreground { Started::Foreground(Foreground { child }) } else { Started::Background })
+}
+
+/// How many nodes.
+pub(super) fn nodes(settings: &Settings, args: &Up) -> Result<u8> {
+    let flag = args.nodes.map(|nodes| nodes.to_string());
+    let nodes = settings.value("nodes", flag.as_deref())?.unwrap_or_default();
+    Ok(nodes.parse().unwrap_or(1))
+}
+
+/// Flags about nodes, and where what they need lies.
+fn node_flags(env: &Env, settings: &Settings, args: &Up) -> Result<Vec<OsString>> {
+    let nodes = nodes(settings, args)?;
+    let root = rustix::process::geteuid().is_root() && !args.user_network;
+    if nodes > 1 && !root {
+        let text = format!("--nodes {nodes}: more than one node needs network namespaces");
+        return Err(Error::new(Code::Conflict, text).hint("run it as root, or with --nodes 1"));
+    }
+    let mut flags: Vec<OsString> = vec!["--nodes".into(), nodes.to_string().into()];
+    let mut set = |flag: &str, value: OsString| flags.extend([flag.into(), value]);
+    let number = |flag: &str, text: &str| {
+        text.parse::<Quantity>().map_err(|_| {
+            Error::new(Code::Usage, format!("--{flag}: {text:?} is not a quantity"))
+                .hint("write for example 2, 500m or 8Gi")
+        })
+    };
+    if let Some(cpus) = &args.cpus {
+        set("--node-cpu-milli", number("cpus", cpus)?.milli_rounded_up().to_string().into());
+    }
+    if let Some(memory) = &args.memory {
+        set("--node-memory", number("memory", memory)?.units_rounded_up().to_string().into());
+    }
+    set("--accel", args.accel.clone().into());
+    set("--kernels", place::kernels(env).into());
+    set("--image-store", place::images(env).into());
+    set("--image-cache", place::cache(env, None).into());
+    let architecture = if cfg!(target_arch = "aarch64") { "arm64" } else { "amd64" };
+    if let Ok(guest) = place::guest(env, settings, None, architecture) {
+        set("--guest", guest.into());
+    }
+    for (flag, on) in
+        [("--user-network", args.user_network), ("--insecure-registries", args.insecure_registries)]
+    {
+        flags.extend(on.then(|| flag.into()));
+    }
+    Ok(flags)
 }
 
 /// The program: as configured, beside this one, or in `PATH`.
@@ -107,6 +158,15 @@ async fn wait(instance: &Instance, child: &mut Child, limit: Duration, foregroun
             let hint = format!("see all it said: neonctl local logs --name {}", instance.name);
             return Err(if foreground { error } else { error.hint(hint) });
         }
+        if connection.is_none() && api_server_failed(instance) {
+            instance.stop(Duration::from_secs(5))?;
+            let text = format!("the API server of local cluster {:?} does not start", instance.name);
+            let lines = instance.last_lines_of("apiserver", LAST_LINES);
+            let error = lines.into_iter().fold(Error::new(Code::Failed, text), Error::cause);
+            let hint =
+                format!("see all it said: neonctl local logs --name {} --service apiserver", instance.name);
+            return Err(error.hint(hint));
+        }
         if connection.is_none() && instance.kubeconfig().exists() {
             connection = Some(Connection::local(&instance.kubeconfig(), limit).await?);
         }
@@ -125,6 +185,16 @@ async fn wait(instance: &Instance, child: &mut Child, limit: Duration, foregroun
         }
         tokio::time::sleep(LOOK_AGAIN).await;
     }
+}
+
+/// Whether the API server has ended since it was started: then it will end again.
+fn api_server_failed(instance: &Instance) -> bool {
+    let text = std::fs::read_to_string(instance.directory.join("services.json")).unwrap_or_default();
+    let record: Value = serde_json::from_str(&text).unwrap_or_default();
+    record.as_array().into_iter().flatten().any(|service| {
+        service.get("name").is_some_and(|name| name == "apiserver")
+            && service.get("restarts").and_then(Value::as_u64).is_some_and(|restarts| restarts > 0)
+    })
 }
 
 impl Foreground {

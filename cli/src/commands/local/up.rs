@@ -49,6 +49,20 @@ pub(crate) fn run(env: &Env, settings: &Settings, args: &Up) -> Result<Report> {
                 .unwrap_or_else(|_| Err(Error::new(Code::Timeout, "our definitions are not in force yet")))
         })?;
     }
+    let nodes = super::start::nodes(settings, args)?;
+    if nodes > 0 {
+        let left = limit.saturating_sub(begun.elapsed()).max(std::time::Duration::from_secs(1));
+        block_on(ready(&instance, usize::from(nodes), left))?;
+        if !crate::commands::place::kernels(env).join("default/vmlinux").exists() {
+            notes.push("there is no kernel yet, machines need one: neonctl kernel fetch".to_owned());
+        }
+        if args.user_network || !rustix::process::geteuid().is_root() {
+            notes.push(
+                "machines get loopback addresses and user-mode networking, because this is not root"
+                    .to_owned(),
+            );
+        }
+    }
     drop(lock);
     let server = instance.server().unwrap_or_default();
     notes.push(format!(
@@ -62,6 +76,36 @@ pub(crate) fn run(env: &Env, settings: &Settings, args: &Up) -> Result<Report> {
         report.then = Some(Box::new(move || foreground.wait(&instance)));
     }
     Ok(report)
+}
+
+/// Waits until so many nodes are ready.
+async fn ready(instance: &Instance, nodes: usize, limit: std::time::Duration) -> Result<()> {
+    let connection = Connection::local(&instance.kubeconfig(), limit).await?;
+    let until = std::time::Instant::now() + limit;
+    loop {
+        let list = connection.json("/api/v1/nodes").await?;
+        let ready =
+            list.get("items").and_then(Value::as_array).into_iter().flatten().filter(|n| is_ready(n)).count();
+        if ready >= nodes {
+            return Ok(());
+        }
+        if std::time::Instant::now() > until {
+            let text =
+                format!("{ready} of {nodes} nodes are ready after {limit:?}; the cluster goes on starting");
+            let hint =
+                format!("see why: neonctl local logs --name {} --service node-n{}", instance.name, ready + 1);
+            return Err(Error::new(Code::Timeout, text).hint(hint));
+        }
+        tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+    }
+}
+
+fn is_ready(node: &Value) -> bool {
+    let conditions = node.pointer("/status/conditions").and_then(Value::as_array);
+    conditions.into_iter().flatten().any(|condition| {
+        condition.get("type").is_some_and(|kind| kind == "Ready")
+            && condition.get("status").is_some_and(|status| status == "True")
+    })
 }
 
 fn running(instance: &Instance, args: &Up, process: &Process) -> Result<Report> {

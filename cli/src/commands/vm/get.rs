@@ -22,7 +22,8 @@ pub(in crate::commands) fn run(settings: &Settings, args: &Get) -> Result<Report
         }
         let names = args.names.clone();
         super::list::follow(
-            machines.api(),
+            settings,
+            &args.place,
             kube::runtime::watcher::Config::default(),
             &args.output,
             false,

@@ -8,7 +8,7 @@ use neonvm_api::VirtualMachine;
 use super::machines::Machines;
 use super::table;
 use crate::args::Output;
-use crate::args::vm::List;
+use crate::args::vm::{List, Place};
 use crate::connect::block_on;
 use crate::error::{Code, Error, Result};
 use crate::report::{Body, Report};
@@ -28,7 +28,7 @@ pub(in crate::commands) fn run(settings: &Settings, args: &List) -> Result<Repor
         if args.watch {
             let mut config = watcher::Config::default();
             config.label_selector.clone_from(&args.selector);
-            return follow(api, config, &args.output, args.all_namespaces, wanted);
+            return follow(settings, &args.place, config, &args.output, args.all_namespaces, wanted);
         }
         let mut parameters = ListParams::default();
         parameters.label_selector.clone_from(&args.selector);
@@ -54,7 +54,8 @@ pub(in crate::commands) fn run(settings: &Settings, args: &List) -> Result<Repor
 
 /// A line for each machine now, and for each change, until somebody has seen enough.
 pub(super) fn follow(
-    api: Api<VirtualMachine>,
+    settings: &Settings,
+    place: &Place,
     config: watcher::Config,
     output: &Output,
     namespaces: bool,
@@ -69,6 +70,7 @@ pub(super) fn follow(
         }
     };
     let headers = !json && !output.no_headers;
+    let (settings, place) = (settings.clone(), place.clone());
     let (lines, read) = std::sync::mpsc::sync_channel::<String>(64);
     std::thread::spawn(move || {
         let _ = block_on(async {
@@ -80,6 +82,8 @@ pub(super) fn follow(
                     .collect();
                 let _ = lines.send(fixed(&names));
             }
+            let machines = Machines::open(&settings, &place).await?;
+            let api = if namespaces { Api::all(machines.connection.client()) } else { machines.api() };
             let mut stream = watcher(api, config).boxed();
             loop {
                 let machine = match stream.try_next().await {

@@ -21,26 +21,14 @@ const QUEUE: usize = 256;
 /// Where the lines are.
 enum Found {
     LastWords(String),
-    Pod(Box<Api<Pod>>, String),
+    /// So far, and the pod they are of.
+    Lines(String, String),
 }
 
 /// What the machine has written.
 pub(in crate::commands) fn run(settings: &Settings, args: &Logs) -> Result<Report> {
     let style = Style::new(&args.source, args.timestamps);
     let since = args.since.as_deref().map(|text| duration("since", text)).transpose()?;
-    let found = block_on(async {
-        let machines = Machines::open(settings, &args.place).await?;
-        let machine = machines.get(&args.name).await?;
-        if args.previous {
-            return Ok(Found::LastWords(last_words(&machine)?));
-        }
-        let pod = machines.pod(&machine)?;
-        Ok(Found::Pod(Box::new(Api::namespaced(machines.connection.client(), &machines.namespace)), pod))
-    });
-    let (api, pod) = match found? {
-        Found::LastWords(text) => return Ok(Report::text(text)),
-        Found::Pod(api, pod) => (api, pod),
-    };
     let parameters = LogParams {
         container: Some(neonvm_api::names::RUNNER_CONTAINER.to_owned()),
         timestamps: true,
@@ -49,13 +37,22 @@ pub(in crate::commands) fn run(settings: &Settings, args: &Logs) -> Result<Repor
         tail_lines: args.tail.filter(|_| style.takes_all()).and_then(|lines| i64::try_from(lines).ok()),
         ..LogParams::default()
     };
+    let found = block_on(async {
+        let machines = Machines::open(settings, &args.place).await?;
+        let machine = machines.get(&args.name).await?;
+        if args.previous {
+            return Ok(Found::LastWords(last_words(&machine)?));
+        }
+        let pod = machines.pod(&machine)?;
+        let api: Api<Pod> = Api::namespaced(machines.connection.client(), &machines.namespace);
+        let attempt = format!("cannot read the log of {pod}");
+        Ok(Found::Lines(machines.connection.within(&attempt, api.logs(&pod, &parameters)).await?, pod))
+    });
+    let (history, pod) = match found? {
+        Found::LastWords(text) => return Ok(Report::text(text)),
+        Found::Lines(history, pod) => (history, pod),
+    };
     let tail = args.tail.filter(|_| !style.takes_all());
-    let history = block_on(async {
-        let text = api.logs(&pod, &parameters).await;
-        text.map_err(|error| {
-            Error::new(Code::Failed, format!("cannot read the log of {pod}")).cause(error.to_string())
-        })
-    })?;
     let mut shown: Vec<String> = history.lines().filter_map(|line| style.render(line)).collect();
     if let Some(tail) = tail {
         shown.drain(..shown.len().saturating_sub(tail));
@@ -65,7 +62,14 @@ pub(in crate::commands) fn run(settings: &Settings, args: &Logs) -> Result<Repor
         return Ok(Report { body: Body::Lines(Box::new(shown.into_iter())), ..Report::text(String::new()) });
     }
     let (queue, more) = std::sync::mpsc::sync_channel::<String>(QUEUE);
-    std::thread::spawn(move || block_on(async { follow(&api, &pod, last, &style, &queue).await }));
+    let (settings, place) = (settings.clone(), args.place.clone());
+    std::thread::spawn(move || {
+        block_on(async {
+            let machines = Machines::open(&settings, &place).await?;
+            let api: Api<Pod> = Api::namespaced(machines.connection.client(), &machines.namespace);
+            follow(&api, &pod, last, &style, &queue).await
+        })
+    });
     let all = shown.into_iter().chain(more);
     Ok(Report { body: Body::Lines(Box::new(all)), ..Report::text(String::new()) })
 }

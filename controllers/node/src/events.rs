@@ -35,13 +35,13 @@ impl Events {
     }
 
     /// Something that happens as it should.
-    pub(crate) fn normal(&self, pod: &Pod, reason: &str, note: String) {
-        self.send(pod, EventType::Normal, reason, &note);
+    pub(crate) fn normal(&self, pod: &Pod, reason: &str, note: impl AsRef<str>) {
+        self.send(pod, EventType::Normal, reason, note.as_ref());
     }
 
     /// Something that went wrong.
-    pub(crate) fn warning(&self, pod: &Pod, reason: &str, note: String) {
-        self.send(pod, EventType::Warning, reason, &note);
+    pub(crate) fn warning(&self, pod: &Pod, reason: &str, note: impl AsRef<str>) {
+        self.send(pod, EventType::Warning, reason, note.as_ref());
     }
 
     fn send(&self, pod: &Pod, type_: EventType, reason: &str, note: &str) {

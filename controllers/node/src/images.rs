@@ -186,9 +186,9 @@ impl Images {
         let path = self.config.directory.join(".lock");
         let file = File::options().write(true).create(true).truncate(false).open(path)?;
         if exclusive {
-            file.lock()?
+            file.lock()?;
         } else {
-            file.lock_shared()?
+            file.lock_shared()?;
         }
         Ok(file)
     }

@@ -75,10 +75,9 @@ impl Held {
         };
         let any = async {
             if waits.is_empty() {
-                std::future::pending().await
-            } else {
-                let _ = futures_util::future::select_all(waits).await;
+                std::future::pending::<()>().await;
             }
+            let _ = futures_util::future::select_all(waits).await;
         };
         tokio::select! {
             () = renewal => {}

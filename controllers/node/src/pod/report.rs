@@ -43,7 +43,7 @@ pub(super) async fn send(client: Client, pod: Pod, mut reports: watch::Receiver<
                     break;
                 }
                 Ok(Err(error)) => {
-                    tracing::warn!(%error, namespace, name, "the status of a pod cannot be told")
+                    tracing::warn!(%error, namespace, name, "the status of a pod cannot be told");
                 }
                 Err(_) => tracing::warn!(namespace, name, "the API server does not answer"),
             }

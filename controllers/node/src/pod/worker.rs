@@ -53,35 +53,38 @@ pub(super) struct Worker {
 pub(crate) fn spawn_new(node: &Arc<Node>, pod: &Arc<Pod>) -> Arc<Handle> {
     let pause = u64::try_from(node.config.restart_pause.as_millis()).unwrap_or(10_000);
     let machine = Machine::new(Plan::of(pod, pause), clock::now());
-    spawn(node, Arc::clone(pod), machine, String::new(), true, true)
+    spawn(node, pod, machine, String::new(), Origin::New)
 }
 
 /// Goes on with a pod that a former run of the node took on.
 pub(crate) fn spawn_known(node: &Arc<Node>, saved: Saved) -> Arc<Handle> {
-    let same_boot = saved.is_of_this_boot();
-    spawn(node, Arc::new(saved.pod), saved.machine, saved.ip, same_boot, false)
+    let origin = if saved.is_of_this_boot() { Origin::Known } else { Origin::OfFormerBoot };
+    spawn(node, &Arc::new(saved.pod), saved.machine, saved.ip, origin)
 }
 
-fn spawn(
-    node: &Arc<Node>,
-    pod: Arc<Pod>,
-    machine: Machine,
-    ip: String,
-    same_boot: bool,
-    is_new: bool,
-) -> Arc<Handle> {
+/// Where a pod comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Origin {
+    New,
+    /// A former run of the node took it on: its processes may still run.
+    Known,
+    /// Before the machine was started: they cannot.
+    OfFormerBoot,
+}
+
+fn spawn(node: &Arc<Node>, pod: &Arc<Pod>, machine: Machine, ip: String, origin: Origin) -> Arc<Handle> {
     let uid = pod.metadata.uid.clone().unwrap_or_default();
     let handle = Arc::new(Handle {
         directory: PodDirectory::new(&node.config.data, &uid),
         uid,
-        object: watch::channel(Object::Present(Arc::clone(&pod))).0,
-        pod: watch::channel(Arc::clone(&pod)).0,
+        object: watch::channel(Object::Present(Arc::clone(pod))).0,
+        pod: watch::channel(Arc::clone(pod)).0,
         view: watch::channel(View::default()).0,
         started: parking_lot::Mutex::default(),
     });
     let (events, inbox) = mpsc::channel(WAITING);
     let (reports, reading) = watch::channel(Report::default());
-    let reporter = tokio::spawn(report::send(node.client.clone(), Pod::clone(&pod), reading));
+    let reporter = tokio::spawn(report::send(node.client.clone(), Pod::clone(pod), reading));
     let worker = Worker {
         node: Arc::clone(node),
         handle: Arc::clone(&handle),
@@ -96,15 +99,18 @@ fn spawn(
         shown: pod.status.clone().unwrap_or_default(),
         is_forgotten: false,
     };
-    let task = tokio::spawn(worker.run(inbox, same_boot, is_new));
+    let task = tokio::spawn(worker.run(inbox, origin));
     node.workers.lock().push(task);
     handle
 }
 
 impl Worker {
-    async fn run(mut self, mut inbox: mpsc::Receiver<Event>, same_boot: bool, is_new: bool) {
+    async fn run(mut self, mut inbox: mpsc::Receiver<Event>, origin: Origin) {
         let mut object = self.handle.object.subscribe();
-        let found = if is_new { Vec::new() } else { adopt::adopt(&mut self, same_boot) };
+        let found = match origin {
+            Origin::New => Vec::new(),
+            origin => adopt::adopt(&mut self, origin == Origin::Known),
+        };
         let actions = self.machine.resume(clock::now());
         self.carry_out(actions);
         for event in found {

@@ -1,8 +1,15 @@
 //! The node against the embedded API server, with shell scripts in place of runners.
 
-#![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, reason = "helpers of tests")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    clippy::print_stderr,
+    reason = "helpers of tests"
+)]
 
 mod adoption;
+mod kubectl;
 mod life;
 mod network;
 mod server;

@@ -13,10 +13,10 @@ use serde_json::{Value, json};
 use tokio::task::JoinHandle;
 
 /// A cluster in this process.
-pub struct Cluster {
-    pub client: Client,
-    pub directory: tempfile::TempDir,
-    pub id: String,
+pub(crate) struct Cluster {
+    pub(crate) client: Client,
+    pub(crate) directory: tempfile::TempDir,
+    pub(crate) id: String,
     api: JoinHandle<()>,
     nodes: Vec<(String, JoinHandle<()>)>,
 }
@@ -30,7 +30,7 @@ impl Drop for Cluster {
 }
 
 /// Waits for something, at most 30 s.
-pub async fn until<T, F: Future<Output = Option<T>>>(what: &str, mut look: impl FnMut() -> F) -> T {
+pub(crate) async fn until<T, F: Future<Output = Option<T>>>(what: &str, mut look: impl FnMut() -> F) -> T {
     for _ in 0..1500 {
         if let Some(found) = look().await {
             return found;
@@ -41,7 +41,7 @@ pub async fn until<T, F: Future<Output = Option<T>>>(what: &str, mut look: impl 
 }
 
 impl Cluster {
-    pub async fn start() -> Self {
+    pub(crate) async fn start() -> Self {
         let directory = tempfile::tempdir().unwrap();
         let config = neonvm_local::Config {
             directory: directory.path().into(),
@@ -63,13 +63,13 @@ impl Cluster {
     }
 
     /// A cluster with one node, without namespaces.
-    pub async fn with_node() -> Self {
+    pub(crate) async fn with_node() -> Self {
         let mut cluster = Self::start().await;
         cluster.add_node(cluster.config("n1", Network::User)).await;
         cluster
     }
 
-    pub fn config(&self, name: &str, network: Network) -> Config {
+    pub(crate) fn config(&self, name: &str, network: Network) -> Config {
         let mut config = Config::new(&self.id, name, self.directory.path());
         config.network = network;
         config.executable = Some(self.directory.path().join("neond"));
@@ -77,7 +77,7 @@ impl Cluster {
         config
     }
 
-    pub async fn add_node(&mut self, config: Config) {
+    pub(crate) async fn add_node(&mut self, config: Config) {
         let name = config.name.clone();
         let task = tokio::spawn(async move {
             if let Err(error) = neonvm_node::run(config, std::future::pending()).await {
@@ -95,24 +95,24 @@ impl Cluster {
     }
 
     /// Ends a node as if it were killed.
-    pub async fn kill_node(&mut self, name: &str) {
+    pub(crate) async fn kill_node(&mut self, name: &str) {
         let at = self.nodes.iter().position(|(own, _)| own == name).unwrap();
         let (_, task) = self.nodes.remove(at);
         task.abort();
         let _ = task.await;
     }
 
-    pub fn pods(&self) -> Api<Pod> {
+    pub(crate) fn pods(&self) -> Api<Pod> {
         Api::namespaced(self.client.clone(), "default")
     }
 
     /// The directory of a pod.
-    pub fn place(&self, node: &str, pod: &Pod) -> PathBuf {
+    pub(crate) fn place(&self, node: &str, pod: &Pod) -> PathBuf {
         self.directory.path().join("nodes").join(node).join("pods").join(pod.metadata.uid.as_deref().unwrap())
     }
 
     /// Creates a pod on a node.
-    pub async fn create(&self, node: &str, name: &str, script: &str, more: &Value) -> Pod {
+    pub(crate) async fn create(&self, node: &str, name: &str, script: &str, more: &Value) -> Pod {
         let mut value = json!({ "metadata": { "name": name }, "spec": { "nodeName": node, "restartPolicy": "Never",
             "terminationGracePeriodSeconds": 5, "automountServiceAccountToken": false,
             "containers": [{ "name": "c", "image": "i", "command": ["neond", "runner"], "args": [script] }] } });
@@ -121,7 +121,7 @@ impl Cluster {
     }
 
     /// Waits until a pod is as wanted.
-    pub async fn wait(&self, name: &str, what: &str, wanted: impl Fn(&Value) -> bool) -> Value {
+    pub(crate) async fn wait(&self, name: &str, what: &str, wanted: impl Fn(&Value) -> bool) -> Value {
         let pods = self.pods();
         let last = std::cell::RefCell::new(Value::Null);
         let look = || async {
@@ -142,15 +142,15 @@ impl Cluster {
             .unwrap_or_else(|_| panic!("{what} did not happen within 30 s: {:#}", last.borrow()["status"]))
     }
 
-    pub async fn phase(&self, name: &str, phase: &str) -> Value {
+    pub(crate) async fn phase(&self, name: &str, phase: &str) -> Value {
         self.wait(name, phase, |pod| pod["status"]["phase"] == phase).await
     }
 
-    pub async fn ready(&self, name: &str) -> Value {
+    pub(crate) async fn ready(&self, name: &str) -> Value {
         self.wait(name, "readiness", |pod| condition(pod, "Ready") == "True").await
     }
 
-    pub async fn delete(&self, name: &str) {
+    pub(crate) async fn delete(&self, name: &str) {
         self.pods().delete(name, &DeleteParams::default()).await.unwrap();
         let pods = self.pods();
         until("the end of the pod", || async { pods.get_opt(name).await.unwrap().is_none().then_some(()) })
@@ -158,7 +158,7 @@ impl Cluster {
     }
 }
 
-pub fn merge(into: &mut Value, more: &Value) {
+pub(crate) fn merge(into: &mut Value, more: &Value) {
     match (into, more) {
         (Value::Object(into), Value::Object(more)) => {
             for (key, value) in more {
@@ -173,30 +173,30 @@ pub fn merge(into: &mut Value, more: &Value) {
 }
 
 /// Something of the only container.
-pub fn with(container: &Value) -> Value {
+pub(crate) fn with(container: &Value) -> Value {
     json!({ "spec": { "containers": [container] } })
 }
 
-pub fn condition(pod: &Value, kind: &str) -> String {
+pub(crate) fn condition(pod: &Value, kind: &str) -> String {
     let all = pod["status"]["conditions"].as_array().cloned().unwrap_or_default();
     let found = all.into_iter().find(|condition| condition["type"] == kind);
     found.map_or_else(String::new, |condition| condition["status"].as_str().unwrap_or("").to_owned())
 }
 
 /// Waits for the content of a file.
-pub async fn content(path: &Path, wanted: impl Fn(&str) -> bool) -> String {
+pub(crate) async fn content(path: &Path, wanted: impl Fn(&str) -> bool) -> String {
     until(&format!("the content of {}", path.display()), || async {
         std::fs::read_to_string(path).ok().filter(|text| wanted(text))
     })
     .await
 }
 
-pub fn is_root() -> bool {
+pub(crate) fn is_root() -> bool {
     rustix::process::geteuid().is_root()
 }
 
 /// Whether a process runs.
-pub fn is_alive(pid: &str) -> bool {
+pub(crate) fn is_alive(pid: &str) -> bool {
     let stat = std::fs::read_to_string(format!("/proc/{}/stat", pid.trim())).unwrap_or_default();
     stat.rsplit_once(')').is_some_and(|(_, rest)| !rest.trim_start().starts_with('Z'))
 }

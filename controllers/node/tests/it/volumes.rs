@@ -23,15 +23,9 @@ where
     api
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn volumes_are_laid_out_and_follow_their_objects() {
-    let cluster = Cluster::with_node().await;
-    let maps =
-        object::<ConfigMap>(&cluster, json!({ "metadata": { "name": "m" }, "data": { "a": "1", "b": "2" } }))
-            .await;
-    object::<Secret>(&cluster, json!({ "metadata": { "name": "s" }, "stringData": { "key": "hidden" } }))
-        .await;
-    let more = json!({ "metadata": { "annotations": { "note": "x" } }, "spec": {
+/// A pod with a volume and a variable of each kind.
+fn every_kind(host: &std::path::Path) -> Value {
+    json!({ "metadata": { "annotations": { "note": "x" } }, "spec": {
         "volumes": [
             { "name": "map", "configMap": { "name": "m" } },
             { "name": "some", "configMap": { "name": "m", "items": [{ "key": "b", "path": "deep/b", "mode": 0o600 }] } },
@@ -41,7 +35,7 @@ async fn volumes_are_laid_out_and_follow_their_objects() {
             { "name": "all", "projected": { "sources": [
                 { "configMap": { "name": "kube-root-ca.crt" } }, { "serviceAccountToken": { "path": "token" } } ] } },
             { "name": "empty", "emptyDir": { "sizeLimit": "1Gi" } },
-            { "name": "host", "hostPath": { "path": cluster.directory.path(), "type": "Directory" } },
+            { "name": "host", "hostPath": { "path": host, "type": "Directory" } },
         ],
         "containers": [{
             "env": [
@@ -55,7 +49,18 @@ async fn volumes_are_laid_out_and_follow_their_objects() {
                 { "name": "secret", "mountPath": "/vm/secret" }, { "name": "none", "mountPath": "/vm/none" },
                 { "name": "own", "mountPath": "/own" }, { "name": "all", "mountPath": "/all" },
                 { "name": "empty", "mountPath": "/vm/images" }, { "name": "host", "mountPath": "/host" },
-            ] }] } });
+            ] }] } })
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn volumes_are_laid_out_and_follow_their_objects() {
+    let cluster = Cluster::with_node().await;
+    let maps =
+        object::<ConfigMap>(&cluster, json!({ "metadata": { "name": "m" }, "data": { "a": "1", "b": "2" } }))
+            .await;
+    object::<Secret>(&cluster, json!({ "metadata": { "name": "s" }, "stringData": { "key": "hidden" } }))
+        .await;
+    let more = every_kind(cluster.directory.path());
     let pod = cluster.create("n1", "v", IDLE, &more).await;
     let root = cluster.place("n1", &pod).join("root");
     let ready = cluster.ready("v").await;

@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
     kind = "IPPool",
     plural = "ippools",
     singular = "ippool",
-    category = "neonvm",
+    category = "neon",
     namespaced,
     derive = "PartialEq",
     doc = "The addresses of an overlay network and who has them.",

@@ -19,7 +19,7 @@ use crate::{schema, schema::rules};
     plural = "virtualmachinemigrations",
     singular = "neonvmm",
     shortname = "vmm",
-    category = "neonvm",
+    category = "neon",
     namespaced,
     status = "VirtualMachineMigrationStatus",
     derive = "PartialEq",

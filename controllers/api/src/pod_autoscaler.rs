@@ -48,7 +48,7 @@ pub const DEFAULT_PANIC_WINDOW: i64 = 60;
     plural = "podautoscalers",
     singular = "podautoscaler",
     shortname = "pa",
-    category = "neonvm",
+    category = "neon",
     namespaced,
     status = "PodAutoscalerStatus",
     derive = "PartialEq",

@@ -36,7 +36,7 @@ pub const DEFAULT_RUNNER_PORT: u16 = neonvm_types::runner_protocol::RUNNER_PORT;
     plural = "virtualmachines",
     singular = "neonvm",
     shortname = "vm",
-    category = "neonvm",
+    category = "neon",
     namespaced,
     status = "VirtualMachineStatus",
     derive = "PartialEq",

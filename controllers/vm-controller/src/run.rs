@@ -129,7 +129,7 @@ async fn open(client: &Client, namespace: &str) -> Result<Authority, Error> {
             Ok(authority) => return Ok(authority),
             Err(error) if pause > LONGEST_PAUSE => return Err(error.into()),
             Err(error) => {
-                tracing::warn!(%error, "the internal authority cannot be opened; it is tried again")
+                tracing::warn!(%error, "the internal authority cannot be opened; it is tried again");
             }
         }
         tokio::time::sleep(pause).await;

@@ -74,6 +74,7 @@ fn put(to: &mut Vec<u8>, bytes: &[u8]) {
 }
 
 #[cfg(test)]
+#[allow(clippy::print_stderr, reason = "a test that is skipped says so")]
 mod tests {
     use std::process::Command;
 
@@ -87,7 +88,7 @@ mod tests {
         let file = directory.path().join("key");
         neonvm_kit::ca::write_private(&file, &keys.private).unwrap();
         let Ok(output) = Command::new("ssh-keygen").arg("-y").arg("-f").arg(&file).output() else {
-            println!("SKIP reading keys with ssh-keygen: it is not installed");
+            eprintln!("SKIP reading keys with ssh-keygen: it is not installed");
             return;
         };
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));

@@ -4,6 +4,7 @@
 //! measurements; [`report`] prints them beside their goals. Numbers are taken over TLS with the client that the
 //! controllers use, client and server on the same machine, so they include the client's share of the processors.
 
+pub mod fleet;
 pub mod measure;
 pub mod process;
 pub mod report;

@@ -34,6 +34,9 @@ struct Args {
     /// Watchers of the watch measurement
     #[arg(long, default_value_t = 1_000)]
     watchers: usize,
+    /// Machines of the fleet measurement
+    #[arg(long, default_value_t = 5_000)]
+    machines: usize,
     /// Directory for state, on a disk [default: the directory for temporary files]
     #[arg(long)]
     directory: Option<PathBuf>,
@@ -50,6 +53,7 @@ async fn run(args: &Args) -> anyhow::Result<ExitCode> {
         duration: Duration::from_secs(args.seconds.max(1)),
         objects: args.objects,
         watchers: args.watchers,
+        machines: args.machines,
         directory: args.directory.clone().unwrap_or_else(std::env::temp_dir),
     };
     let mut rows = Vec::new();

@@ -25,6 +25,8 @@ pub struct Setup {
     pub objects: usize,
     /// Watchers of the watch measurement.
     pub watchers: usize,
+    /// Machines of the fleet measurement.
+    pub machines: usize,
     /// Where the state goes; on a disk, not in memory, or durable writes measure nothing.
     pub directory: std::path::PathBuf,
 }
@@ -36,8 +38,19 @@ impl Setup {
 }
 
 /// Names for `--only`, in the order in which they run.
-pub const NAMES: &[&str] =
-    &["start", "idle", "reads", "writes", "watches", "volume", "command-line", "disk", "boot", "guest"];
+pub const NAMES: &[&str] = &[
+    "start",
+    "idle",
+    "reads",
+    "writes",
+    "watches",
+    "volume",
+    "command-line",
+    "disk",
+    "boot",
+    "guest",
+    "fleet",
+];
 
 /// Runs one measurement.
 ///
@@ -55,6 +68,10 @@ pub async fn run(name: &str, setup: &Setup) -> anyhow::Result<Vec<Row>> {
         "disk" => disk::build(setup),
         "boot" => disk::boot(setup),
         "guest" => disk::idle(setup),
+        "fleet" => {
+            let directory = setup.directory()?;
+            crate::fleet::run(setup.program.path(), directory.path(), setup.machines).await
+        }
         _ => anyhow::bail!("there is no measurement {name:?}; there are {}", NAMES.join(", ")),
     }
 }

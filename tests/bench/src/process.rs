@@ -27,6 +27,11 @@ impl Program {
         Self { path: path.into(), arguments: arguments.iter().map(OsString::from).collect() }
     }
 
+    /// The program without its arguments.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
     /// `neond local`, the binary given or found beside the running one.
     ///
     /// # Errors
@@ -198,7 +203,7 @@ pub fn own_cpu() -> anyhow::Result<Duration> {
 }
 
 /// `schedstat` counts nanoseconds where `stat` counts hundredths of a second.
-fn cpu_of(process: &str) -> anyhow::Result<Duration> {
+pub(crate) fn cpu_of(process: &str) -> anyhow::Result<Duration> {
     let mut sum = 0;
     for task in std::fs::read_dir(format!("/proc/{process}/task"))? {
         // A thread may end between the two looks.

@@ -83,7 +83,7 @@ async fn the_api_server_asks_and_refuses_when_nobody_answers() {
     let controller = cluster.controller_with(config);
     until_registered(&cluster).await;
     let vm = cluster.create("db", json!({})).await;
-    assert_eq!(serde_json::to_value(&vm.spec.guest.cpus).unwrap()["use"], "250m");
+    assert_eq!(serde_json::to_value(vm.spec.guest.cpus).unwrap()["use"], "250m");
     cluster.until_settled("db").await;
     // A registration that somebody breaks is mended.
     let gvk = GroupVersionKind::gvk("admissionregistration.k8s.io", "v1", "MutatingWebhookConfiguration");

@@ -1,0 +1,335 @@
+//! Five thousand machines under one controller. API server, node and runners are played in this process; the controller is a
+//! child of its own, so that its memory and processor time are its own.
+//!
+//! Every pod gets an address of its own in 127.0.0.0/8; one listener answers for all of them. A certificate of the internal
+//! authority for `*.vm.neon.tech` fits every runner.
+
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use anyhow::Context as _;
+use futures_util::{StreamExt as _, TryStreamExt as _};
+use k8s_openapi::api::core::v1::{Pod, Secret};
+use kube::api::{Api, DynamicObject, Patch, PatchParams, PostParams};
+use kube::config::{Config, KubeConfigOptions, Kubeconfig};
+use kube::core::{ApiResource, GroupVersionKind};
+use kube::runtime::{WatchStreamExt as _, watcher};
+use kube::{Client, ResourceExt as _};
+use neonvm_kit::ca::Authority;
+use neonvm_local::Server;
+use serde_json::json;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::Semaphore;
+use tokio::task::JoinSet;
+use tokio_rustls::TlsAcceptor;
+
+use crate::process::cpu_of;
+use crate::report::Row;
+
+/// Name for `--only`.
+const NAME: &str = "fleet";
+/// Port of runners; not the usual one, so that a local cluster may run beside this.
+const PORT: u16 = 25_993;
+/// Requests at the same time.
+const AT_ONCE: usize = 64;
+/// Time over which rest is measured.
+const REST: Duration = Duration::from_secs(20);
+/// Longest wait for anything.
+const PATIENCE: Duration = Duration::from_secs(300);
+const LOOK: Duration = Duration::from_millis(20);
+
+/// What is counted.
+#[derive(Debug, Default)]
+struct Counts {
+    /// Streams to runners that are open.
+    streams: AtomicUsize,
+    /// Pods started.
+    pods: AtomicU32,
+}
+
+/// Measures.
+///
+/// # Errors
+/// If the program has no controller, or something does not come about.
+pub async fn run(program: &Path, directory: &Path, machines: usize) -> anyhow::Result<Vec<Row>> {
+    let config = neonvm_local::server::Config {
+        directory: directory.to_owned(),
+        listen: "127.0.0.1:0".parse()?,
+        names: Vec::new(),
+        faults: false,
+    };
+    let server = Server::start(&config).await?;
+    let kubeconfig = directory.join("kubeconfig");
+    std::fs::write(&kubeconfig, server.kubeconfig("fleet").to_string())?;
+    let state = server.state();
+    let client = client(&kubeconfig).await?;
+    let mut playing = JoinSet::new();
+    playing.spawn(server.run(std::future::pending()));
+    define(&client).await?;
+    let counts = Arc::new(Counts::default());
+    let controller = Controller::start(program, &kubeconfig, directory)?;
+    playing.spawn(runners(acceptor(&client).await?, Arc::clone(&counts)));
+    playing.spawn(node(client.clone(), Arc::clone(&counts)));
+    let revision = || state.with(|engine| engine.store().revision());
+
+    let start = Instant::now();
+    create(&client, machines).await?;
+    let created = start.elapsed();
+    until("all machines run", || state.with(settled) >= machines).await?;
+    let running = start.elapsed();
+    quiet(revision).await?;
+    let (peak, resident) = (controller.memory("VmHWM:")?, controller.memory("VmRSS:")?);
+    let (before, cpu) = (revision(), cpu_of(&controller.0.id().to_string())?);
+    tokio::time::sleep(REST).await;
+    let writes = revision() - before;
+    let cpu = cpu_of(&controller.0.id().to_string())?.saturating_sub(cpu);
+
+    drop(controller);
+    until("the streams are closed", || counts.streams.load(Ordering::Relaxed) == 0).await?;
+    let (before, start) = (revision(), Instant::now());
+    let controller = Controller::start(program, &kubeconfig, directory)?;
+    until("all runners are heard again", || counts.streams.load(Ordering::Relaxed) >= machines).await?;
+    let restart = start.elapsed();
+    quiet(revision).await?;
+    let rewrites = revision() - before;
+    let again = controller.memory("VmHWM:")?;
+
+    let mib = |bytes: u64| bytes as f64 / f64::from(1 << 20);
+    let note = format!("{machines} machines; all objects created after {:.1} s", created.as_secs_f64());
+    Ok(vec![
+        Row::at_most(NAME, "created → all Running", running.as_secs_f64(), "s", 60.0).note(note),
+        Row::at_most(NAME, "writes in 20 s of rest", writes as f64, "", 0.0),
+        Row::at_most(
+            NAME,
+            "controller's CPU at rest",
+            100.0 * cpu.as_secs_f64() / REST.as_secs_f64(),
+            "%",
+            2.0,
+        )
+        .note("of one core"),
+        Row::at_most(NAME, "controller restarted → steady", restart.as_secs_f64(), "s", 10.0)
+            .note("every runner is heard"),
+        Row::at_most(NAME, "writes of a restart", rewrites as f64, "", 0.0),
+        Row::at_most(NAME, "controller's memory, at most", mib(peak.max(again)), "MiB", 300.0)
+            .note(format!("{:.0} MiB at rest", mib(resident))),
+    ])
+}
+
+/// The controller as a process of its own; killed when dropped.
+struct Controller(Child);
+
+impl Controller {
+    fn start(program: &Path, kubeconfig: &Path, directory: &Path) -> anyhow::Result<Self> {
+        let log =
+            std::fs::OpenOptions::new().create(true).append(true).open(directory.join("controller.log"))?;
+        let mut command = Command::new(program);
+        command.arg("vm-controller").arg("--kubeconfig").arg(kubeconfig).env("RUST_LOG", "warn");
+        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log);
+        let child = command.spawn();
+        Ok(Self(child.with_context(|| format!("cannot start {}", program.display()))?))
+    }
+
+    fn memory(&self, field: &str) -> anyhow::Result<u64> {
+        let text = std::fs::read_to_string(format!("/proc/{}/status", self.0.id()))?;
+        let line = text.lines().find_map(|line| line.strip_prefix(field));
+        let kib = line.and_then(|rest| rest.split_whitespace().next()).and_then(|n| n.parse::<u64>().ok());
+        Ok(kib.with_context(|| format!("no {field} in the status of the controller"))? * 1024)
+    }
+}
+
+impl Drop for Controller {
+    fn drop(&mut self) {
+        // It may be gone already; there is nobody to tell.
+        if self.0.kill().is_ok() {
+            self.0.wait().ok();
+        }
+    }
+}
+
+async fn client(kubeconfig: &Path) -> anyhow::Result<Client> {
+    let file = Kubeconfig::from_yaml(&std::fs::read_to_string(kubeconfig)?)?;
+    let mut config = Config::from_custom_kubeconfig(file, &KubeConfigOptions::default()).await?;
+    config.read_timeout = None;
+    Ok(Client::try_from(config)?)
+}
+
+async fn until(what: &str, mut is: impl FnMut() -> bool) -> anyhow::Result<()> {
+    let deadline = Instant::now() + PATIENCE;
+    while !is() {
+        anyhow::ensure!(Instant::now() < deadline, "it did not come about that {what}");
+        tokio::time::sleep(LOOK).await;
+    }
+    Ok(())
+}
+
+/// Waits until nothing was written for two seconds.
+async fn quiet(revision: impl Fn() -> u64) -> anyhow::Result<()> {
+    let mut last = (revision(), Instant::now());
+    until("there is rest", || {
+        if revision() != last.0 {
+            last = (revision(), Instant::now());
+        }
+        last.1.elapsed() > Duration::from_secs(2)
+    })
+    .await
+}
+
+/// Machines that run at the size asked for.
+fn settled(engine: &neonvm_core_apistore::engine::Engine) -> usize {
+    (0_usize..)
+        .map_while(|number| {
+            engine.object("vm.neon.tech", "virtualmachines", "default", &format!("vm-{number}"))
+        })
+        .take_while(|vm| {
+            let conditions = vm.pointer("/status/conditions").and_then(serde_json::Value::as_array);
+            vm.pointer("/status/phase").is_some_and(|phase| phase == "Running")
+                && conditions.into_iter().flatten().any(|c| {
+                    c.get("type").is_some_and(|t| t == "Scaled")
+                        && c.get("status").is_some_and(|s| s == "True")
+                })
+        })
+        .count()
+}
+
+async fn define(client: &Client) -> anyhow::Result<()> {
+    let gvk = GroupVersionKind::gvk("apiextensions.k8s.io", "v1", "CustomResourceDefinition");
+    let api: Api<DynamicObject> = Api::all_with(client.clone(), &ApiResource::from_gvk(&gvk));
+    for crd in neonvm_api::crds() {
+        api.create(&PostParams::default(), &serde_json::from_value(crd)?).await?;
+    }
+    let kind = ApiResource::from_gvk(&GroupVersionKind::gvk("vm.neon.tech", "v1", "VirtualMachine"));
+    let vms: Api<DynamicObject> = Api::default_namespaced_with(client.clone(), &kind);
+    let deadline = Instant::now() + PATIENCE;
+    while vms.list(&kube::api::ListParams::default()).await.is_err() {
+        anyhow::ensure!(Instant::now() < deadline, "machines are not served");
+        tokio::time::sleep(LOOK).await;
+    }
+    Ok(())
+}
+
+async fn create(client: &Client, machines: usize) -> anyhow::Result<()> {
+    let kind = ApiResource::from_gvk(&GroupVersionKind::gvk("vm.neon.tech", "v1", "VirtualMachine"));
+    let next = Arc::new(AtomicUsize::new(0));
+    let mut running = JoinSet::new();
+    for _ in 0..AT_ONCE {
+        let api: Api<DynamicObject> = Api::default_namespaced_with(client.clone(), &kind);
+        let next = Arc::clone(&next);
+        running.spawn(async move {
+            loop {
+                let number = next.fetch_add(1, Ordering::Relaxed);
+                if number >= machines {
+                    return anyhow::Ok(());
+                }
+                let vm = json!({"apiVersion": "vm.neon.tech/v1", "kind": "VirtualMachine",
+                    "metadata": {"name": format!("vm-{number}")}, "spec": {"runnerPort": PORT, "guest": {
+                        "cpus": {"min": 0.25, "max": 1, "use": 0.25}, "memorySlots": {"min": 1, "max": 4, "use": 1},
+                        "rootDisk": {"image": "img:1"}}}});
+                api.create(&PostParams::default(), &serde_json::from_value(vm)?).await?;
+            }
+        });
+    }
+    while let Some(done) = running.join_next().await {
+        done??;
+    }
+    Ok(())
+}
+
+/// Marks pods as running, each with an address of its own.
+async fn node(client: Client, counts: Arc<Counts>) {
+    let api: Api<Pod> = Api::default_namespaced(client);
+    let places = Arc::new(Semaphore::new(AT_ONCE));
+    let mut working = JoinSet::new();
+    let mut events = watcher(api.clone(), watcher::Config::default()).default_backoff().boxed();
+    loop {
+        let Ok(Some(event)) = events.try_next().await else { continue };
+        let (watcher::Event::Apply(pod) | watcher::Event::InitApply(pod)) = event else { continue };
+        let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
+        if !matches!(phase, None | Some("Pending")) {
+            continue;
+        }
+        let Ok(place) = Arc::clone(&places).acquire_owned().await else { return };
+        while working.try_join_next().is_some() {}
+        let number = counts.pods.fetch_add(1, Ordering::Relaxed) + 1;
+        let api = api.clone();
+        working.spawn(async move {
+            let ip = Ipv4Addr::from(0x7f10_0000 + number);
+            let container = json!({"name": "neonvm-runner", "image": "", "imageID": "", "ready": true,
+                "restartCount": 0, "state": {"running": {}}});
+            let status = json!({"status": {"phase": "Running", "podIP": ip.to_string(),
+                "containerStatuses": [container]}});
+            // One that is gone meanwhile needs no status.
+            api.patch_status(&pod.name_any(), &PatchParams::default(), &Patch::Merge(&status)).await.ok();
+            drop(place);
+        });
+    }
+}
+
+/// TLS with a certificate for every runner, from the authority that the controller made.
+async fn acceptor(client: &Client) -> anyhow::Result<TlsAcceptor> {
+    let api: Api<Secret> = Api::namespaced(client.clone(), "neonvm-system");
+    let deadline = Instant::now() + PATIENCE;
+    let secret = loop {
+        if let Some(secret) = api.get_opt("neonvm-internal-ca").await? {
+            break secret;
+        }
+        anyhow::ensure!(Instant::now() < deadline, "the controller made no authority");
+        tokio::time::sleep(LOOK).await;
+    };
+    let text = |key: &str| {
+        let bytes = secret.data.as_ref().and_then(|data| data.get(key));
+        bytes.and_then(|bytes| String::from_utf8(bytes.0.clone()).ok()).context("a broken authority")
+    };
+    let authority = Authority::from_pem(&text("tls.crt")?, &text("tls.key")?)?;
+    let identity = authority.server("fleet", &["*.vm.neon.tech".to_owned()])?;
+    let mut config = neonvm_kit::tls::server(&identity, authority.certificate())?;
+    config.alpn_protocols.clear();
+    Ok(TlsAcceptor::from(Arc::new(config)))
+}
+
+async fn runners(acceptor: TlsAcceptor, counts: Arc<Counts>) {
+    let address = SocketAddr::from(([0, 0, 0, 0], PORT));
+    let Ok(listener) = TcpListener::bind(address).await else { return };
+    loop {
+        let Ok((stream, _)) = listener.accept().await else {
+            tokio::time::sleep(LOOK).await;
+            continue;
+        };
+        let (acceptor, counts) = (acceptor.clone(), Arc::clone(&counts));
+        tokio::spawn(async move {
+            // A controller that was killed needs no answer.
+            runner(acceptor, stream, &counts).await.ok();
+        });
+    }
+}
+
+/// One stream: a document, then silence until the controller goes.
+async fn runner(acceptor: TlsAcceptor, stream: TcpStream, counts: &Counts) -> std::io::Result<()> {
+    let mut stream = acceptor.accept(stream).await?;
+    let mut head: Vec<u8> = Vec::new();
+    let mut part = [0_u8; 512];
+    while !head.windows(4).any(|bytes| bytes == b"\r\n\r\n") {
+        let count = stream.read(&mut part).await?;
+        if count == 0 || head.len() > 8192 {
+            return Ok(());
+        }
+        head.extend(part.iter().take(count));
+    }
+    let line = concat!(
+        r#"{"sequence":1,"state":"Running","ready":true,"machine":{"accelerator":"tcg","machineType":"pc-q35-7.2"},"#,
+        r#""cpu":{"asked":"250m","applied":"250m","online":1},"memory":{"asked":"1Gi","actual":"1Gi"}}"#,
+        "\n"
+    );
+    let head = "HTTP/1.1 200 OK\r\ncontent-type: application/x-ndjson\r\ntransfer-encoding: chunked\r\n\r\n";
+    let answer = format!("{head}{:x}\r\n{line}\r\n", line.len());
+    stream.write_all(answer.as_bytes()).await?;
+    stream.flush().await?;
+    counts.streams.fetch_add(1, Ordering::Relaxed);
+    let ended = stream.read(&mut part).await;
+    counts.streams.fetch_sub(1, Ordering::Relaxed);
+    ended.map(drop)
+}

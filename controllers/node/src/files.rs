@@ -5,6 +5,24 @@ use std::io::{self, Write as _};
 use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+/// How long others may hold a lock: they do no long work while they do.
+const LOCK_DEADLINE: Duration = Duration::from_secs(30);
+
+/// Locks a file against other processes. Blocks.
+pub(crate) fn lock(file: &fs::File, exclusive: bool) -> io::Result<()> {
+    let deadline = Instant::now() + LOCK_DEADLINE;
+    loop {
+        let locked = if exclusive { file.try_lock() } else { file.try_lock_shared() };
+        match locked {
+            Err(fs::TryLockError::WouldBlock) if Instant::now() < deadline => {
+                std::thread::sleep(Duration::from_millis(10));
+            }
+            locked => return locked.map_err(io::Error::from),
+        }
+    }
+}
 
 /// A name beside a path that nobody else uses.
 pub(crate) fn beside(path: &Path) -> PathBuf {

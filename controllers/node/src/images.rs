@@ -185,11 +185,7 @@ impl Images {
         fs::create_dir_all(&self.config.directory)?;
         let path = self.config.directory.join(".lock");
         let file = File::options().write(true).create(true).truncate(false).open(path)?;
-        if exclusive {
-            file.lock()?;
-        } else {
-            file.lock_shared()?;
-        }
+        files::lock(&file, exclusive)?;
         Ok(file)
     }
 

@@ -164,13 +164,8 @@ impl Registration {
         let taints = old.spec.as_ref().and_then(|spec| spec.taints.clone()).unwrap_or_default();
         let left: Vec<_> = taints.iter().filter(|taint| taint.key != NOT_READY).collect();
         let mut patch = json!({ "metadata": { "labels": self.labels() } });
-        if left.len() != taints.len() {
-            patch = json!({ "metadata": { "labels": self.labels(), "resourceVersion": old.metadata.resource_version },
-                "spec": { "taints": left } });
-            if let (Some(metadata), None) = (patch.pointer_mut("/metadata"), None::<()>) {
-                // The status was written in between; labels and taints are the node's and people's own.
-                metadata.as_object_mut().map(|fields| fields.remove("resourceVersion"));
-            }
+        if let (true, Some(patch)) = (left.len() != taints.len(), patch.as_object_mut()) {
+            patch.insert("spec".into(), json!({ "taints": left }));
         }
         api.patch(&self.name, &PatchParams::default(), &Patch::Merge(patch)).await.map(drop)
     }

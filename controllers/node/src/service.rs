@@ -32,7 +32,10 @@ pub async fn run(config: Config, stop: impl Future<Output = ()>) -> Result<(), E
     for directory in [&config.data, &config.images.directory] {
         files::directory(directory, 0o755).map_err(failed("create", directory))?;
     }
-    let _only = lock(&config).map_err(failed("lock", &config.data))?;
+    let path = config.data.join("lock");
+    let locking = tokio::task::spawn_blocking(move || lock(&path)).await;
+    let locked = locking.unwrap_or_else(|error| Err(std::io::Error::other(error)));
+    let _only = locked.map_err(failed("lock", &config.data))?;
     let client = neonvm_kit::client::connect(Some(&config.kubeconfig)).await?;
     let authority = Authority::open(&config.authority)?;
     let network = NodeNetwork::start(&config).await?;
@@ -102,11 +105,10 @@ impl Drop for Workers {
     }
 }
 
-/// Two processes for one node would fight for its pods.
-fn lock(config: &Config) -> std::io::Result<std::fs::File> {
-    let path = config.data.join("lock");
+/// Two processes for one node would fight for its pods. One that is just ending is waited for.
+fn lock(path: &std::path::Path) -> std::io::Result<std::fs::File> {
     let file = std::fs::File::options().write(true).create(true).truncate(false).open(path)?;
-    file.try_lock().map_err(std::io::Error::from)?;
+    files::lock(&file, true)?;
     Ok(file)
 }
 
@@ -183,11 +185,18 @@ fn see(node: &Arc<Node>, pod: Pod) {
     let known = node.pods.lock().get(&uid).cloned();
     match known {
         Some(handle) => handle.see(pod),
+        // It ended before this node knew of it, or its files are lost: it is not run again.
+        None if has_ended(&pod) => {}
         None => {
             let handle = pod::spawn_new(node, &pod);
             node.pods.lock().insert(uid, handle);
         }
     }
+}
+
+fn has_ended(pod: &Pod) -> bool {
+    let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
+    matches!(phase, Some("Succeeded" | "Failed"))
 }
 
 /// Follows the other nodes: routes to their pods.

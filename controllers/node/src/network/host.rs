@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 
 use super::command::{ask, ip, links, nft};
 use crate::NamespaceNetwork;
+use crate::files;
 use crate::naming::{self, Subnet};
 
 /// Directory for the lock of a cluster and what was changed of the host.
@@ -21,7 +22,7 @@ fn lock(cluster: &str) -> io::Result<File> {
     let directory = directory(cluster);
     std::fs::create_dir_all(&directory)?;
     let file = File::options().write(true).create(true).truncate(false).open(directory.join("lock"))?;
-    file.lock()?;
+    files::lock(&file, true)?;
     Ok(file)
 }
 

@@ -37,8 +37,8 @@ pub(super) async fn send(client: Client, pod: Pod, mut reports: watch::Receiver<
             let report = reports.borrow_and_update().clone();
             match tokio::time::timeout(DEADLINE, deliver(&api, &name, &uid, &report, &mut sent)).await {
                 Ok(Ok(())) => break,
-                Ok(Err(kube::Error::Api(status))) if matches!(status.code, 404 | 409) => {
-                    // The pod is gone, or another one has its name: the watch tells.
+                Ok(Err(kube::Error::Api(status))) if status.code == 404 => {
+                    // The pod is gone: the watch tells.
                     tracing::debug!(%status, name, "not told");
                     break;
                 }

@@ -66,19 +66,19 @@ async fn pods_of_two_nodes_reach_each_other_and_leave_nothing() {
     let pods = cluster.pods();
     let exec = async |script: String| {
         let parameters = kube::api::AttachParams::default().stderr(false);
-        let mut process = pods.exec("one", ["sh", "-c", &script], &parameters).await.unwrap();
+        let mut process = pods.exec("one", ["sh", "-c", &script], &parameters).await.ok()?;
         let mut output = String::new();
         tokio::io::AsyncReadExt::read_to_string(&mut process.stdout().unwrap(), &mut output).await.unwrap();
-        output
+        Some(output)
     };
     let ask = format!(
         "python3 -c 'import socket; print(socket.create_connection((\"{to}\",7777),3).recv(99).decode())' 2>&1"
     );
     let answer = until("the answer of the other node", || async {
-        Some(exec(ask.clone()).await).filter(|text| text.trim() == from)
+        exec(ask.clone()).await.filter(|text| text.trim() == from)
     });
     answer.await;
-    assert!(exec("cat /etc/hosts".into()).await.contains("guest-vm"));
+    assert!(exec("cat /etc/hosts".into()).await.unwrap().contains("guest-vm"));
     // The host reaches pods as well, and ports are forwarded into the pod's namespace.
     let mut forwarder = cluster.pods().portforward("two", &[7777]).await.unwrap();
     let mut text = String::new();
@@ -94,7 +94,7 @@ async fn pods_of_two_nodes_reach_each_other_and_leave_nothing() {
     cluster.add_node(cluster.config("n1", network)).await;
     until("the sweep", || async { (!words("ip", &["netns"]).contains("deadbeef")).then_some(()) }).await;
     until("the answer after the restart", || async {
-        Some(exec(ask.clone()).await).filter(|text| text.trim() == from)
+        exec(ask.clone()).await.filter(|text| text.trim() == from)
     })
     .await;
     cluster.delete("one").await;

@@ -94,7 +94,13 @@ async fn work(context: &Arc<Context>, key: &Key) -> (Turn, Ended) {
             failed => failed,
         };
         match acted {
-            Ok(()) => context.memo(key, |memo| memo.failure = None),
+            Ok(()) => {
+                context.memo(key, |memo| memo.failure = None);
+                if outcome.status == before {
+                    // Told here what no write of the status told.
+                    outcome.events.iter().for_each(|note| context.events.tell(&vm, note));
+                }
+            }
             Err(Failed::Conflict) => {
                 if refresh(context, key, &vm).await.is_err() {
                     return (Turn::Failed, Ended::InConflict);

@@ -189,6 +189,7 @@ async fn deletion_ends_with_any_partner_missing() {
         let name = format!("vm-{missing}");
         cluster.create(&name, json!({})).await;
     }
+    let before = cluster.event_reasons("vm-0").await.len();
     let mut pods = Vec::new();
     for missing in 0..8_u32 {
         pods.push(cluster.until_settled(&format!("vm-{missing}")).await.status.unwrap().pod_name);
@@ -223,6 +224,9 @@ async fn deletion_ends_with_any_partner_missing() {
         );
         tokio::time::sleep(std::time::Duration::from_millis(20)).await;
     }
+    cluster.until_quiet().await;
+    let reasons = cluster.event_reasons("vm-0").await;
+    assert!(reasons.len() > before && reasons.contains(&"Deleted".to_owned()), "{reasons:?}");
 }
 
 /// vm-ssh: type, immutability, owner; the same over a restart.
@@ -262,4 +266,41 @@ async fn idle_machines_cause_no_writes_and_a_restart_neither() {
     let _controller = cluster.controller();
     tokio::time::sleep(crate::node::MOMENT * 3).await;
     assert_eq!(cluster.until_quiet().await, before);
+}
+
+/// W-28: health and metrics under the names that dashboards know; a controller that leads counts machines by phase.
+#[tokio::test(flavor = "multi_thread")]
+async fn w28_metrics_and_health_are_served() {
+    let cluster = Cluster::start().await;
+    let port = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap().port();
+    let mut config = cluster.config.clone();
+    config.metrics = Some(([127, 0, 0, 1], port).into());
+    let _controller = cluster.controller_with(config);
+    cluster.create("db", json!({})).await;
+    cluster.until_settled("db").await;
+    let get = |path: &'static str| async move {
+        let stream = tokio::net::TcpStream::connect(("127.0.0.1", port)).await.unwrap();
+        let io = hyper_util::rt::TokioIo::new(stream);
+        let (mut sender, connection) = hyper::client::conn::http1::handshake(io).await.unwrap();
+        tokio::spawn(connection);
+        let body = http_body_util::Empty::<bytes::Bytes>::new();
+        let request = http::Request::get(path).header("host", "h").body(body).unwrap();
+        let answer = sender.send_request(request).await.unwrap();
+        let status = answer.status().as_u16();
+        let body = http_body_util::BodyExt::collect(answer.into_body()).await.unwrap().to_bytes();
+        (status, String::from_utf8(body.to_vec()).unwrap())
+    };
+    for (path, status) in [("/healthz", 200), ("/readyz", 200), ("/nothing", 404)] {
+        assert_eq!(get(path).await.0, status, "{path}");
+    }
+    let text = get("/metrics").await.1;
+    for part in [
+        "neonvm_vm_controller_vms{phase=\"Running\"} 1",
+        "vm_creation_to_vm_running_duration_seconds_count 1",
+        "vm_runner_creation_to_vm_running_duration_seconds_count 1",
+        "vm_creation_to_runner_creation_duration_seconds_count 1",
+        "reconcile_failing_objects{controller=\"virtualmachine\",outcome=\"failure\",actively_retried=\"true\"} 0",
+    ] {
+        assert!(text.contains(part), "{part} in {text}");
+    }
 }

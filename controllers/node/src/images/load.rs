@@ -40,7 +40,8 @@ pub(super) fn find(config: &ImageConfig, request: &Request) -> Result<Found, Pro
     {
         let place = place(config, image.digest());
         return Ok(Found {
-            source: Source::OciLayout { path: root.clone(), name: Some(text.clone()) },
+            // The store knows whole names only.
+            source: Source::OciLayout { path: root.clone(), name: Some(reference.to_string()) },
             pull: Pull::Never,
             is_remote: false,
             present: place.exists().then_some(place),

@@ -55,6 +55,23 @@ pub(super) async fn send(client: Client, pod: Pod, mut reports: watch::Receiver<
     }
 }
 
+/// Where objects are merged, what is absent would stay as it was.
+fn clear_absent(status: &mut Value) {
+    let conditions = status.get_mut("conditions").and_then(Value::as_array_mut);
+    for condition in conditions.into_iter().flatten() {
+        if let Some(fields) = condition.as_object_mut() {
+            for key in ["reason", "message"] {
+                fields.entry(key).or_insert(Value::Null);
+            }
+        }
+    }
+    if let Some(fields) = status.as_object_mut() {
+        for key in ["reason", "message"] {
+            fields.entry(key).or_insert(Value::Null);
+        }
+    }
+}
+
 async fn deliver(
     api: &Api<Pod>,
     name: &str,
@@ -68,7 +85,8 @@ async fn deliver(
         if let Some(conditions) = &mut status.conditions {
             conditions.retain(|condition| rows_know(&condition.type_));
         }
-        let status = serde_json::to_value(&status).map_err(kube::Error::SerdeError)?;
+        let mut status = serde_json::to_value(&status).map_err(kube::Error::SerdeError)?;
+        clear_absent(&mut status);
         if sent.as_ref() != Some(&status) {
             let patch = json!({ "metadata": { "uid": uid }, "status": status });
             api.patch_status(name, &PatchParams::default(), &Patch::Strategic(patch)).await?;

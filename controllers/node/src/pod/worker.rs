@@ -46,6 +46,8 @@ pub(super) struct Worker {
     reports: watch::Sender<Report>,
     /// The status that was told last.
     shown: PodStatus,
+    /// The object was seen in this run of the node: before, what it shows is not known.
+    is_seen: bool,
     is_forgotten: bool,
 }
 
@@ -97,6 +99,7 @@ fn spawn(node: &Arc<Node>, pod: &Arc<Pod>, machine: Machine, ip: String, origin:
         probes: BTreeMap::new(),
         reports,
         shown: pod.status.clone().unwrap_or_default(),
+        is_seen: origin == Origin::New,
         is_forgotten: false,
     };
     let task = tokio::spawn(worker.run(inbox, origin));
@@ -116,7 +119,9 @@ impl Worker {
         for event in found {
             self.step(event);
         }
-        self.look(&Object::clone(&object.borrow_and_update()));
+        if origin == Origin::New {
+            self.look(&Object::clone(&object.borrow_and_update()));
+        }
         while !self.is_forgotten {
             tokio::select! {
                 changed = object.changed() => match changed {
@@ -148,6 +153,11 @@ impl Worker {
 
     /// The object has changed.
     fn look(&mut self, object: &Object) {
+        if let (Object::Present(pod), false) = (object, self.is_seen) {
+            self.is_seen = true;
+            self.shown = pod.status.clone().unwrap_or_default();
+            self.show();
+        }
         match object {
             Object::Gone => self.step(Event::Vanished),
             Object::Present(pod) => {
@@ -248,6 +258,9 @@ impl Worker {
             differs
         });
         self.watch_containers();
+        if !self.is_seen {
+            return;
+        }
         let mut pod = Pod::clone(&self.pod());
         let theirs = pod.status.take().and_then(|status| status.conditions).unwrap_or_default();
         let mut base = self.shown.clone();

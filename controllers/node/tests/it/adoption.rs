@@ -48,3 +48,49 @@ async fn processes_are_found_again() {
     cluster.delete("stays").await;
     assert!(!is_alive(&stays));
 }
+
+/// The node is killed at many moments of a pod's start and end: there is never more than one process, and nothing is left.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_node_may_be_killed_at_any_moment() {
+    let mut cluster = Cluster::start().await;
+    let network = if crate::support::is_root() {
+        Network::Namespaces(neonvm_node::NamespaceNetwork::derived(&cluster.id, 1))
+    } else {
+        Network::User
+    };
+    cluster.add_node(cluster.config("n1", network.clone())).await;
+    let places = cluster.directory.path().join("nodes/n1/pods");
+    for round in 0..16_u64 {
+        let name = format!("p{round}");
+        let said = cluster.directory.path().join(&name);
+        let script =
+            format!("trap 'exit 0' TERM; echo $$$$ >> {}; while :; do sleep 0.05; done", said.display());
+        cluster.create("n1", &name, &script, &json!({})).await;
+        // The moment of the fault, not a wait for something.
+        tokio::time::sleep(std::time::Duration::from_millis(round * 3)).await;
+        cluster.kill_node("n1").await;
+        cluster.add_node(cluster.config("n1", network.clone())).await;
+        cluster.ready(&name).await;
+        let pids = content(&said, |text| text.ends_with('\n')).await;
+        assert_eq!(pids.lines().filter(|pid| is_alive(pid)).count(), 1, "round {round}: {pids}");
+        let pods = cluster.pods();
+        pods.delete(&name, &kube::api::DeleteParams::default()).await.unwrap();
+        tokio::time::sleep(std::time::Duration::from_millis(round * 3)).await;
+        cluster.kill_node("n1").await;
+        cluster.add_node(cluster.config("n1", network.clone())).await;
+        until("the end of the pod", || async { pods.get_opt(&name).await.unwrap().is_none().then_some(()) })
+            .await;
+        until("the removal of its files", || async {
+            std::fs::read_dir(&places).unwrap().next().is_none().then_some(())
+        })
+        .await;
+        assert!(!pids.lines().any(is_alive));
+    }
+    let namespaces = std::fs::read_dir("/run/netns").into_iter().flatten().flatten();
+    let prefix = neonvm_node::naming::pod_namespace_prefix(&cluster.id, "n1");
+    let left: Vec<_> =
+        namespaces.filter(|entry| entry.file_name().to_string_lossy().starts_with(&prefix)).collect();
+    assert!(left.is_empty(), "{left:?}");
+    let leases = std::fs::read_to_string(cluster.directory.path().join("nodes/n1/leases.json")).unwrap();
+    assert!(leases.contains("\"held\":{}"), "{leases}");
+}

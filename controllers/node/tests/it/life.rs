@@ -112,7 +112,9 @@ async fn probes_decide_on_readiness_and_life() {
     let running = cluster.phase("probed", "Running").await;
     assert_eq!(condition(&running, "Ready"), "False");
     std::fs::write(root.join("ready"), "").unwrap();
-    cluster.ready("probed").await;
+    let ready = cluster.ready("probed").await;
+    let conditions = ready["status"]["conditions"].as_array().unwrap();
+    assert!(conditions.iter().all(|condition| condition.get("reason").is_none()), "{conditions:#?}");
     std::fs::remove_file(root.join("ready")).unwrap();
     cluster.wait("probed", "no readiness", |pod| condition(pod, "Ready") == "False").await;
     std::fs::write(root.join("dead"), "").unwrap();

@@ -167,7 +167,12 @@ async fn disks_come_from_files_and_from_the_local_store() {
         })
         .await;
     assert!(waiting.to_string().contains("/nowhere/disk.qcow2"), "{}", missing.metadata.name.unwrap());
-    for name in ["file", "store", "missing"] {
+    cluster.create("n1", "unreachable", IDLE, &image_pod("127.0.0.1:1/disk:1")).await;
+    let reason = |pod: &Value, wanted: &str| {
+        pod["status"]["containerStatuses"][0]["state"]["waiting"]["reason"] == wanted
+    };
+    cluster.wait("unreachable", "the back-off", |pod| reason(pod, "ImagePullBackOff")).await;
+    for name in ["file", "store", "missing", "unreachable"] {
         cluster.delete(name).await;
     }
     until("the removal of unused images", || async { (count() == 0).then_some(()) }).await;

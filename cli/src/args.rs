@@ -5,6 +5,7 @@ pub mod config;
 pub mod image;
 pub mod kernel;
 pub mod local;
+pub mod top;
 pub mod vm;
 
 use clap::{Parser, Subcommand, ValueEnum};
@@ -41,7 +42,7 @@ pub struct Global {
 }
 
 /// Form of what a command reports.
-#[derive(Debug, Default, clap::Args)]
+#[derive(Clone, Debug, Default, clap::Args)]
 pub struct Output {
     /// table, wide, json, yaml, name, jsonpath=EXPR or custom-columns=SPEC
     #[arg(short, long, value_name = "FORMAT")]
@@ -104,6 +105,9 @@ pub enum Command {
     Status(cluster::Status),
     /// Probe what the system needs
     Doctor(cluster::Doctor),
+    /// Use of CPU and memory, live
+    #[command(subcommand)]
+    Top(top::Command),
     /// Version of this program
     Version(Version),
     /// Script that teaches a shell to complete neonctl, names of clusters included
@@ -160,6 +164,7 @@ impl Command {
             Self::Kernel(command) => command.output(),
             Self::Status(args) => Some(&args.output),
             Self::Doctor(args) => Some(&args.output),
+            Self::Top(command) => Some(command.output()),
             Self::Version(args) => Some(&args.output),
             Self::Completion(_) => None,
             Self::Config(command) => command.output(),

@@ -11,6 +11,7 @@ mod local;
 mod place;
 mod registry;
 mod status;
+mod top;
 mod version;
 mod vm;
 
@@ -58,7 +59,8 @@ pub(crate) fn run(env: &Env, settings: &Settings, args: &Args) -> Result<Report>
         Command::Local(Local::Status(args)) => local::status::run(env, settings, args),
         Command::Local(Local::Kubeconfig(args)) => local::kubeconfig::run(env, settings, args),
         Command::Status(args) => status::run(settings, args),
-        Command::Doctor(_) => doctor::run(env, settings),
+        Command::Doctor(args) => doctor::run(env, settings, args),
+        Command::Top(command) => top::run(env, settings, args, command),
         Command::Version(_) => Ok(version::run()),
         Command::Completion(args) => completion::run(args.shell),
         Command::Config(Config::View(args)) => config::view::run(settings, args),

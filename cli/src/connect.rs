@@ -12,6 +12,7 @@ use crate::error::{Code, Error, Result};
 use crate::settings::Settings;
 
 /// A client and what to call its cluster.
+#[derive(Clone)]
 pub(crate) struct Connection {
     client: Client,
     /// `https://…`

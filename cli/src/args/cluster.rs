@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use super::Output;
 
 /// How to reach a cluster.
-#[derive(Debug, Default, clap::Args)]
+#[derive(Clone, Debug, Default, clap::Args)]
 pub struct Access {
     /// File for access to the cluster; else $KUBECONFIG, else ~/.kube/config, else the pod's own account
     #[arg(long, value_name = "FILE")]
@@ -32,12 +32,32 @@ pub struct Status {
 
 /// `doctor`
 #[derive(Debug, clap::Args)]
-#[command(after_help = "Example:\n  neonctl doctor --local")]
+#[command(
+    after_help = "Examples:\n  neonctl doctor\n  neonctl doctor --local\n  neonctl doctor --local --cluster -o json\n  neonctl doctor --node n2"
+)]
 pub struct Doctor {
     /// Probe this machine, as a place for local clusters
-    #[arg(long, required = true)]
+    #[arg(long)]
     pub local: bool,
+    /// Probe the cluster that the kubeconfig names; so it is without --local
+    #[arg(long)]
+    pub cluster: bool,
+    /// Of the cluster, only this node and what is on it
+    #[arg(long, value_name = "NAME")]
+    pub node: Option<String>,
+    /// Which cluster.
+    #[command(flatten)]
+    pub access: Access,
     /// Form.
     #[command(flatten)]
     pub output: Output,
+}
+
+impl Doctor {
+    /// Whether the cluster is probed: said, meant by naming a part of it, or because nothing else is.
+    #[must_use]
+    pub fn of_cluster(&self) -> bool {
+        let named = self.node.is_some() || self.access.kubeconfig.is_some() || self.access.context.is_some();
+        self.cluster || named || !self.local
+    }
 }

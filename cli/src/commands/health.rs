@@ -1,4 +1,7 @@
-//! Looking at a cluster: its API, our definitions, nodes, machines.
+//! Looking at a cluster: its API, our definitions, services, nodes, machines.
+
+mod look;
+mod view;
 
 use std::collections::BTreeMap;
 
@@ -7,9 +10,11 @@ use serde_json::{Value, json};
 use crate::connect::Connection;
 use crate::error::{Code, Result};
 use crate::report::{API_VERSION, Document, Report, left};
+use look::items;
+pub(super) use look::{Clock, clock, view};
+pub(super) use view::{Service, View, is_true, text};
 
 const DEFINITIONS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
-const MACHINES: &str = "/apis/vm.neon.tech/v1/virtualmachines";
 
 /// One thing that was looked at.
 struct Row {
@@ -19,18 +24,20 @@ struct Row {
     good: bool,
 }
 
+/// Of a service.
+fn service(component: &'static str, service: &Service) -> Row {
+    Row { component, ready: service.word().into(), note: service.note().into(), good: !service.fails() }
+}
+
 /// The report on a cluster; the exit code is the verdict.
 pub(super) async fn report(connection: &Connection, name: &str) -> Result<Report> {
     let version = connection.json("/version").await?;
     let version = version.get("gitVersion").and_then(Value::as_str).unwrap_or("unknown").to_owned();
     let ready = connection.text("/readyz").await.is_ok();
     let (present, missing) = definitions(connection).await?;
-    let nodes = items(connection, "/api/v1/nodes").await?;
-    let ready_nodes = nodes.iter().filter(|node| is_true(node, "Ready")).count();
-    let phases = phases(connection).await?;
-    let total: usize = phases.values().sum();
-    let shown = phases.iter().map(|(phase, count)| format!("{count} {phase}")).collect::<Vec<_>>().join(", ");
-    let rows = [
+    let view = view(connection).await?;
+    let (controller, scheduler) = (view.vm_controller(), view.scheduler());
+    let mut rows = vec![
         Row {
             component: "api-server",
             ready: yes(ready),
@@ -43,25 +50,19 @@ pub(super) async fn report(connection: &Connection, name: &str) -> Result<Report
             note: if missing.is_empty() { "-".into() } else { format!("missing {}", missing.join(", ")) },
             good: missing.is_empty(),
         },
-        Row {
-            component: "nodes",
-            ready: format!("{ready_nodes}/{}", nodes.len()),
-            note: "-".into(),
-            good: ready_nodes == nodes.len(),
-        },
-        Row {
-            component: "machines",
-            ready: total.to_string(),
-            note: if total == 0 { "-".into() } else { shown },
-            good: true,
-        },
+        service("vm-controller", &controller),
+        service("scheduler", &scheduler),
     ];
+    rows.extend(objects(&view));
     let healthy = rows.iter().all(|row| row.good);
     let value = json!({ "apiVersion": API_VERSION, "kind": "Status", "healthy": healthy,
         "apiServer": { "server": connection.server, "version": version, "ready": ready },
         "definitions": { "installed": present, "missing": missing },
-        "nodes": { "ready": ready_nodes, "total": nodes.len() },
-        "machines": { "total": total, "phases": phases } });
+        "vmController": { "working": working(&controller), "note": controller.note(), "unattended": view.unattended() },
+        "scheduler": { "working": working(&scheduler), "note": scheduler.note(), "waiting": view.waiting() },
+        "nodes": { "ready": view.nodes.len() - view.unready().len(), "total": view.nodes.len(),
+            "notReady": view.unready().into_iter().map(|(name, why)| json!({ "name": name, "reason": why })).collect::<Vec<_>>() },
+        "machines": { "total": view.machines.len(), "phases": phases(&view.machines), "troubled": view.troubled().len() } });
     let document = Document {
         value,
         names: vec![format!("status/{name}")],
@@ -74,26 +75,47 @@ pub(super) async fn report(connection: &Connection, name: &str) -> Result<Report
     Ok(report)
 }
 
+/// Null: nothing says so or otherwise.
+fn working(service: &Service) -> Option<bool> {
+    match service {
+        Service::Works(_) => Some(true),
+        Service::Unknown(_) => None,
+        Service::Fails(_) => Some(false),
+    }
+}
+
+/// Nodes and machines.
+fn objects(view: &View) -> [Row; 2] {
+    let (unready, troubled) = (view.unready(), view.troubled());
+    let why: Vec<String> = unready.iter().map(|(name, why)| format!("{name}: {why}")).collect();
+    let mut shown: Vec<String> =
+        phases(&view.machines).iter().map(|(phase, count)| format!("{count} {phase}")).collect();
+    if !troubled.is_empty() {
+        shown.push(format!("{} in trouble: see neonctl doctor", troubled.len()));
+    }
+    let dash = |text: String| if text.is_empty() { "-".to_owned() } else { text };
+    [
+        Row {
+            component: "nodes",
+            ready: format!("{}/{}", view.nodes.len() - unready.len(), view.nodes.len()),
+            note: dash(why.join("; ")),
+            good: unready.is_empty(),
+        },
+        Row {
+            component: "machines",
+            ready: view.machines.len().to_string(),
+            note: dash(shown.join(", ")),
+            good: true,
+        },
+    ]
+}
+
 fn yes(value: bool) -> String {
     if value { "yes" } else { "no" }.to_owned()
 }
 
-fn is_true(object: &Value, condition: &str) -> bool {
-    let conditions =
-        object.pointer("/status/conditions").and_then(Value::as_array).map_or(&[][..], Vec::as_slice);
-    conditions.iter().any(|found| {
-        found.get("type").is_some_and(|kind| kind == condition)
-            && found.get("status").is_some_and(|status| status == "True")
-    })
-}
-
-async fn items(connection: &Connection, path: &str) -> Result<Vec<Value>> {
-    let mut list = connection.json(path).await?;
-    Ok(list.get_mut("items").and_then(Value::as_array_mut).map(std::mem::take).unwrap_or_default())
-}
-
 /// Our definitions that are there and established, and those that are not.
-async fn definitions(connection: &Connection) -> Result<(Vec<String>, Vec<String>)> {
+pub(super) async fn definitions(connection: &Connection) -> Result<(Vec<String>, Vec<String>)> {
     let found = items(connection, DEFINITIONS).await?;
     let established = |name: &String| {
         found.iter().any(|crd| {
@@ -109,19 +131,13 @@ fn names() -> Vec<String> {
 }
 
 /// Machines by phase.
-async fn phases(connection: &Connection) -> Result<BTreeMap<String, usize>> {
-    let machines = match items(connection, MACHINES).await {
-        // Without the definition there are none.
-        Err(error) if error.code == Code::NotFound => Vec::new(),
-        machines => machines?,
-    };
+fn phases(machines: &[Value]) -> BTreeMap<String, usize> {
     let mut phases = BTreeMap::new();
     for machine in machines {
-        let phase =
-            machine.pointer("/status/phase").and_then(Value::as_str).filter(|phase| !phase.is_empty());
+        let phase = Some(text(machine, "/status/phase")).filter(|phase| !phase.is_empty());
         *phases.entry(phase.unwrap_or("New").to_owned()).or_insert(0) += 1;
     }
-    Ok(phases)
+    phases
 }
 
 /// Installs our definitions and waits until they are in force.

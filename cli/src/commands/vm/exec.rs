@@ -53,7 +53,11 @@ pub(super) async fn ended(process: &mut AttachedProcess, stderr: String) -> Resu
 }
 
 /// Runs a command to its end; returns what it printed.
-pub(super) async fn output(machines: &Machines, pod: &str, arguments: &[&str]) -> Result<String> {
+pub(in crate::commands) async fn output(
+    machines: &Machines,
+    pod: &str,
+    arguments: &[&str],
+) -> Result<String> {
     let mut process = start(machines, pod, arguments, false).await?;
     let (stdout, stderr) = (process.stdout(), process.stderr());
     let (text, errors) = tokio::join!(read(stdout), read(stderr));

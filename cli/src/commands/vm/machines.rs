@@ -11,19 +11,19 @@ use crate::error::{Code, Error, Result};
 use crate::settings::Settings;
 
 /// Virtual machines of one namespace.
-pub(super) struct Machines {
-    pub(super) connection: Connection,
-    pub(super) namespace: String,
+pub(in crate::commands) struct Machines {
+    pub(in crate::commands) connection: Connection,
+    pub(in crate::commands) namespace: String,
 }
 
 impl Machines {
-    pub(super) async fn open(settings: &Settings, place: &Place) -> Result<Self> {
+    pub(in crate::commands) async fn open(settings: &Settings, place: &Place) -> Result<Self> {
         let connection = Connection::open(settings, &place.access).await?;
         let namespace = place.namespace.clone().unwrap_or_else(|| connection.namespace().to_owned());
         Ok(Self { connection, namespace })
     }
 
-    pub(super) fn api(&self) -> Api<VirtualMachine> {
+    pub(in crate::commands) fn api(&self) -> Api<VirtualMachine> {
         Api::namespaced(self.connection.client(), &self.namespace)
     }
 
@@ -64,7 +64,7 @@ impl Machines {
 }
 
 /// Name of a machine.
-pub(super) fn name_of(machine: &VirtualMachine) -> &str {
+pub(in crate::commands) fn name_of(machine: &VirtualMachine) -> &str {
     machine.metadata.name.as_deref().unwrap_or_default()
 }
 
@@ -98,7 +98,7 @@ fn distance(one: &str, other: &str) -> usize {
 }
 
 /// A time that a person wrote, such as `30s`.
-pub(super) fn duration(flag: &str, text: &str) -> Result<Duration> {
+pub(in crate::commands) fn duration(flag: &str, text: &str) -> Result<Duration> {
     crate::settings::duration(text).ok_or_else(|| {
         Error::new(Code::Usage, format!("--{flag}: {text:?} is not a time"))
             .hint("write for example 500ms, 30s or 5m")

@@ -104,14 +104,14 @@ pub(super) fn slots(min: Bytes, max: Bytes, start: Bytes, wanted: Option<Bytes>)
 }
 
 /// Whole compute units that a size is, if it is.
-pub(super) fn in_units(cpu: MilliCpu, memory: Bytes) -> Option<u32> {
+pub(in crate::commands) fn in_units(cpu: MilliCpu, memory: Bytes) -> Option<u32> {
     let units = cpu.milli() / UNIT_CPU.milli();
     (cpu.milli() == units * UNIT_CPU.milli() && memory == UNIT_MEMORY.saturating_mul(units) && units > 0)
         .then_some(units)
 }
 
 /// CPU as decimal cores with two places, as `2.75`.
-pub(super) fn cores(cpu: MilliCpu) -> String {
+pub(in crate::commands) fn cores(cpu: MilliCpu) -> String {
     format!("{}.{:02}", cpu.milli() / 1000, cpu.milli() % 1000 / 10)
 }
 

@@ -73,7 +73,7 @@ pub(super) fn row(machine: &VirtualMachine, namespaces: bool) -> Vec<String> {
 }
 
 /// CPU and memory as they are; zero while they are not known.
-pub(super) fn observed(machine: &VirtualMachine) -> (MilliCpu, Bytes) {
+pub(in crate::commands) fn observed(machine: &VirtualMachine) -> (MilliCpu, Bytes) {
     let status = machine.status.as_ref();
     let memory = status.and_then(|status| status.memory_size).and_then(|size| Bytes::try_from(size).ok());
     (status.and_then(|status| status.cpus).unwrap_or_default(), memory.unwrap_or_default())

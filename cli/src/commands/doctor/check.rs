@@ -1,0 +1,144 @@
+//! What was looked at, and what came of it.
+
+use serde_json::{Value, json};
+
+use crate::error::Code;
+use crate::report::{API_VERSION, Document, Report, left};
+
+/// What came of a check.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Verdict {
+    Ok,
+    /// It works, but worse than it could.
+    Warn,
+    /// It does not work.
+    Fail,
+}
+
+impl Verdict {
+    fn word(self) -> &'static str {
+        match self {
+            Self::Ok => "ok",
+            Self::Warn => "warn",
+            Self::Fail => "fail",
+        }
+    }
+}
+
+/// Something that was looked at.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Check {
+    pub(super) name: &'static str,
+    /// Where: `local`, `client`, `cluster`, or the name of a node, a machine or a pod.
+    pub(super) place: String,
+    pub(super) verdict: Verdict,
+    pub(super) detail: String,
+    /// What to do; empty if nothing need be done.
+    pub(super) remedy: String,
+}
+
+fn check(
+    name: &'static str,
+    verdict: Verdict,
+    detail: impl Into<String>,
+    remedy: impl Into<String>,
+) -> Check {
+    Check { name, place: "local".to_owned(), verdict, detail: detail.into(), remedy: remedy.into() }
+}
+
+pub(super) fn ok(name: &'static str, detail: impl Into<String>) -> Check {
+    check(name, Verdict::Ok, detail, "")
+}
+
+pub(super) fn warn(name: &'static str, detail: impl Into<String>, remedy: impl Into<String>) -> Check {
+    check(name, Verdict::Warn, detail, remedy)
+}
+
+pub(super) fn fail(name: &'static str, detail: impl Into<String>, remedy: impl Into<String>) -> Check {
+    check(name, Verdict::Fail, detail, remedy)
+}
+
+impl Check {
+    /// The same, elsewhere than on this machine.
+    pub(super) fn at(self, place: impl Into<String>) -> Self {
+        Self { place: place.into(), ..self }
+    }
+
+    /// A lesser evil.
+    pub(super) fn at_most_warn(mut self) -> Self {
+        if self.verdict == Verdict::Fail {
+            self.verdict = Verdict::Warn;
+        }
+        self
+    }
+}
+
+/// How many checks have this verdict.
+fn count(checks: &[Check], verdict: Verdict) -> usize {
+    checks.iter().filter(|check| check.verdict == verdict).count()
+}
+
+/// Every check as a table and a list; the exit code is the verdict.
+pub(super) fn report(checks: &[Check]) -> Report {
+    let good = count(checks, Verdict::Fail) == 0;
+    let dash = |text: &str| if text.is_empty() { "-".to_owned() } else { text.to_owned() };
+    let items: Vec<Value> = checks
+        .iter()
+        .map(|check| {
+            json!({ "name": check.name, "where": check.place, "result": check.verdict.word(), "detail": check.detail,
+                "remedy": check.remedy })
+        })
+        .collect();
+    let document = Document {
+        value: json!({ "apiVersion": API_VERSION, "kind": "Diagnosis", "ready": good, "items": items }),
+        names: checks.iter().map(|check| format!("check/{}", check.name)).collect(),
+        text: None,
+        columns: vec![left("CHECK"), left("WHERE"), left("RESULT"), left("DETAIL"), left("REMEDY")],
+        rows: checks
+            .iter()
+            .map(|check| {
+                let word = check.verdict.word().to_owned();
+                vec![
+                    check.name.to_owned(),
+                    check.place.clone(),
+                    word,
+                    dash(&check.detail),
+                    dash(&check.remedy),
+                ]
+            })
+            .collect(),
+    };
+    let mut report = Report::document(document);
+    report.code = if good { 0 } else { Code::Unhealthy.number() };
+    report
+}
+
+/// `1 failed, 2 warnings`.
+pub(super) fn sum(checks: &[Check]) -> String {
+    let (failed, warned) = (count(checks, Verdict::Fail), count(checks, Verdict::Warn));
+    let warnings = match warned {
+        0 => String::new(),
+        1 => "1 warning".to_owned(),
+        _ => format!("{warned} warnings"),
+    };
+    match (failed, warned) {
+        (0, 0) => "all is well".to_owned(),
+        (0, _) => warnings,
+        (_, 0) => format!("{failed} failed"),
+        _ => format!("{failed} failed, {warnings}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn warnings_do_not_fail_and_failures_do() {
+        let mut checks = vec![ok("a", "fine"), warn("b", "slow", "make it fast").at("n1")];
+        assert_eq!((report(&checks).code, sum(&checks).as_str()), (0, "1 warning"));
+        checks.push(fail("c", "broken", "mend it"));
+        assert_eq!((report(&checks).code, sum(&checks).as_str()), (7, "1 failed, 1 warning"));
+        assert_eq!(sum(&checks[..1]), "all is well");
+    }
+}

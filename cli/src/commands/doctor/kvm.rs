@@ -1,0 +1,101 @@
+//! Whether KVM runs guests. A device that opens and runs none is common, so a guest is run, by `neond kvm-probe`.
+
+use std::path::Path;
+use std::time::Duration;
+
+use serde::Deserialize;
+
+use super::check::{Check, ok, warn};
+use super::child::ask;
+use crate::error::reason;
+
+/// How long the probe may take; it hangs in the kernel on some hosts.
+const DEADLINE: Duration = Duration::from_secs(2);
+const DEVICE: &str = "/dev/kvm";
+const SLOWER: &str = "machines will be emulated (TCG)";
+
+/// The line that `neond kvm-probe` prints.
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Probed {
+    usable: bool,
+    #[serde(default)]
+    reason: String,
+    #[serde(default)]
+    micros: u64,
+}
+
+/// KVM of this machine; `neond` is the program that probes, if it was found.
+pub(super) fn kvm(neond: Option<&Path>) -> Check {
+    let device = Path::new(DEVICE);
+    if !device.exists() {
+        return warn(
+            "kvm",
+            format!("there is no {DEVICE}; {SLOWER}"),
+            "switch on virtualisation and load the module: modprobe kvm_intel or kvm_amd; or accept slower machines",
+        );
+    }
+    if let Err(error) = std::fs::File::options().read(true).write(true).open(device) {
+        return warn(
+            "kvm",
+            format!("{DEVICE} does not open: {}; {SLOWER}", reason(&error)),
+            "add yourself to its group: usermod -aG kvm $USER",
+        );
+    }
+    let Some(neond) = neond else {
+        return warn("kvm", "opens; whether it runs guests cannot be probed without neond", "install neond");
+    };
+    match ask(neond, &["kvm-probe"], DEADLINE) {
+        Ok(answer) => match serde_json::from_str::<Probed>(answer.text.trim()) {
+            Ok(probed) => verdict(&probed),
+            Err(_) => {
+                let said = if answer.complaint.is_empty() { "nothing" } else { &answer.complaint };
+                let detail = format!("opens; it was not probed: {} kvm-probe says {said}", neond.display());
+                warn("kvm", detail, "install the neond of this version")
+            }
+        },
+        Err(error) => runs_none(&format!("the probe hung: {}", error.message)),
+    }
+}
+
+fn verdict(probed: &Probed) -> Check {
+    if probed.usable {
+        let how = if probed.reason.is_empty() { String::new() } else { format!("; {}", probed.reason) };
+        return ok(
+            "kvm",
+            format!(
+                "runs guests ({:.1} ms{how})",
+                f64::from(u32::try_from(probed.micros).unwrap_or(u32::MAX)) / 1000.0
+            ),
+        );
+    }
+    runs_none(&probed.reason)
+}
+
+fn runs_none(why: &str) -> Check {
+    warn(
+        "kvm",
+        format!("opens but does not run guests: {why}; {SLOWER}"),
+        "use a host with working (nested) virtualisation, or accept slower machines",
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::check::Verdict;
+    use super::*;
+
+    #[test]
+    fn the_line_of_the_probe() {
+        let read = |text: &str| verdict(&serde_json::from_str(text).unwrap());
+        let good = read(r#"{"usable":true,"reason":"","micros":1500,"newer":1}"#);
+        assert_eq!((good.verdict, good.detail.as_str()), (Verdict::Ok, "runs guests (1.5 ms)"));
+        let bad = read(r#"{"usable":false,"reason":"the guest made no progress","micros":300000}"#);
+        assert_eq!(bad.verdict, Verdict::Warn);
+        assert_eq!(
+            bad.detail,
+            "opens but does not run guests: the guest made no progress; machines will be emulated (TCG)"
+        );
+        assert!(!bad.remedy.is_empty());
+    }
+}

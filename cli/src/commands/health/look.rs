@@ -1,0 +1,71 @@
+//! Reading what a [`View`] is made of.
+
+use std::time::{Duration, Instant};
+
+use jiff::Timestamp;
+use kube::client::Body;
+use serde_json::Value;
+
+use super::view::View;
+use crate::connect::Connection;
+use crate::error::{Code, Error, Result};
+
+const MACHINES: &str = "/apis/vm.neon.tech/v1/virtualmachines";
+const UNBOUND: &str = "/api/v1/pods?fieldSelector=spec.nodeName%3D";
+const HEARTBEATS: &str = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases";
+/// Of the vm-controller, in the namespace in which it is installed.
+const LEASE: &str = "/apis/coordination.k8s.io/v1/namespaces/neonvm-system/leases/a3b22509.neon.tech";
+const DEPLOYMENTS: &str = "/apis/apps/v1/namespaces/neonvm-system/deployments";
+
+/// The server's clock, and how long its answer took.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::commands) struct Clock {
+    /// None: it does not say.
+    pub(in crate::commands) server: Option<Timestamp>,
+    /// Ours, half-way between question and answer.
+    pub(in crate::commands) own: Timestamp,
+    pub(in crate::commands) latency: Duration,
+}
+
+/// Asks for the server's version, for its clock's sake.
+pub(in crate::commands) async fn clock(connection: &Connection) -> Result<Clock> {
+    let request = http::Request::get("/version").body(Body::empty());
+    let request =
+        request.map_err(|error| Error::new(Code::Failed, "bad request").cause(error.to_string()))?;
+    let (begun, before) = (Instant::now(), Timestamp::now());
+    let client = connection.client();
+    let answer = connection.within("cannot look at the cluster", client.send(request)).await?;
+    let latency = begun.elapsed();
+    let date = answer.headers().get(http::header::DATE).and_then(|value| value.to_str().ok());
+    let server = date.and_then(|date| jiff::fmt::rfc2822::parse(date).ok()).map(|time| time.timestamp());
+    Ok(Clock { server, own: before.checked_add(latency / 2).unwrap_or(before), latency })
+}
+
+/// Everything that is looked at.
+pub(in crate::commands) async fn view(connection: &Connection) -> Result<View> {
+    let clock = clock(connection).await?;
+    let (nodes, machines, unbound, heartbeats, lease, deployments) = tokio::try_join!(
+        items(connection, "/api/v1/nodes"),
+        // Without the definition there are none.
+        if_there(items(connection, MACHINES)),
+        if_there(items(connection, UNBOUND)),
+        if_there(items(connection, HEARTBEATS)),
+        if_there(async { Ok(Some(connection.json(LEASE).await?)) }),
+        if_there(items(connection, DEPLOYMENTS)),
+    )?;
+    let now = clock.server.unwrap_or(clock.own);
+    Ok(View { now, nodes, machines, unbound, heartbeats, lease, deployments })
+}
+
+pub(super) async fn items(connection: &Connection, path: &str) -> Result<Vec<Value>> {
+    let mut list = connection.json(path).await?;
+    Ok(list.get_mut("items").and_then(Value::as_array_mut).map(std::mem::take).unwrap_or_default())
+}
+
+/// Nothing if it does not exist or may not be read.
+async fn if_there<T: Default>(request: impl Future<Output = Result<T>>) -> Result<T> {
+    match request.await {
+        Err(error) if matches!(error.code, Code::NotFound | Code::Denied) => Ok(T::default()),
+        answer => answer,
+    }
+}

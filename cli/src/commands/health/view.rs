@@ -1,0 +1,261 @@
+//! What the objects of a cluster say about its services. Pure: times are compared with the server's clock.
+
+use jiff::Timestamp;
+use serde_json::Value;
+
+/// How old, in seconds, something must be before it counts that nobody has looked at it.
+const PATIENCE: i64 = 10;
+/// Seconds after which a node without a sign of life is taken for dead, if its lease does not say.
+const HEARTBEAT: i64 = 40;
+/// Seconds that a machine may take to boot before that is worth a word.
+const BOOTING: i64 = 60;
+
+/// Objects of a cluster at a time.
+#[derive(Clone, Debug, Default)]
+pub(in crate::commands) struct View {
+    /// The server's clock.
+    pub(in crate::commands) now: Timestamp,
+    pub(in crate::commands) nodes: Vec<Value>,
+    /// Leases of nodes; none if they may not be read.
+    pub(in crate::commands) heartbeats: Vec<Value>,
+    /// None if the definition is not installed.
+    pub(in crate::commands) machines: Vec<Value>,
+    /// Pods that have no node.
+    pub(in crate::commands) unbound: Vec<Value>,
+    /// The vm-controller's lease, if it competes for one.
+    pub(in crate::commands) lease: Option<Value>,
+    /// Deployments in the namespace of the system.
+    pub(in crate::commands) deployments: Vec<Value>,
+}
+
+/// How a service does.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(in crate::commands) enum Service {
+    /// It works, and this is how that is known.
+    Works(String),
+    /// Nothing says so or otherwise.
+    Unknown(String),
+    /// It does not do its work.
+    Fails(String),
+}
+
+impl Service {
+    /// How that is known, or what is wrong.
+    pub(in crate::commands) fn note(&self) -> &str {
+        match self {
+            Self::Works(note) | Self::Unknown(note) | Self::Fails(note) => note,
+        }
+    }
+
+    /// `yes`, `-` or `no`.
+    pub(in crate::commands) fn word(&self) -> &'static str {
+        match self {
+            Self::Works(_) => "yes",
+            Self::Unknown(_) => "-",
+            Self::Fails(_) => "no",
+        }
+    }
+
+    pub(in crate::commands) fn fails(&self) -> bool {
+        matches!(self, Self::Fails(_))
+    }
+}
+
+/// Something that is wrong with a machine or a pod.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(in crate::commands) struct Trouble {
+    pub(in crate::commands) namespace: String,
+    pub(in crate::commands) name: String,
+    /// It does not run, as opposed to: it runs and something is wrong.
+    pub(in crate::commands) down: bool,
+    pub(in crate::commands) why: String,
+}
+
+/// A text in an object; empty if it is not there.
+pub(in crate::commands) fn text<'a>(object: &'a Value, path: &str) -> &'a str {
+    object.pointer(path).and_then(Value::as_str).unwrap_or_default()
+}
+
+pub(in crate::commands) fn condition<'a>(object: &'a Value, kind: &str) -> Option<&'a Value> {
+    let conditions = object.pointer("/status/conditions").and_then(Value::as_array)?;
+    conditions.iter().find(|found| text(found, "/type") == kind)
+}
+
+/// Whether a condition is `True`.
+pub(in crate::commands) fn is_true(object: &Value, kind: &str) -> bool {
+    condition(object, kind).is_some_and(|found| text(found, "/status") == "True")
+}
+
+fn name(object: &Value) -> &str {
+    text(object, "/metadata/name")
+}
+
+fn full_name(object: &Value) -> String {
+    format!("{}/{}", text(object, "/metadata/namespace"), name(object))
+}
+
+/// A few names, and how many more.
+fn some(names: &[String]) -> String {
+    let shown = names.iter().take(3).cloned().collect::<Vec<_>>().join(", ");
+    match names.len().saturating_sub(3) {
+        0 => shown,
+        more => format!("{shown} and {more} more"),
+    }
+}
+
+fn plural(count: usize, word: &str) -> String {
+    format!("{count} {word}{}", if count == 1 { "" } else { "s" })
+}
+
+impl View {
+    /// Seconds since a time in an object.
+    fn since(&self, object: &Value, path: &str) -> Option<i64> {
+        let time: Timestamp = text(object, path).parse().ok()?;
+        Some(self.now.as_second().saturating_sub(time.as_second()))
+    }
+
+    fn is_old(&self, object: &Value) -> bool {
+        self.since(object, "/metadata/creationTimestamp").is_some_and(|age| age > PATIENCE)
+    }
+
+    /// Machines that nobody has looked at since they were made.
+    pub(in crate::commands) fn unattended(&self) -> Vec<String> {
+        let seen = |machine: &Value| {
+            !text(machine, "/status/phase").is_empty()
+                || machine
+                    .pointer("/status/conditions")
+                    .and_then(Value::as_array)
+                    .is_some_and(|all| !all.is_empty())
+        };
+        self.machines.iter().filter(|machine| !seen(machine) && self.is_old(machine)).map(full_name).collect()
+    }
+
+    /// The vm-controller, by what it does, by its lease and by its Deployment.
+    pub(in crate::commands) fn vm_controller(&self) -> Service {
+        let unattended = self.unattended();
+        if !unattended.is_empty() {
+            return Service::Fails(format!(
+                "{} without a status for more than {PATIENCE} s: {}",
+                plural(unattended.len(), "machine"),
+                some(&unattended)
+            ));
+        }
+        if let Some(lease) = &self.lease {
+            let holder = text(lease, "/spec/holderIdentity");
+            let lasts = lease.pointer("/spec/leaseDurationSeconds").and_then(Value::as_i64).unwrap_or(15);
+            return match self.since(lease, "/spec/renewTime") {
+                Some(age) if !holder.is_empty() && age <= lasts => Service::Works(format!("{holder} leads")),
+                Some(age) if !holder.is_empty() => {
+                    Service::Fails(format!("its leader {holder} has not renewed its lease for {age} s"))
+                }
+                _ => Service::Fails("nobody holds its lease".to_owned()),
+            };
+        }
+        if let Some(deployment) = self.deployments.iter().find(|found| name(found).contains("vm-controller"))
+        {
+            let number = |path: &str| deployment.pointer(path).and_then(Value::as_i64);
+            let ready = number("/status/readyReplicas").unwrap_or(0);
+            let note = format!("{ready}/{} replicas ready", number("/spec/replicas").unwrap_or(1));
+            return if ready > 0 { Service::Works(note) } else { Service::Fails(note) };
+        }
+        match self.machines.len() {
+            0 => Service::Unknown("there are no machines to tell by".to_owned()),
+            _ => Service::Works("every machine has a status".to_owned()),
+        }
+    }
+
+    /// Pods without a node of which no scheduler has said anything.
+    pub(in crate::commands) fn waiting(&self) -> Vec<String> {
+        let waits =
+            |pod: &Value| condition(pod, "PodScheduled").is_none() && is_pending(pod) && self.is_old(pod);
+        self.unbound.iter().filter(|pod| waits(pod)).map(full_name).collect()
+    }
+
+    /// Pods that fit nowhere, with the scheduler's words.
+    pub(in crate::commands) fn unschedulable(&self) -> Vec<Trouble> {
+        let told = |pod: &Value| -> Option<Trouble> {
+            let found = condition(pod, "PodScheduled").filter(|_| is_pending(pod))?;
+            (text(found, "/reason") == "Unschedulable")
+                .then(|| trouble(pod, true, text(found, "/message").to_owned()))
+        };
+        self.unbound.iter().filter_map(told).collect()
+    }
+
+    /// The scheduler, by what it does.
+    pub(in crate::commands) fn scheduler(&self) -> Service {
+        let waiting = self.waiting();
+        if !waiting.is_empty() {
+            return Service::Fails(format!(
+                "{} that no scheduler has looked at for more than {PATIENCE} s: {}",
+                plural(waiting.len(), "pod"),
+                some(&waiting)
+            ));
+        }
+        match self.unschedulable().len() {
+            0 => Service::Works("no pod waits for a node".to_owned()),
+            count => Service::Works(format!("{} on no node: see neonctl doctor", plural(count, "pod"))),
+        }
+    }
+
+    /// Why a node is not ready; none if it is.
+    pub(in crate::commands) fn node_trouble(&self, node: &Value) -> Option<String> {
+        if !is_true(node, "Ready") {
+            let found = condition(node, "Ready");
+            let why = found.map_or("it has never been ready", |found| text(found, "/message"));
+            return Some(if why.is_empty() { "not ready".to_owned() } else { format!("not ready: {why}") });
+        }
+        let lease = self.heartbeats.iter().find(|lease| name(lease) == name(node))?;
+        let lasts = lease.pointer("/spec/leaseDurationSeconds").and_then(Value::as_i64).unwrap_or(HEARTBEAT);
+        let age = self.since(lease, "/spec/renewTime").filter(|age| *age > lasts.max(HEARTBEAT))?;
+        Some(format!("no sign of life for {age} s"))
+    }
+
+    /// Nodes that are not ready, with the reason.
+    pub(in crate::commands) fn unready(&self) -> Vec<(String, String)> {
+        let told = |node: &Value| Some((name(node).to_owned(), self.node_trouble(node)?));
+        self.nodes.iter().filter_map(told).collect()
+    }
+
+    /// What is wrong with machines, those that do not run first.
+    pub(in crate::commands) fn troubled(&self) -> Vec<Trouble> {
+        let mut all: Vec<Trouble> =
+            self.machines.iter().filter_map(|machine| self.machine_trouble(machine)).collect();
+        all.sort_by_key(|trouble| !trouble.down);
+        all
+    }
+
+    fn machine_trouble(&self, machine: &Value) -> Option<Trouble> {
+        let phase = text(machine, "/status/phase");
+        let said = |found: &Value| match (text(found, "/reason"), text(found, "/message")) {
+            (reason, "") => reason.to_owned(),
+            (reason, message) => format!("{reason}: {message}"),
+        };
+        let degraded = condition(machine, "Degraded").filter(|found| text(found, "/status") == "True");
+        let unavailable = condition(machine, "Available").filter(|found| text(found, "/status") != "True");
+        if phase == "Failed" {
+            let why = degraded.or(unavailable).map_or_else(|| "it has failed".to_owned(), said);
+            return Some(trouble(machine, true, why));
+        }
+        if let Some(found) = degraded {
+            return Some(trouble(machine, unavailable.is_some(), said(found)));
+        }
+        let found = unavailable.filter(|_| phase != "Succeeded")?;
+        // A machine that boots is no trouble yet.
+        let age = self.since(found, "/lastTransitionTime").unwrap_or(i64::MAX);
+        (age > BOOTING)
+            .then(|| trouble(machine, false, format!("not available for {age} s: {}", said(found))))
+    }
+}
+
+fn is_pending(pod: &Value) -> bool {
+    let phase = text(pod, "/status/phase");
+    (phase.is_empty() || phase == "Pending") && text(pod, "/spec/nodeName").is_empty()
+}
+
+fn trouble(object: &Value, down: bool, why: String) -> Trouble {
+    let (namespace, name) = (text(object, "/metadata/namespace").to_owned(), name(object).to_owned());
+    Trouble { namespace, name, down, why }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,132 @@
+use serde_json::json;
+
+use super::*;
+
+const LONG_AGO: &str = "2024-01-01T00:00:00Z";
+const JUST_NOW: &str = "2024-01-01T00:59:55Z";
+
+fn view() -> View {
+    View { now: "2024-01-01T01:00:00Z".parse().unwrap(), ..View::default() }
+}
+
+fn machine(name: &str, created: &str, status: &Value) -> Value {
+    json!({ "metadata": { "namespace": "db", "name": name, "creationTimestamp": created }, "status": status })
+}
+
+fn pod(name: &str, created: &str, conditions: &Value) -> Value {
+    json!({ "metadata": { "namespace": "db", "name": name, "creationTimestamp": created },
+        "status": { "phase": "Pending", "conditions": conditions } })
+}
+
+#[test]
+fn a_machine_without_status_for_long_means_that_nobody_reconciles() {
+    let mut view = view();
+    assert!(matches!(view.vm_controller(), Service::Unknown(_)));
+    view.machines =
+        vec![machine("new", JUST_NOW, &Value::Null), machine("a", LONG_AGO, &json!({ "phase": "Running" }))];
+    assert_eq!(view.vm_controller(), Service::Works("every machine has a status".into()));
+    for name in ["b", "c", "d", "e"] {
+        view.machines.push(machine(name, LONG_AGO, &json!({})));
+    }
+    let note = "4 machines without a status for more than 10 s: db/b, db/c, db/d and 1 more";
+    assert_eq!(view.vm_controller(), Service::Fails(note.into()));
+}
+
+#[test]
+fn a_lease_says_who_leads() {
+    let lease = |holder: &str, renewed: &str| {
+        Some(
+            json!({ "spec": { "holderIdentity": holder, "renewTime": renewed, "leaseDurationSeconds": 15 } }),
+        )
+    };
+    let told = |lease| View { lease, ..view() }.vm_controller();
+    assert_eq!(told(lease("x-1", "2024-01-01T00:59:50.000000Z")), Service::Works("x-1 leads".into()));
+    assert_eq!(
+        told(lease("x-1", LONG_AGO)),
+        Service::Fails("its leader x-1 has not renewed its lease for 3600 s".into())
+    );
+    assert!(told(lease("", JUST_NOW)).fails());
+    assert!(told(Some(json!({}))).fails());
+}
+
+#[test]
+fn a_deployment_says_how_many_are_ready() {
+    let told = |status: Value| {
+        let deployment = json!({ "metadata": { "name": "neonvm-vm-controller" }, "spec": { "replicas": 2 }, "status": status });
+        View { deployments: vec![deployment], ..view() }.vm_controller()
+    };
+    assert_eq!(told(json!({ "readyReplicas": 1 })), Service::Works("1/2 replicas ready".into()));
+    assert_eq!(told(json!({})), Service::Fails("0/2 replicas ready".into()));
+}
+
+#[test]
+fn pods_that_fit_nowhere_are_not_pods_that_nobody_looked_at() {
+    let unschedulable = json!([{ "type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "0/1 nodes: too small" }]);
+    let gated = json!([{ "type": "PodScheduled", "status": "False", "reason": "SchedulingGated" }]);
+    let mut view = view();
+    view.unbound = vec![
+        pod("big", LONG_AGO, &unschedulable),
+        pod("gated", LONG_AGO, &gated),
+        pod("new", JUST_NOW, &json!([])),
+    ];
+    assert_eq!(view.waiting(), Vec::<String>::new());
+    assert!(!view.scheduler().fails());
+    let told = view.unschedulable();
+    assert_eq!((told.len(), told[0].name.as_str(), told[0].why.as_str()), (1, "big", "0/1 nodes: too small"));
+    view.unbound.push(pod("old", LONG_AGO, &json!([])));
+    assert_eq!(
+        view.scheduler(),
+        Service::Fails("1 pod that no scheduler has looked at for more than 10 s: db/old".into())
+    );
+}
+
+#[test]
+fn a_node_must_say_that_it_is_ready_and_go_on_saying_something() {
+    let node = |name: &str, status: &str| {
+        json!({ "metadata": { "name": name },
+            "status": { "conditions": [{ "type": "Ready", "status": status, "message": "told" }] } })
+    };
+    let beat = |name: &str, at: &str| json!({ "metadata": { "name": name }, "spec": { "renewTime": at } });
+    let mut view = view();
+    view.nodes = vec![
+        node("a", "True"),
+        node("b", "False"),
+        node("c", "True"),
+        json!({ "metadata": { "name": "d" } }),
+    ];
+    view.heartbeats = vec![beat("a", JUST_NOW), beat("c", LONG_AGO)];
+    let wanted = [
+        ("b", "not ready: told"),
+        ("c", "no sign of life for 3600 s"),
+        ("d", "not ready: it has never been ready"),
+    ]
+    .map(|(name, why)| (name.to_owned(), why.to_owned()));
+    assert_eq!(view.unready(), wanted);
+}
+
+#[test]
+fn machines_in_trouble_and_those_that_only_boot() {
+    let conditions = |phase: &str, available: &str, reason: &str, since: &str, degraded: &str| {
+        json!({ "phase": phase, "conditions": [
+            { "type": "Available", "status": available, "reason": reason, "message": "", "lastTransitionTime": since },
+            { "type": "Degraded", "status": degraded, "reason": "DiskFailure", "message": "full" }] })
+    };
+    let mut view = view();
+    view.machines = vec![
+        machine("fine", LONG_AGO, &conditions("Running", "True", "Ready", LONG_AGO, "False")),
+        machine("boots", JUST_NOW, &conditions("Running", "False", "Booting", JUST_NOW, "False")),
+        machine("done", LONG_AGO, &conditions("Succeeded", "False", "Stopped", LONG_AGO, "False")),
+        machine("slow", LONG_AGO, &conditions("Running", "False", "Booting", LONG_AGO, "False")),
+        machine("ill", LONG_AGO, &conditions("Running", "True", "Ready", LONG_AGO, "True")),
+        machine("dead", LONG_AGO, &conditions("Failed", "False", "Failed", LONG_AGO, "False")),
+    ];
+    let told: Vec<(String, bool, String)> =
+        view.troubled().into_iter().map(|trouble| (trouble.name, trouble.down, trouble.why)).collect();
+    let wanted = [
+        ("dead", true, "Failed"),
+        ("slow", false, "not available for 3600 s: Booting"),
+        ("ill", false, "DiskFailure: full"),
+    ]
+    .map(|(name, down, why)| (name.to_owned(), down, why.to_owned()));
+    assert_eq!(told, wanted);
+}

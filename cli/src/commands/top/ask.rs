@@ -1,0 +1,127 @@
+//! Asking the machines' runners for their counters.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use futures_util::StreamExt as _;
+use kube::api::{Api, ListParams};
+use neonvm_api::VirtualMachine;
+use neonvm_types::runner_protocol::RunnerStatistics;
+use serde_json::json;
+
+use super::vms::{Usage, columns};
+use super::{Frame, order};
+use crate::args::top::Vms;
+use crate::commands::vm::exec;
+use crate::commands::vm::machines::Machines;
+use crate::error::Result;
+use crate::report::{API_VERSION, Document};
+use crate::settings::Settings;
+
+/// Machines asked at the same time.
+const AT_ONCE: usize = 16;
+/// Time for a machine's answer.
+const DEADLINE: Duration = Duration::from_secs(5);
+/// Time between the two looks of which the first numbers are made.
+const FIRST: Duration = Duration::from_millis(500);
+
+/// Counters by namespace and pod: a pod is one run of a machine.
+type Counters = BTreeMap<(String, String), RunnerStatistics>;
+
+/// Machines and what they said last.
+pub(super) struct Source {
+    machines: Machines,
+    all: bool,
+    column: usize,
+    before: Option<Counters>,
+}
+
+impl Source {
+    pub(super) async fn open(settings: &Settings, args: &Vms) -> Result<Self> {
+        let field = args.repeat.sort_by.as_deref().unwrap_or("cpu-use");
+        let column = order::column(&columns(args.all_namespaces), field)?;
+        let machines = Machines::open(settings, &args.place).await?;
+        Ok(Self { machines, all: args.all_namespaces, column, before: None })
+    }
+
+    /// What machines use since the last look; the first one takes a moment.
+    pub(super) async fn frame(&mut self) -> Result<Frame> {
+        let api: Api<VirtualMachine> =
+            if self.all { Api::all(self.machines.connection.client()) } else { self.machines.api() };
+        let parameters = ListParams::default();
+        let list = api.list(&parameters);
+        let list = self.machines.connection.within("cannot list virtual machines", list).await?;
+        let usages: Vec<Usage> = list.items.iter().map(Usage::of).collect();
+        let before = match self.before.take() {
+            Some(before) => before,
+            None => {
+                let (before, ()) = tokio::join!(self.counters(&usages), tokio::time::sleep(FIRST));
+                before.into_iter().filter_map(|(at, answer)| Some((at, answer.ok()?))).collect()
+            }
+        };
+        let now = self.counters(&usages).await;
+        let usages = usages.into_iter().map(|usage| {
+            let at = (usage.namespace.clone(), usage.pod.clone());
+            match now.get(&at) {
+                Some(Ok(counters)) => usage.with(before.get(&at), counters),
+                Some(Err(trouble)) => Usage { trouble: Some(trouble.clone()), ..usage },
+                None => usage,
+            }
+        });
+        let usages = order::sorted(usages.collect(), self.column, |usage| usage.keys(self.all));
+        self.before = Some(now.into_iter().filter_map(|(at, answer)| Some((at, answer.ok()?))).collect());
+        Ok(self.shown(&usages))
+    }
+
+    /// What each running machine says.
+    async fn counters(
+        &self,
+        usages: &[Usage],
+    ) -> BTreeMap<(String, String), std::result::Result<RunnerStatistics, String>> {
+        let running = usages.iter().filter(|usage| !usage.pod.is_empty());
+        let asked = running.map(|usage| {
+            let connection = self.machines.connection.clone();
+            let machines = Machines { connection, namespace: usage.namespace.clone() };
+            async move {
+                let answer = tokio::time::timeout(DEADLINE, ask(&machines, &usage.pod)).await;
+                let late = || Err(format!("no answer within {} s", DEADLINE.as_secs()));
+                ((usage.namespace.clone(), usage.pod.clone()), answer.unwrap_or_else(|_| late()))
+            }
+        });
+        futures_util::stream::iter(asked).buffer_unordered(AT_ONCE).collect().await
+    }
+
+    fn shown(&self, usages: &[Usage]) -> Frame {
+        let place = if self.all {
+            "any namespace".to_owned()
+        } else {
+            format!("namespace {}", self.machines.namespace)
+        };
+        let mut notes: Vec<String> = usages
+            .iter()
+            .filter_map(|usage| Some(format!("{}: no numbers: {}", usage.name, usage.trouble.as_ref()?)))
+            .collect();
+        if usages.is_empty() {
+            notes.push(format!("no virtual machines in {place}"));
+        }
+        let items: Vec<_> = usages.iter().map(Usage::value).collect();
+        Frame {
+            document: Document {
+                value: json!({ "apiVersion": API_VERSION, "kind": "VirtualMachineUsageList", "items": items }),
+                names: usages.iter().map(|usage| format!("virtualmachine/{}", usage.name)).collect(),
+                text: None,
+                columns: columns(self.all),
+                rows: usages.iter().map(|usage| usage.row(self.all)).collect(),
+            },
+            notes,
+        }
+    }
+}
+
+async fn ask(machines: &Machines, pod: &str) -> std::result::Result<RunnerStatistics, String> {
+    let said = exec::output(machines, pod, &["statistics"]).await.map_err(|error| {
+        let causes = error.causes.last().map(|cause| format!(": {cause}")).unwrap_or_default();
+        format!("{}{causes}", error.message)
+    })?;
+    serde_json::from_str(&said).map_err(|_| "its runner does not answer with numbers".to_owned())
+}

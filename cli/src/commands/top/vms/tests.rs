@@ -1,0 +1,85 @@
+use super::*;
+
+fn counters(uptime_ms: u64, cpu_us: u64) -> RunnerStatistics {
+    RunnerStatistics { uptime_ms, cpu_us, ..RunnerStatistics::default() }
+}
+
+fn machine() -> VirtualMachine {
+    serde_json::from_value(json!({
+        "apiVersion": "vm.neon.tech/v1", "kind": "VirtualMachine", "metadata": { "name": "pg", "namespace": "db" },
+        "spec": { "guest": { "cpus": { "min": "250m", "max": 3, "use": 1 }, "rootDisk": { "image": "img" },
+            "memorySlots": { "min": 1, "max": 12, "use": 11 } } },
+        "status": { "phase": "Running", "cpus": "2750m", "memorySize": "11Gi", "node": "n1", "podName": "pg-x" } }))
+    .unwrap()
+}
+
+#[test]
+fn rates_are_counters_over_the_time_of_the_machine() {
+    let before = RunnerStatistics { steal_us: Some(100), throttled_us: 0, ..counters(1000, 5_000_000) };
+    let now =
+        RunnerStatistics { steal_us: Some(60_100), throttled_us: 300_000, ..counters(3000, 10_220_000) };
+    let rates = rates(&before, &now, 3);
+    assert!((rates.cpu.unwrap() - 2.61).abs() < 1e-9);
+    assert!((rates.steal.unwrap() - 0.01).abs() < 1e-9, "60 ms of 3 CPUs in 2 s");
+    assert!((rates.throttled.unwrap() - 0.05).abs() < 1e-9);
+}
+
+#[test]
+fn there_are_no_rates_over_a_restart_or_without_time() {
+    assert_eq!(rates(&counters(9000, 7), &counters(10, 9), 1), Rates::default());
+    assert_eq!(rates(&counters(9000, 7), &counters(9000, 9), 1), Rates::default());
+    assert_eq!(rates(&counters(1, 9), &counters(2, 7), 1).cpu, None, "a counter that went back");
+    let some = RunnerStatistics { steal_us: Some(1), ..counters(2, 8) };
+    assert_eq!(rates(&counters(1, 7), &some, 1).steal, None);
+    assert_eq!(
+        rates(&some, &RunnerStatistics { uptime_ms: u64::MAX, cpu_us: u64::MAX, ..some }, 0).steal,
+        Some(0.0)
+    );
+}
+
+#[test]
+fn a_machine_in_columns() {
+    let now = RunnerStatistics {
+        guest_used: Some(Bytes::new(8_900 << 20)),
+        steal_us: Some(8000),
+        resident: Bytes::gib(11),
+        ..counters(2000, 2_610_000)
+    };
+    let before = RunnerStatistics { steal_us: Some(0), ..counters(1000, 0) };
+    let usage = Usage::of(&machine()).with(Some(&before), &now);
+    let cells = usage.row(true);
+    assert_eq!(
+        cells,
+        ["db", "pg", "n1", "11", "2.61", "2.75", "95%", "8.6Gi", "11Gi", "79%", "0.3%", "0.0%", "-"]
+    );
+    assert_eq!(columns(true).len(), cells.len());
+    assert_eq!(usage.keys(true).len(), cells.len());
+    let value = usage.value();
+    assert_eq!(value["cpu"]["used"], 2.61);
+    assert_eq!(value["memory"]["usedBytes"], 8_900u64 << 20);
+    assert!(value.get("error").is_none());
+}
+
+#[test]
+fn the_host_says_what_the_guest_does_not() {
+    let now = RunnerStatistics { resident: Bytes::gib(1), ..counters(10, 10) };
+    let usage = Usage::of(&machine()).with(None, &now);
+    assert_eq!(usage.row(false)[3..9], ["-", "2.75", "-", "1.0Gi", "11Gi", "9%"]);
+}
+
+#[test]
+fn what_is_not_known_is_a_dash() {
+    let mut machine = machine();
+    machine.status = None;
+    let usage = Usage { trouble: Some("no answer".into()), ..Usage::of(&machine) };
+    assert_eq!(usage.row(false), ["pg", "-", "-", "-", "-", "-", "-", "-", "-", "-", "-", "no answer"]);
+    assert_eq!(usage.value()["error"], "no answer");
+    assert!(usage.value()["cpu"].get("used").is_none());
+}
+
+#[test]
+fn a_machine_that_has_ended_is_not_asked() {
+    let mut machine = machine();
+    machine.status.as_mut().unwrap().phase = Some(neonvm_api::virtual_machine::Phase::Failed);
+    assert_eq!(Usage::of(&machine).pod, "");
+}

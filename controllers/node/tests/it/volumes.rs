@@ -181,6 +181,12 @@ async fn disks_come_from_files_and_from_the_local_store() {
 
 /// An image with a disk, in a new store.
 fn fill_store(store: &std::path::Path, scratch: &std::path::Path) {
+    let store = neonvm_builder::store::Store::open(store).unwrap();
+    store.put(&image(scratch), &"example.org/disk:1".parse().unwrap()).unwrap();
+}
+
+/// An image with a disk.
+fn image(scratch: &std::path::Path) -> neonvm_builder::store::Image {
     let content = scratch.join("content");
     std::fs::create_dir(&content).unwrap();
     std::fs::write(content.join("disk.qcow2"), "a disk of the store").unwrap();
@@ -189,7 +195,6 @@ fn fill_store(store: &std::path::Path, scratch: &std::path::Path) {
         .output()
         .unwrap();
     assert!(tar.status.success());
-    let store = neonvm_builder::store::Store::open(store).unwrap();
     use neonvm_builder::store::{Blob, CONFIG, Descriptor, Image, LAYER, MANIFEST};
     let layer = Blob::bytes(LAYER, tar.stdout);
     let diff = layer.descriptor.digest.to_string();
@@ -199,11 +204,63 @@ fn fill_store(store: &std::path::Path, scratch: &std::path::Path) {
     let describe = |descriptor: &Descriptor| json!({ "mediaType": descriptor.media_type, "digest": descriptor.digest.to_string(), "size": descriptor.size });
     let manifest = json!({ "schemaVersion": 2, "mediaType": MANIFEST, "config": describe(&config.descriptor),
         "layers": [describe(&layer.descriptor)] });
-    let image = Image {
+    Image {
         manifest: manifest.to_string().into_bytes(),
         media_type: MANIFEST.into(),
         config,
         layers: vec![layer],
+    }
+}
+
+/// A registry that ends with the test.
+struct Registry(std::process::Child);
+
+impl Drop for Registry {
+    fn drop(&mut self) {
+        self.0.kill().unwrap();
+        self.0.wait().unwrap();
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn disks_come_from_registries() {
+    let cluster = Cluster::with_node().await;
+    let place = cluster.directory.path();
+    let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let config = place.join("registry.yml");
+    let storage = place.join("registry");
+    let text = json!({ "version": 0.1, "http": { "addr": format!("127.0.0.1:{port}") },
+        "storage": { "filesystem": { "rootdirectory": storage } } });
+    std::fs::write(&config, text.to_string()).unwrap();
+    let mut command = std::process::Command::new("docker-registry");
+    command.arg("serve").arg(&config).stdout(std::process::Stdio::null()).stderr(std::process::Stdio::null());
+    let Ok(child) = command.spawn() else {
+        eprintln!("SKIP registry: docker-registry is not installed");
+        return;
     };
-    store.put(&image, &"example.org/disk:1".parse().unwrap()).unwrap();
+    let _registry = Registry(child);
+    until("the registry", || async { tokio::net::TcpStream::connect(("127.0.0.1", port)).await.ok() }).await;
+    let reference = format!("127.0.0.1:{port}/nvm/disk:1");
+    let network = neonvm_builder::source::Network::default();
+    let quiet = neonvm_builder::source::Quiet;
+    neonvm_builder::push::push(&image(place), &reference.parse().unwrap(), &network, &quiet).await.unwrap();
+    let mut pods = Vec::new();
+    for name in ["one", "two"] {
+        pods.push(cluster.create("n1", name, IDLE, &image_pod(&reference)).await);
+    }
+    for (name, pod) in ["one", "two"].iter().zip(&pods) {
+        cluster.ready(name).await;
+        let disk = cluster.place("n1", pod).join("root/vm/rootdisk/disk.qcow2");
+        assert_eq!(std::fs::read_to_string(&disk).unwrap(), "a disk of the store");
+        assert!(std::fs::metadata(&disk).unwrap().permissions().readonly());
+    }
+    let events: Api<k8s_openapi::api::core::v1::Event> = Api::namespaced(cluster.client.clone(), "default");
+    until("the events", || async {
+        let all = events.list(&kube::api::ListParams::default()).await.unwrap().items;
+        let has = |reason: &str| all.iter().any(|event| event.reason.as_deref() == Some(reason));
+        (has("Pulling") && has("Pulled")).then_some(())
+    })
+    .await;
+    cluster.delete("one").await;
+    cluster.delete("two").await;
 }

@@ -229,7 +229,7 @@ fn default_interface() -> String {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Tls {
-    /// The cluster issuer that signs it.
+    /// The cluster issuer that signs it; empty: the internal authority of the controller.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub certificate_issuer: String,
     /// How long it is valid.

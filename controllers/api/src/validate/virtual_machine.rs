@@ -282,9 +282,8 @@ fn port_clashes(spec: &VirtualMachineSpec, faults: &mut Faults) {
 }
 
 fn tls_certificate(tls: &Tls, faults: &mut Faults) {
-    for (name, value) in [("certificateIssuer", &tls.certificate_issuer), ("serverName", &tls.server_name)] {
-        faults.require(!value.is_empty(), format!("spec.tls.{name}"), "must be set, or leave out spec.tls");
-    }
+    // Without an issuer the cluster's internal authority signs.
+    faults.require(!tls.server_name.is_empty(), "spec.tls.serverName", "must be set, or leave out spec.tls");
     let (expire, renew) = (tls.expire_after.nanos(), tls.renew_before.nanos());
     faults.require(expire >= 0, "spec.tls.expireAfter", "must not be negative");
     faults.require(renew >= 0, "spec.tls.renewBefore", "must not be negative");

@@ -11,7 +11,17 @@ pub(crate) fn programs() -> &'static Path {
         let own = std::env::current_exe().unwrap();
         let directory = own.parent().and_then(Path::parent).unwrap().to_path_buf();
         let mut build = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
-        build.args(["build", "--quiet", "--locked", "-p", "neonvm-cli", "-p", "neonvm-builder"]);
+        build.args([
+            "build",
+            "--quiet",
+            "--locked",
+            "-p",
+            "neonvm-cli",
+            "-p",
+            "neonvm-builder",
+            "-p",
+            "neonvm-neond",
+        ]);
         if directory.ends_with("release") {
             build.arg("--release");
         }

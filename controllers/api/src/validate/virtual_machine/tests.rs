@@ -204,8 +204,11 @@ fn the_rest() {
                 ],
             ),
             (
-                |spec| spec.tls = tls("", "24h", "8h"),
-                &["spec.tls.certificateIssuer: must be set, or leave out spec.tls"],
+                |spec| {
+                    spec.tls = tls("", "24h", "8h");
+                    spec.tls.as_mut().unwrap().server_name.clear();
+                },
+                &["spec.tls.serverName: must be set, or leave out spec.tls"],
             ),
             (
                 |spec| spec.tls = tls("i", "1h", "1h"),

@@ -1,0 +1,207 @@
+//! Everything is killed at random moments while machines are made, changed and deleted. After each round the machine is
+//! as it was wanted, there were never two of it, and at the end nothing is left.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::Duration;
+
+use rustix::process::Signal;
+use serde_json::Value;
+
+use crate::cluster::{Cluster, kill, possible};
+
+/// Rounds of a run.
+const ROUNDS: u64 = 50;
+
+/// Numbers that look random and can be had again (SplitMix64).
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, bound: u64) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        (z ^ (z >> 31)) % bound
+    }
+}
+
+/// Kills something after a while.
+fn victim(cluster: &Cluster, random: &mut Random) -> (String, Option<i32>) {
+    let services = ["apiserver", "vm-controller", "node-n1", "scheduler"];
+    let pick = usize::try_from(random.below(6)).unwrap();
+    match services.get(pick) {
+        Some(service) => ((*service).to_owned(), cluster.service(service)),
+        None => ("runner".to_owned(), cluster.processes("neond runner").first().copied()),
+    }
+}
+
+/// Runs a command again and again until it succeeds: the API server may be away for a moment.
+fn insist(cluster: &Cluster, what: &str, arguments: &[&str], fine: &[&str]) {
+    let arguments: Vec<String> = arguments.iter().map(|&a| a.to_owned()).collect();
+    crate::cluster::until(
+        || {
+            let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
+            let output = cluster.neonctl(&words).output().unwrap();
+            let text = String::from_utf8_lossy(&output.stderr).into_owned();
+            output.status.success() || fine.iter().any(|fine| text.contains(fine))
+        },
+        || format!("{what}: {arguments:?}\n{}", cluster.logs()),
+    );
+}
+
+#[test]
+fn nothing_is_lost_doubled_or_leaked_when_everything_is_killed_at_random() {
+    if !possible("chaos") {
+        return;
+    }
+    let seed = std::env::var("NEONVM_SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or(20_261_121);
+    println!("chaos: seed {seed}, {ROUNDS} rounds");
+    let mut random = Random(seed);
+    let cluster = Cluster::start();
+    cluster.idle();
+    let stop = Arc::new(AtomicBool::new(false));
+    let most = Arc::new(AtomicUsize::new(0));
+    let mut wanted: Option<(u64, u64)> = None;
+    let mut uid = String::new();
+    std::thread::scope(|scope| {
+        // Watches all the time that there are never two of one machine.
+        let (watch_stop, watch_most) = (Arc::clone(&stop), Arc::clone(&most));
+        scope.spawn(move || {
+            while !watch_stop.load(Ordering::Relaxed) {
+                let now = all_machines();
+                let worst = now.iter().map(|one| now.iter().filter(|other| *other == one).count()).max();
+                watch_most.fetch_max(worst.unwrap_or(0), Ordering::Relaxed);
+                std::thread::sleep(Duration::from_millis(30));
+            }
+        });
+        for round in 0..ROUNDS {
+            let (name, pid) = victim(&cluster, &mut random);
+            let pause = Duration::from_millis(random.below(1500));
+            let killer = scope.spawn(move || {
+                std::thread::sleep(pause);
+                if let Some(pid) = pid {
+                    kill(pid, Signal::KILL);
+                }
+            });
+            let step = match (wanted, random.below(4)) {
+                (None, _) => {
+                    insist(
+                        &cluster,
+                        "create",
+                        &[
+                            "vm",
+                            "create",
+                            "c",
+                            "--image",
+                            "idle:1",
+                            "--cpu",
+                            "1..3",
+                            "--memory",
+                            "256Mi..1Gi",
+                            "--grace",
+                            "5s",
+                            "--no-ssh",
+                        ],
+                        &["already exists"],
+                    );
+                    wanted = Some((1, 1));
+                    "create"
+                }
+                (Some(_), 0) => {
+                    insist(&cluster, "delete", &["vm", "delete", "c", "--no-wait"], &["not found"]);
+                    wanted = None;
+                    "delete"
+                }
+                (Some(_), _) => {
+                    let (cpu, slots) = (1 + random.below(3), 1 + random.below(4));
+                    insist(
+                        &cluster,
+                        "scale",
+                        &[
+                            "vm",
+                            "scale",
+                            "c",
+                            "--cpu",
+                            &cpu.to_string(),
+                            "--memory",
+                            &format!("{}Mi", slots * 256),
+                        ],
+                        &[],
+                    );
+                    wanted = Some((cpu, slots));
+                    "scale"
+                }
+            };
+            killer.join().unwrap();
+            println!("round {round}: {step}, {name} killed after {pause:?}");
+            settle(&cluster, wanted, &mut uid, round);
+        }
+        stop.store(true, Ordering::Relaxed);
+    });
+    assert!(most.load(Ordering::Relaxed) <= 1, "two machines of one object were seen");
+    insist(&cluster, "last delete", &["vm", "delete", "c", "--timeout", "60s"], &["not found"]);
+    crate::cluster::until(|| cluster.processes("neond runner").is_empty(), || "runners are left".into());
+    leaks(&cluster);
+    cluster.down();
+}
+
+/// UIDs of machines that QEMU runs, one for each process. Those of other tests are other machines.
+fn all_machines() -> Vec<String> {
+    let mut found = Vec::new();
+    for entry in std::fs::read_dir("/proc").unwrap().flatten() {
+        let line = std::fs::read(entry.path().join("cmdline")).unwrap_or_default();
+        let line = String::from_utf8_lossy(&line).into_owned();
+        let mut words = line.split('\0');
+        if words.next().is_some_and(|program| program.ends_with("qemu-system-x86_64"))
+            && let Some(uid) = words.skip_while(|word| *word != "-uuid").nth(1)
+        {
+            found.push(uid.to_owned());
+        }
+    }
+    found
+}
+
+fn settle(cluster: &Cluster, wanted: Option<(u64, u64)>, uid: &mut String, round: u64) {
+    let last = std::cell::RefCell::new(String::new());
+    crate::cluster::until(
+        || {
+            let output = cluster
+                .kubectl(&["get", "neonvm", "c", "-o", "json", "--ignore-not-found"])
+                .output()
+                .unwrap();
+            if !output.status.success() {
+                return false;
+            }
+            let text = String::from_utf8_lossy(&output.stdout).into_owned();
+            let vm: Option<Value> = serde_json::from_str(&text).ok();
+            *last.borrow_mut() = text;
+            match (wanted, vm) {
+                (None, None) => uid.is_empty() || Cluster::qemus(uid).is_empty(),
+                (Some((cpu, slots)), Some(vm)) => {
+                    *uid = vm["metadata"]["uid"].as_str().unwrap_or_default().to_owned();
+                    let memory = if slots == 4 { "1Gi".to_owned() } else { format!("{}Mi", slots * 256) };
+                    vm["status"]["phase"] == "Running"
+                        && vm["status"]["cpus"] == cpu
+                        && vm["status"]["memorySize"] == memory
+                        && Cluster::qemus(uid).len() == 1
+                }
+                _ => false,
+            }
+        },
+        || format!("round {round}: wanted {wanted:?}, is {}\n{}", last.borrow(), cluster.logs()),
+    );
+}
+
+/// Nothing of a pod is left once its machine is deleted.
+fn leaks(cluster: &Cluster) {
+    let pods = cluster.directory().join("nodes/n1/pods");
+    crate::cluster::until(
+        || std::fs::read_dir(&pods).map_or(true, |entries| entries.count() == 0),
+        || format!("files are left in {}", pods.display()),
+    );
+    for kind in ["pods", "secrets"] {
+        let left = cluster.kube(&["get", kind, "-o", "name"]);
+        assert_eq!(left.trim(), "", "{kind} are left");
+    }
+}

@@ -1,0 +1,58 @@
+//! What `kubectl` shows and refuses.
+
+use crate::cluster::{Cluster, possible};
+
+#[test]
+fn kubectl_behaves_as_documented() {
+    if !possible("kubectl") {
+        return;
+    }
+    let cluster = Cluster::start();
+    cluster.idle();
+    cluster.run("web", &[]);
+    let wide = cluster.kube(&["get", "neonvm", "-o", "wide"]);
+    let mut lines = wide.lines().map(|line| line.split_whitespace().collect::<Vec<_>>());
+    let head = lines.next().unwrap();
+    assert_eq!(
+        head,
+        [
+            "NAME",
+            "CPUS",
+            "MEMORY",
+            "POD",
+            "EXTRAIP",
+            "STATUS",
+            "RESTARTS",
+            "AGE",
+            "NODE",
+            "IMAGE",
+            "CPUSCALINGMODE",
+            "TARGETARCHITECTURE",
+        ]
+    );
+    let row = lines.next().unwrap();
+    assert_eq!((row[0], row[1], row[2], row[4], row[5]), ("web", "1", "256Mi", "Running", "0"));
+    for name in ["vm", "virtualmachines", "neonvm"] {
+        assert!(cluster.kube(&["get", name]).contains("web"), "{name}");
+    }
+    let words = cluster.kube(&["describe", "neonvm", "web"]);
+    for word in ["Phase:", "Running", "Ready", "Created", "the guest answers"] {
+        assert!(words.contains(word), "{word} is not in\n{words}");
+    }
+    // Bounds hold, whoever asks.
+    let patch = r#"[{"op":"replace","path":"/spec/guest/cpus/use","value":9}]"#;
+    let refused = cluster.kubectl(&["patch", "neonvm", "web", "--type=json", "-p", patch]).output().unwrap();
+    let text = String::from_utf8_lossy(&refused.stderr).into_owned();
+    assert!(!refused.status.success() && text.contains("cpus.use") && text.contains("above max 2"), "{text}");
+    assert_eq!(
+        cluster.kube(&["wait", "neonvm/web", "--for=condition=Available", "--timeout=60s"]).trim(),
+        "virtualmachine.vm.neon.tech/web condition met"
+    );
+    cluster.kube(&["delete", "neonvm", "web", "--timeout=100s"]);
+    assert_eq!(cluster.json(&["pods"])["items"].as_array().unwrap().len(), 0);
+    assert!(!cluster.kube(&["get", "secrets", "-o", "name"]).contains("web"), "its secrets are gone with it");
+    // The commands of neonctl about what is not there.
+    let (code, text) = cluster.bad(&["vm", "describe", "wbe"]);
+    assert!(code == 3 && text.contains("not found in namespace"), "{text}");
+    cluster.down();
+}

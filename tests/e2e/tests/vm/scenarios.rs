@@ -1,0 +1,195 @@
+//! The scenarios that upstream tests a cluster with, as far as they concern one machine.
+
+use serde_json::{Value, json};
+
+use crate::cluster::{Cluster, possible};
+
+fn is_true(vm: &Value, condition: &str) -> bool {
+    let conditions = vm.pointer("/status/conditions").and_then(Value::as_array);
+    conditions.into_iter().flatten().any(|found| found["type"] == condition && found["status"] == "True")
+}
+
+fn is_up(vm: &Value, restarts: u64) -> bool {
+    vm["status"]["phase"] == "Running"
+        && is_true(vm, "Available")
+        && vm["status"]["restartCount"] == restarts
+        && vm["status"]["cpus"] == "500m"
+        && vm["status"]["memorySize"] == "256Mi"
+}
+
+/// default-values, runner-pod and restart-counted with one machine.
+#[test]
+fn a_machine_has_defaults_one_pod_and_counts_its_restarts() {
+    if !possible("runner-pod") {
+        return;
+    }
+    let cluster = Cluster::start();
+    cluster.idle();
+    // As in every manifest of upstream: CPUs as numbers with a point.
+    let manifest = cluster.write(
+        "small.yaml",
+        "apiVersion: vm.neon.tech/v1\nkind: VirtualMachine\nmetadata: { name: small, labels: { team: a } }\n\
+         spec:\n  guest:\n    cpus: { min: 0.5, use: 0.5, max: 0.5 }\n    memorySlotSize: 256Mi\n\
+         \x20   memorySlots: { min: 1, max: 1, use: 1 }\n    rootDisk: { image: idle:1, size: 2Gi }\n",
+    );
+    cluster.kube(&["apply", "-f", &manifest]);
+    let vm = cluster.becomes("small", "defaults", |vm| vm["spec"].get("cpuScalingMode").is_some());
+    assert_eq!(vm["spec"]["cpuScalingMode"], "SysfsScaling");
+    assert_eq!(vm["spec"]["guest"]["cpus"], json!({ "min": "500m", "max": "500m", "use": "500m" }));
+    let vm = cluster.becomes("small", "up", |vm| is_up(vm, 0));
+    let pods = cluster.json(&["pods", "-l", "vm.neon.tech/name=small"]);
+    let pods = pods["items"].as_array().unwrap();
+    assert_eq!(pods.len(), 1);
+    let (meta, uid) = (&pods[0]["metadata"], &vm["metadata"]["uid"]);
+    assert_eq!(meta["name"], vm["status"]["podName"]);
+    assert_eq!(
+        (&meta["labels"]["app.kubernetes.io/name"], &meta["labels"]["team"]),
+        (&json!("NeonVM"), &json!("a"))
+    );
+    let owner = &meta["ownerReferences"][0];
+    assert_eq!(
+        (&owner["uid"], &owner["controller"], &owner["blockOwnerDeletion"]),
+        (uid, &json!(true), &json!(true))
+    );
+    assert_eq!(meta["annotations"]["vm.neon.tech/usage"], r#"{"cpu":"500m","memory":"256Mi"}"#);
+    assert!(cluster.inside("small", "df -m /").contains("/dev/"), "the root disk has grown and is mounted");
+
+    cluster.kube(&["delete", "pod", meta["name"].as_str().unwrap(), "--wait=false"]);
+    let again = cluster.becomes("small", "up again", |vm| is_up(vm, 1));
+    assert_ne!(again["status"]["podName"], vm["status"]["podName"]);
+
+    // A graceful end that nobody but the guest's owner asked for.
+    let pod = cluster.pod("small");
+    cluster.kube(&["exec", &pod, "--", "neond", "runner", "power-off"]);
+    let ended = cluster.becomes("small", "restart counted", |vm| is_up(vm, 2));
+    assert_eq!(ended["status"]["lastExit"]["reason"], "Stopped");
+    cluster.down();
+}
+
+/// vm-ssh and vm-neonvmd.
+#[test]
+fn the_guest_is_reached_from_the_container_and_from_outside() {
+    if !possible("vm-ssh") {
+        return;
+    }
+    let cluster = Cluster::start();
+    cluster.idle();
+    cluster.run("s", &[]);
+    let vm = cluster.vm("s");
+    let name = vm["status"]["sshSecretName"].as_str().unwrap();
+    assert_eq!(name, "ssh-neonvm-s");
+    let secret = cluster.json(&["secret", name]);
+    assert_eq!((&secret["type"], &secret["immutable"]), (&json!("kubernetes.io/ssh-auth"), &json!(true)));
+    assert_eq!(secret["metadata"]["ownerReferences"][0]["uid"], vm["metadata"]["uid"]);
+    let pod = cluster.pod("s");
+    cluster.kube(&["exec", &pod, "--", "ssh", "guest-vm", "true"]);
+    let file = cluster.write("letter.txt", "hello\n");
+    cluster.kube(&["exec", &pod, "--", "scp", "-q", &file, "guest-vm:/tmp/letter.txt"]);
+    assert_eq!(cluster.inside("s", "cat /tmp/letter.txt"), "hello\n");
+    let processes = cluster.inside("s", "ps");
+    assert_eq!(processes.matches("neonvm-guest daemon").count(), 1, "{processes}");
+    assert_eq!(cluster.neonctl(&["vm", "ssh", "s", "--", "exit 3"]).status().unwrap().code(), Some(3));
+    // Logs of every source, and through kubectl.
+    assert_eq!(cluster.good(&["vm", "logs", "s", "--source", "guest"]), "up\n");
+    assert!(cluster.good(&["vm", "logs", "s", "--source", "serial"]).contains("Linux version"));
+    assert!(cluster.kube(&["logs", &pod]).contains("guest| up"));
+    let events = cluster.good(&["vm", "events", "s"]);
+    for reason in ["Created", "Started", "Ready", "Scheduled"] {
+        assert!(events.contains(reason), "{events}");
+    }
+    let words = cluster.good(&["vm", "describe", "s"]);
+    for word in ["Running", "pc-q35-", "range 1.00..2.00 CPU", "Available True (Ready)"] {
+        assert!(words.contains(word), "{word} is not in\n{words}");
+    }
+    // The runner's interface is closed to those without a certificate, but for readiness.
+    let address = vm["status"]["podIP"].as_str().unwrap();
+    let ask = |path: &str| {
+        let url = format!("https://{address}:25183{path}");
+        let output = std::process::Command::new("curl")
+            .args(["-sk", "-o", "/dev/null", "-w", "%{http_code}", &url])
+            .output();
+        output.map_or_else(|_| String::new(), |output| String::from_utf8_lossy(&output.stdout).into_owned())
+    };
+    if crate::machine::has(&["curl"], "the runner's interface from outside") {
+        assert_eq!(
+            (ask("/ready"), ask("/v1/status"), ask("/cpu_current")),
+            ("200".into(), "403".into(), "403".into())
+        );
+    }
+    cluster.down();
+}
+
+/// vm-secret-sync and vm-tls.
+#[test]
+fn secrets_and_certificates_reach_the_guest_and_are_kept_in_step() {
+    if !possible("vm-secret-sync") {
+        return;
+    }
+    let cluster = Cluster::start();
+    cluster.image(
+        "files:1",
+        &["/bin/sh", "-c", "cat /var/sync/example/Key.Name /var/tls/tls.crt; exec sleep 1000000"],
+    );
+    cluster.kube(&["create", "secret", "generic", "example", "--from-literal=Key.Name=one"]);
+    cluster.kube(&["create", "configmap", "plain", "--from-literal=My.Config.YAML=a: b"]);
+    let manifest = cluster.write(
+        "files.yaml",
+        "apiVersion: vm.neon.tech/v1\nkind: VirtualMachine\nmetadata: { name: files }\nspec:\n\
+         \x20 tls: { serverName: files.example, expireAfter: 24h, renewBefore: 1h }\n  disks:\n\
+         \x20 - { name: sync, mountPath: /var/sync/example, watch: true, secret: { secretName: example } }\n\
+         \x20 - { name: conf, mountPath: /conf, configMap: { name: plain, items: [{ key: My.Config.YAML, path: deep/My.Config.YAML, mode: 416 }] } }\n\
+         \x20 guest:\n    cpus: { min: 1, use: 1, max: 1 }\n    memorySlotSize: 256Mi\n\
+         \x20   memorySlots: { min: 1, max: 1, use: 1 }\n    rootDisk: { image: files:1 }\n",
+    );
+    cluster.good(&["vm", "create", "-f", &manifest, "--wait", "--timeout", "170s"]);
+    let vm = cluster.vm("files");
+    let secret = cluster.json(&["secret", vm["status"]["tlsSecretName"].as_str().unwrap()]);
+    assert_eq!(secret["type"], "kubernetes.io/tls");
+    assert_eq!(secret["metadata"]["ownerReferences"][0]["uid"], vm["metadata"]["uid"]);
+    // The workload did not start before its files were there.
+    let first = cluster.good(&["vm", "logs", "files", "--source", "guest"]);
+    assert!(first.starts_with("one") && first.contains("BEGIN CERTIFICATE"), "{first}");
+    let listing =
+        cluster.inside("files", "stat -c '%a %n' /conf/deep/My.Config.YAML; cat /conf/deep/My.Config.YAML");
+    assert_eq!(listing.trim(), "640 /conf/deep/My.Config.YAML\na: b");
+    let changed = r#"{"stringData":{"Key.Name":"two"}}"#;
+    cluster.kube(&["patch", "secret", "example", "--type=merge", "-p", changed]);
+    let read = || cluster.neonctl(&["vm", "ssh", "files", "--", "grep two /var/sync/example/Key.Name"]);
+    cluster.succeeds(read);
+    cluster.down();
+}
+
+/// swap and disk-quota.
+#[test]
+fn swap_and_quotas_can_be_changed_from_inside() {
+    if !possible("swap") {
+        return;
+    }
+    let cluster = Cluster::start();
+    cluster.idle();
+    let manifest = cluster.write(
+        "swap.yaml",
+        "apiVersion: vm.neon.tech/v1\nkind: VirtualMachine\nmetadata: { name: swap }\nspec:\n  disks:\n\
+         \x20 - { name: data, mountPath: /data, emptyDisk: { size: 2Gi, discard: true, enableQuotas: true } }\n\
+         \x20 guest:\n    settings: { swap: 1Gi }\n    cpus: { min: 1, use: 1, max: 1 }\n    memorySlotSize: 256Mi\n\
+         \x20   memorySlots: { min: 1, max: 1, use: 1 }\n    rootDisk: { image: idle:1 }\n",
+    );
+    cluster.good(&["vm", "create", "-f", &manifest, "--wait", "--timeout", "170s"]);
+    let total = |wanted: u64| {
+        let line = cluster.inside("swap", "grep SwapTotal /proc/meminfo");
+        let number: u64 = line.split_whitespace().nth(1).unwrap().parse().unwrap();
+        assert_eq!(number, wanted, "{line}");
+    };
+    total((1 << 20) - 4);
+    cluster.inside("swap", "/neonvm/bin/resize-swap 536870912");
+    total((512 << 10) - 4);
+    cluster.inside("swap", "/neonvm/bin/set-disk-quota 65536 /data");
+    cluster.inside("swap", "dd if=/dev/zero of=/data/a bs=1M count=32 && sync");
+    // Quotas are for those who are not root.
+    let as_user = "chmod 777 /data; start-stop-daemon -S -c 1000:1000 -x /bin/dd -- if=/dev/zero of=/data/b bs=1M count=64";
+    let full = cluster.inside_output("swap", as_user);
+    assert!(!full.status.success(), "more than the quota was written");
+    cluster.inside("swap", "/neonvm/bin/set-disk-quota 1048576 /data");
+    cluster.inside("swap", &as_user.replace("/data/b", "/data/c"));
+    cluster.down();
+}

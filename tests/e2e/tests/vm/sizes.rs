@@ -1,0 +1,229 @@
+//! Sizes change while the machine runs: nothing restarts, no connection is lost, and what a guest refuses is told.
+
+use std::io::{BufRead as _, BufReader, Write as _};
+use std::net::TcpStream;
+use std::process::Stdio;
+use std::time::Duration;
+
+use serde_json::Value;
+
+use crate::cluster::{Cluster, possible, until};
+
+fn scaled(vm: &Value) -> (String, String) {
+    let conditions = vm.pointer("/status/conditions").and_then(Value::as_array);
+    let found = conditions.into_iter().flatten().find(|condition| condition["type"] == "Scaled").cloned();
+    let word =
+        |key: &str| found.as_ref().and_then(|found| found[key].as_str()).unwrap_or_default().to_owned();
+    (word("reason"), word("message"))
+}
+
+/// A database keeps its session, its pool and its place while it grows and shrinks.
+#[test]
+fn a_database_keeps_its_session_through_every_size() {
+    if !possible("sizes") || !crate::machine::has(&["psql", "debootstrap"], "sizes") {
+        return;
+    }
+    let cluster = Cluster::start();
+    let root = crate::machine::postgres().display().to_string();
+    let image = crate::machine::repository().join("examples/postgres/image.yaml").display().to_string();
+    cluster.good(&[
+        "vm",
+        "build",
+        "--from",
+        &root,
+        "-f",
+        &image,
+        "-t",
+        "pg:1",
+        "--size",
+        "3Gi",
+        "--user",
+        "postgres",
+        "--stop-signal",
+        "SIGINT",
+        "--",
+        "/usr/lib/postgresql/15/bin/postgres",
+        "-D",
+        "/var/lib/postgresql/15/main",
+        "-c",
+        "config_file=/etc/postgresql/15/main/postgresql.conf",
+    ]);
+    cluster.good(&[
+        "vm",
+        "create",
+        "pg",
+        "--image",
+        "pg:1",
+        "--cpu",
+        "1..3",
+        "--memory",
+        "512Mi..2Gi",
+        "--port",
+        "5432",
+        "--wait",
+        "--timeout",
+        "170s",
+    ]);
+    let address = cluster.vm("pg")["status"]["podIP"].as_str().unwrap().to_owned();
+    let connect = |sql: &str| {
+        let mut command = std::process::Command::new("psql");
+        command.args(["-h", &address, "-U", "postgres", "-qAtc", sql]).env("PGCONNECT_TIMEOUT", "2");
+        command
+    };
+    cluster.succeeds(|| connect("select 1"));
+    // One session from here on.
+    let mut session = std::process::Command::new("psql")
+        .args(["-h", &address, "-U", "postgres", "-qAt"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let (mut ask, mut answers) =
+        (session.stdin.take().unwrap(), BufReader::new(session.stdout.take().unwrap()));
+    let mut query = |sql: &str| {
+        writeln!(ask, "{sql};").unwrap();
+        let mut line = String::new();
+        answers.read_line(&mut line).unwrap();
+        line.trim().to_owned()
+    };
+    let backend = query("select pg_backend_pid()");
+    query("create temp table kept as select 42 as x; select 1");
+    let uid = cluster.vm("pg")["metadata"]["uid"].as_str().unwrap().to_owned();
+    let before = Cluster::qemus(&uid);
+    for (cpu, memory, online) in
+        [("3", "2Gi", "3"), ("1500m", "1Gi", "2"), ("1", "512Mi", "1"), ("2", "1536Mi", "2")]
+    {
+        cluster.good(&["vm", "scale", "pg", "--cpu", cpu, "--memory", memory, "--wait", "--timeout", "120s"]);
+        assert_eq!(cluster.inside("pg", "nproc").trim(), online);
+        assert_eq!(query("select x from kept"), "42", "at {cpu} CPU, {memory}");
+        assert_eq!(query("select pg_backend_pid()"), backend);
+    }
+    drop(ask);
+    session.wait().unwrap();
+    assert_eq!(Cluster::qemus(&uid), before, "it is the same machine");
+    assert_eq!(cluster.vm("pg")["status"]["restartCount"], 0);
+    // What the bounds do not allow is refused before anything is changed.
+    let (code, text) = cluster.bad(&["vm", "scale", "pg", "--cpu", "4"]);
+    assert!(code == 5 && text.contains("above its maximum of 3.00 CPU"), "{text}");
+    let (code, text) = cluster.bad(&["vm", "scale", "pg", "--memory", "100Mi"]);
+    assert!(code == 5 && text.contains("below its minimum of 512Mi"), "{text}");
+    cluster.down();
+}
+
+/// The cgroup holds the vCPU threads to the size, and follows it.
+#[test]
+fn fractions_of_a_cpu_are_enforced_and_follow_the_size() {
+    if !possible("fractions of a CPU") {
+        return;
+    }
+    let cluster = Cluster::start();
+    cluster.image("busy:1", &["/bin/sh", "-c", "while :; do :; done"]);
+    cluster.good(&[
+        "vm",
+        "create",
+        "busy",
+        "--image",
+        "busy:1",
+        "--cpu",
+        "0.25..1",
+        "--start-cpu",
+        "1",
+        "--memory",
+        "256Mi",
+        "--wait",
+    ]);
+    let used = || -> (u64, u64) {
+        let pod = cluster.pod("busy");
+        let text = cluster.kube(&["exec", &pod, "--", "neond", "runner", "statistics"]);
+        let statistics: Value = serde_json::from_str(&text).unwrap();
+        (statistics["cpuUs"].as_u64().unwrap(), statistics["uptimeMs"].as_u64().unwrap())
+    };
+    cluster.good(&["vm", "scale", "busy", "--cpu", "0.25", "--wait"]);
+    let (first_cpu, first_time) = used();
+    until(|| used().1 > first_time + 4000, || "time stands still".into());
+    let (cpu, time) = used();
+    let share = (cpu - first_cpu) * 100 / (1000 * (time - first_time));
+    // Never more than the quota and one period; how much less is the host's affair.
+    assert!(share <= 32, "{share} % of a CPU at a size of 25 %");
+    cluster.down();
+}
+
+#[test]
+fn a_guest_that_keeps_its_memory_is_told_with_the_size_it_reached() {
+    if !possible("memory that is not given back") {
+        return;
+    }
+    let cluster = Cluster::start();
+    cluster.idle();
+    cluster.run("keeper", &["--memory", "256Mi..1Gi", "--start-memory", "1Gi"]);
+    cluster.inside(
+        "keeper",
+        "mount -t tmpfs -o size=900m none /mnt && dd if=/dev/zero of=/mnt/held bs=1M count=600",
+    );
+    let (code, text) =
+        cluster.bad(&["vm", "scale", "keeper", "--memory", "256Mi", "--wait", "--timeout", "100s"]);
+    assert!(code == 1 && text.contains("the guest has given memory back down to"), "{text}");
+    let vm = cluster.vm("keeper");
+    assert_eq!(vm["status"]["phase"], "Running", "it does not stay in Scaling");
+    let (reason, message) = scaled(&vm);
+    assert!(reason == "MemoryNotReleased" && message.contains("not to 256Mi"), "{reason}: {message}");
+    assert!(cluster.good(&["vm", "events", "keeper", "--types", "Warning"]).contains("ScaleLimited"));
+    // The machine lives; what was freed is taken later.
+    cluster.inside("keeper", "rm /mnt/held");
+    cluster.becomes("keeper", "gives back after all", |vm| scaled(vm).0 == "Reached");
+    cluster.down();
+}
+
+/// A connection from outside to a port of the guest, through every change.
+#[test]
+fn a_connection_through_the_pod_survives_patches_by_kubectl() {
+    if !possible("connections") {
+        return;
+    }
+    let cluster = Cluster::start();
+    cluster.image("echo:1", &["/bin/nc", "-ll", "-p", "7", "-e", "/bin/cat"]);
+    cluster.good(&[
+        "vm",
+        "create",
+        "echo",
+        "--image",
+        "echo:1",
+        "--cpu",
+        "1..2",
+        "--memory",
+        "256Mi..512Mi",
+        "--port",
+        "7",
+        "--wait",
+    ]);
+    let address = cluster.vm("echo")["status"]["podIP"].as_str().unwrap().to_owned();
+    let mut stream = None;
+    until(
+        || {
+            stream = TcpStream::connect(format!("{address}:7")).ok();
+            stream.is_some()
+        },
+        || "the port is not reached".into(),
+    );
+    let mut stream = stream.unwrap();
+    stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+    let mut answers = BufReader::new(stream.try_clone().unwrap());
+    // The JSON patches of upstream's README.
+    for patch in [
+        r#"[{"op":"replace","path":"/spec/guest/cpus/use","value":2}]"#,
+        r#"[{"op":"replace","path":"/spec/guest/memorySlots/use","value":2}]"#,
+        r#"[{"op":"replace","path":"/spec/guest/cpus/use","value":1}]"#,
+        r#"[{"op":"replace","path":"/spec/guest/memorySlots/use","value":1}]"#,
+    ] {
+        cluster.kube(&["patch", "neonvm", "echo", "--type=json", "-p", patch]);
+        cluster.becomes("echo", "as patched", |vm| {
+            scaled(vm).0 == "Reached" && vm["status"]["observedGeneration"] == vm["metadata"]["generation"]
+        });
+        writeln!(stream, "{patch}").unwrap();
+        let mut line = String::new();
+        answers.read_line(&mut line).unwrap();
+        assert_eq!(line.trim(), patch);
+    }
+    assert_eq!(cluster.vm("echo")["status"]["restartCount"], 0);
+    cluster.down();
+}

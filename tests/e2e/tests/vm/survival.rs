@@ -1,0 +1,100 @@
+//! Services die, machines live.
+
+use crate::cluster::{Cluster, kill, possible, until};
+use rustix::process::Signal;
+
+#[test]
+fn machines_outlive_every_service_and_are_found_again() {
+    if !possible("survival") {
+        return;
+    }
+    let cluster = Cluster::start();
+    cluster.idle();
+    cluster.run("s", &[]);
+    let uid = cluster.vm("s")["metadata"]["uid"].as_str().unwrap().to_owned();
+    let before = Cluster::qemus(&uid);
+    assert_eq!(before.len(), 1);
+    cluster.inside("s", "touch /tmp/mark");
+    for service in ["node-n1", "vm-controller", "scheduler", "apiserver"] {
+        let pid = cluster.service(service).unwrap();
+        kill(pid, Signal::KILL);
+        until(
+            || cluster.service(service).is_some_and(|now| now != pid),
+            || format!("{service}\n{}", cluster.logs()),
+        );
+    }
+    cluster.succeeds(|| cluster.neonctl(&["vm", "scale", "s", "--cpu", "2", "--wait", "--timeout", "60s"]));
+    // The supervisor too, and with it all of them.
+    for pid in cluster.processes("neond local") {
+        kill(pid, Signal::KILL);
+    }
+    until(|| cluster.processes("neond node").is_empty(), || "services outlive their supervisor".into());
+    assert_eq!(Cluster::qemus(&uid), before, "the machine runs with nobody around");
+    cluster.up();
+    cluster.succeeds(|| cluster.neonctl(&["vm", "ssh", "s", "--", "ls /tmp/mark"]));
+    cluster.good(&["vm", "scale", "s", "--cpu", "1", "--wait", "--timeout", "60s"]);
+    assert_eq!(Cluster::qemus(&uid), before);
+    assert_eq!(cluster.vm("s")["status"]["restartCount"], 0);
+    cluster.good(&["vm", "delete", "s", "--timeout", "100s"]);
+    until(|| Cluster::qemus(&uid).is_empty(), || "QEMU is left".into());
+    cluster.down();
+}
+
+/// Two nodes: machines on both, a node that takes no more, one that is emptied.
+#[test]
+fn nodes_are_separate_and_can_be_cordoned() {
+    if !possible("two nodes") {
+        return;
+    }
+    let cluster = Cluster::with(&["--nodes", "2", "--cpus", "2", "--memory", "2Gi"]);
+    cluster.idle();
+    cluster.kube(&["cordon", "n1"]);
+    cluster.run("a", &[]);
+    assert_eq!(cluster.vm("a")["status"]["node"], "n2");
+    cluster.kube(&["uncordon", "n1"]);
+    cluster.kube(&["cordon", "n2"]);
+    cluster.run("b", &[]);
+    assert_eq!(cluster.vm("b")["status"]["node"], "n1");
+    // From one guest to the other, across the nodes.
+    let address = cluster.vm("b")["status"]["podIP"].as_str().unwrap().to_owned();
+    assert!(cluster.inside("a", &format!("ping -c 1 -W 20 {address}")).contains("1 packets received"));
+    // Neither node has room for this one.
+    cluster.kube(&["uncordon", "n2"]);
+    cluster.good(&[
+        "vm",
+        "create",
+        "big",
+        "--image",
+        "idle:1",
+        "--cpu",
+        "1..8",
+        "--start-cpu",
+        "8",
+        "--memory",
+        "256Mi",
+    ]);
+    cluster.succeeds(|| {
+        let mut command = std::process::Command::new("sh");
+        let text = cluster.good(&["vm", "describe", "big"]);
+        command.args([
+            "-c",
+            "case \"$1\" in *insufficient*|*Insufficient*) exit 0;; *) echo \"$1\"; exit 1;; esac",
+            "-",
+            &text,
+        ]);
+        command
+    });
+    cluster.good(&["vm", "delete", "big"]);
+    // The machine of a node that is emptied comes up on the other one.
+    cluster.kube(&[
+        "drain",
+        "n1",
+        "--ignore-daemonsets",
+        "--delete-emptydir-data",
+        "--force",
+        "--timeout=100s",
+    ]);
+    cluster
+        .becomes("b", "moves to n2", |vm| vm["status"]["phase"] == "Running" && vm["status"]["node"] == "n2");
+    cluster.down();
+}

@@ -81,7 +81,6 @@ fn count(checks: &[Check], verdict: Verdict) -> usize {
 /// Every check as a table and a list; the exit code is the verdict.
 pub(super) fn report(checks: &[Check]) -> Report {
     let good = count(checks, Verdict::Fail) == 0;
-    let dash = |text: &str| if text.is_empty() { "-".to_owned() } else { text.to_owned() };
     let items: Vec<Value> = checks
         .iter()
         .map(|check| {
@@ -93,24 +92,24 @@ pub(super) fn report(checks: &[Check]) -> Report {
         value: json!({ "apiVersion": API_VERSION, "kind": "Diagnosis", "ready": good, "items": items }),
         names: checks.iter().map(|check| format!("check/{}", check.name)).collect(),
         text: None,
-        columns: vec![left("CHECK"), left("WHERE"), left("RESULT"), left("DETAIL"), left("REMEDY")],
-        rows: checks
-            .iter()
-            .map(|check| {
-                let word = check.verdict.word().to_owned();
-                vec![
-                    check.name.to_owned(),
-                    check.place.clone(),
-                    word,
-                    dash(&check.detail),
-                    dash(&check.remedy),
-                ]
-            })
-            .collect(),
+        columns: vec![left("CHECK"), left("WHERE"), left("RESULT"), left("DETAIL")],
+        rows: checks.iter().flat_map(rows).collect(),
     };
     let mut report = Report::document(document);
     report.code = if good { 0 } else { Code::Unhealthy.number() };
     report
+}
+
+/// A check's row, and below it what to do: beside it lines would be too long for any terminal.
+fn rows(check: &Check) -> Vec<Vec<String>> {
+    let detail = if check.detail.is_empty() { "-" } else { &check.detail };
+    let word = check.verdict.word();
+    let mut rows = vec![[check.name, &check.place, word, detail].map(str::to_owned).to_vec()];
+    if !check.remedy.is_empty() {
+        let empty = String::new;
+        rows.push(vec![empty(), empty(), empty(), format!("  hint: {}", check.remedy)]);
+    }
+    rows
 }
 
 /// `1 failed, 2 warnings`.

@@ -10,6 +10,9 @@ const HEARTBEAT: i64 = 40;
 /// Seconds that a machine may take to boot before that is worth a word.
 const BOOTING: i64 = 60;
 
+/// Seconds that a deletion may take beyond the time a machine has to shut down.
+const DELETING: i64 = 30;
+
 /// Objects of a cluster at a time.
 #[derive(Clone, Debug, Default)]
 pub(in crate::commands) struct View {
@@ -192,7 +195,10 @@ impl View {
             ));
         }
         match self.unschedulable().len() {
-            0 => Service::Works("no pod waits for a node".to_owned()),
+            0 if self.machines.iter().any(|machine| !text(machine, "/status/node").is_empty()) => {
+                Service::Works("no pod waits for a node".to_owned())
+            }
+            0 => Service::Unknown("there are no pods to tell by".to_owned()),
             count => Service::Works(format!("{} on no node: see neonctl doctor", plural(count, "pod"))),
         }
     }
@@ -230,6 +236,12 @@ impl View {
             (reason, "") => reason.to_owned(),
             (reason, message) => format!("{reason}: {message}"),
         };
+        if let Some(age) = self.since(machine, "/metadata/deletionTimestamp") {
+            let grace =
+                machine.pointer("/spec/terminationGracePeriodSeconds").and_then(Value::as_i64).unwrap_or(30);
+            let late = age > grace.saturating_add(DELETING);
+            return late.then(|| trouble(machine, false, format!("being deleted for {age} s")));
+        }
         let degraded = condition(machine, "Degraded").filter(|found| text(found, "/status") == "True");
         let unavailable = condition(machine, "Available").filter(|found| text(found, "/status") != "True");
         if phase == "Failed" {

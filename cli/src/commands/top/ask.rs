@@ -13,26 +13,29 @@ use super::vms::{Usage, columns};
 use super::{Frame, order};
 use crate::args::top::Vms;
 use crate::commands::vm::exec;
-use crate::commands::vm::machines::Machines;
+use crate::commands::vm::machines::{Machines, duration};
 use crate::error::Result;
 use crate::report::{API_VERSION, Document};
 use crate::settings::Settings;
 
 /// Machines asked at the same time.
 const AT_ONCE: usize = 16;
-/// Time for a machine's answer.
-const DEADLINE: Duration = Duration::from_secs(5);
+/// Bounds of the time for a machine's answer: it is that between two looks.
+const DEADLINE: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(5));
 /// Time between the two looks of which the first numbers are made.
 const FIRST: Duration = Duration::from_millis(500);
 
 /// Counters by namespace and pod: a pod is one run of a machine.
 type Counters = BTreeMap<(String, String), RunnerStatistics>;
+/// Counters, or why there are none.
+type Answers = BTreeMap<(String, String), std::result::Result<RunnerStatistics, String>>;
 
 /// Machines and what they said last.
 pub(super) struct Source {
     machines: Machines,
     all: bool,
     column: usize,
+    deadline: Duration,
     before: Option<Counters>,
 }
 
@@ -40,8 +43,13 @@ impl Source {
     pub(super) async fn open(settings: &Settings, args: &Vms) -> Result<Self> {
         let field = args.repeat.sort_by.as_deref().unwrap_or("cpu-use");
         let column = order::column(&columns(args.all_namespaces), field)?;
+        let deadline = if args.repeat.once {
+            DEADLINE.1
+        } else {
+            duration("interval", &args.repeat.interval)?.clamp(DEADLINE.0, DEADLINE.1)
+        };
         let machines = Machines::open(settings, &args.place).await?;
-        Ok(Self { machines, all: args.all_namespaces, column, before: None })
+        Ok(Self { machines, all: args.all_namespaces, column, deadline, before: None })
     }
 
     /// What machines use since the last look; the first one takes a moment.
@@ -52,16 +60,12 @@ impl Source {
         let list = api.list(&parameters);
         let list = self.machines.connection.within("cannot list virtual machines", list).await?;
         let usages: Vec<Usage> = list.items.iter().map(Usage::of).collect();
-        let before = match self.before.take() {
-            Some(before) => before,
-            None => {
-                let (before, ()) = tokio::join!(self.counters(&usages), tokio::time::sleep(FIRST));
-                before.into_iter().filter_map(|(at, answer)| Some((at, answer.ok()?))).collect()
-            }
+        let (before, now) = match self.before.take() {
+            Some(before) => (before, self.counters(&usages).await),
+            None => self.first(&usages).await,
         };
-        let now = self.counters(&usages).await;
         let usages = usages.into_iter().map(|usage| {
-            let at = (usage.namespace.clone(), usage.pod.clone());
+            let at = at(&usage);
             match now.get(&at) {
                 Some(Ok(counters)) => usage.with(before.get(&at), counters),
                 Some(Err(trouble)) => Usage { trouble: Some(trouble.clone()), ..usage },
@@ -69,23 +73,31 @@ impl Source {
             }
         });
         let usages = order::sorted(usages.collect(), self.column, |usage| usage.keys(self.all));
-        self.before = Some(now.into_iter().filter_map(|(at, answer)| Some((at, answer.ok()?))).collect());
+        self.before = Some(known(&now));
         Ok(self.shown(&usages))
     }
 
+    /// Two looks, a moment apart. Who did not answer the first time is not asked a second time.
+    async fn first(&self, usages: &[Usage]) -> (Counters, Answers) {
+        let (first, ()) = tokio::join!(self.counters(usages), tokio::time::sleep(FIRST));
+        let answers = |usage: &&Usage| matches!(first.get(&at(usage)), Some(Ok(_)));
+        let asked: Vec<Usage> = usages.iter().filter(answers).cloned().collect();
+        let mut now = self.counters(&asked).await;
+        let before = known(&first);
+        now.extend(first.into_iter().filter(|(_, answer)| answer.is_err()));
+        (before, now)
+    }
+
     /// What each running machine says.
-    async fn counters(
-        &self,
-        usages: &[Usage],
-    ) -> BTreeMap<(String, String), std::result::Result<RunnerStatistics, String>> {
+    async fn counters(&self, usages: &[Usage]) -> Answers {
         let running = usages.iter().filter(|usage| !usage.pod.is_empty());
         let asked = running.map(|usage| {
             let connection = self.machines.connection.clone();
             let machines = Machines { connection, namespace: usage.namespace.clone() };
             async move {
-                let answer = tokio::time::timeout(DEADLINE, ask(&machines, &usage.pod)).await;
-                let late = || Err(format!("no answer within {} s", DEADLINE.as_secs()));
-                ((usage.namespace.clone(), usage.pod.clone()), answer.unwrap_or_else(|_| late()))
+                let answer = tokio::time::timeout(self.deadline, ask(&machines, &usage.pod)).await;
+                let late = || Err(format!("no answer within {:?}", self.deadline));
+                (at(usage), answer.unwrap_or_else(|_| late()))
             }
         });
         futures_util::stream::iter(asked).buffer_unordered(AT_ONCE).collect().await
@@ -116,6 +128,18 @@ impl Source {
             notes,
         }
     }
+}
+
+/// By what its counters are kept.
+fn at(usage: &Usage) -> (String, String) {
+    (usage.namespace.clone(), usage.pod.clone())
+}
+
+fn known(answers: &Answers) -> Counters {
+    let known = |(at, answer): (&(String, String), &std::result::Result<_, String>)| {
+        Some((at.clone(), *answer.as_ref().ok()?))
+    };
+    answers.iter().filter_map(known).collect()
 }
 
 async fn ask(machines: &Machines, pod: &str) -> std::result::Result<RunnerStatistics, String> {

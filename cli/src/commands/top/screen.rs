@@ -2,8 +2,8 @@
 
 /// Hides the cursor.
 const HIDE: &str = "\u{1b}[?25l";
-/// Shows it again; one line up, because a line end follows.
-pub(super) const RESTORE: &str = "\u{1b}[A\u{1b}[?25h";
+/// Shows it again, without the `^C` that the terminal wrote; one line up, because a line end follows.
+pub(super) const RESTORE: &str = "\r\u{1b}[K\u{1b}[A\u{1b}[?25h";
 
 /// What is on the screen.
 #[derive(Debug, Default)]

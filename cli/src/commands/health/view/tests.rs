@@ -120,12 +120,17 @@ fn machines_in_trouble_and_those_that_only_boot() {
         machine("ill", LONG_AGO, &conditions("Running", "True", "Ready", LONG_AGO, "True")),
         machine("dead", LONG_AGO, &conditions("Failed", "False", "Failed", LONG_AGO, "False")),
     ];
+    view.machines.extend(
+        [JUST_NOW, LONG_AGO]
+            .map(|at| json!({ "metadata": { "namespace": "db", "name": "goes", "deletionTimestamp": at } })),
+    );
     let told: Vec<(String, bool, String)> =
         view.troubled().into_iter().map(|trouble| (trouble.name, trouble.down, trouble.why)).collect();
     let wanted = [
         ("dead", true, "Failed"),
         ("slow", false, "not available for 3600 s: Booting"),
         ("ill", false, "DiskFailure: full"),
+        ("goes", false, "being deleted for 3600 s"),
     ]
     .map(|(name, down, why)| (name.to_owned(), down, why.to_owned()));
     assert_eq!(told, wanted);

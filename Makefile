@@ -8,14 +8,17 @@
 # package may replace another one of a newer distribution, whose files are then missing.
 BASE := cc:gcc git:git
 LANES := qemu-system-x86_64:qemu-system-x86 qemu-img:qemu-utils mke2fs:e2fsprogs ssh:openssh-client psql:postgresql-client \
-	docker-registry:docker-registry skopeo:skopeo debootstrap:debootstrap buildah:buildah crun:crun cpio:cpio xz:xz-utils \
+	ip:iproute2 nft:nftables curl:curl docker-registry:docker-registry skopeo:skopeo debootstrap:debootstrap buildah:buildah crun:crun cpio:cpio xz:xz-utils \
 	make:make flex:flex bison:bison bc:bc /usr/include/libelf.h:libelf-dev /usr/include/openssl/opensslv.h:libssl-dev \
 	/usr/src/linux-source-6.1.tar.xz:linux-source-6.1
+# What the demonstration needs: QEMU, the database's packages, network tools.
+DEMO := qemu-system-x86_64:qemu-system-x86 mkfs.ext4:e2fsprogs ip:iproute2 nft:nftables ssh:openssh-client debootstrap:debootstrap
 FILES := $(BASE)
+demo: FILES := $(BASE) $(DEMO)
 test bench: FILES := $(BASE) $(LANES)
 
 help:
-	@echo 'make demo    a local cluster from start to end'
+	@echo 'make demo    a VM with a database, from nothing, resized under load; KEEP=1 leaves it running'
 	@echo 'make test    every lane; ends with: N passed, N failed, N skipped'
 	@echo 'make check   what can be told without running: arrows, orphans, sizes, links, generated files'
 	@echo 'make bench   measure the promises of SPEC.md'
@@ -34,8 +37,11 @@ tools:
 	  $$sudo apt-get update -q && $$sudo apt-get install -qy --no-install-recommends $$missing || exit 1; \
 	done
 
-demo test check bench: tools
+test check bench: tools
 	@cargo xtask $@
+
+demo: tools
+	@trap 'cargo xtask demo --clean-up; exit 130' INT TERM; cargo xtask demo
 
 clean:
 	cargo clean

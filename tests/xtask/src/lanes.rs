@@ -44,7 +44,7 @@ fn lanes() -> Vec<Lane> {
         vec!["cargo", "test", "--locked", "--workspace", "--no-fail-fast"]
     };
     unit.extend(APART);
-    vec![
+    let mut lanes = vec![
         Lane::new("format", 1, &["cargo", "fmt", "--all", "--check"])
             .needs(installed("rustfmt"), "rustfmt is not installed"),
         Lane::new("check", 10, &["cargo", "xtask", "check"]),
@@ -74,6 +74,21 @@ fn lanes() -> Vec<Lane> {
             &["cargo", "test", "--locked", "--no-fail-fast", "-p", "neonvm-e2e", "--test", "local"],
         )
         .counting(),
+    ];
+    lanes.extend(with_machines());
+    lanes.push(
+        Lane::new("packages", 1, &["cargo", "deny", "--offline", "check", "bans", "licenses", "sources"])
+            .needs(
+                installed("cargo-deny"),
+                "cargo-deny is not installed; the check lane has looked at the bans",
+            ),
+    );
+    lanes
+}
+
+/// Lanes that boot virtual machines or kill servers: each needs the machine for itself.
+fn with_machines() -> Vec<Lane> {
+    vec![
         Lane::new("kernel", 25, &["cargo", "xtask", "kernel"]).needs(
             Path::new("/usr/src/linux-source-6.1.tar.xz").exists(),
             "the kernel's source is not installed (linux-source-6.1)",
@@ -97,16 +112,31 @@ fn lanes() -> Vec<Lane> {
         .counting()
         .needs(installed("qemu-system-x86_64"), "qemu-system-x86_64 is not installed"),
         Lane::new(
+            "vm",
+            30,
+            &[
+                "cargo",
+                "test",
+                "--locked",
+                "--no-fail-fast",
+                "-p",
+                "neonvm-e2e",
+                "--test",
+                "vm",
+                "--",
+                "--nocapture",
+                "--test-threads",
+                "2",
+            ],
+        )
+        .counting()
+        .needs(installed("qemu-system-x86_64"), "qemu-system-x86_64 is not installed"),
+        Lane::new(
             "endurance",
             15,
             &["cargo", "test", "--locked", "--no-fail-fast", "-p", "neonvm-endurance"],
         )
         .counting(),
-        Lane::new("packages", 1, &["cargo", "deny", "--offline", "check", "bans", "licenses", "sources"])
-            .needs(
-                installed("cargo-deny"),
-                "cargo-deny is not installed; the check lane has looked at the bans",
-            ),
     ]
 }
 

@@ -5,6 +5,7 @@
 #![allow(clippy::print_stdout, reason = "a program for people; there is no result type to render")]
 
 mod arrows;
+mod bench;
 mod check;
 mod demo;
 mod generated;
@@ -27,7 +28,7 @@ const USAGE: &str = "usage: cargo xtask <command>
   test    every lane in order; ends with one line: N passed, N failed, N skipped
   guest   the program inside every VM, static and small, beside the other programs
   kernel  the guest kernel from source, for the tests
-  demo    a local cluster from start to end
+  demo    a cluster, a virtual machine with a database, and its size changed under load
   bench   measure the promises of SPEC.md
 ";
 
@@ -39,8 +40,11 @@ fn main() -> anyhow::Result<ExitCode> {
         Some("test") => lanes::run(&root)?,
         Some("guest") => guest::run(&root)?,
         Some("kernel") => kernel::run(&root)?,
-        Some("demo") => demo::run(&root)?,
-        Some("bench") => demo::bench(&root, &args.collect::<Vec<_>>())?,
+        Some("demo") => match args.next().as_deref() {
+            Some("--clean-up") => demo::clean_up(&root)?,
+            _ => demo::run(&root, std::env::var_os("KEEP").is_some_and(|keep| keep == "1"))?,
+        },
+        Some("bench") => bench::bench(&root, &args.collect::<Vec<_>>())?,
         _ => {
             print!("{USAGE}");
             return Ok(ExitCode::from(2));

@@ -20,6 +20,19 @@ pub(crate) struct Ended {
     pub(crate) lines: Vec<String>,
 }
 
+/// Runs a cargo command with its output as it is; true if it succeeded.
+pub(crate) fn run_cargo(root: &Path, arguments: &[&str]) -> anyhow::Result<bool> {
+    let status = Command::new(crate::package::cargo()).args(arguments).current_dir(root).status();
+    Ok(status.with_context(|| format!("cannot run cargo {}", arguments.join(" ")))?.success())
+}
+
+/// Whether this runs as root: the second word of the line of user numbers (proc_pid_status(5)) is the effective one.
+pub(crate) fn is_root() -> bool {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let users = status.lines().find_map(|line| line.strip_prefix("Uid:"));
+    users.and_then(|users| users.split_whitespace().nth(1)).is_some_and(|user| user == "0")
+}
+
 /// Runs a command with a time limit; its lines are shown as they come.
 pub(crate) fn run(
     root: &Path,

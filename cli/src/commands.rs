@@ -53,7 +53,7 @@ pub(crate) fn run(env: &Env, settings: &Settings, args: &Args) -> Result<Report>
         Command::Kernel(Kernel::List(args)) => kernel::list::run(env, args),
         Command::Kernel(Kernel::Remove(args)) => kernel::remove::run(env, args),
         Command::Local(Local::Up(args)) => local::up::run(env, settings, args),
-        Command::Local(Local::Down(args)) => local::down::run(env, settings, args),
+        Command::Local(Local::Down(args)) => local::down::run(env, settings, args, quiet),
         Command::Local(Local::List(args)) => local::list::run(env, settings, args),
         Command::Local(Local::Logs(args)) => local::logs::run(env, settings, args),
         Command::Local(Local::Status(args)) => local::status::run(env, settings, args),

@@ -1,7 +1,9 @@
 //! `neond local`: a complete cluster on this machine. A supervisor; each service is a process of its own.
 
+use std::io::Write as _;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use anyhow::Context as _;
 use neonvm_local::supervisor::{self, Service};
@@ -54,18 +56,26 @@ pub(crate) struct Args {
     /// Registries may be spoken to without TLS
     #[arg(long)]
     insecure_registries: bool,
-    /// Remove what the nodes of this cluster have left on this machine, and end
+    /// Stop the machines of this cluster, remove what its nodes have left on this machine, and end
     #[arg(long)]
     clean_up: bool,
+    /// With --clean-up: the longest that machines may take to stop, in seconds; after their grace period, at the latest
+    /// then, they are killed
+    #[arg(long, value_name = "SECONDS", default_value_t = 30, requires = "clean_up")]
+    stop_timeout: u64,
 }
 
 /// Runs until SIGTERM or SIGINT.
 pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     if args.clean_up {
-        return Ok(neonvm_node::clean_up(&crate::node::identity(&args.data_dir), &args.data_dir)?);
+        return clean_up(&args.data_dir, Duration::from_secs(args.stop_timeout));
     }
     let rooted = rustix::process::geteuid().is_root() && !args.user_network;
-    anyhow::ensure!(args.nodes <= 1 || rooted, "--nodes {}: more than one node needs network namespaces, that is, root", args.nodes);
+    anyhow::ensure!(
+        args.nodes <= 1 || rooted,
+        "--nodes {}: more than one node needs network namespaces, that is, root",
+        args.nodes
+    );
     let services = services(args, rooted)?;
     crate::service::run(async {
         let config = supervisor::Config::new(args.data_dir.clone(), services);
@@ -73,18 +83,37 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     })
 }
 
+/// Lines of standard output are for people: what is done, and what was not as it should be.
+fn clean_up(directory: &Path, longest: Duration) -> anyhow::Result<()> {
+    let running = neonvm_node::running(directory);
+    if let Some(most) = running.iter().map(|pod| pod.grace.min(longest)).max() {
+        let (count, plural) = (running.len(), if running.len() == 1 { "" } else { "s" });
+        say(&format!("stopping {count} machine{plural} (up to {} s)", most.as_secs()));
+    }
+    for pod in neonvm_node::clean_up(&crate::node::identity(directory), directory, longest)? {
+        let waited = pod.grace.min(longest).as_secs();
+        say(&format!("pod {} did not end within {waited} s and was killed", pod.name));
+    }
+    Ok(())
+}
+
+fn say(line: &str) {
+    // Whoever started this may have gone; the work goes on.
+    let _ = writeln!(std::io::stdout().lock(), "{line}");
+}
+
 /// Flags of a child, from those that are set.
 struct Flags(Vec<String>);
 
 impl Flags {
-    fn set(mut self, flag: &str, value: impl ToString) -> Self {
+    fn set(mut self, flag: &str, value: &dyn std::fmt::Display) -> Self {
         self.0.extend([flag.to_owned(), value.to_string()]);
         self
     }
 
-    fn maybe(self, flag: &str, value: Option<impl ToString>) -> Self {
+    fn maybe(self, flag: &str, value: Option<impl std::fmt::Display>) -> Self {
         match value {
-            Some(value) => self.set(flag, value),
+            Some(value) => self.set(flag, &value),
             None => self,
         }
     }
@@ -113,14 +142,14 @@ fn services(args: &Args, rooted: bool) -> anyhow::Result<Vec<Service>> {
         args.tls_names.iter().fold(
             start("apiserver")
                 .set("--name", &args.name)
-                .set("--data-dir", directory.display())
-                .set("--listen", args.listen)
+                .set("--data-dir", &directory.display())
+                .set("--listen", &args.listen)
                 .switch("--chaos", args.chaos),
-            |flags, name| flags.set("--tls-name", name),
+            |flags, name| flags.set("--tls-name", &name),
         ),
     )];
     if args.nodes > 0 {
-        let with = |service: &str| start(service).set("--kubeconfig", kubeconfig.display());
+        let with = |service: &str| start(service).set("--kubeconfig", &kubeconfig.display());
         all.push(("vm-controller".to_owned(), with("vm-controller")));
         all.push(("scheduler".to_owned(), with("scheduler")));
     }
@@ -128,8 +157,8 @@ fn services(args: &Args, rooted: bool) -> anyhow::Result<Vec<Service>> {
         let name = format!("n{index}");
         let flags = start("node")
             .set("--name", &name)
-            .set("--index", index)
-            .set("--cluster-dir", directory.display())
+            .set("--index", &index)
+            .set("--cluster-dir", &directory.display())
             .set("--accel", &args.accel)
             .switch("--user-network", !rooted)
             .switch("--insecure-registries", args.insecure_registries)

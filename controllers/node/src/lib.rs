@@ -24,6 +24,7 @@ mod problem;
 mod process;
 mod server;
 mod service;
+mod stop;
 mod sys;
 mod volumes;
 
@@ -31,6 +32,7 @@ pub use config::{Accelerator, Capacity, Config, ImageConfig, MachineFiles, Names
 pub use naming::Subnet;
 pub use network::clean_up;
 pub use service::run;
+pub use stop::{RunningPod, running, stop_all};
 
 /// Why a node cannot run.
 #[derive(Debug, thiserror::Error)]

@@ -1,6 +1,8 @@
 //! `local down`
 
-use std::time::Duration;
+use std::io::{BufRead as _, Write as _};
+use std::process::Stdio;
+use std::time::{Duration, Instant};
 
 use serde_json::json;
 
@@ -12,7 +14,7 @@ use crate::report::{API_VERSION, Document, Report, left};
 use crate::settings::Settings;
 
 /// Stops clusters, and forgets them if asked to.
-pub(crate) fn run(env: &Env, settings: &Settings, args: &Down) -> Result<Report> {
+pub(crate) fn run(env: &Env, settings: &Settings, args: &Down, quiet: bool) -> Result<Report> {
     let limit = settings.duration("timeout", args.timeout.as_deref())?;
     let chosen = if args.all {
         instance::all(&instance::root(env, settings, &args.which.root)?)
@@ -25,7 +27,7 @@ pub(crate) fn run(env: &Env, settings: &Settings, args: &Down) -> Result<Report>
     let mut items = Vec::new();
     let mut document = Document { columns: vec![left("NAME"), left("RESULT")], ..Document::default() };
     for instance in chosen {
-        let ran = down(env, settings, &instance, limit, args.delete)?;
+        let ran = down(env, settings, &instance, limit, args.delete, quiet)?;
         let result = if args.delete {
             "deleted"
         } else if ran {
@@ -46,11 +48,19 @@ pub(crate) fn run(env: &Env, settings: &Settings, args: &Down) -> Result<Report>
     Ok(report)
 }
 
-fn down(env: &Env, settings: &Settings, instance: &Instance, limit: Duration, delete: bool) -> Result<bool> {
+fn down(
+    env: &Env,
+    settings: &Settings,
+    instance: &Instance,
+    limit: Duration,
+    delete: bool,
+    quiet: bool,
+) -> Result<bool> {
     let lock = instance.lock()?;
+    let begun = Instant::now();
     let ran = instance.stop(limit)?;
     if instance.directory.join("nodes").exists() {
-        clean_up(env, settings, instance)?;
+        clean_up(env, settings, instance, limit.saturating_sub(begun.elapsed()), quiet)?;
     }
     if delete {
         let directory = &instance.directory;
@@ -64,16 +74,39 @@ fn down(env: &Env, settings: &Settings, instance: &Instance, limit: Duration, de
 }
 
 /// Machines outlive the services of their cluster; here they are stopped, and what nodes made on this machine is removed.
-fn clean_up(env: &Env, settings: &Settings, instance: &Instance) -> Result<()> {
+fn clean_up(
+    env: &Env,
+    settings: &Settings,
+    instance: &Instance,
+    longest: Duration,
+    quiet: bool,
+) -> Result<()> {
     let program = super::neond(env, settings)?;
+    // Whole seconds, rounded up: with a second left a machine gets that second.
+    let seconds = longest.as_millis().div_ceil(1000).to_string();
     let mut command = std::process::Command::new(&program);
     command
-        .args(["local", "--clean-up", "--data-dir"])
+        .args(["local", "--clean-up", "--stop-timeout", &seconds, "--data-dir"])
         .arg(&instance.directory)
-        .stdin(std::process::Stdio::null());
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped());
     let failed =
         || Error::new(Code::Failed, format!("cannot clean up after the nodes of {:?}", instance.name));
-    let output = command.output().map_err(|error| failed().cause(crate::error::reason(&error)))?;
+    let why = |error: std::io::Error| failed().cause(crate::error::reason(&error));
+    let mut child = command.spawn().map_err(why)?;
+    // What it does and how long that may take is of use only while it does it.
+    for line in child
+        .stdout
+        .take()
+        .into_iter()
+        .flat_map(|out| std::io::BufReader::new(out).lines().map_while(|line| line.ok()))
+    {
+        if !quiet {
+            let _ = writeln!(std::io::stderr(), "{line}");
+        }
+    }
+    let output = child.wait_with_output().map_err(why)?;
     if output.status.success() {
         return Ok(());
     }

@@ -3,11 +3,13 @@
 use std::io;
 use std::path::Path;
 use std::process::{Command, Stdio};
+use std::time::Duration;
 
 use super::{host, namespaces};
 use crate::cgroup::Hierarchy;
 use crate::naming;
 use crate::pod::state_file;
+use crate::stop::{RunningPod, stop_all};
 
 fn quietly(program: &str, arguments: &[&str]) -> io::Result<bool> {
     let mut command = Command::new(program);
@@ -20,12 +22,14 @@ fn quietly(program: &str, arguments: &[&str]) -> io::Result<bool> {
     }
 }
 
-/// Kills the runners of a cluster and removes its cgroups, network namespaces, interfaces, rules and routes. For a cluster
-/// whose services have ended: `cluster` is its identity, `data` its directory, of which nothing is removed. Blocks.
+/// Ends the runners of a cluster and removes its cgroups, network namespaces, interfaces, rules and routes. For a cluster
+/// whose services have ended: `cluster` is its identity, `data` its directory, of which nothing is removed. Runners are
+/// asked first, as [`stop_all`] does, and killed after `longest`; those that had to be are returned. Blocks.
 ///
 /// # Errors
 /// If something cannot be removed; everything else is, all the same.
-pub fn clean_up(cluster: &str, data: &Path) -> io::Result<()> {
+pub fn clean_up(cluster: &str, data: &Path, longest: Duration) -> io::Result<Vec<RunningPod>> {
+    let killed = stop_all(data, longest);
     let mut failed = None;
     let mut keep = |result: io::Result<()>| {
         if let Err(error) = result {
@@ -63,5 +67,5 @@ pub fn clean_up(cluster: &str, data: &Path) -> io::Result<()> {
         Err(error) if error.kind() != io::ErrorKind::NotFound => keep(Err(error)),
         _ => {}
     }
-    failed.map_or(Ok(()), Err)
+    failed.map_or(Ok(killed), Err)
 }

@@ -27,6 +27,12 @@ impl Saved {
         files::replace(&directory.state(), &serde_json::to_vec(self)?, 0o600)
     }
 
+    /// What was written last; an error says why it cannot be read.
+    pub(crate) fn read(directory: &PodDirectory) -> Result<Self, String> {
+        let bytes = std::fs::read(directory.state()).map_err(|error| error.to_string())?;
+        serde_json::from_slice(&bytes).map_err(|error| error.to_string())
+    }
+
     /// Whether processes of that time can still run.
     pub(crate) fn is_of_this_boot(&self) -> bool {
         self.boot == boot_id()
@@ -43,11 +49,7 @@ pub(crate) fn load_all(node: &Path) -> io::Result<Vec<(String, Saved)>> {
     };
     for entry in entries.flatten() {
         let Ok(uid) = entry.file_name().into_string() else { continue };
-        let path = PodDirectory::new(node, &uid).state();
-        match std::fs::read(&path)
-            .map_err(|e| e.to_string())
-            .and_then(|b| serde_json::from_slice(&b).map_err(|e| e.to_string()))
-        {
+        match Saved::read(&PodDirectory::new(node, &uid)) {
             Ok(saved) => all.push((uid, saved)),
             Err(error) => {
                 tracing::warn!(uid, error, "removing a pod of which nothing is known");
@@ -74,11 +76,19 @@ fn kill_pod(directory: &Path) {
     }
 }
 
+/// The directories of all pods of all nodes below a directory.
+pub(crate) fn pods(nodes: &Path) -> impl Iterator<Item = PodDirectory> {
+    let entries = |path: &Path| std::fs::read_dir(path).into_iter().flatten().flatten();
+    entries(nodes).flat_map(move |node| {
+        let node = node.path();
+        let uids = entries(&node.join("pods")).filter_map(|pod| pod.file_name().into_string().ok());
+        uids.map(move |uid| PodDirectory::new(&node, &uid)).collect::<Vec<_>>()
+    })
+}
+
 /// Kills the processes of all pods of all nodes below a directory.
 pub(crate) fn kill_all(nodes: &Path) {
-    for node in std::fs::read_dir(nodes).into_iter().flatten().flatten() {
-        for pod in std::fs::read_dir(node.path().join("pods")).into_iter().flatten().flatten() {
-            kill_pod(&pod.path());
-        }
+    for pod in pods(nodes) {
+        kill_pod(pod.path());
     }
 }

@@ -13,5 +13,6 @@ mod kubectl;
 mod life;
 mod network;
 mod server;
+mod stop;
 mod support;
 mod volumes;

@@ -25,7 +25,7 @@ impl Drop for Cluster {
     fn drop(&mut self) {
         self.api.abort();
         self.nodes.iter().for_each(|(_, task)| task.abort());
-        neonvm_node::clean_up(&self.id, self.directory.path()).unwrap();
+        neonvm_node::clean_up(&self.id, self.directory.path(), Duration::ZERO).unwrap();
     }
 }
 

@@ -12,6 +12,7 @@
 
 mod chaos;
 mod cluster;
+mod down;
 mod ends;
 mod kubectl;
 #[path = "../disk/machine.rs"]

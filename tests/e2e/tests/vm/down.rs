@@ -1,0 +1,77 @@
+//! Machines are stopped with their cluster, in their own time, and come up with it again.
+
+use crate::cluster::{Cluster, possible};
+use crate::machine;
+
+/// The text of `local down`, which must succeed.
+fn down(cluster: &Cluster, more: &[&str]) -> String {
+    let arguments: Vec<&str> = ["local", "down"].iter().chain(more).copied().collect();
+    let output = cluster.neonctl(&arguments).output().unwrap();
+    let text = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(output.status.success(), "{text}");
+    text
+}
+
+#[test]
+fn machines_are_powered_off_and_come_up_again() {
+    if !possible("local down") {
+        return;
+    }
+    let cluster = Cluster::start();
+    // Writes where it can be read from outside: that it was asked to end, and had the time for it.
+    let script = "trap 'echo last words; sync; exit 0' TERM; echo up; while :; do sleep 1; done";
+    cluster.image("words:1", &["/bin/sh", "-c", script]);
+    let create = |name: &str| {
+        let arguments = ["vm", "create", name, "--image", "words:1", "--cpu", "1..2", "--memory", "256Mi"];
+        let more = ["--grace", "60s", "--wait", "--timeout", "170s"];
+        let all: Vec<&str> = arguments.iter().chain(&more).copied().collect();
+        cluster.good(&all);
+        cluster.vm(name)["metadata"]["uid"].as_str().unwrap().to_owned()
+    };
+    let uids = [create("a"), create("b")];
+    let pod = cluster.pod("a");
+    let text = down(&cluster, &["--timeout", "100s"]);
+    assert!(text.contains("stopping 2 machines (up to 60 s)"), "{text}");
+    assert!(!text.contains("was killed"), "{text}");
+    assert!(cluster.processes("neond").is_empty());
+    for uid in &uids {
+        assert_eq!(Cluster::qemus(uid), Vec::<i32>::new());
+    }
+    // Again: nothing runs.
+    let text = down(&cluster, &[]);
+    assert!(!text.contains("stopping"), "{text}");
+    cluster.up();
+    for name in ["a", "b"] {
+        let vm = cluster.becomes(name, "runs again", |vm| {
+            vm["status"]["phase"] == "Running" && vm["status"]["restartCount"] == 1
+        });
+        let exit = &vm["status"]["lastExit"];
+        assert_eq!(exit["reason"], "Stopped", "{}\n{}", vm["status"], cluster.logs());
+    }
+    assert_ne!(cluster.pod("a"), pod, "another machine, another pod");
+    cluster.succeeds(|| cluster.neonctl(&["vm", "ssh", "a", "--", "true"]));
+    cluster.down();
+}
+
+/// A guest that does not hear the power button is killed when the time is up; that is told.
+#[test]
+fn a_machine_that_does_not_stop_is_killed_in_time() {
+    if !possible("local down of a deaf machine") || !machine::has(&["timeout"], "local down") {
+        return;
+    }
+    let cluster = Cluster::start();
+    cluster.image("deaf:1", &["/bin/sh", "-c", "trap '' TERM; echo up; while :; do sleep 1; done"]);
+    let arguments = ["vm", "create", "deaf", "--image", "deaf:1", "--memory", "256Mi", "--grace", "600s"];
+    let all: Vec<&str> = arguments.iter().chain(&["--wait", "--timeout", "170s"]).copied().collect();
+    cluster.good(&all);
+    let uid = cluster.vm("deaf")["metadata"]["uid"].as_str().unwrap().to_owned();
+    let text = down(&cluster, &["--timeout", "3s"]);
+    assert!(text.contains("stopping 1 machine (up to 3 s)"), "{text}");
+    assert!(text.contains("did not end within 3 s and was killed"), "{text}");
+    assert_eq!(Cluster::qemus(&uid), Vec::<i32>::new());
+    cluster.up();
+    cluster.becomes("deaf", "runs again", |vm| {
+        vm["status"]["phase"] == "Running" && vm["status"]["restartCount"] == 1
+    });
+    cluster.down();
+}

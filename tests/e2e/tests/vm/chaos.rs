@@ -50,6 +50,61 @@ fn insist(cluster: &Cluster, what: &str, arguments: &[&str], fine: &[&str]) {
     );
 }
 
+/// One change of what is wanted: CPUs and slots of 256Mi, or no machine.
+fn change(cluster: &Cluster, random: &mut Random, wanted: &mut Option<(u64, u64)>) -> &'static str {
+    match (*wanted, random.below(4)) {
+        (None, _) => {
+            insist(
+                cluster,
+                "create",
+                &[
+                    "vm",
+                    "create",
+                    "c",
+                    "--image",
+                    "idle:1",
+                    "--cpu",
+                    "1..3",
+                    "--memory",
+                    "256Mi..1Gi",
+                    "--grace",
+                    "5s",
+                    "--no-ssh",
+                ],
+                &["already exists"],
+            );
+            *wanted = Some((1, 1));
+            "create"
+        }
+        (Some(_), 0) => {
+            insist(cluster, "delete", &["vm", "delete", "c", "--no-wait"], &["not found"]);
+            *wanted = None;
+            "delete"
+        }
+        (Some(_), _) => {
+            let (cpu, slots) = (1 + random.below(3), 1 + random.below(4));
+            insist(
+                cluster,
+                "scale",
+                &["vm", "scale", "c", "--cpu", &cpu.to_string(), "--memory", &format!("{}Mi", slots * 256)],
+                &[],
+            );
+            *wanted = Some((cpu, slots));
+            "scale"
+        }
+    }
+}
+
+/// Watches all the time that there are never two of one machine.
+fn count_doubles(stop: &AtomicBool, most: &AtomicUsize) {
+    while !stop.load(Ordering::Relaxed) {
+        let now = all_machines();
+        let worst = now.iter().map(|one| now.iter().filter(|other| *other == one).count()).max();
+        most.fetch_max(worst.unwrap_or(0), Ordering::Relaxed);
+        std::thread::sleep(Duration::from_millis(30));
+    }
+}
+
 #[test]
 fn nothing_is_lost_doubled_or_leaked_when_everything_is_killed_at_random() {
     if !possible("chaos") {
@@ -65,16 +120,8 @@ fn nothing_is_lost_doubled_or_leaked_when_everything_is_killed_at_random() {
     let mut wanted: Option<(u64, u64)> = None;
     let mut uid = String::new();
     std::thread::scope(|scope| {
-        // Watches all the time that there are never two of one machine.
         let (watch_stop, watch_most) = (Arc::clone(&stop), Arc::clone(&most));
-        scope.spawn(move || {
-            while !watch_stop.load(Ordering::Relaxed) {
-                let now = all_machines();
-                let worst = now.iter().map(|one| now.iter().filter(|other| *other == one).count()).max();
-                watch_most.fetch_max(worst.unwrap_or(0), Ordering::Relaxed);
-                std::thread::sleep(Duration::from_millis(30));
-            }
-        });
+        scope.spawn(move || count_doubles(&watch_stop, &watch_most));
         for round in 0..ROUNDS {
             let (name, pid) = victim(&cluster, &mut random);
             let pause = Duration::from_millis(random.below(1500));
@@ -84,55 +131,7 @@ fn nothing_is_lost_doubled_or_leaked_when_everything_is_killed_at_random() {
                     kill(pid, Signal::KILL);
                 }
             });
-            let step = match (wanted, random.below(4)) {
-                (None, _) => {
-                    insist(
-                        &cluster,
-                        "create",
-                        &[
-                            "vm",
-                            "create",
-                            "c",
-                            "--image",
-                            "idle:1",
-                            "--cpu",
-                            "1..3",
-                            "--memory",
-                            "256Mi..1Gi",
-                            "--grace",
-                            "5s",
-                            "--no-ssh",
-                        ],
-                        &["already exists"],
-                    );
-                    wanted = Some((1, 1));
-                    "create"
-                }
-                (Some(_), 0) => {
-                    insist(&cluster, "delete", &["vm", "delete", "c", "--no-wait"], &["not found"]);
-                    wanted = None;
-                    "delete"
-                }
-                (Some(_), _) => {
-                    let (cpu, slots) = (1 + random.below(3), 1 + random.below(4));
-                    insist(
-                        &cluster,
-                        "scale",
-                        &[
-                            "vm",
-                            "scale",
-                            "c",
-                            "--cpu",
-                            &cpu.to_string(),
-                            "--memory",
-                            &format!("{}Mi", slots * 256),
-                        ],
-                        &[],
-                    );
-                    wanted = Some((cpu, slots));
-                    "scale"
-                }
-            };
+            let step = change(&cluster, &mut random, &mut wanted);
             killer.join().unwrap();
             println!("round {round}: {step}, {name} killed after {pause:?}");
             settle(&cluster, wanted, &mut uid, round);

@@ -186,7 +186,7 @@ fn swap_and_quotas_can_be_changed_from_inside() {
     cluster.inside("swap", "/neonvm/bin/set-disk-quota 65536 /data");
     cluster.inside("swap", "dd if=/dev/zero of=/data/a bs=1M count=32 && sync");
     // Quotas are for those who are not root.
-    let as_user = "chmod 777 /data; start-stop-daemon -S -c 1000:1000 -x /bin/dd -- if=/dev/zero of=/data/b bs=1M count=64";
+    let as_user = "echo u:x:1000:1000::/:/bin/sh >> /etc/passwd; chmod 777 /data; start-stop-daemon -S -c 1000:1000 -x /bin/dd -- if=/dev/zero of=/data/b bs=1M count=64";
     let full = cluster.inside_output("swap", as_user);
     assert!(!full.status.success(), "more than the quota was written");
     cluster.inside("swap", "/neonvm/bin/set-disk-quota 1048576 /data");

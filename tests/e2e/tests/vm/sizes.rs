@@ -23,6 +23,21 @@ fn a_database_keeps_its_session_through_every_size() {
     if !possible("sizes") || !crate::machine::has(&["psql", "debootstrap"], "sizes") {
         return;
     }
+    let (cluster, address) = database();
+    let mut session = Session::open(&address);
+    resize_under(&cluster, &mut session);
+    session.close();
+    assert_eq!(cluster.vm("pg")["status"]["restartCount"], 0);
+    // What the bounds do not allow is refused before anything is changed.
+    let (code, text) = cluster.bad(&["vm", "scale", "pg", "--cpu", "4"]);
+    assert!(code == 5 && text.contains("above its maximum of 3.00 CPU"), "{text}");
+    let (code, text) = cluster.bad(&["vm", "scale", "pg", "--memory", "100Mi"]);
+    assert!(code == 5 && text.contains("below its minimum of 512Mi"), "{text}");
+    cluster.down();
+}
+
+/// A machine with PostgreSQL that answers, and its address.
+fn database() -> (Cluster, String) {
     let cluster = Cluster::start();
     let root = crate::machine::postgres().display().to_string();
     let image = crate::machine::repository().join("examples/postgres/image.yaml").display().to_string();
@@ -71,23 +86,44 @@ fn a_database_keeps_its_session_through_every_size() {
         command
     };
     cluster.succeeds(|| connect("select 1"));
-    // One session from here on.
-    let mut session = std::process::Command::new("psql")
-        .args(["-h", &address, "-U", "postgres", "-qAt"])
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .spawn()
-        .unwrap();
-    let (mut ask, mut answers) =
-        (session.stdin.take().unwrap(), BufReader::new(session.stdout.take().unwrap()));
-    let mut query = |sql: &str| {
-        writeln!(ask, "{sql};").unwrap();
+    (cluster, address)
+}
+
+/// One session with the database.
+struct Session {
+    child: std::process::Child,
+    ask: std::process::ChildStdin,
+    answers: BufReader<std::process::ChildStdout>,
+}
+
+impl Session {
+    fn open(address: &str) -> Self {
+        let mut child = std::process::Command::new("psql")
+            .args(["-h", address, "-U", "postgres", "-qAt"])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let (ask, answers) = (child.stdin.take().unwrap(), BufReader::new(child.stdout.take().unwrap()));
+        Self { child, ask, answers }
+    }
+
+    fn query(&mut self, sql: &str) -> String {
+        writeln!(self.ask, "{sql};").unwrap();
         let mut line = String::new();
-        answers.read_line(&mut line).unwrap();
+        self.answers.read_line(&mut line).unwrap();
         line.trim().to_owned()
-    };
-    let backend = query("select pg_backend_pid()");
-    query("create temp table kept as select 42 as x; select 1");
+    }
+
+    fn close(mut self) {
+        drop(self.ask);
+        self.child.wait().unwrap();
+    }
+}
+
+fn resize_under(cluster: &Cluster, session: &mut Session) {
+    let backend = session.query("select pg_backend_pid()");
+    session.query("create temp table kept as select 42 as x; select 1");
     let uid = cluster.vm("pg")["metadata"]["uid"].as_str().unwrap().to_owned();
     let before = Cluster::qemus(&uid);
     for (cpu, memory, online) in
@@ -95,19 +131,10 @@ fn a_database_keeps_its_session_through_every_size() {
     {
         cluster.good(&["vm", "scale", "pg", "--cpu", cpu, "--memory", memory, "--wait", "--timeout", "120s"]);
         assert_eq!(cluster.inside("pg", "nproc").trim(), online);
-        assert_eq!(query("select x from kept"), "42", "at {cpu} CPU, {memory}");
-        assert_eq!(query("select pg_backend_pid()"), backend);
+        assert_eq!(session.query("select x from kept"), "42", "at {cpu} CPU, {memory}");
+        assert_eq!(session.query("select pg_backend_pid()"), backend);
     }
-    drop(ask);
-    session.wait().unwrap();
     assert_eq!(Cluster::qemus(&uid), before, "it is the same machine");
-    assert_eq!(cluster.vm("pg")["status"]["restartCount"], 0);
-    // What the bounds do not allow is refused before anything is changed.
-    let (code, text) = cluster.bad(&["vm", "scale", "pg", "--cpu", "4"]);
-    assert!(code == 5 && text.contains("above its maximum of 3.00 CPU"), "{text}");
-    let (code, text) = cluster.bad(&["vm", "scale", "pg", "--memory", "100Mi"]);
-    assert!(code == 5 && text.contains("below its minimum of 512Mi"), "{text}");
-    cluster.down();
 }
 
 /// The cgroup holds the vCPU threads to the size, and follows it.

@@ -277,7 +277,7 @@ fn runtime_disk(pod: &PodFiles, program: Option<&Path>) -> Result<DiskPlan, Erro
     };
     let config = runtime::config(&pod.config, &pod.authorized_keys);
     let path = pod.image("runtime.iso");
-    let files = runtime::runtime_files(&config, program);
+    let files = runtime::runtime_files(&config, pod.config.spec.enable_ssh, program);
     disks::volume(&path, runtime::RUNTIME_LABEL, &files)
         .map_err(|source| Error::Disk { name: "runtime".into(), source })?;
     Ok(plan_disk("runtime", DiskImage::Raw(path), true, false))

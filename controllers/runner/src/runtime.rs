@@ -1,5 +1,7 @@
 //! What the guest is told at boot: the files of the runtime volume. Pure.
 
+mod shell;
+
 use neonvm_api::runner_pod::RunnerConfig;
 use neonvm_api::virtual_machine::{Disk, RestartPolicy};
 use neonvm_hypervisor::disks::VolumeFile;
@@ -96,10 +98,12 @@ fn mount(disk: &Disk) -> Option<Mount> {
     Some(Mount { path: disk.mount_path.clone(), kind, read_only })
 }
 
-/// Files of the runtime volume: the settings, and a guest program newer than the one in the disk if there is one.
-pub(crate) fn runtime_files(config: &RuntimeConfig, program: Option<Vec<u8>>) -> Vec<VolumeFile> {
+/// Files of the runtime volume: the settings, the same for older guests, and a guest program newer than the one in the
+/// disk if there is one. `keys`: whether there is a volume with keys that may log in.
+pub(crate) fn runtime_files(config: &RuntimeConfig, keys: bool, program: Option<Vec<u8>>) -> Vec<VolumeFile> {
     let settings = serde_json::to_vec_pretty(config).unwrap_or_default();
     let mut files = vec![VolumeFile { path: RUNTIME_CONFIG_FILE.to_owned(), mode: 0o400, content: settings }];
+    files.extend(shell::files(config, keys));
     files.extend(program.map(|content| VolumeFile {
         path: GUEST_PROGRAM_FILE.to_owned(),
         mode: 0o500,

@@ -11,9 +11,15 @@ const EXTENSION: usize = 8;
 /// Longest primary name of a directory.
 const DIRECTORY: usize = 31;
 
-/// Lower case; what is not a letter, a digit or `_` becomes `_`.
+/// Signs in names besides letters and digits: those of ECMA-119 §7.4.2, without the dots and semicolons that separate
+/// the parts of a name, and without the slash.
+const SIGNS: &[u8] = br#"_!"%&'()*+,-:<=>?"#;
+
+/// Lower case; what is neither a letter, a digit nor a sign becomes `_`.
 fn mangled(name: &[u8], limit: usize) -> Vec<u8> {
-    let keep = |byte: &u8| if byte.is_ascii_alphanumeric() { byte.to_ascii_lowercase() } else { b'_' };
+    let keep = |byte: &u8| {
+        if byte.is_ascii_alphanumeric() || SIGNS.contains(byte) { byte.to_ascii_lowercase() } else { b'_' }
+    };
     name.iter().take(limit).map(keep).collect()
 }
 

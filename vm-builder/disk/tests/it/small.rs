@@ -134,8 +134,16 @@ fn volume(tree: &Tree) -> Memory {
 fn names_of_volumes() {
     let mut tree = Tree::new();
     let long = format!("{}.configuration", "n".repeat(60));
-    let names =
-        ["My.Config.YAML", "my_config.yaml", "command.sh", "MOUNTS.SH", "a b", "noext", long.as_str()];
+    let names = [
+        "My.Config.YAML",
+        "my_config.yaml",
+        "command.sh",
+        "resize-swap-internal.sh",
+        "MOUNTS.SH",
+        "a b",
+        "noext",
+        long.as_str(),
+    ];
     for name in names {
         tree.insert(name.as_bytes(), file(name.as_bytes())).unwrap();
     }
@@ -149,6 +157,7 @@ fn names_of_volumes() {
     assert_eq!(primary("My.Config.YAML"), "my_config.yaml;1");
     assert_eq!(primary("my_config.yaml"), "my_config_1.yaml;1");
     assert_eq!(primary("command.sh"), "command.sh;1");
+    assert_eq!(primary("resize-swap-internal.sh"), "resize-swap-internal.sh;1");
     assert_eq!(primary("a b"), "a_b;1");
     assert_eq!(primary("noext"), "noext;1");
     assert_eq!(primary(&long), format!("{}.configur;1", "n".repeat(19)));

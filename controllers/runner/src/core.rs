@@ -190,13 +190,12 @@ impl Core {
                 self.asking.1 = Some(now + ASK_FIRST);
             }
             Event::Resize(size) => {
-                if size.cpu != self.status.cpu.asked {
-                    self.status.cpu.asked = size.cpu;
-                    self.cpu.ask(now, size.cpu);
-                    actions.push(Action::SetQuota(size.cpu));
-                }
                 self.status.memory.asked = size.memory;
                 actions.extend(self.memory.ask(now, size.memory));
+                if size.cpu != self.status.cpu.asked {
+                    self.status.cpu.asked = size.cpu;
+                    actions.extend(self.cpu.ask(now, size.cpu));
+                }
             }
             Event::Stop { grace } => self.stop.begin(now, grace),
             Event::Memory(actual) => self.memory.observe(now, actual),
@@ -239,6 +238,7 @@ impl Core {
             self.memory.guest_is_up(self.now);
         }
         actions.extend(self.cpu.tend(self.now));
+        actions.extend(self.cpu.lower(self.now, self.memory.is_settled()));
         actions.extend(self.memory.tend(self.now));
     }
 

@@ -104,7 +104,7 @@ fn happened(machine: &VirtualMachine, events: &[Event], most: usize) -> String {
     for event in events.iter().rev().take(most) {
         let _ = writeln!(
             text,
-            "  {:>5}  {:<7}  {:<18}  {}",
+            "  {:>5}  {:<7}  {:<20}  {}",
             event.age(),
             event.kind,
             event.reason,

@@ -10,6 +10,8 @@ use super::Action;
 /// First pause before the guest is told again; doubled up to [`RETRY_LONGEST`].
 const RETRY_FIRST: Duration = Duration::from_millis(100);
 const RETRY_LONGEST: Duration = Duration::from_secs(30);
+/// How long a lower quota waits for the guest to give CPUs and memory back, which it does faster with the CPU it has.
+const LOWER: Duration = Duration::from_secs(3);
 /// Unanswered for so long, it is a problem that others should know of.
 const PATIENCE: Duration = Duration::from_secs(5);
 
@@ -22,6 +24,8 @@ pub(super) struct Cpu {
     /// Quota in force; none if it cannot be set.
     quota: Option<MilliCpu>,
     quota_problem: Option<String>,
+    /// When a lower quota is set at the latest.
+    lower_by: Option<Duration>,
     /// What the guest was told and has not answered.
     told: Option<MilliCpu>,
     /// Since when the guest has not done what it should.
@@ -37,6 +41,7 @@ impl Cpu {
             online: None,
             quota: None,
             quota_problem: None,
+            lower_by: None,
             told: None,
             unmet_since: None,
             retry: (RETRY_FIRST, None),
@@ -51,11 +56,25 @@ impl Cpu {
         }
     }
 
-    pub(super) fn ask(&mut self, now: Duration, asked: MilliCpu) {
+    /// Returns what is to be done at once: more CPU is given before the guest uses it.
+    pub(super) fn ask(&mut self, now: Duration, asked: MilliCpu) -> Option<Action> {
         self.asked = asked;
         self.unmet_since = self.is_unmet().then_some(now);
         self.retry = (RETRY_FIRST, None);
         self.problem = None;
+        let lower = self.quota.is_some_and(|quota| asked < quota) && self.online.is_some();
+        self.lower_by = lower.then(|| now + LOWER);
+        (!lower).then_some(Action::SetQuota(asked))
+    }
+
+    /// The lower quota, when the guest has given back what it should or the time is up.
+    pub(super) fn lower(&mut self, now: Duration, memory_is_settled: bool) -> Option<Action> {
+        let by = self.lower_by?;
+        if now < by && (self.is_unmet() || !memory_is_settled) {
+            return None;
+        }
+        self.lower_by = None;
+        Some(Action::SetQuota(self.asked))
     }
 
     pub(super) fn has_answered(&self) -> bool {
@@ -115,7 +134,8 @@ impl Cpu {
     }
 
     pub(super) fn wake_at(&self) -> Option<Duration> {
-        self.retry.1.filter(|_| self.told.is_none())
+        let retry = self.retry.1.filter(|_| self.told.is_none());
+        [retry, self.lower_by].into_iter().flatten().min()
     }
 
     /// CPU in force, CPUs on line.

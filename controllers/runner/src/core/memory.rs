@@ -77,6 +77,10 @@ impl Memory {
         self.look
     }
 
+    pub(super) fn is_settled(&self) -> bool {
+        self.actual == self.asked
+    }
+
     pub(super) fn actual(&self) -> Bytes {
         self.actual
     }

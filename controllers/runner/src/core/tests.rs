@@ -75,11 +75,24 @@ fn cpu_grows_and_shrinks_by_observation() {
     );
     core.step(SECOND, Event::Answered { online: 3 });
     assert_eq!((core.status().cpu.applied, core.status().cpu.online), (MilliCpu::new(2500), 3));
-    core.step(SECOND, Event::Resize(size(500, 1)));
+    // Down: first the guest gives back, with the CPU it has; then the quota.
+    assert_eq!(core.step(SECOND, Event::Resize(size(500, 1))), [Action::SetCpus(MilliCpu::new(500))]);
+    assert_eq!(core.step(SECOND, Event::Answered { online: 1 }), [Action::SetQuota(MilliCpu::new(500))]);
     core.step(SECOND, Event::QuotaSet(MilliCpu::new(500)));
-    core.step(SECOND, Event::Answered { online: 1 });
     assert_eq!(core.status().cpu.applied, MilliCpu::new(500));
     assert_eq!(core.wake_at(), None);
+}
+
+#[test]
+fn a_lower_quota_waits_for_memory_but_not_for_ever() {
+    let mut core = running();
+    core.step(SECOND, Event::Resize(size(1000, 4)));
+    core.step(SECOND, Event::Memory(Bytes::gib(4)));
+    let actions = core.step(SECOND, Event::Resize(size(250, 1)));
+    assert_eq!(actions, [Action::SetMemory(Bytes::gib(1))]);
+    assert_eq!(core.step(2 * SECOND, Event::Memory(Bytes::gib(3))), []);
+    assert_eq!(core.wake_at(), Some(4 * SECOND));
+    assert_eq!(core.step(4 * SECOND, Event::Timer), [Action::SetQuota(MilliCpu::new(250))]);
 }
 
 #[test]

@@ -9,6 +9,7 @@ use clap::Parser;
 use neonvm_bench::measure::{self, Setup};
 use neonvm_bench::process::Program;
 use neonvm_bench::report;
+use tokio::signal::unix::{SignalKind, signal};
 
 #[derive(Debug, Parser)]
 #[command(name = "neonvm-bench", about = "Measure the promises of SPEC.md")]
@@ -44,7 +45,16 @@ struct Args {
 
 fn main() -> anyhow::Result<ExitCode> {
     let args = Args::parse();
-    tokio::runtime::Builder::new_multi_thread().enable_all().build()?.block_on(run(&args))
+    tokio::runtime::Builder::new_multi_thread().enable_all().build()?.block_on(async {
+        let (mut interrupted, mut ended) =
+            (signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?);
+        // What a measurement has started ends with it, because it is dropped.
+        tokio::select! {
+            done = run(&args) => done,
+            _ = interrupted.recv() => Ok(ExitCode::from(130)),
+            _ = ended.recv() => Ok(ExitCode::from(143)),
+        }
+    })
 }
 
 async fn run(args: &Args) -> anyhow::Result<ExitCode> {

@@ -3,6 +3,7 @@
 mod command_line;
 mod disk;
 mod load;
+mod machine;
 mod reads;
 mod start;
 mod volume;
@@ -49,6 +50,7 @@ pub const NAMES: &[&str] = &[
     "disk",
     "boot",
     "guest",
+    "machine",
     "fleet",
 ];
 
@@ -68,6 +70,7 @@ pub async fn run(name: &str, setup: &Setup) -> anyhow::Result<Vec<Row>> {
         "disk" => disk::build(setup),
         "boot" => disk::boot(setup),
         "guest" => disk::idle(setup),
+        "machine" => machine::run(setup).await,
         "fleet" => {
             let directory = setup.directory()?;
             crate::fleet::run(setup.program.path(), directory.path(), setup.machines).await

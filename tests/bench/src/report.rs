@@ -63,6 +63,13 @@ impl Row {
         self
     }
 
+    /// Adds further circumstances.
+    #[must_use]
+    pub fn note_more(mut self, note: impl AsRef<str>) -> Self {
+        self.note = format!("{}; {}", self.note, note.as_ref());
+        self
+    }
+
     /// `ok`, `miss`, or nothing.
     pub fn verdict(&self) -> &'static str {
         let ok = match self.bound {

@@ -107,14 +107,14 @@ fn postgres(repository: &Path) -> anyhow::Result<Option<PathBuf>> {
     Ok(Some(kept))
 }
 
-fn beside(name: &str) -> anyhow::Result<PathBuf> {
+pub(super) fn beside(name: &str) -> anyhow::Result<PathBuf> {
     let path = std::env::current_exe()?.with_file_name(name);
     ensure!(path.exists(), "{} is missing: make bench builds it", path.display());
     Ok(path)
 }
 
 /// Runs a command; its output is shown only if it fails.
-fn run(command: &mut Command) -> anyhow::Result<String> {
+pub(super) fn run(command: &mut Command) -> anyhow::Result<String> {
     let output = command.stdin(Stdio::null()).output().with_context(|| format!("cannot run {command:?}"))?;
     ensure!(output.status.success(), "{command:?}: {}", String::from_utf8_lossy(&output.stderr));
     Ok(String::from_utf8_lossy(&output.stdout).into_owned())

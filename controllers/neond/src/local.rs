@@ -76,7 +76,8 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
         "--nodes {}: more than one node needs network namespaces, that is, root",
         args.nodes
     );
-    let services = services(args, rooted)?;
+    let listen = fixed(args.listen)?;
+    let services = services(args, listen, rooted)?;
     crate::service::run(async {
         let config = supervisor::Config::new(args.data_dir.clone(), services);
         Ok(supervisor::run(config, crate::service::stop()?).await?)
@@ -100,6 +101,15 @@ fn clean_up(directory: &Path, longest: Duration) -> anyhow::Result<()> {
 fn say(line: &str) {
     // Whoever started this may have gone; the work goes on.
     let _ = writeln!(std::io::stdout().lock(), "{line}");
+}
+
+/// An address with a port: an API server that is started again must be where its clients look for it.
+fn fixed(listen: SocketAddr) -> anyhow::Result<SocketAddr> {
+    if listen.port() != 0 {
+        return Ok(listen);
+    }
+    let probe = std::net::TcpListener::bind(listen).with_context(|| format!("cannot listen on {listen}"))?;
+    Ok(probe.local_addr()?)
 }
 
 /// Flags of a child, from those that are set.
@@ -130,7 +140,7 @@ impl Flags {
     }
 }
 
-fn services(args: &Args, rooted: bool) -> anyhow::Result<Vec<Service>> {
+fn services(args: &Args, listen: SocketAddr, rooted: bool) -> anyhow::Result<Vec<Service>> {
     let program = std::env::current_exe().context("cannot find this program")?.display().to_string();
     let directory = &args.data_dir;
     let logs = directory.join("log");
@@ -143,7 +153,7 @@ fn services(args: &Args, rooted: bool) -> anyhow::Result<Vec<Service>> {
             start("apiserver")
                 .set("--name", &args.name)
                 .set("--data-dir", &directory.display())
-                .set("--listen", &args.listen)
+                .set("--listen", &listen)
                 .switch("--chaos", args.chaos),
             |flags, name| flags.set("--tls-name", &name),
         ),

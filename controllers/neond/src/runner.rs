@@ -82,6 +82,8 @@ enum Command {
 pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     match &args.command {
         None => machine(args),
+        // What follows is for forwarding to a tap device.
+        Some(Command::Prepare) if args.network == NetworkMode::User => Ok(()),
         Some(Command::Prepare) => prepare(),
         Some(Command::Console) => beside(client::join(&args.root, Target::Console)),
         Some(Command::Connect { port }) => beside(client::join(&args.root, Target::Port(*port))),
@@ -95,6 +97,7 @@ fn small_runtime() -> anyhow::Result<tokio::runtime::Runtime> {
     tokio::runtime::Builder::new_current_thread().enable_all().build().context("cannot start")
 }
 
+#[expect(clippy::exit, reason = "threads that read and write must not keep the process")]
 fn machine(args: &Args) -> anyhow::Result<()> {
     let format = if args.log_format == "cri" { Format::Cri } else { Format::Plain };
     let sink = logs::start(format, std::io::stdout()).context("cannot start the log")?;

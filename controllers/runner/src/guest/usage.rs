@@ -7,6 +7,8 @@ use neonvm_types::Bytes;
 pub(crate) struct Usage {
     /// Memory without caches.
     pub(crate) used: Option<Bytes>,
+    /// Memory that can be had without swapping.
+    pub(crate) available: Option<Bytes>,
     /// Load average of one minute, in thousandths.
     pub(crate) load1_milli: Option<u64>,
     /// Time stolen from all CPUs, in microseconds.
@@ -32,9 +34,25 @@ pub(crate) fn parse(text: &str) -> Usage {
     let used = total.zip(available).map(|(total, available)| Bytes::new(whole(total - available)));
     Usage {
         used,
+        available: available.map(|available| Bytes::new(whole(available))),
         load1_milli: load1.map(|load| whole(load * 1000.0)),
         steal_us: steal.map(|seconds| whole(seconds * 1e6)),
     }
+}
+
+/// Bounds of what is left to a guest that gives memory back, and its share of the size that is wanted.
+const RESERVE: (Bytes, Bytes, u64) = (Bytes::mib(32), Bytes::mib(256), 8);
+/// Memory comes and goes in multiples of this.
+const GRANULARITY: u64 = 8 << 20;
+
+/// The size nearest to `wanted` that leaves the guest enough to live. A guest from which all it can spare is taken is out
+/// of memory in the next moment, and its kernel panics: so no more is asked for than it has available, less a reserve.
+pub(crate) fn least_safe(now: Bytes, available: Bytes, wanted: Bytes) -> Bytes {
+    let (least, most, share) = RESERVE;
+    let reserve = Bytes::new(wanted.get() / share).clamp(least, most);
+    let floor = now.saturating_sub(available.saturating_sub(reserve));
+    let floor = Bytes::new(floor.get().div_ceil(GRANULARITY).saturating_mul(GRANULARITY));
+    wanted.max(floor.min(now))
 }
 
 /// Nearest whole number that is not negative; not-a-number is 0.
@@ -63,7 +81,28 @@ mod tests {
         }
     }
 
+    #[test]
+    fn a_guest_keeps_what_it_needs_and_a_reserve() {
+        let mib = |n| Bytes::mib(n);
+        assert_eq!(least_safe(mib(1024), mib(900), mib(256)), mib(256), "there is plenty");
+        assert_eq!(
+            least_safe(mib(1024), mib(300), mib(256)),
+            mib(760),
+            "all but the reserve of what is available"
+        );
+        assert_eq!(least_safe(mib(1024), mib(10), mib(256)), mib(1024), "nothing to spare");
+    }
+
     proptest! {
+        #[test]
+        fn a_safe_size_is_between_what_is_wanted_and_what_is_there(now in 1_u32..100_000, part in 0_u32..100, wanted in 0_u32..100) {
+            let (available, goal) = (Bytes::mib(now / 100 * part), Bytes::mib(now / 100 * wanted));
+            let now = Bytes::mib(now);
+            let safe = least_safe(now, available, goal);
+            prop_assert!(safe >= goal && safe <= now);
+            prop_assert!(safe == goal || now.saturating_sub(safe) <= available);
+        }
+
         #[test]
         fn any_text_is_read(text in ".{0,200}") {
             let _ = parse(&text);

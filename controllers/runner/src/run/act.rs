@@ -5,11 +5,12 @@ use std::time::{Duration, Instant};
 
 use neonvm_hypervisor::plan::CpuMode;
 use neonvm_types::MilliCpu;
-use neonvm_types::runner_protocol::RunnerStatistics;
+use neonvm_types::runner_protocol::{ProblemReason, RunnerStatistics};
 
 use super::{Bytes, CpuGroup, Daemon, Event, GROUP, Hierarchy, Loop, Machine, Options, PodFiles};
 use crate::api::Statistics;
 use crate::core::Action;
+use crate::guest::usage;
 
 /// Pause before a machine that was stopped for want of room goes on.
 const ROOM: Duration = Duration::from_secs(5);
@@ -53,8 +54,12 @@ impl Loop {
     }
 
     fn set_memory(&mut self, total: Bytes) {
-        self.spawn(move |machine, _| async move {
-            if let Err(error) = machine.set_memory_target(total).await {
+        self.spawn(move |machine, daemon| async move {
+            let target = safe(&machine, &daemon, total).await;
+            if target != total {
+                tracing::warn!(wanted = %total, %target, "the guest needs more memory than it should have; not all is taken");
+            }
+            if let Err(error) = machine.set_memory_target(target).await {
                 // Not reached in time, the core has it told again and reports it.
                 tracing::warn!(%error, memory = %total, "QEMU does not change the memory");
             }
@@ -88,7 +93,14 @@ impl Loop {
     }
 
     fn set_quota(&mut self, cpu: MilliCpu) {
-        let Some(group) = &self.group else { return };
+        let Some(group) = &self.group else {
+            // Not to be limited, it has what was asked for. That it cannot be is a problem, and was told.
+            let problems = &self.core.status().problems;
+            if !problems.iter().any(|problem| problem.reason == ProblemReason::CpuNotLimited) {
+                self.take(Event::QuotaSet(cpu));
+            }
+            return;
+        };
         // A write to a file of the kernel: no need for another thread.
         let event = match group.set_limit(Some(cpu)) {
             Ok(()) => Event::QuotaSet(cpu),
@@ -133,6 +145,17 @@ impl Loop {
             None
         });
     }
+}
+
+/// What may be taken without harm. A guest that does not tell how much it uses is taken at our word.
+async fn safe(machine: &Machine, daemon: &Daemon, wanted: Bytes) -> Bytes {
+    let Ok(memory) = machine.memory().await else { return wanted };
+    let now = memory.total();
+    if wanted >= now {
+        return wanted;
+    }
+    let told = daemon.metrics().await.ok().and_then(|text| usage::parse(&text).available);
+    told.map_or(wanted, |available| usage::least_safe(now, available, wanted))
 }
 
 async fn set(daemon: &Daemon, cpu: MilliCpu) -> Result<u32, String> {
@@ -184,7 +207,8 @@ pub(super) async fn limit(
         Ok(group) => (Some(Arc::new(group)), None),
         Err(error) => {
             tracing::warn!(%error, "the CPU of the machine cannot be limited");
-            (None, Some(format!("the CPU of the machine cannot be limited: {error}")))
+            let remedy = if rustix::process::geteuid().is_root() { "" } else { "; this needs root" };
+            (None, Some(format!("the CPU of the machine cannot be limited: {error}{remedy}")))
         }
     }
 }

@@ -57,10 +57,14 @@ pub(crate) fn run(env: &Env, settings: &Settings, args: &Up) -> Result<Report> {
             notes.push("there is no kernel yet, machines need one: neonctl kernel fetch".to_owned());
         }
         if args.user_network || !rustix::process::geteuid().is_root() {
-            notes.push(
-                "machines get loopback addresses and user-mode networking, because this is not root"
-                    .to_owned(),
-            );
+            let why = if args.user_network {
+                "as asked for with --user-network"
+            } else {
+                "because this is not root"
+            };
+            notes.push(format!(
+                "one node; its machines get loopback addresses and user-mode networking, {why}"
+            ));
         }
     }
     drop(lock);

@@ -17,6 +17,7 @@ mod ends;
 mod kubectl;
 #[path = "../disk/machine.rs"]
 mod machine;
+mod rootless;
 mod scenarios;
 mod sizes;
 mod survival;

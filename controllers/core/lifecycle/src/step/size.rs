@@ -66,9 +66,12 @@ fn observe_memory(pass: &mut Pass<'_>, memory: Bytes) {
     }
 }
 
-/// The problem that keeps a machine from its size, if there is one.
+/// The problem that keeps a machine from its size, if there is one. Without a limit a machine has what it asks for, and
+/// more: that is no reason to call off a change that is under way.
 fn problem(runner: &RunnerStatus) -> Option<&Problem> {
-    runner.problems.iter().find(|problem| is_of_size(problem.reason))
+    let keeps =
+        |problem: &&Problem| is_of_size(problem.reason) && problem.reason != ProblemReason::CpuNotLimited;
+    runner.problems.iter().find(keeps)
 }
 
 /// Whether the problem is about size.

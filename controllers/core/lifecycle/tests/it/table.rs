@@ -272,6 +272,28 @@ fn memory_that_is_not_released_is_told_once_and_cleared_by_success() {
     assert_eq!(outcome.status.phase, Some(Phase::Running));
 }
 
+/// A machine that cannot be limited has what it asks for; its changes take their time like those of any other.
+#[test]
+fn a_missing_limit_is_told_and_keeps_nothing_from_its_size() {
+    let mut vm = in_phase(Some(Phase::Running));
+    let unlimited = |actual| {
+        let mut status = runner(500, 1);
+        status.memory.actual = Bytes::gib(actual);
+        let message = "not permitted".to_owned();
+        status.problems = vec![Problem { reason: ProblemReason::CpuNotLimited, message }];
+        observed(Some(running(pod(&in_phase(Some(Phase::Running)), "db-old"))), seen(status))
+    };
+    for (actual, wanted) in [(2, "InProgress"), (1, "Reached")] {
+        let outcome = step(at(NOW), &vm, &unlimited(actual), &settings());
+        let scaled = condition::find(&outcome.status, condition::SCALED).unwrap();
+        assert_eq!(scaled.reason, wanted);
+        let degraded = condition::find(&outcome.status, condition::DEGRADED).unwrap();
+        assert_eq!((degraded.status.as_str(), degraded.reason.as_str()), ("True", "CpuNotLimited"));
+        assert!(outcome.events.iter().all(|note| note.reason.as_str() != "ScaleLimited"));
+        vm.status = Some(outcome.status);
+    }
+}
+
 #[test]
 fn revisions_follow_the_size_even_backwards() {
     use neonvm_types::{Revision, RevisionFlags, RevisionWithTime};

@@ -10,6 +10,7 @@ use neonvm_types::runner_protocol::{ProblemReason, RunnerStatistics};
 use super::{Bytes, CpuGroup, Daemon, Event, GROUP, Hierarchy, Loop, Machine, Options, PodFiles};
 use crate::api::Statistics;
 use crate::core::Action;
+use crate::guest::usage;
 
 /// Pause before a machine that was stopped for want of room goes on.
 const ROOM: Duration = Duration::from_secs(5);
@@ -53,8 +54,12 @@ impl Loop {
     }
 
     fn set_memory(&mut self, total: Bytes) {
-        self.spawn(move |machine, _| async move {
-            if let Err(error) = machine.set_memory_target(total).await {
+        self.spawn(move |machine, daemon| async move {
+            let target = safe(&machine, &daemon, total).await;
+            if target != total {
+                tracing::warn!(wanted = %total, %target, "the guest needs more memory than it should have; not all is taken");
+            }
+            if let Err(error) = machine.set_memory_target(target).await {
                 // Not reached in time, the core has it told again and reports it.
                 tracing::warn!(%error, memory = %total, "QEMU does not change the memory");
             }
@@ -140,6 +145,17 @@ impl Loop {
             None
         });
     }
+}
+
+/// What may be taken without harm. A guest that does not tell how much it uses is taken at our word.
+async fn safe(machine: &Machine, daemon: &Daemon, wanted: Bytes) -> Bytes {
+    let Ok(memory) = machine.memory().await else { return wanted };
+    let now = memory.total();
+    if wanted >= now {
+        return wanted;
+    }
+    let told = daemon.metrics().await.ok().and_then(|text| usage::parse(&text).available);
+    told.map_or(wanted, |available| usage::least_safe(now, available, wanted))
 }
 
 async fn set(daemon: &Daemon, cpu: MilliCpu) -> Result<u32, String> {

@@ -5,6 +5,7 @@ mod bare;
 mod cluster;
 mod list;
 mod log;
+mod qmp;
 mod quota;
 mod resident;
 mod size;

@@ -2,6 +2,7 @@
 
 mod apiserver;
 mod local;
+mod log;
 mod node;
 mod runner;
 mod scheduler;
@@ -43,13 +44,9 @@ enum Service {
 fn main() -> anyhow::Result<()> {
     match Args::parse().service {
         Service::Runner(args) => runner::run(&args),
-        Service::KvmProbe => {
-            use std::io::Write as _;
-            let result = neonvm_hypervisor::accelerator::probe::run_in_this_process();
-            Ok(writeln!(std::io::stdout(), "{}", result.to_line())?)
-        }
+        Service::KvmProbe => runner::probe(),
         service => {
-            log_to(std::io::stderr);
+            log::to(std::io::stderr);
             match service {
                 Service::Local(args) => local::run(&args),
                 Service::Apiserver(args) => apiserver::run(&args),
@@ -60,15 +57,4 @@ fn main() -> anyhow::Result<()> {
             }
         }
     }
-}
-
-/// The program's own log.
-fn log_to<W>(writer: W)
-where
-    W: for<'a> tracing_subscriber::fmt::MakeWriter<'a> + Send + Sync + 'static,
-{
-    let filter = tracing_subscriber::EnvFilter::try_from_default_env()
-        // The client logs every attempt of a retry; whoever retries says so once.
-        .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new("info,kube_client=off"));
-    tracing_subscriber::fmt().with_env_filter(filter).with_ansi(false).with_writer(writer).init();
 }

@@ -102,7 +102,7 @@ fn machine(args: &Args) -> anyhow::Result<()> {
     let format = if args.log_format == "cri" { Format::Cri } else { Format::Plain };
     let sink = logs::start(format, std::io::stdout()).context("cannot start the log")?;
     let own = sink.clone();
-    crate::log_to(move || own.own());
+    crate::log::to(move || own.own());
     let probe = std::env::current_exe().context("cannot find this program")?;
     let options = Options {
         root: args.root.clone(),
@@ -156,4 +156,11 @@ fn prepare() -> anyhow::Result<()> {
         anyhow::ensure!(set || !needed, "cannot set {path} to 1: run this container privileged");
     }
     Ok(())
+}
+
+/// Whether KVM really runs guests: a line of JSON.
+pub(crate) fn probe() -> anyhow::Result<()> {
+    use std::io::Write as _;
+    let result = neonvm_hypervisor::accelerator::probe::run_in_this_process();
+    Ok(writeln!(std::io::stdout(), "{}", result.to_line())?)
 }

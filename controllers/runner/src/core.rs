@@ -27,8 +27,15 @@ use neonvm_types::{Bytes, MilliCpu};
 pub(crate) use exit::QemuEnd;
 
 /// First pause between two attempts to reach a guest that boots; doubled up to [`ASK_LONGEST`].
-const ASK_FIRST: Duration = Duration::from_millis(100);
+const ASK_FIRST: Duration = Duration::from_millis(20);
 const ASK_LONGEST: Duration = Duration::from_secs(1);
+/// Shortest time for an answer: a packet sent before the guest has a network is lost, and only a new one is heard.
+const ASK_WITHIN: Duration = Duration::from_millis(150);
+/// A guest that does not report is asked from so long after its start on. Earlier it has no network, and what is sent to
+/// it makes its address unknown for a second.
+const ASK_UNREPORTED: Duration = Duration::from_secs(2);
+/// A guest that reports is asked when it says that it is ready; if it never does, after this.
+const ASK_OVERDUE: Duration = Duration::from_secs(20);
 
 /// What has happened.
 #[derive(Clone, Debug, PartialEq)]
@@ -72,8 +79,8 @@ pub(crate) enum Action {
     SetQuota(MilliCpu),
     /// Bring so many CPUs on line; answered with [`Event::Answered`] or [`Event::Silent`].
     SetCpus(MilliCpu),
-    /// Ask how many CPUs are on line; answered likewise.
-    AskGuest,
+    /// Ask how many CPUs are on line, and wait for so long; answered likewise.
+    AskGuest(Duration),
     /// Press the power button.
     PressPowerButton,
     /// End QEMU now.
@@ -187,7 +194,7 @@ impl Core {
                 self.status.machine = Some(machine);
                 self.status.state = RunnerState::Booting;
                 self.cpu.booted();
-                self.asking.1 = Some(now + ASK_FIRST);
+                self.asking.1 = Some(now + ASK_UNREPORTED);
             }
             Event::Resize(size) => {
                 self.status.memory.asked = size.memory;
@@ -213,11 +220,15 @@ impl Core {
             Event::Ended(end) => self.ended(&end),
             Event::Timer => {
                 if self.asking.1.is_some_and(|at| at <= now) {
-                    self.asking.1 = None;
-                    actions.push(Action::AskGuest);
+                    self.ask(actions);
                 }
             }
         }
+    }
+
+    fn ask(&mut self, actions: &mut Vec<Action>) {
+        self.asking.1 = None;
+        actions.push(Action::AskGuest((self.asking.0 * 8).clamp(ASK_WITHIN, ASK_LONGEST)));
     }
 
     /// What follows from the state, whatever brought it about.
@@ -253,11 +264,15 @@ impl Core {
     fn report(&mut self, report: ReportKind, actions: &mut Vec<Action>) {
         self.reports = true;
         match report {
-            ReportKind::Booted { .. } => {}
+            ReportKind::Booted { .. } => {
+                if self.asking.1.is_some() {
+                    self.asking.1 = Some(self.now + ASK_OVERDUE);
+                }
+            }
             ReportKind::Ready => {
                 if !self.cpu.has_answered() {
-                    self.asking.1 = None;
-                    actions.push(Action::AskGuest);
+                    self.asking.0 = ASK_FIRST;
+                    self.ask(actions);
                 }
             }
             ReportKind::WorkloadStarted { restarts, .. } => {

@@ -47,7 +47,21 @@ pub fn fail(message: &str) {
     let _ = writeln!(output, "{line}").and_then(|()| output.flush());
 }
 
-/// Has init report [`ReportKind::Ready`] as soon as this address answers. To be called by the daemon only.
+/// How long readiness waits for the first interface to get its address: without one the host could not use the news.
+const ADDRESS: Duration = Duration::from_secs(5);
+
+/// Whether the first interface has a route, which comes with its address; also true if there is no such interface.
+fn has_address() -> bool {
+    let first = crate::network::FIRST;
+    if !crate::network::exists(first) {
+        return true;
+    }
+    let routes = std::fs::read_to_string("/proc/net/route").unwrap_or_default();
+    routes.lines().skip(1).any(|line| line.split_whitespace().next() == Some(first))
+}
+
+/// Has init report [`ReportKind::Ready`] as soon as this address answers, and the host can reach it. To be called by the
+/// daemon only.
 pub fn announce_ready(address: std::net::SocketAddr) {
     let mut target = address;
     if target.ip().is_unspecified() {
@@ -58,6 +72,10 @@ pub fn announce_ready(address: std::net::SocketAddr) {
         while std::net::TcpStream::connect_timeout(&target, Duration::from_secs(1)).is_err() {
             std::thread::sleep(pause);
             pause = (pause * 2).min(Duration::from_secs(1));
+        }
+        let overdue = std::time::Instant::now() + ADDRESS;
+        while !has_address() && std::time::Instant::now() < overdue {
+            std::thread::sleep(Duration::from_millis(5));
         }
         let mut output = std::io::stdout();
         let _ = writeln!(output, "{}", from_child(&ReportKind::Ready)).and_then(|()| output.flush());

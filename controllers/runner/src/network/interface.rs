@@ -61,6 +61,11 @@ pub(crate) fn set_up(settings: &Settings) -> Result<Link, Error> {
     sysctl(guest_v6.is_some());
     let mut lines = format!("link set dev {TAP_NAME} address {TAP_HARDWARE} mtu {mtu} up\n");
     lines.push_str(&format!("address add {GATEWAY}/{PREFIX} dev {TAP_NAME}\n"));
+    // The guest's hardware address is ours to choose, so nobody has to ask for it: a question before the guest has a network
+    // would make its address unknown for a second.
+    let hardware: Vec<String> = settings.hardware.iter().map(|byte| format!("{byte:02x}")).collect();
+    let hardware = hardware.join(":");
+    lines.push_str(&format!("neighbour replace {GUEST} lladdr {hardware} nud permanent dev {TAP_NAME}\n"));
     if guest_v6.is_some() {
         lines.push_str(&format!("address add {}/64 dev {TAP_NAME} nodad\n", v6_gateway()));
     }

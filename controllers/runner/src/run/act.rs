@@ -16,6 +16,8 @@ use crate::guest::usage;
 const ROOM: Duration = Duration::from_secs(5);
 /// How long memory that changes is looked at closely.
 const SETTLE: Duration = Duration::from_secs(3);
+/// How much of that without growing pauses.
+const CLOSELY: Duration = Duration::from_millis(100);
 /// Time for CPUs that were plugged to come on line.
 const ON_LINE: Duration = Duration::from_secs(10);
 
@@ -25,7 +27,7 @@ impl Loop {
             Action::SetMemory(total) => self.set_memory(total),
             Action::SetQuota(cpu) => self.set_quota(cpu),
             Action::SetCpus(cpu) => self.set_cpus(cpu),
-            Action::AskGuest => self.ask_guest(),
+            Action::AskGuest(within) => self.ask_guest(within),
             Action::PressPowerButton => self.spawn(|machine, _| async move {
                 if let Err(error) = machine.power_button().await {
                     tracing::warn!(%error, "the power button cannot be pressed");
@@ -87,7 +89,10 @@ impl Loop {
                     return;
                 }
                 tokio::time::sleep(pause).await;
-                pause = (pause * 3 / 2).min(Duration::from_millis(50));
+                // Most changes are done within a tenth of a second, and somebody waits for them.
+                if Instant::now() + SETTLE > until + CLOSELY {
+                    pause = (pause * 3 / 2).min(Duration::from_millis(50));
+                }
             }
         }));
     }
@@ -122,16 +127,17 @@ impl Loop {
         });
     }
 
-    fn ask_guest(&mut self) {
+    fn ask_guest(&mut self, within: Duration) {
         // A newer question replaces one that waits for an answer: the guest was not up then.
         if let Some(older) = self.asking.take() {
             older.abort();
         }
         let (daemon, events) = (self.daemon.clone(), self.events.clone());
         self.asking = Some(tokio::spawn(async move {
-            let event = match daemon.online().await {
-                Ok(online) => Event::Answered { online },
-                Err(error) => Event::Silent(error.to_string()),
+            let event = match tokio::time::timeout(within, daemon.online()).await {
+                Ok(Ok(online)) => Event::Answered { online },
+                Ok(Err(error)) => Event::Silent(error.to_string()),
+                Err(_) => Event::Silent(format!("no answer within {} ms", within.as_millis())),
             };
             let _ = events.send(event).await;
         }));

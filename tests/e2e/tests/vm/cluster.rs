@@ -227,7 +227,7 @@ impl Cluster {
     /// Stops and forgets it; then nothing of it may be left on this machine.
     pub(crate) fn down(self) {
         self.good(&["local", "down", "--delete"]);
-        let left = self.processes("neond");
+        let left = [self.processes("neond"), self.processes(" runner")].concat();
         assert!(left.is_empty(), "processes left: {left:?}");
     }
 }

@@ -172,7 +172,7 @@ fn killed_processes_are_told_and_replaced() {
         !vm["status"]["lastExit"]["console"].as_array().unwrap().is_empty(),
         "the last lines of the console are kept"
     );
-    let runners = cluster.processes("neond runner");
+    let runners = cluster.processes(" runner");
     assert_eq!(runners.len(), 1, "{runners:?}");
     let old = Cluster::qemus(&uid);
     kill(runners[0], rustix::process::Signal::KILL);

@@ -1,0 +1,12 @@
+//! The program's own log.
+
+/// Sends it to a writer, from now on.
+pub(crate) fn to<W>(writer: W)
+where
+    W: for<'a> tracing_subscriber::fmt::MakeWriter<'a> + Send + Sync + 'static,
+{
+    let filter = tracing_subscriber::EnvFilter::try_from_default_env()
+        // The client logs every attempt of a retry; whoever retries says so once.
+        .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new("info,kube_client=off"));
+    tracing_subscriber::fmt().with_env_filter(filter).with_ansi(false).with_writer(writer).init();
+}

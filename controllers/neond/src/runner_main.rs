@@ -1,0 +1,29 @@
+//! `neonvm-runner`: the part of `neond` that runs in the pod of a machine, and nothing else. Nodes start it in neond's place.
+
+mod log;
+mod runner;
+
+use clap::{Parser, Subcommand};
+
+#[derive(Debug, Parser)]
+#[command(name = "neonvm-runner", version, about = "One virtual machine; as `neond runner`, in less memory")]
+struct Args {
+    #[command(subcommand)]
+    service: Service,
+}
+
+#[derive(Debug, Subcommand)]
+enum Service {
+    /// One virtual machine; runs in its pod
+    Runner(Box<runner::Args>),
+    /// Whether KVM really runs guests: a line of JSON
+    #[command(hide = true)]
+    KvmProbe,
+}
+
+fn main() -> anyhow::Result<()> {
+    match Args::parse().service {
+        Service::Runner(args) => runner::run(&args),
+        Service::KvmProbe => runner::probe(),
+    }
+}

@@ -77,7 +77,12 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
         args.nodes
     );
     let listen = fixed(args.listen)?;
-    let services = services(args, listen, rooted)?;
+    let network = if rooted && args.nodes > 0 {
+        Some(crate::network_number::claim(&crate::node::identity(&args.data_dir))?)
+    } else {
+        None
+    };
+    let services = services(args, listen, network, rooted)?;
     crate::service::run(async {
         let config = supervisor::Config::new(args.data_dir.clone(), services);
         Ok(supervisor::run(config, crate::service::stop()?).await?)
@@ -140,7 +145,12 @@ impl Flags {
     }
 }
 
-fn services(args: &Args, listen: SocketAddr, rooted: bool) -> anyhow::Result<Vec<Service>> {
+fn services(
+    args: &Args,
+    listen: SocketAddr,
+    network: Option<u8>,
+    rooted: bool,
+) -> anyhow::Result<Vec<Service>> {
     let program = std::env::current_exe().context("cannot find this program")?.display().to_string();
     let directory = &args.data_dir;
     let logs = directory.join("log");
@@ -169,6 +179,7 @@ fn services(args: &Args, listen: SocketAddr, rooted: bool) -> anyhow::Result<Vec
             .set("--name", &name)
             .set("--index", &index)
             .set("--cluster-dir", &directory.display())
+            .maybe("--network-number", network)
             .set("--accel", &args.accel)
             .switch("--user-network", !rooted)
             .switch("--insecure-registries", args.insecure_registries)

@@ -3,6 +3,7 @@
 mod apiserver;
 mod local;
 mod log;
+mod network_number;
 mod node;
 mod runner;
 mod scheduler;

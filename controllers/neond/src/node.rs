@@ -15,6 +15,9 @@ pub(crate) struct Args {
     /// Which node of the cluster it is, from 1 on: its addresses are derived from it
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u8).range(1..=253))]
     index: u8,
+    /// Number of the cluster among those of this machine: its addresses are derived from it
+    #[arg(long, default_value_t = 0)]
+    network_number: u8,
     /// Directory of the cluster: kubeconfig, authority, nodes
     #[arg(long)]
     cluster_dir: PathBuf,
@@ -81,7 +84,7 @@ fn config(args: &Args) -> anyhow::Result<Config> {
     config.capacity.cpu_milli = args.cpu_milli;
     config.capacity.memory = args.memory;
     if !args.user_network {
-        config.network = Network::Namespaces(NamespaceNetwork::derived(&cluster, args.index));
+        config.network = Network::Namespaces(NamespaceNetwork::numbered(args.network_number, args.index));
     }
     config.machine.accelerator = match args.accel.as_str() {
         "kvm" => Accelerator::Kvm,

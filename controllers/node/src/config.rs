@@ -68,7 +68,22 @@ pub struct NamespaceNetwork {
     pub pods: Subnet,
 }
 
+/// How many clusters of one machine can have addresses of their own.
+pub const NETWORKS: u8 = 112;
+
 impl NamespaceNetwork {
+    /// Addresses of the `index`-th node (1 to 253) of the cluster with this number (below [`NETWORKS`]): underlay
+    /// 10.90.N.0/24, pods 10.(128+N).INDEX.0/24. Clusters of one machine have different numbers.
+    #[must_use]
+    pub fn numbered(number: u8, index: u8) -> Self {
+        let number = number % NETWORKS;
+        Self {
+            underlay: Subnet::new(Ipv4Addr::new(10, 90, number, 0), 24),
+            address: Ipv4Addr::new(10, 90, number, index),
+            pods: Subnet::new(Ipv4Addr::new(10, 128 + number, index, 0), 24),
+        }
+    }
+
     /// Addresses of the `index`-th node (1 to 253) of a cluster, derived from the cluster's identity: underlay
     /// 10.90.X.0/24, pods 10.Y.INDEX.0/24.
     #[must_use]

@@ -28,7 +28,9 @@ mod stop;
 mod sys;
 mod volumes;
 
-pub use config::{Accelerator, Capacity, Config, ImageConfig, MachineFiles, NamespaceNetwork, Network};
+pub use config::{
+    Accelerator, Capacity, Config, ImageConfig, MachineFiles, NETWORKS, NamespaceNetwork, Network,
+};
 pub use naming::Subnet;
 pub use network::clean_up;
 pub use service::run;

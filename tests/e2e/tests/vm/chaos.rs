@@ -100,6 +100,15 @@ fn change(
     }
 }
 
+/// Ends the watching also when the test fails: the scope waits for it.
+struct Ending(Arc<AtomicBool>);
+
+impl Drop for Ending {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
 /// Watches all the time that there are never two of one machine.
 fn count_doubles(stop: &AtomicBool, most: &AtomicUsize) {
     while !stop.load(Ordering::Relaxed) {
@@ -128,6 +137,7 @@ fn nothing_is_lost_doubled_or_leaked_when_everything_is_killed_at_random() {
     std::thread::scope(|scope| {
         let (watch_stop, watch_most) = (Arc::clone(&stop), Arc::clone(&most));
         scope.spawn(move || count_doubles(&watch_stop, &watch_most));
+        let _ending = Ending(Arc::clone(&stop));
         let mut anew = false;
         for round in 0..ROUNDS {
             let (name, pid) = victim(&cluster, &mut random);
@@ -145,7 +155,6 @@ fn nothing_is_lost_doubled_or_leaked_when_everything_is_killed_at_random() {
             anew = name == "runner";
             settle(&cluster, wanted, &mut uid, round);
         }
-        stop.store(true, Ordering::Relaxed);
     });
     assert!(most.load(Ordering::Relaxed) <= 1, "two machines of one object were seen");
     insist(&cluster, "last delete", &["vm", "delete", "c", "--timeout", "60s"], &["not found"]);

@@ -61,9 +61,9 @@ fn parts(maps: &str) -> BTreeMap<&'static str, f64> {
                     ("[heap]", ..) => "heap",
                     ("[stack]", ..) => "stack",
                     ("", ..) => "anonymous",
-                    (path, true, _) if path.contains("neond") => "text",
-                    (path, _, true) if path.contains("neond") => "data",
-                    (path, ..) if path.contains("neond") => "constants",
+                    (path, true, _) if path.contains("/neon") => "text",
+                    (path, _, true) if path.contains("/neon") => "data",
+                    (path, ..) if path.contains("/neon") => "constants",
                     _ => "libraries",
                 };
             }
@@ -80,7 +80,7 @@ mod tests {
 
     #[test]
     fn memory_is_told_apart_by_what_is_mapped() {
-        let maps = "55-56 r-xp 00 08:01 5 /bin/neond\nRss: 8 kB\nPss: 1 kB\n56-57 rw-p 00 08:01 5 /bin/neond\nRss: 4 kB\n\
+        let maps = "55-56 r-xp 00 08:01 5 /bin/neonvm-runner\nRss: 8 kB\nPss: 1 kB\n56-57 rw-p 00 08:01 5 /bin/neonvm-runner\nRss: 4 kB\n\
             57-58 rw-p 00 00:00 0 [heap]\nRss: 2 kB\n58-59 rw-p 00 00:00 0\nRss: 1 kB\n";
         let wanted = BTreeMap::from([("anonymous", 1.0), ("data", 4.0), ("heap", 2.0), ("text", 8.0)]);
         assert_eq!(parts(maps), wanted);

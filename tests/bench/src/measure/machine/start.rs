@@ -54,7 +54,7 @@ fn is_running(machine: &neonvm_api::VirtualMachine) -> bool {
 
 /// The one runner of the cluster.
 pub(super) fn runner(cluster: &Cluster) -> anyhow::Result<u32> {
-    let runners = log::processes(&cluster.directory(), &["neond", "runner"])?;
+    let runners = log::processes(&cluster.directory(), &["neonvm-runner", "runner"])?;
     runners.first().copied().context("no runner runs")
 }
 

@@ -56,7 +56,8 @@ impl Loop {
     }
 
     fn set_memory(&mut self, total: Bytes) {
-        self.spawn(move |machine, daemon| async move {
+        let (machine, daemon) = (Arc::clone(&self.machine), self.daemon.clone());
+        let told = async move {
             let target = safe(&machine, &daemon, total).await;
             if target != total {
                 tracing::warn!(wanted = %total, %target, "the guest needs more memory than it should have; not all is taken");
@@ -65,19 +66,25 @@ impl Loop {
                 // Not reached in time, the core has it told again and reports it.
                 tracing::warn!(%error, memory = %total, "QEMU does not change the memory");
             }
-            None
-        });
-        self.follow_memory();
+        };
+        self.follow(told);
     }
 
-    /// Looks at the memory until it is as it should be. QEMU tells of changes, but only once a second (its rate limit of
-    /// `MEMORY_DEVICE_SIZE_CHANGE`): too late for those who wait. What takes longer than [`SETTLE`] is left to its events.
+    /// Looks at the memory until it is as it should be.
     pub(super) fn follow_memory(&mut self) {
+        self.follow(std::future::ready(()));
+    }
+
+    /// Does something, then looks at the memory until it is as it should be. QEMU tells of changes, but only once a second
+    /// (its rate limit of `MEMORY_DEVICE_SIZE_CHANGE`): too late for those who wait. What takes longer than [`SETTLE`] is left
+    /// to its events.
+    fn follow(&mut self, first: impl Future<Output = ()> + Send + 'static) {
         if let Some(older) = self.following.take() {
             older.abort();
         }
         let (machine, events) = (Arc::clone(&self.machine), self.events.clone());
         self.following = Some(tokio::spawn(async move {
+            first.await;
             let until = Instant::now() + SETTLE;
             let (mut pause, mut last) = (Duration::from_millis(5), None);
             while let Ok(memory) = machine.memory().await {

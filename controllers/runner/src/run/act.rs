@@ -72,6 +72,10 @@ impl Loop {
 
     /// Looks at the memory until it is as it should be.
     pub(super) fn follow_memory(&mut self) {
+        // Who looks already may first have something to ask for.
+        if self.following.as_ref().is_some_and(|task| !task.is_finished()) {
+            return;
+        }
         self.follow(std::future::ready(()));
     }
 

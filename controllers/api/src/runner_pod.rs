@@ -3,7 +3,6 @@
 //! Paths are those inside the container. A node that runs the runner as a plain process lays the same tree out under a
 //! directory of the pod and says so in [`ROOT_VARIABLE`].
 
-use neonvm_types::Bytes;
 use serde::{Deserialize, Serialize};
 
 use crate::virtual_machine::{CpuScalingMode, VirtualMachineSpec};
@@ -92,18 +91,11 @@ pub struct RunnerSettings {
     pub direct_io: bool,
     /// Default of `guest.memhpAutoMovableRatio`.
     pub memhp_auto_movable_ratio: String,
-    /// Most bytes of log that are kept in memory for a reader that comes later.
-    pub log_buffer: Bytes,
 }
 
 impl Default for RunnerSettings {
     fn default() -> Self {
-        Self {
-            cgroup: true,
-            direct_io: false,
-            memhp_auto_movable_ratio: "401".to_owned(),
-            log_buffer: Bytes::new(64 << 10),
-        }
+        Self { cgroup: true, direct_io: false, memhp_auto_movable_ratio: "401".to_owned() }
     }
 }
 

@@ -89,7 +89,7 @@ impl Stage {
 pub(crate) fn run(root: &Path, keep: bool) -> anyhow::Result<bool> {
     if !is_root() {
         println!(
-            "the demonstration makes network namespaces and a Debian root directory: run it as root (sudo make demo)"
+            "the demonstration makes network namespaces and a Debian root directory: run it as root: sudo env \"PATH=$PATH\" \"HOME=$HOME\" make demo"
         );
         return Ok(false);
     }

@@ -12,19 +12,19 @@ use neonvm_local::{Config, Server};
 pub(crate) struct Args {
     /// Name of the cluster, for its kubeconfig
     #[arg(long, default_value = "local")]
-    name: String,
+    pub(crate) name: String,
     /// Directory of state, keys and kubeconfig
     #[arg(long)]
-    data_dir: PathBuf,
+    pub(crate) data_dir: PathBuf,
     /// Address to listen on; port 0 picks a free one
     #[arg(long, default_value = "127.0.0.1:0")]
-    listen: SocketAddr,
+    pub(crate) listen: SocketAddr,
     /// Further DNS names or addresses for the server's certificate
     #[arg(long = "tls-name")]
-    tls_names: Vec<String>,
+    pub(crate) tls_names: Vec<String>,
     /// Let tests set fault switches under /chaos/
     #[arg(long)]
-    chaos: bool,
+    pub(crate) chaos: bool,
 }
 
 /// Runs until SIGTERM or SIGINT.

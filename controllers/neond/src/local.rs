@@ -8,24 +8,14 @@ use std::time::Duration;
 use anyhow::Context as _;
 use neonvm_local::supervisor::{self, Service};
 
+use crate::apiserver;
+
 /// Flags.
 #[derive(clap::Args, Debug)]
 pub(crate) struct Args {
-    /// Name of the cluster, for its kubeconfig
-    #[arg(long, default_value = "local")]
-    name: String,
-    /// Directory of state, keys and kubeconfig
-    #[arg(long)]
-    data_dir: PathBuf,
-    /// Address to listen on; port 0 picks a free one
-    #[arg(long, default_value = "127.0.0.1:0")]
-    listen: SocketAddr,
-    /// Further DNS names or addresses for the server's certificate
-    #[arg(long = "tls-name")]
-    tls_names: Vec<String>,
-    /// Let tests set fault switches under /chaos/
-    #[arg(long)]
-    chaos: bool,
+    /// Those of its API server.
+    #[command(flatten)]
+    api: apiserver::Args,
     /// Nodes; 0 for an API server alone. More than one needs root
     #[arg(long, default_value_t = 1)]
     nodes: u8,
@@ -68,7 +58,7 @@ pub(crate) struct Args {
 /// Runs until SIGTERM or SIGINT.
 pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     if args.clean_up {
-        return clean_up(&args.data_dir, Duration::from_secs(args.stop_timeout));
+        return clean_up(&args.api.data_dir, Duration::from_secs(args.stop_timeout));
     }
     let rooted = rustix::process::geteuid().is_root() && !args.user_network;
     anyhow::ensure!(
@@ -76,15 +66,15 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
         "--nodes {}: more than one node needs network namespaces, that is, root",
         args.nodes
     );
-    let listen = fixed(args.listen)?;
+    let listen = fixed(args.api.listen)?;
     let network = if rooted && args.nodes > 0 {
-        Some(crate::network_number::claim(&crate::node::identity(&args.data_dir))?)
+        Some(crate::network_number::claim(&crate::node::identity(&args.api.data_dir))?)
     } else {
         None
     };
     let services = services(args, listen, network, rooted)?;
     crate::service::run(async {
-        let config = supervisor::Config::new(args.data_dir.clone(), services);
+        let config = supervisor::Config::new(args.api.data_dir.clone(), services);
         Ok(supervisor::run(config, crate::service::stop()?).await?)
     })
 }
@@ -152,19 +142,19 @@ fn services(
     rooted: bool,
 ) -> anyhow::Result<Vec<Service>> {
     let program = std::env::current_exe().context("cannot find this program")?.display().to_string();
-    let directory = &args.data_dir;
+    let directory = &args.api.data_dir;
     let logs = directory.join("log");
     std::fs::create_dir_all(&logs).with_context(|| format!("cannot make {}", logs.display()))?;
     let start = |service: &str| Flags(vec![program.clone(), service.to_owned()]);
     let kubeconfig = directory.join("kubeconfig");
     let mut all = vec![(
         "apiserver".to_owned(),
-        args.tls_names.iter().fold(
+        args.api.tls_names.iter().fold(
             start("apiserver")
-                .set("--name", &args.name)
+                .set("--name", &args.api.name)
                 .set("--data-dir", &directory.display())
                 .set("--listen", &listen)
-                .switch("--chaos", args.chaos),
+                .switch("--chaos", args.api.chaos),
             |flags, name| flags.set("--tls-name", &name),
         ),
     )];

@@ -88,8 +88,13 @@ async fn ready(instance: &Instance, nodes: usize, limit: std::time::Duration) ->
     let until = std::time::Instant::now() + limit;
     loop {
         let list = connection.json("/api/v1/nodes").await?;
-        let ready =
-            list.get("items").and_then(Value::as_array).into_iter().flatten().filter(|n| is_ready(n)).count();
+        let ready = list
+            .get("items")
+            .and_then(Value::as_array)
+            .into_iter()
+            .flatten()
+            .filter(|n| crate::commands::health::is_true(n, "Ready"))
+            .count();
         if ready >= nodes {
             return Ok(());
         }
@@ -102,14 +107,6 @@ async fn ready(instance: &Instance, nodes: usize, limit: std::time::Duration) ->
         }
         tokio::time::sleep(std::time::Duration::from_millis(20)).await;
     }
-}
-
-fn is_ready(node: &Value) -> bool {
-    let conditions = node.pointer("/status/conditions").and_then(Value::as_array);
-    conditions.into_iter().flatten().any(|condition| {
-        condition.get("type").is_some_and(|kind| kind == "Ready")
-            && condition.get("status").is_some_and(|status| status == "True")
-    })
 }
 
 fn running(instance: &Instance, args: &Up, process: &Process) -> Result<Report> {

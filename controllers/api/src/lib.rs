@@ -35,6 +35,6 @@ pub use ip_pool::{IPPool, IPPoolSpec};
 pub use migration::{VirtualMachineMigration, VirtualMachineMigrationSpec, VirtualMachineMigrationStatus};
 pub use normalise::normalise;
 pub use pod_autoscaler::{PodAutoscaler, PodAutoscalerSpec, PodAutoscalerStatus};
-pub use scaling::{ScalingBounds, ScalingConfig};
+pub use scaling::{BoundResources, Hold, ScalingBounds, ScalingConfig, UserMetric};
 pub use virtual_machine::{VirtualMachine, VirtualMachineSpec, VirtualMachineStatus};
 pub use vm_info::VmInfo;

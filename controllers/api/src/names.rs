@@ -51,6 +51,14 @@ pub mod annotation {
     pub const BOUNDS: &str = "autoscaling.neon.tech/bounds";
     /// VM and pod: overrides of the scaling configuration, JSON.
     pub const CONFIG: &str = "autoscaling.neon.tech/config";
+    /// VM: the size is fixed for a while, JSON.
+    pub const HOLD: &str = "autoscaling.neon.tech/hold";
+    /// VM: a metric of the user's own that scales it, JSON.
+    pub const METRIC: &str = "autoscaling.neon.tech/metric";
+    /// Lease: address of the service that holds it, `HOST:PORT`; TLS unless [`SERVICE_PLAIN`] says otherwise.
+    pub const SERVICE_ADDRESS: &str = "vm.neon.tech/service-address";
+    /// Lease: `true` if that address speaks plain HTTP.
+    pub const SERVICE_PLAIN: &str = "vm.neon.tech/service-plain-http";
     /// VM: endpoint to bill; its presence turns billing on.
     pub const BILLING_ENDPOINT_ID: &str = "autoscaling.neon.tech/billing-endpoint-id";
     /// VM and pod: the agent's compute unit, JSON.
@@ -65,6 +73,15 @@ pub mod annotation {
     pub const DEFAULT_CONTAINER: &str = "kubectl.kubernetes.io/default-container";
     /// Pod: further networks.
     pub const NETWORKS: &str = "k8s.v1.cni.cncf.io/networks";
+}
+
+/// Lease of the scheduler that leads; in the namespace of the services.
+pub const SCHEDULER_LEASE: &str = "neonvm-scheduler";
+
+/// Lease of the agent of a node; in the namespace of the services. Only its holder scales the node's VMs.
+#[must_use]
+pub fn agent_lease(node: &str) -> String {
+    format!("neonvm-agent-{node}")
 }
 
 /// Container of a runner pod in which the VM lives.

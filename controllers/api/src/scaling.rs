@@ -1,6 +1,6 @@
 //! Scaling bounds and configuration, as annotations carry them.
 
-use neonvm_types::{Bytes, MilliCpu, Quantity};
+use neonvm_types::{Bytes, MilliCpu, Quantity, Resources, Timestamp};
 use serde::{Deserialize, Serialize};
 
 use crate::field_error::{Faults, FieldError};
@@ -60,6 +60,40 @@ impl ScalingBounds {
                 }
             }
         }
+        faults.finish()
+    }
+}
+
+/// `autoscaling.neon.tech/hold`: a person fixes the size for a while; `{"size":{"vCPUs":1,"mem":"4Gi"},"until":"…"}`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Hold {
+    /// The size the VM is to have, within its bounds.
+    pub size: Resources,
+    /// When scaling by load goes on.
+    pub until: Timestamp,
+}
+
+/// `autoscaling.neon.tech/metric`: a metric of the user's own that scales the VM; `{"name":"queue_depth","target":8}`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct UserMetric {
+    /// Name of a series that the VM's metrics port serves; the sum over its samples counts.
+    pub name: String,
+    /// Value per compute unit to aim at; above 0.
+    pub target: f64,
+}
+
+impl UserMetric {
+    /// All that is wrong with it.
+    #[must_use]
+    pub fn validate(&self) -> Vec<FieldError> {
+        let mut faults = Faults::default();
+        let good = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == ':';
+        let named = !self.name.is_empty()
+            && self.name.chars().all(good)
+            && !self.name.starts_with(|c: char| c.is_ascii_digit());
+        faults.require(named, "name", format!("{:?} is not the name of a Prometheus metric", self.name));
+        let target = self.target;
+        faults.require(target.is_finite() && target > 0.0, "target", format!("{target} must be above 0"));
         faults.finish()
     }
 }

@@ -10,7 +10,7 @@ use neonvm_types::{
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    FieldError, ScalingBounds, ScalingConfig, VirtualMachine,
+    FieldError, Hold, ScalingBounds, ScalingConfig, UserMetric, VirtualMachine,
     names::{TRUE, annotation, label},
     pod_annotation::PodResources,
 };
@@ -60,7 +60,7 @@ pub struct VmMemInfo {
 }
 
 /// What a VM's labels and annotations say about scaling.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct VmConfig {
     /// The scheduler may start migrations.
@@ -72,6 +72,12 @@ pub struct VmConfig {
     /// Overrides of the scaling configuration.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub scaling_config: Option<ScalingConfig>,
+    /// A size fixed by a person.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub hold: Option<Hold>,
+    /// A metric of the user's own.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub metric: Option<UserMetric>,
 }
 
 /// Why a VM's information cannot be had.
@@ -198,11 +204,16 @@ impl VmInfo {
                 always_migrate: on(label::ALWAYS_MIGRATE),
                 scaling_enabled: on(label::SCALING_ENABLED),
                 scaling_config: from_annotation(annotations, annotation::CONFIG)?,
+                hold: from_annotation(annotations, annotation::HOLD)?,
+                metric: from_annotation(annotations, annotation::METRIC)?,
             },
             current_revision: None,
         };
         if let Some(config) = info.config.scaling_config {
             refuse(annotation::CONFIG, &config.validate())?;
+        }
+        if let Some(metric) = &info.config.metric {
+            refuse(annotation::METRIC, &metric.validate())?;
         }
         if let Some(bounds) = from_annotation::<ScalingBounds>(annotations, annotation::BOUNDS)? {
             refuse(annotation::BOUNDS, &bounds.validate(slot_size))?;

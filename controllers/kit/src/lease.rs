@@ -1,6 +1,7 @@
 //! Leader election on a `Lease`: of several replicas one acts. Time is compared by the local clock only: a lease has
 //! expired when it was not seen to change for its duration.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
@@ -28,6 +29,8 @@ pub struct Config {
     pub renew_deadline: Duration,
     /// Pause between two tries.
     pub retry: Duration,
+    /// Written to the lease by whoever holds it: where it is reached, see [`crate::service`].
+    pub annotations: BTreeMap<String, String>,
 }
 
 impl Config {
@@ -41,6 +44,7 @@ impl Config {
             duration: Duration::from_secs(15),
             renew_deadline: Duration::from_secs(10),
             retry: Duration::from_secs(2),
+            annotations: BTreeMap::new(),
         }
     }
 }
@@ -119,7 +123,9 @@ impl Elector {
     async fn attempt(&mut self) -> Result<bool, Error> {
         let now = MicroTime(jiff::Timestamp::now());
         let Some(mut lease) = self.api.get_opt(&self.config.name).await? else {
-            let metadata = ObjectMeta { name: Some(self.config.name.clone()), ..ObjectMeta::default() };
+            let annotations = Some(self.config.annotations.clone()).filter(|all| !all.is_empty());
+            let metadata =
+                ObjectMeta { name: Some(self.config.name.clone()), annotations, ..ObjectMeta::default() };
             let spec = Some(self.spec(&LeaseSpec::default(), now));
             return won(self.api.create(&PostParams::default(), &Lease { metadata, spec }).await);
         };
@@ -139,6 +145,9 @@ impl Elector {
             return Ok(false);
         }
         lease.spec = Some(self.spec(&spec, now));
+        if !self.config.annotations.is_empty() {
+            lease.metadata.annotations.get_or_insert_default().extend(self.config.annotations.clone());
+        }
         // Guarded by the resource version that was read.
         won(self.api.replace(&self.config.name, &PostParams::default(), &lease).await)
     }

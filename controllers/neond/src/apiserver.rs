@@ -9,6 +9,7 @@ use neonvm_local::{Config, Server};
 
 /// Flags.
 #[derive(clap::Args, Debug)]
+#[group(id = "apiserver", multiple = true)]
 pub(crate) struct Args {
     /// Name of the cluster, for its kubeconfig
     #[arg(long, default_value = "local")]

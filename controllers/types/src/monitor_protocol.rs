@@ -1,4 +1,7 @@
-//! Agent to monitor: JSON documents in websocket text frames. Version v1.0.
+//! Agent to monitor: JSON documents in websocket text frames.
+//!
+//! v1.0 is the only version elsewhere: the monitor asks for memory only, and does not say how much. From v2.0 on it says
+//! what it wants, CPU too. Both sides speak both; the older one decides.
 //!
 //! The shape depends on the direction: what the agent sends is wrapped (`content` beside `type` and `id`), what the
 //! monitor sends is flat (fields beside `type` and `id`). Receivers must not depend on the order of keys.
@@ -13,14 +16,15 @@ use crate::{
 
 mod message;
 
-pub use message::{AgentMessage, MessageError, MonitorMessage};
+pub use message::{AgentMessage, MessageError, MonitorMessage, Wants};
 
 /// TCP port of the monitor in the guest.
 pub const MONITOR_PORT: u16 = 10301;
 /// Path of the monitor's websocket.
 pub const MONITOR_PATH: &str = "/monitor";
 /// Versions this build speaks.
-pub const SUPPORTED: VersionRange<MonitorProtoVersion> = VersionRange::only(MonitorProtoVersion::V1_0);
+pub const SUPPORTED: VersionRange<MonitorProtoVersion> =
+    VersionRange::new(MonitorProtoVersion::V1_0, MonitorProtoVersion::V2_0);
 
 /// An amount as the monitor sees it; JSON `{"cpu":0.333,"mem":1073741824}`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]

@@ -158,9 +158,19 @@ impl InformantProtoVersion {
 protocol_version! {
     /// Agent to monitor.
     MonitorProtoVersion {
-        /// The only one.
+        /// The first.
         V1_0 = 1, "v1.0";
-    } latest V1_0
+        /// The monitor says how much it wants, of CPU too.
+        V2_0 = 2, "v2.0";
+    } latest V2_0
+}
+
+impl MonitorProtoVersion {
+    /// Whether an upscale request says what is wanted.
+    #[must_use]
+    pub fn has_wants(self) -> bool {
+        self >= Self::V2_0
+    }
 }
 
 protocol_version! {

@@ -9,11 +9,24 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("neonvm-core-apistore", &["neonvm-types"]),
     ("neonvm-core-lifecycle", &["neonvm-types", "neonvm-api"]),
     ("neonvm-core-placement", &["neonvm-types", "neonvm-api"]),
+    // Without its feature `agent`, as in the guest, it knows types only.
+    ("neonvm-core-scaling", &["neonvm-types", "neonvm-api"]),
     ("neonvm-kit", &["neonvm-types", "neonvm-api"]),
     ("neonvm-hypervisor", &["neonvm-types", "neonvm-disk"]),
     ("neonvm-runner", &["neonvm-types", "neonvm-api", "neonvm-kit", "neonvm-disk", "neonvm-hypervisor"]),
     ("neonvm-vm-controller", &["neonvm-types", "neonvm-api", "neonvm-kit", "neonvm-core-lifecycle"]),
     ("neonvm-scheduler", &["neonvm-types", "neonvm-api", "neonvm-kit", "neonvm-core-placement"]),
+    ("neonvm-agent", &["neonvm-types", "neonvm-api", "neonvm-kit", "neonvm-core-scaling"]),
+    (
+        "neonvm-sim",
+        &[
+            "neonvm-types",
+            "neonvm-api",
+            "neonvm-core-lifecycle",
+            "neonvm-core-placement",
+            "neonvm-core-scaling",
+        ],
+    ),
     // Pulls images and knows the kernels of this machine; starts runners as processes, does not link them.
     ("neonvm-node", &["neonvm-types", "neonvm-api", "neonvm-kit", "neonvm-builder", "neonvm-kernel"]),
     ("neonvm-local", &["neonvm-types", "neonvm-api", "neonvm-core-apistore", "neonvm-kit"]),
@@ -28,18 +41,27 @@ const ARROWS: &[(&str, &[&str])] = &[
             "neonvm-runner",
             "neonvm-vm-controller",
             "neonvm-scheduler",
+            "neonvm-agent",
             "neonvm-node",
         ],
     ),
     // Disk formats are pure; the runner uses them too, without the registry client of the builder.
     ("neonvm-disk", &[]),
     ("neonvm-builder", &["neonvm-types", "neonvm-disk"]),
-    ("neonvm-guest", &["neonvm-types"]),
+    ("neonvm-guest", &["neonvm-types", "neonvm-core-scaling"]),
     ("neonvm-kernel", &[]),
     // Starts `neond local` as a process; does not link it.
     (
         "neonvm-cli",
-        &["neonvm-types", "neonvm-api", "neonvm-kit", "neonvm-builder", "neonvm-disk", "neonvm-kernel"],
+        &[
+            "neonvm-types",
+            "neonvm-api",
+            "neonvm-kit",
+            "neonvm-builder",
+            "neonvm-disk",
+            "neonvm-kernel",
+            "neonvm-sim",
+        ],
     ),
     ("neonvm-xtask", &[]),
     // Talk to a server or run binaries; they know none of our types.

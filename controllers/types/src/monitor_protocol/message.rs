@@ -3,7 +3,25 @@
 use serde::{Deserialize, Serialize};
 
 use super::Allocation;
-use crate::decode::{self, field};
+use crate::{
+    Bytes, MilliCpu,
+    decode::{self, field},
+};
+
+/// What a guest that is short of something wants, from v2.0 on; JSON `{"cpu":2,"mem":"1Gi","reason":"…"}`. What is absent
+/// is not asked for. Amounts are of the whole VM, not what is to be added.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Wants {
+    /// CPU that its runnable tasks could use now.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cpu: Option<MilliCpu>,
+    /// Memory it needs now.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mem: Option<Bytes>,
+    /// Why, for people.
+    #[serde(default)]
+    pub reason: String,
+}
 
 /// What the agent sends; on the wire `{"content":{…},"type":"…","id":2}`.
 #[derive(Clone, Debug, PartialEq)]
@@ -35,8 +53,12 @@ pub enum AgentMessage {
 /// What the monitor sends; on the wire `{"type":"…",…,"id":3}`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum MonitorMessage {
-    /// More memory is needed now. Answered later, by an upscale notification with an id of its own.
-    UpscaleRequest,
+    /// More is needed now: memory by a compute unit (v1.0), or what `wants` says (from v2.0 on, and still wanted if it is
+    /// said again). Answered later, by an upscale notification with an id of its own.
+    UpscaleRequest {
+        /// Absent in v1.0.
+        wants: Option<Wants>,
+    },
     /// The new size is in use.
     UpscaleConfirmation,
     /// Whether the VM may shrink.
@@ -105,6 +127,8 @@ struct Flat {
     status: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     error: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    wants: Option<Wants>,
     id: u64,
 }
 
@@ -181,7 +205,7 @@ impl MonitorMessage {
     #[must_use]
     pub const fn kind(&self) -> &'static str {
         match self {
-            Self::UpscaleRequest => "UpscaleRequest",
+            Self::UpscaleRequest { .. } => "UpscaleRequest",
             Self::UpscaleConfirmation => "UpscaleConfirmation",
             Self::DownscaleResult { .. } => "DownscaleResult",
             Self::HealthCheck => "HealthCheck",
@@ -197,7 +221,8 @@ impl MonitorMessage {
     pub fn encode(&self, id: u64) -> Result<String, MessageError> {
         let mut flat = Flat { kind: self.kind().to_owned(), id, ..Flat::default() };
         match self {
-            Self::UpscaleRequest | Self::UpscaleConfirmation | Self::HealthCheck => {}
+            Self::UpscaleRequest { wants } => flat.wants.clone_from(wants),
+            Self::UpscaleConfirmation | Self::HealthCheck => {}
             Self::DownscaleResult { ok, status } => {
                 flat.ok = Some(*ok);
                 flat.status = Some(status.clone());
@@ -214,10 +239,10 @@ impl MonitorMessage {
     /// # Errors
     /// When the document, its type or a field is wrong; the error carries the number if there is one.
     pub fn decode(body: &[u8]) -> Result<(u64, Self), MessageError> {
-        let Flat { kind, ok, status, error, id } = parse("monitor message", body)?;
+        let Flat { kind, ok, status, error, wants, id } = parse("monitor message", body)?;
         let error = error.ok_or_else(|| missing(id, &kind, "error"));
         let message = match kind.as_str() {
-            "UpscaleRequest" => Self::UpscaleRequest,
+            "UpscaleRequest" => Self::UpscaleRequest { wants },
             "UpscaleConfirmation" => Self::UpscaleConfirmation,
             "DownscaleResult" => Self::DownscaleResult {
                 ok: ok.ok_or_else(|| missing(id, &kind, "Ok"))?,

@@ -30,7 +30,7 @@ fn agent_examples() -> Vec<(AgentMessage, u64, &'static str)> {
 
 fn monitor_examples() -> Vec<(MonitorMessage, u64, &'static str)> {
     vec![
-        (MonitorMessage::UpscaleRequest, 3, r#"{"type":"UpscaleRequest","id":3}"#),
+        (MonitorMessage::UpscaleRequest { wants: None }, 3, r#"{"type":"UpscaleRequest","id":3}"#),
         (MonitorMessage::UpscaleConfirmation, 2, r#"{"type":"UpscaleConfirmation","id":2}"#),
         (
             MonitorMessage::DownscaleResult { ok: true, status: "text".into() },
@@ -49,6 +49,18 @@ fn monitor_examples() -> Vec<(MonitorMessage, u64, &'static str)> {
             r#"{"type":"InvalidMessage","error":"text","id":4}"#,
         ),
     ]
+}
+
+#[test]
+fn from_v2_on_an_upscale_request_says_what_is_wanted() {
+    let wants = Wants { cpu: Some(MilliCpu::new(1500)), mem: None, reason: "3 runnable tasks".into() };
+    let message = MonitorMessage::UpscaleRequest { wants: Some(wants) };
+    let json = r#"{"type":"UpscaleRequest","wants":{"cpu":"1500m","reason":"3 runnable tasks"},"id":5}"#;
+    assert_eq!(message.encode(5).unwrap(), json);
+    assert_eq!(MonitorMessage::decode(json.as_bytes()), Ok((5, message)));
+    let error =
+        MonitorMessage::decode(br#"{"type":"UpscaleRequest","wants":{"cpu":[]},"id":5}"#).unwrap_err();
+    assert_eq!(error.id, Some(5));
 }
 
 #[test]
@@ -126,12 +138,15 @@ fn an_answer_must_be_of_the_kind_asked_for() {
 
 #[test]
 fn handshake() {
-    let offer = br#"{"min":1,"max":1}"#;
+    let offer = br#"{"min":1,"max":2}"#;
     assert_eq!(decode_offer(offer), Ok(SUPPORTED));
     assert_eq!(serde_json::to_vec(&SUPPORTED).unwrap(), offer);
     let reply = HandshakeReply::to_offer(SUPPORTED, SUPPORTED);
-    assert_eq!(serde_json::to_string(&reply).unwrap(), r#"{"version":1}"#);
-    let newer = VersionRange::new(V(2), V(3));
+    assert_eq!(serde_json::to_string(&reply).unwrap(), r#"{"version":2}"#);
+    // An agent that speaks v1.0 only, as all others do.
+    let old = decode_offer(br#"{"min":1,"max":1}"#).unwrap();
+    assert_eq!(HandshakeReply::to_offer(old, SUPPORTED), HandshakeReply::Version(V::V1_0));
+    let newer = VersionRange::new(V(3), V(4));
     let reply = HandshakeReply::to_offer(newer, SUPPORTED);
     let json = serde_json::to_string(&reply).unwrap();
     assert!(json.starts_with(r#"{"error":"no shared version: agent speaks "#), "{json}");
@@ -142,7 +157,7 @@ fn handshake() {
 
 #[test]
 fn a_version_that_was_not_offered_is_refused() {
-    for json in ["{\"version\":2}", "{\"version\":0}"] {
+    for json in ["{\"version\":3}", "{\"version\":0}"] {
         let error = HandshakeReply::accept(json.as_bytes(), SUPPORTED).unwrap_err();
         assert!(matches!(error, HandshakeError::NotOffered { .. }), "{json}: {error}");
     }

@@ -1,0 +1,1 @@
+//! The monitor's decisions inside one guest.

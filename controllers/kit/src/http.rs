@@ -29,6 +29,23 @@ pub type Answer = Response<Full<Bytes>>;
 /// A TLS configuration that may be replaced while the server runs.
 pub type Tls = Arc<RwLock<Arc<rustls::ServerConfig>>>;
 
+/// Who asks: put into the extensions of each request.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Peer {
+    /// Whether the connection is encrypted.
+    pub tls: bool,
+    /// Organisations in the client's certificate; empty if it showed none.
+    pub organisations: Vec<String>,
+}
+
+impl Peer {
+    /// Whether the client's certificate names one of these organisations.
+    #[must_use]
+    pub fn is_one_of(&self, organisations: &[&str]) -> bool {
+        self.organisations.iter().any(|own| organisations.contains(&own.as_str()))
+    }
+}
+
 /// An answer of text.
 #[must_use]
 pub fn text(status: StatusCode, kind: &'static str, body: impl Into<Bytes>) -> Answer {
@@ -75,16 +92,25 @@ where
     H: Fn(Whole) -> F + Clone + Send + Sync + 'static,
     F: Future<Output = Answer> + Send + 'static,
 {
-    let service = service_fn(move |request: Request<Incoming>| {
-        let handler = handler.clone();
-        async move { Ok::<_, Infallible>(answer(request, handler).await) }
-    });
+    let service = |peer: Peer| {
+        service_fn(move |mut request: Request<Incoming>| {
+            let handler = handler.clone();
+            request.extensions_mut().insert(peer.clone());
+            async move { Ok::<_, Infallible>(answer(request, handler).await) }
+        })
+    };
     let mut builder = hyper::server::conn::http1::Builder::new();
     builder.timer(TokioTimer::new()).header_read_timeout(PATIENCE);
+    let _ = stream.set_nodelay(true);
     let ended = match tls {
-        None => builder.serve_connection(TokioIo::new(stream), service).await,
+        None => builder.serve_connection(TokioIo::new(stream), service(Peer::default())).await,
         Some(acceptor) => match tokio::time::timeout(PATIENCE, acceptor.accept(stream)).await {
-            Ok(Ok(stream)) => builder.serve_connection(TokioIo::new(stream), service).await,
+            Ok(Ok(stream)) => {
+                let shown = stream.get_ref().1.peer_certificates().and_then(<[_]>::first);
+                let organisations = shown.map(crate::tls::organisations).unwrap_or_default();
+                let service = service(Peer { tls: true, organisations });
+                builder.serve_connection(TokioIo::new(stream), service).await
+            }
             Ok(Err(_)) | Err(_) => return,
         },
     };

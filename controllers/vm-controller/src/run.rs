@@ -11,7 +11,7 @@ use tokio::net::TcpListener;
 use tokio::sync::{Semaphore, watch as channel};
 use tokio::task::JoinSet;
 
-use crate::authority::{self, Authority};
+use crate::authority::Authority;
 use crate::config::Config;
 use crate::context::{Context, Parts};
 use crate::lag::Lag;
@@ -30,7 +30,7 @@ pub enum Error {
     Client(#[from] neonvm_kit::client::Error),
     /// No authority.
     #[error(transparent)]
-    Authority(#[from] authority::Error),
+    Authority(#[from] neonvm_kit::authority::Error),
     /// An address.
     #[error("cannot listen on {address}")]
     Listen {

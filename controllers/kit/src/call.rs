@@ -1,0 +1,214 @@
+//! A client for small requests to one service: one connection, kept open, made again when it was lost.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::{Method, Request, StatusCode};
+use http_body_util::{BodyExt as _, Full, Limited};
+use hyper::client::conn::http1::{self, SendRequest};
+use hyper_util::rt::TokioIo;
+use rustls::ClientConfig;
+use rustls::pki_types::ServerName;
+use tokio::net::TcpStream;
+use tokio_rustls::TlsConnector;
+
+use crate::service::Endpoint;
+
+/// Largest answer that is read, in bytes.
+const LARGEST: usize = 64 << 20;
+
+/// Why there is no answer.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// No connection.
+    #[error("cannot connect to {0}")]
+    Connect(Endpoint, #[source] std::io::Error),
+    /// Not a name.
+    #[error("{0} is no server name")]
+    Name(String),
+    /// TLS is wanted and there is no configuration for it.
+    #[error("{0} speaks TLS, and there is no certificate to show")]
+    NoTls(Endpoint),
+    /// HTTP went wrong.
+    #[error("{0} does not speak HTTP as it should")]
+    Http(Endpoint, #[source] hyper::Error),
+    /// The answer is too large or broken.
+    #[error("the answer of {0} is too large or broken")]
+    Body(Endpoint),
+    /// It took too long.
+    #[error("{endpoint} did not answer within {} ms", within.as_millis())]
+    Late {
+        /// Who.
+        endpoint: Endpoint,
+        /// How long was waited.
+        within: Duration,
+    },
+}
+
+impl std::fmt::Display for Endpoint {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}://{}", if self.plain { "http" } else { "https" }, self.address)
+    }
+}
+
+/// A service, and the connection to it.
+#[derive(Debug)]
+pub struct Caller {
+    endpoint: Endpoint,
+    tls: Option<Arc<ClientConfig>>,
+    name: String,
+    open: Option<SendRequest<Full<Bytes>>>,
+}
+
+impl Caller {
+    /// Nothing is sent yet. `name` is what the server's certificate must say.
+    #[must_use]
+    pub fn new(endpoint: Endpoint, tls: Option<Arc<ClientConfig>>, name: impl Into<String>) -> Self {
+        Self { endpoint, tls, name: name.into(), open: None }
+    }
+
+    /// Where it is.
+    #[must_use]
+    pub fn endpoint(&self) -> Endpoint {
+        self.endpoint
+    }
+
+    /// Sends a request and reads the whole answer. A kept connection that turns out to be dead is made anew once, before
+    /// anything of the request was answered.
+    ///
+    /// # Errors
+    /// If there is no connection, no HTTP or no answer in time.
+    pub async fn call(
+        &mut self,
+        method: Method,
+        path: &str,
+        body: Bytes,
+        within: Duration,
+    ) -> Result<(StatusCode, Bytes), Error> {
+        let endpoint = self.endpoint;
+        match tokio::time::timeout(within, self.attempt(&method, path, &body)).await {
+            Ok(Ok(answer)) => Ok(answer),
+            Ok(Err(error)) => {
+                self.open = None;
+                Err(error)
+            }
+            Err(_) => {
+                // The answer may still come, and must not be taken for that to the next request.
+                self.open = None;
+                Err(Error::Late { endpoint, within })
+            }
+        }
+    }
+
+    async fn attempt(
+        &mut self,
+        method: &Method,
+        path: &str,
+        body: &Bytes,
+    ) -> Result<(StatusCode, Bytes), Error> {
+        let kept = match self.open.take() {
+            Some(mut kept) if !kept.is_closed() => kept.ready().await.is_ok().then_some(kept),
+            _ => None,
+        };
+        let mut sender = match kept {
+            Some(kept) => kept,
+            None => self.connect().await?,
+        };
+        let endpoint = self.endpoint;
+        let mut request = Request::new(Full::new(body.clone()));
+        *request.method_mut() = method.clone();
+        *request.uri_mut() = path.parse().unwrap_or_else(|_| http::Uri::from_static("/"));
+        let json = http::HeaderValue::from_static("application/json");
+        request.headers_mut().insert(http::header::CONTENT_TYPE, json);
+        if let Ok(host) = http::HeaderValue::from_str(&endpoint.address.to_string()) {
+            request.headers_mut().insert(http::header::HOST, host);
+        }
+        let answer = match sender.try_send_request(request).await {
+            Ok(answer) => answer,
+            Err(mut failed) => match failed.take_message() {
+                // Not a byte of it was sent: the kept connection was closed under us.
+                Some(request) => {
+                    sender = self.connect().await?;
+                    sender.send_request(request).await.map_err(|error| Error::Http(endpoint, error))?
+                }
+                None => return Err(Error::Http(endpoint, failed.into_error())),
+            },
+        };
+        let (head, body) = answer.into_parts();
+        let body = Limited::new(body, LARGEST).collect().await.map_err(|_| Error::Body(endpoint))?;
+        self.open = Some(sender);
+        Ok((head.status, body.to_bytes()))
+    }
+
+    async fn connect(&self) -> Result<SendRequest<Full<Bytes>>, Error> {
+        let endpoint = self.endpoint;
+        let failed = |error| Error::Connect(endpoint, error);
+        let stream = TcpStream::connect(endpoint.address).await.map_err(failed)?;
+        stream.set_nodelay(true).map_err(failed)?;
+        if endpoint.plain {
+            return handshake(endpoint, stream).await;
+        }
+        let tls = self.tls.clone().ok_or(Error::NoTls(endpoint))?;
+        let name = ServerName::try_from(self.name.clone()).map_err(|_| Error::Name(self.name.clone()))?;
+        let stream = TlsConnector::from(tls).connect(name, stream).await.map_err(failed)?;
+        handshake(endpoint, stream).await
+    }
+}
+
+async fn handshake<S>(endpoint: Endpoint, stream: S) -> Result<SendRequest<Full<Bytes>>, Error>
+where
+    S: tokio::io::AsyncRead + tokio::io::AsyncWrite + Unpin + Send + 'static,
+{
+    let (sender, connection) =
+        http1::handshake(TokioIo::new(stream)).await.map_err(|error| Error::Http(endpoint, error))?;
+    // Ends when the sender is dropped or the peer closes.
+    tokio::spawn(connection);
+    Ok(sender)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::http::{Whole, serve, text};
+    use tokio::net::TcpListener;
+
+    #[tokio::test]
+    async fn a_connection_is_kept_and_made_again_when_it_was_lost() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let endpoint = Endpoint { address: listener.local_addr().unwrap(), plain: true };
+        let echo = |request: Whole| async move { text(StatusCode::OK, "text/plain", request.into_body()) };
+        let server = tokio::spawn(serve(listener, None, echo));
+        let mut caller = Caller::new(endpoint, None, "echo");
+        let within = Duration::from_secs(5);
+        for _ in 0..2 {
+            let (status, body) = caller.call(Method::POST, "/", Bytes::from("x"), within).await.unwrap();
+            assert_eq!((status, &body[..]), (StatusCode::OK, &b"x"[..]));
+        }
+        server.abort();
+        let _ = server.await;
+        let listener = TcpListener::bind(endpoint.address).await.unwrap();
+        let server = tokio::spawn(serve(listener, None, echo));
+        let (status, _) = caller.call(Method::POST, "/", Bytes::from("y"), within).await.unwrap();
+        assert_eq!(status, StatusCode::OK);
+        server.abort();
+        let _ = server.await;
+        let error = caller.call(Method::POST, "/", Bytes::new(), within).await.unwrap_err();
+        assert!(matches!(error, Error::Connect(..)), "{error}");
+    }
+
+    #[tokio::test]
+    async fn a_silent_service_is_not_waited_for() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let endpoint = Endpoint { address: listener.local_addr().unwrap(), plain: true };
+        let mut caller = Caller::new(endpoint, None, "silent");
+        let error = caller.call(Method::GET, "/", Bytes::new(), Duration::from_millis(50)).await.unwrap_err();
+        assert!(matches!(error, Error::Late { .. }), "{error}");
+        let tls = Endpoint { plain: false, ..endpoint };
+        let error = Caller::new(tls, None, "silent")
+            .call(Method::GET, "/", Bytes::new(), Duration::from_secs(5))
+            .await
+            .unwrap_err();
+        assert!(matches!(error, Error::NoTls(_)), "{error}");
+    }
+}

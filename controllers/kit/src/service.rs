@@ -1,0 +1,86 @@
+//! Where a service is reached: whoever holds its lease has written that to it.
+
+use std::collections::BTreeMap;
+use std::net::{IpAddr, SocketAddr};
+
+use k8s_openapi::api::coordination::v1::Lease;
+use kube::api::Api;
+use kube::{Client, Error};
+use neonvm_api::names::{TRUE, annotation};
+
+/// Where a service is reached.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Endpoint {
+    /// Address.
+    pub address: SocketAddr,
+    /// Plain HTTP instead of TLS.
+    pub plain: bool,
+}
+
+impl Endpoint {
+    /// What its holder writes to the lease.
+    #[must_use]
+    pub fn annotations(self) -> BTreeMap<String, String> {
+        let mut all = BTreeMap::from([(annotation::SERVICE_ADDRESS.to_owned(), self.address.to_string())]);
+        if self.plain {
+            all.insert(annotation::SERVICE_PLAIN.to_owned(), TRUE.to_owned());
+        }
+        all
+    }
+
+    /// What the lease says, if somebody holds it.
+    #[must_use]
+    pub fn of(lease: &Lease) -> Option<Self> {
+        let holder = lease.spec.as_ref()?.holder_identity.as_deref()?;
+        let annotations = lease.metadata.annotations.as_ref()?;
+        let address = annotations.get(annotation::SERVICE_ADDRESS)?.parse().ok()?;
+        let plain = annotations.get(annotation::SERVICE_PLAIN).is_some_and(|value| value == TRUE);
+        (!holder.is_empty()).then_some(Self { address, plain })
+    }
+}
+
+/// Looks a service up by its lease. `None` if nobody holds it.
+///
+/// # Errors
+/// If the API server refuses.
+pub async fn find(client: &Client, namespace: &str, lease: &str) -> Result<Option<Endpoint>, Error> {
+    let api: Api<Lease> = Api::namespaced(client.clone(), namespace);
+    Ok(api.get_opt(lease).await?.as_ref().and_then(Endpoint::of))
+}
+
+/// The address under which others reach a listener: its own, or that of the pod if it listens everywhere.
+#[must_use]
+pub fn advertised(listening: SocketAddr, pod: Option<IpAddr>) -> SocketAddr {
+    match pod {
+        Some(ip) if listening.ip().is_unspecified() => SocketAddr::new(ip, listening.port()),
+        _ => listening,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_written_is_read() {
+        for plain in [false, true] {
+            let endpoint = Endpoint { address: "127.0.0.1:10299".parse().unwrap(), plain };
+            let mut lease = Lease::default();
+            lease.metadata.annotations = Some(endpoint.annotations());
+            assert_eq!(Endpoint::of(&lease), None, "nobody holds it");
+            lease.spec.get_or_insert_default().holder_identity = Some(String::new());
+            assert_eq!(Endpoint::of(&lease), None, "it was given back");
+            lease.spec.get_or_insert_default().holder_identity = Some("a".into());
+            assert_eq!(Endpoint::of(&lease), Some(endpoint));
+        }
+    }
+
+    #[test]
+    fn who_listens_everywhere_is_reached_at_its_pod() {
+        let everywhere = "0.0.0.0:1".parse().unwrap();
+        assert_eq!(advertised(everywhere, Some("10.0.0.1".parse().unwrap())).to_string(), "10.0.0.1:1");
+        assert_eq!(advertised(everywhere, None), everywhere);
+        let one = "127.0.0.1:1".parse().unwrap();
+        assert_eq!(advertised(one, Some("10.0.0.1".parse().unwrap())), one);
+    }
+}

@@ -41,6 +41,7 @@ pub const DEFAULT_RUNNER_PORT: u16 = neonvm_types::runner_protocol::RUNNER_PORT;
     status = "VirtualMachineStatus",
     derive = "PartialEq",
     doc = "A virtual machine whose CPU and memory change while it runs.",
+    selectable = ".status.node",
     printcolumn = r#"{"name":"Cpus","type":"string","jsonPath":".status.cpus"}"#,
     printcolumn = r#"{"name":"Memory","type":"string","jsonPath":".status.memorySize"}"#,
     printcolumn = r#"{"name":"Pod","type":"string","jsonPath":".status.podName"}"#,

@@ -16,6 +16,7 @@ use neonvm_hypervisor::plan::{
 };
 use neonvm_types::Bytes;
 use neonvm_types::guest::{DAEMON_PORT, METRICS_PORT, SSH_PORT};
+use neonvm_types::monitor_protocol::MONITOR_PORT;
 
 use crate::config::PodFiles;
 use crate::network::user::HostForward;
@@ -342,7 +343,7 @@ async fn network(options: &Options, pod: &Arc<PodFiles>) -> Result<Network, Erro
         }
         NetworkMode::User => {
             let address = options.addresses.first().copied().unwrap_or(IpAddr::V4(Ipv4Addr::LOCALHOST));
-            let own = [DAEMON_PORT, SSH_PORT, METRICS_PORT];
+            let own = [DAEMON_PORT, SSH_PORT, METRICS_PORT, MONITOR_PORT];
             let (forwards, notes) = network::user::forwards(address, &forwards, &own);
             let reach = Reach::Forwards(Arc::new(network::user::reach(&forwards)));
             let forwards = forwards.iter().filter_map(user_forward).collect();

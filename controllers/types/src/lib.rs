@@ -10,6 +10,7 @@
 //! * encoding is byte-exact, because some values live as text in annotations and are compared as text.
 #![cfg_attr(test, allow(clippy::float_cmp))]
 
+pub mod agent_inspect;
 pub mod bytes;
 mod decode;
 pub mod guest;
@@ -21,6 +22,7 @@ pub mod quantity;
 pub mod resources;
 pub mod revision;
 pub mod runner_protocol;
+pub mod scheduler_inspect;
 pub mod scheduler_protocol;
 pub mod timestamp;
 pub mod version;

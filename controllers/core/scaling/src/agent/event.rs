@@ -1,0 +1,103 @@
+//! What can happen to a VM.
+
+use neonvm_types::{Resources, monitor_protocol::Wants, version::MonitorProtoVersion};
+
+use crate::agent::{
+    metrics::{LfcMetrics, SystemMetrics},
+    vm::Vm,
+};
+
+/// Whose metrics.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum MetricsSource {
+    /// Load and memory.
+    System,
+    /// The file cache.
+    Lfc,
+}
+
+/// Why a patch was not made.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum PatchError {
+    /// The object had changed meanwhile (409, or a failed precondition): tried again once it was observed anew.
+    Conflict,
+    /// Anything else, in words.
+    Failed(String),
+}
+
+/// What the monitor answered; the kind must fit the request.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// `UpscaleConfirmation`.
+    Confirmed,
+    /// `DownscaleResult` with `Ok` true.
+    Agreed {
+        /// What it did.
+        status: String,
+    },
+    /// `DownscaleResult` with `Ok` false.
+    Denied {
+        /// Why.
+        status: String,
+    },
+}
+
+/// One thing that happened.
+#[derive(Clone, Debug, PartialEq)]
+#[allow(clippy::large_enum_variant, reason = "made once, used up at once, never stored")]
+pub enum Event {
+    /// The VM object was seen, changed or not.
+    Vm(Vm),
+    /// A scrape succeeded.
+    SystemMetrics(SystemMetrics),
+    /// A scrape of the file cache's metrics succeeded.
+    LfcMetrics(LfcMetrics),
+    /// A scrape failed. What is known stays in force, but grows old.
+    MetricsFailed {
+        /// Which one.
+        source: MetricsSource,
+        /// Why, in words.
+        reason: String,
+    },
+    /// The handshake with the monitor succeeded; replaces the connection before, if any.
+    MonitorConnected {
+        /// The version agreed on.
+        version: MonitorProtoVersion,
+    },
+    /// The connection ended, or could not be made.
+    MonitorLost {
+        /// Why, in words.
+        reason: String,
+    },
+    /// A health check succeeded, or any other message came in. Without one for `Settings::monitor_silence` the
+    /// connection is given up; replies and requests to grow count as well.
+    MonitorAlive,
+    /// The monitor asks for more: of memory (v1.0, `None`) or of what it says.
+    UpscaleRequested {
+        /// What it wants, from v2.0 on.
+        wants: Option<Wants>,
+    },
+    /// The scheduler's answer.
+    PluginReply {
+        /// Number of the request.
+        id: u64,
+        /// The permit, or what went wrong.
+        result: Result<Resources, String>,
+    },
+    /// The API server's answer.
+    PatchReply {
+        /// Number of the patch.
+        id: u64,
+        /// `metadata.generation` of the object as patched (`None` if not known), or what went wrong.
+        result: Result<Option<i64>, PatchError>,
+    },
+    /// The monitor's answer.
+    MonitorReply {
+        /// Number of the request.
+        id: u64,
+        /// Its verdict, or what went wrong.
+        result: Result<Verdict, String>,
+    },
+    /// `wake_at` has come. Harmless at any other time.
+    Timer,
+}

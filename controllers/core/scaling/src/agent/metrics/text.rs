@@ -1,0 +1,1 @@
+//! The Prometheus text format, version 0.0.4, as far as it is needed.

@@ -1,0 +1,28 @@
+//! A VM as the agent's watch shows it.
+
+use std::time::Duration;
+
+use neonvm_api::VmInfo;
+use neonvm_types::Resources;
+use serde::Serialize;
+
+/// One observation of a VM object.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Vm {
+    /// Bounds, configuration, ASKED (`info.using()`) and `status.currentRevision`.
+    pub info: VmInfo,
+    /// NOW: `status.cpus` and `status.memorySize`; `None` before the status has both. A field of zero is unknown.
+    pub observed: Option<Resources>,
+    /// A person fixed this size until that time, on the clock of [`crate::agent::State::step`].
+    pub hold: Option<(Resources, Duration)>,
+    /// `metadata.generation`: an observation older than the agent's own last patch is ignored. `None` if not known.
+    pub generation: Option<i64>,
+}
+
+impl Vm {
+    /// An observation with nothing but the object's spec.
+    #[must_use]
+    pub fn new(info: VmInfo) -> Self {
+        Self { info, observed: None, hold: None, generation: None }
+    }
+}

@@ -1,1 +1,45 @@
-//! The monitor's decisions inside one guest.
+//! The monitor's decisions inside one guest: when to ask for memory and CPU, whether to give them up, how large the file
+//! cache of PostgreSQL may be.
+//!
+//! [`Policy`] takes what happens and says what to do; it reads no file and knows no clock. With an agent of protocol v1.0
+//! it speaks of memory only and in no amounts. From v2.0 on it also watches the run queue, which shows in half a second what
+//! the load average shows in most of a minute, and says how much is wanted and why.
+//!
+//! What was sampled belongs to the guest, not to a connection: an agent that comes back is served at once.
+
+mod cpu;
+mod formula;
+mod history;
+mod memory;
+mod policy;
+mod resize;
+mod ring;
+
+pub use formula::{file_cache_size, is_similar, needed_total, threshold, usable};
+pub use history::{History, Sample};
+pub use policy::{Action, Event, Outcome, Policy, Settings};
+pub use ring::Ring;
+
+use std::time::Duration;
+
+/// Memory of a VM that is not for the workload: kernel, page tables, helpers. Bytes.
+pub const SYSTEM_BUFFER: u64 = 100 << 20;
+/// What must stay free below the threshold after a downscale, in bytes.
+pub const DOWNSCALE_BUFFER: u64 = 100 << 20;
+/// Samples that are averaged.
+pub const AVERAGED: usize = 5;
+/// Time between samples while an agent is there and something moves.
+pub const SAMPLE_INTERVAL: Duration = Duration::from_millis(100);
+/// Time between samples while nothing moves.
+pub const QUIET_INTERVAL: Duration = Duration::from_millis(250);
+/// Time between samples while there is no agent to tell.
+pub const LONELY_INTERVAL: Duration = Duration::from_secs(1);
+/// Shortest time between two requests for the same resource.
+pub const REQUEST_INTERVAL: Duration = Duration::from_secs(1);
+/// A newest sample older than this says nothing about now.
+pub const STALE_AFTER: Duration = Duration::from_secs(5);
+/// How long PostgreSQL may take to change its file cache before the agent gets an error. Less than the agent waits.
+pub const FILE_CACHE_DEADLINE: Duration = Duration::from_secs(4);
+
+#[cfg(test)]
+mod tests;

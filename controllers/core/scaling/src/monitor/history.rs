@@ -1,0 +1,193 @@
+//! What was sampled lately, and what follows from it.
+
+use std::time::Duration;
+
+use neonvm_types::MilliCpu;
+
+use super::{AVERAGED, Ring, STALE_AFTER, SYSTEM_BUFFER};
+
+/// Samples that are kept.
+const KEPT: usize = 10;
+/// Samples of the averaged ones that must show saturation: a burst of 200 ms is in three at most.
+const SATURATED_SAMPLES: usize = 4;
+/// From this share of the CPU on, runnable tasks count as saturation: the load average target of agents.
+const SATURATED: u64 = 900;
+/// A processor that is idle for more of the time than this (thousandths) contradicts a run queue seen full at instants.
+const BUSY: u64 = 600;
+
+/// The guest at one instant.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Sample {
+    /// Anonymous and shared memory of the workload, in bytes: what cannot be dropped.
+    pub anonymous: u64,
+    /// Memory the kernel has, in bytes.
+    pub total: u64,
+    /// Memory that can be had without swapping, in bytes.
+    pub available: u64,
+    /// Tasks that run or wait for a processor, but for the monitor's own.
+    pub runnable: u32,
+    /// Processors that are online.
+    pub online: u32,
+    /// Idle time of all processors together since boot, if known.
+    pub idle: Option<Duration>,
+    /// Time since boot in which some task waited for a processor, if the kernel tells.
+    pub cpu_pressure: Option<Duration>,
+    /// Time since boot in which some task waited for memory, if the kernel tells.
+    pub memory_pressure: Option<Duration>,
+}
+
+/// The newest samples with their times.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct History(Ring<(Duration, Sample), KEPT>);
+
+impl History {
+    /// Adds a sample taken at `at`. Times must not go back; one that does counts as the newest time known.
+    pub fn push(&mut self, at: Duration, sample: Sample) {
+        let at = self.0.last().map_or(at, |(last, _)| last.max(at));
+        self.0.push((at, sample));
+    }
+
+    /// How many samples there are, 10 at most.
+    #[must_use]
+    pub const fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    /// Whether there is none.
+    #[must_use]
+    pub const fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// The newest sample.
+    #[must_use]
+    pub fn last(&self) -> Option<Sample> {
+        self.0.last().map(|(_, sample)| sample)
+    }
+
+    /// Whether there are samples, and the newest is too old to judge by.
+    #[must_use]
+    pub fn is_stale(&self, now: Duration) -> bool {
+        self.0.last().is_some_and(|(at, _)| now.saturating_sub(at) > STALE_AFTER)
+    }
+
+    /// Average of [`Sample::anonymous`] over the last 5 samples or as many as there are, rounded down. 0 for none.
+    #[must_use]
+    pub fn average(&self) -> u64 {
+        let samples = self.0.newest(AVERAGED);
+        let count = samples.len().max(1) as u128;
+        let sum: u128 = samples.map(|(_, sample)| u128::from(sample.anonymous)).sum();
+        u64::try_from(sum / count).unwrap_or(u64::MAX)
+    }
+
+    /// Memory that is in use whoever uses it, without what the kernel may have for itself, in bytes.
+    #[must_use]
+    pub fn used(&self) -> u64 {
+        let of = |sample: Sample| {
+            sample.total.saturating_sub(sample.available).saturating_sub(SYSTEM_BUFFER).max(sample.anonymous)
+        };
+        self.last().map_or(0, of)
+    }
+
+    /// How fast anonymous memory grows over the last 5 samples, in bytes a second. 0 when a single step makes up the growth:
+    /// a program that started is no trend.
+    #[must_use]
+    pub fn growth(&self) -> u64 {
+        let Some([first, last]) = self.ends(AVERAGED) else { return 0 };
+        let grown = last.1.anonymous.saturating_sub(first.1.anonymous);
+        let intervals = self.0.newest(AVERAGED).len().saturating_sub(1).max(1) as u64;
+        // A step counts from a quarter of the mean on.
+        let least = (grown / intervals / 4).max(1);
+        let steps = self.0.newest(AVERAGED).zip(self.0.newest(AVERAGED).skip(1));
+        let carrying =
+            steps.filter(|(from, to)| to.1.anonymous.saturating_sub(from.1.anonymous) >= least).count();
+        if carrying < 2 { 0 } else { per_second(grown, last.0.saturating_sub(first.0)) }
+    }
+
+    /// Runnable tasks, averaged over the last 5 samples, in thousandths. Where the kernel tells that nobody waited for a
+    /// processor, what is above the number of processors was seen by chance and does not count. None before 5 samples.
+    #[must_use]
+    pub fn runnable(&self) -> Option<MilliCpu> {
+        let samples = self.0.newest(AVERAGED);
+        if samples.len() < AVERAGED {
+            return None;
+        }
+        let sum: u64 = samples.map(|(_, sample)| u64::from(sample.runnable)).sum();
+        let average = (sum * 1000).div_ceil(AVERAGED as u64);
+        let online = u64::from(self.last()?.online.max(1)) * 1000;
+        let nobody_waits = self.share(|sample| sample.cpu_pressure).is_some_and(|share| share < 100);
+        Some(milli(if nobody_waits { average.min(online) } else { average }))
+    }
+
+    /// Whether `cpu` is less than the guest could use: at least 4 of the last 5 samples and their average show runnable
+    /// tasks for 90 % of it, and the processors were not idle between the samples.
+    #[must_use]
+    pub fn is_saturated(&self, cpu: MilliCpu) -> bool {
+        let level = u64::from(cpu.milli()) * SATURATED / 1000;
+        let Some(average) = self.runnable() else { return false };
+        let full = |sample: &Sample| u64::from(sample.runnable) * 1000 >= level && sample.runnable > 0;
+        let samples = self.0.newest(AVERAGED).filter(|(_, sample)| full(sample)).count();
+        let reached = self.0.last().map_or(0, |(_, sample)| u64::from(sample.online) * 1000).min(level);
+        let busy = self.busy(AVERAGED).is_none_or(|busy| u64::from(busy.milli()) >= reached * BUSY / 1000);
+        samples >= SATURATED_SAMPLES && u64::from(average.milli()) >= level && busy
+    }
+
+    /// Processors that were not idle, on average over all samples kept. None if that is not known.
+    #[must_use]
+    pub fn busy_cpus(&self) -> Option<MilliCpu> {
+        self.busy(KEPT)
+    }
+
+    /// Share of the time of the last 5 samples in which some task waited for memory, in thousandths. None if not known.
+    #[must_use]
+    pub fn memory_stall(&self) -> Option<u64> {
+        self.share(|sample| sample.memory_pressure)
+    }
+
+    /// Whether nothing runs and memory hardly changes.
+    #[must_use]
+    pub fn is_quiet(&self) -> bool {
+        const STEP: u64 = 1 << 20;
+        let mut samples = self.0.newest(AVERAGED);
+        let newest = self.last().map_or(0, |sample| sample.anonymous);
+        samples.len() == AVERAGED
+            && samples.all(|(_, sample)| sample.runnable == 0 && sample.anonymous.abs_diff(newest) < STEP)
+    }
+
+    /// The oldest and the newest of the last `count` samples.
+    fn ends(&self, count: usize) -> Option<[(Duration, Sample); 2]> {
+        Some([self.0.newest(count).next()?, self.0.last()?])
+    }
+
+    fn busy(&self, count: usize) -> Option<MilliCpu> {
+        let [(since, first), (until, last)] = self.ends(count)?;
+        let elapsed = until.saturating_sub(since).as_millis();
+        let idle = last.idle?.checked_sub(first.idle?)?.as_millis();
+        // A processor that came or went in between took its idle time with it.
+        let steady = self.0.newest(count).all(|(_, sample)| sample.online == last.online);
+        if elapsed == 0 || !steady {
+            return None;
+        }
+        let idle = u64::try_from(idle * 1000 / elapsed).unwrap_or(u64::MAX);
+        Some(milli((u64::from(last.online) * 1000).saturating_sub(idle)))
+    }
+
+    fn share(&self, total: impl Fn(&Sample) -> Option<Duration>) -> Option<u64> {
+        let [(since, first), (until, last)] = self.ends(AVERAGED)?;
+        let elapsed = until.saturating_sub(since).as_micros();
+        let waited = total(&last)?.checked_sub(total(&first)?)?.as_micros();
+        (elapsed > 0).then(|| u64::try_from(waited * 1000 / elapsed).unwrap_or(u64::MAX).min(1000))
+    }
+}
+
+fn per_second(amount: u64, time: Duration) -> u64 {
+    let milliseconds = time.as_millis();
+    if milliseconds == 0 {
+        return 0;
+    }
+    u64::try_from(u128::from(amount) * 1000 / milliseconds).unwrap_or(u64::MAX)
+}
+
+pub(super) fn milli(value: u64) -> MilliCpu {
+    MilliCpu::new(u32::try_from(value).unwrap_or(u32::MAX))
+}

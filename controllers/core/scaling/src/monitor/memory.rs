@@ -1,0 +1,106 @@
+//! Memory: when to ask for more, what to give up.
+
+use neonvm_types::Bytes;
+use std::time::Duration;
+
+use super::policy::Policy;
+use super::{DOWNSCALE_BUFFER, SYSTEM_BUFFER, needed_total, threshold, usable};
+
+/// How far ahead growth is looked at before more is asked for.
+const HORIZON: Duration = Duration::from_secs(1);
+/// How far ahead the amount asked for must last: until the next request may be sent, and is answered.
+const LASTS: Duration = Duration::from_secs(2);
+/// From this share of time lost waiting for memory on (thousandths), while less than a tenth of it is to be had, the guest
+/// thrashes.
+const STALLED: u64 = 100;
+
+/// An answer to a downscale.
+pub(super) enum Refusal {
+    /// No, and why.
+    No(String),
+    /// Nobody knows.
+    Unknown(String),
+}
+
+impl Policy {
+    /// What is usable now, in bytes: of what was granted, as far as the kernel has it. None before anything was seen.
+    pub(super) fn usable_now(&self) -> Option<u64> {
+        let total = self.total?;
+        Some(self.granted.map_or_else(|| usable(total), |granted| usable(granted.mem.get()).min(total)))
+    }
+
+    /// Bytes of the VM's size that are not usable. The kernel's own tables grow with the VM; memory that is still on its way
+    /// is not taken for them.
+    fn overhead(&self) -> u64 {
+        let (Some(granted), Some(total)) = (self.granted, self.total) else { return SYSTEM_BUFFER };
+        let size = granted.mem.get();
+        size.saturating_sub(total).clamp(SYSTEM_BUFFER, (size / 20).max(SYSTEM_BUFFER))
+    }
+
+    /// v1.0: whether the average reached the threshold.
+    pub(super) fn memory_short(&self) -> Option<(u64, String)> {
+        let limit = threshold(self.usable_now()?);
+        let average = self.history.average();
+        let reason = || format!("memory: {} in use, threshold {}", Bytes::new(average), Bytes::new(limit));
+        (average >= limit && !self.history.is_empty())
+            .then(|| (needed_total(average, self.overhead()), reason()))
+    }
+
+    /// v2.0: also when it will be reached soon, when the kernel itself needs it, and when the guest thrashes.
+    pub(super) fn memory_wanted(&self) -> Option<(u64, String)> {
+        let last = self.history.last()?;
+        let limit = threshold(self.usable_now()?);
+        let used = self.history.used().max(self.history.average());
+        let projected = self.projected(used, HORIZON);
+        let stall = self.history.memory_stall().unwrap_or_default();
+        let thrashes = stall >= STALLED && last.available < last.total / 10;
+        if projected < limit && !thrashes {
+            return None;
+        }
+        let lasting = needed_total(self.projected(used, LASTS), self.overhead());
+        let step = if thrashes { last.total.saturating_add(last.total / 8) } else { 0 };
+        let mut reason = format!("memory: {} in use, threshold {}", Bytes::new(used), Bytes::new(limit));
+        let growth = self.history.growth();
+        if growth > 0 {
+            reason.push_str(&format!(", growing by {} a second", Bytes::new(growth)));
+        }
+        if thrashes {
+            reason.push_str(&format!(", {}.{} % of the time lost waiting for it", stall / 10, stall % 10));
+        }
+        Some((lasting.max(step), reason))
+    }
+
+    fn projected(&self, used: u64, ahead: Duration) -> u64 {
+        used.saturating_add(self.history.growth().saturating_mul(ahead.as_secs()))
+    }
+
+    /// Why the VM must not shrink to `target` bytes; what is in use and what is to spare if it may.
+    pub(super) fn memory_refusal(&self, now: Duration, target: u64) -> Result<String, Refusal> {
+        if !self.settings.measures {
+            return Ok("memory cannot be measured here".to_owned());
+        }
+        if self.history.is_stale(now) {
+            return Err(Refusal::Unknown("the newest sample of memory is too old to judge by".to_owned()));
+        }
+        if self.history.len() <= 1 {
+            return Err(Refusal::No("too few samples of memory yet".to_owned()));
+        }
+        let average = self.history.average();
+        let limit = threshold(usable(target));
+        let (shown, at) = (Bytes::new(average), Bytes::new(limit));
+        if limit < average.saturating_add(DOWNSCALE_BUFFER) {
+            let buffer = Bytes::new(DOWNSCALE_BUFFER);
+            return Err(Refusal::No(format!(
+                "memory: {shown} in use and {buffer} to spare exceed threshold {at}"
+            )));
+        }
+        let projected = self.projected(average, HORIZON);
+        if self.speaks_of_amounts() && projected >= limit {
+            let growth = Bytes::new(self.history.growth());
+            return Err(Refusal::No(format!(
+                "memory: {shown} in use, growing by {growth} a second, would reach threshold {at}"
+            )));
+        }
+        Ok(format!("memory: {shown} in use, threshold {at}"))
+    }
+}

@@ -1,0 +1,239 @@
+//! The state and what happens to it.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use neonvm_types::monitor_protocol::{AgentMessage, MessageIds, MonitorMessage, Wants};
+use neonvm_types::version::MonitorProtoVersion;
+use neonvm_types::{Bytes, Resources};
+
+use super::resize::{Pending, Resize};
+use super::{History, LONELY_INTERVAL, QUIET_INTERVAL, REQUEST_INTERVAL, SAMPLE_INTERVAL, Sample};
+
+/// What the guest is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Settings {
+    /// Whether a file cache follows the size of the VM.
+    pub file_cache: bool,
+    /// Whether memory can be sampled at all. If not, and there is no file cache, every downscale is agreed to.
+    pub measures: bool,
+    /// Processors the VM can have at most; no more is asked for.
+    pub most_cpus: u32,
+}
+
+/// What happened.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Event {
+    /// It was time for a sample; None if there was none to be had.
+    Sample(Option<Sample>),
+    /// An agent is there, in place of the one before.
+    Connected {
+        /// The version agreed on.
+        version: MonitorProtoVersion,
+        /// Memory the kernel has, in bytes.
+        total: u64,
+    },
+    /// The agent is gone.
+    Disconnected,
+    /// The agent said something.
+    Message {
+        /// Its number.
+        id: u64,
+        /// What.
+        message: AgentMessage,
+    },
+    /// The agent said something that makes no sense.
+    Undecodable {
+        /// Its number, if that could be read.
+        id: Option<u64>,
+        /// What is wrong.
+        reason: String,
+    },
+    /// The end of an [`Action::SetFileCache`].
+    FileCacheSet {
+        /// Of the action.
+        token: u64,
+        /// Bytes it has now, or what went wrong.
+        result: Result<u64, String>,
+    },
+}
+
+/// What to do.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Action {
+    /// Send this to the agent that is connected.
+    Send {
+        /// Its number.
+        id: u64,
+        /// What.
+        message: MonitorMessage,
+    },
+    /// Give the file cache this size and tell by [`Event::FileCacheSet`]. There is never more than one under way that
+    /// counts: a newer token replaces an older one.
+    SetFileCache {
+        /// To be given back.
+        token: u64,
+        /// Bytes, whole MiB.
+        size: u64,
+    },
+}
+
+/// What follows from an event.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Outcome {
+    /// In this order.
+    pub actions: Vec<Action>,
+    /// When the next sample is due.
+    pub wake_at: Duration,
+    /// Why more was asked for, when it was; for the log.
+    pub note: Option<String>,
+}
+
+/// The monitor of one guest.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Policy {
+    pub(super) settings: Settings,
+    pub(super) history: History,
+    /// The agent's version while one is connected.
+    pub(super) version: Option<MonitorProtoVersion>,
+    /// What the agent last granted or took with our consent, since it connected.
+    pub(super) granted: Option<Resources>,
+    /// Memory the kernel has, in bytes, as last seen.
+    pub(super) total: Option<u64>,
+    pub(super) pending: Option<Pending>,
+    pub(super) queue: VecDeque<(Option<u64>, Resize)>,
+    pub(super) tokens: u64,
+    ids: MessageIds,
+    asked_memory: Option<Duration>,
+    asked_cpu: Option<Duration>,
+    sampled: Option<Duration>,
+}
+
+impl Policy {
+    /// Knows nothing yet.
+    #[must_use]
+    pub fn new(settings: Settings) -> Self {
+        Self {
+            settings,
+            history: History::default(),
+            version: None,
+            granted: None,
+            total: None,
+            pending: None,
+            queue: VecDeque::new(),
+            tokens: 0,
+            ids: MessageIds::MONITOR,
+            asked_memory: None,
+            asked_cpu: None,
+            sampled: None,
+        }
+    }
+
+    /// Takes what happened at `now` (monotonic, since any fixed start).
+    pub fn step(&mut self, now: Duration, event: Event) -> Outcome {
+        let mut outcome = Outcome::default();
+        self.expire(now, &mut outcome);
+        match event {
+            Event::Sample(sample) => {
+                self.sampled = Some(now);
+                if let Some(sample) = sample {
+                    self.total = Some(sample.total);
+                    self.history.push(now, sample);
+                    self.ask(now, &mut outcome);
+                }
+            }
+            Event::Connected { version, total } => {
+                self.disconnect();
+                self.version = Some(version);
+                self.ids = MessageIds::MONITOR;
+                self.total = Some(total);
+                // What an earlier agent granted may have changed since; what the kernel has is certain.
+                self.granted = None;
+                if self.settings.file_cache {
+                    self.resize(now, None, Resize::Settle, &mut outcome);
+                }
+            }
+            Event::Disconnected => self.disconnect(),
+            Event::Message { id, message } if self.version.is_some() => {
+                self.message(now, id, &message, &mut outcome);
+            }
+            Event::Undecodable { id, reason } if self.version.is_some() => {
+                let message = MonitorMessage::InvalidMessage { error: reason };
+                outcome.actions.push(Action::Send { id: id.unwrap_or_default(), message });
+            }
+            Event::Message { .. } | Event::Undecodable { .. } => {}
+            Event::FileCacheSet { token, result } => self.file_cache_set(now, token, result, &mut outcome),
+        }
+        outcome.wake_at = self.next_sample(now);
+        outcome
+    }
+
+    fn disconnect(&mut self) {
+        self.version = None;
+        if let Some(pending) = &mut self.pending {
+            pending.id = None;
+        }
+        self.queue.clear();
+    }
+
+    fn message(&mut self, now: Duration, id: u64, message: &AgentMessage, outcome: &mut Outcome) {
+        let (allocation, down) = match message {
+            AgentMessage::HealthCheck => {
+                return self.reply(Some(id), MonitorMessage::HealthCheck, outcome);
+            }
+            AgentMessage::InvalidMessage { .. } | AgentMessage::InternalError { .. } => return,
+            AgentMessage::UpscaleNotification { granted } => (granted, false),
+            AgentMessage::DownscaleRequest { target } => (target, true),
+        };
+        match allocation.to_resources() {
+            Some(size) => {
+                let resize = if down { Resize::Down(size) } else { Resize::Up(size) };
+                self.resize(now, Some(id), resize, outcome);
+            }
+            None => {
+                let error = format!("{}: {} is no number of CPUs", message.kind(), allocation.cpu);
+                self.reply(Some(id), MonitorMessage::InvalidMessage { error }, outcome);
+            }
+        }
+    }
+
+    pub(super) fn reply(&self, id: Option<u64>, message: MonitorMessage, outcome: &mut Outcome) {
+        if let Some(id) = id.filter(|_| self.version.is_some()) {
+            outcome.actions.push(Action::Send { id, message });
+        }
+    }
+
+    /// Asks for more if more is needed, at most once a second for each resource.
+    fn ask(&mut self, now: Duration, outcome: &mut Outcome) {
+        let Some(version) = self.version else { return };
+        let due = |asked: Option<Duration>| asked.is_none_or(|at| now.saturating_sub(at) >= REQUEST_INTERVAL);
+        let says_what = version >= MonitorProtoVersion::V2_0;
+        let memory = if says_what { self.memory_wanted() } else { self.memory_short() };
+        let memory = memory.filter(|_| due(self.asked_memory));
+        let cpu = self.cpu_wanted().filter(|_| says_what && due(self.asked_cpu));
+        if memory.is_none() && cpu.is_none() {
+            return;
+        }
+        let reasons = [&memory.as_ref().map(|want| &want.1), &cpu.as_ref().map(|want| &want.1)];
+        let reason =
+            reasons.iter().filter_map(|reason| reason.map(String::as_str)).collect::<Vec<_>>().join("; ");
+        self.asked_memory = memory.as_ref().map(|_| now).or(self.asked_memory);
+        self.asked_cpu = cpu.as_ref().map(|_| now).or(self.asked_cpu);
+        outcome.note = Some(reason.clone());
+        let (cpu, mem) = (cpu.map(|want| want.0), memory.map(|want| Bytes::new(want.0)));
+        let wants = says_what.then_some(Wants { cpu, mem, reason });
+        let message = MonitorMessage::UpscaleRequest { wants };
+        outcome.actions.push(Action::Send { id: self.ids.advance(), message });
+    }
+
+    fn next_sample(&self, now: Duration) -> Duration {
+        let interval = if self.version.is_none() {
+            LONELY_INTERVAL
+        } else if self.history.is_quiet() {
+            QUIET_INTERVAL
+        } else {
+            SAMPLE_INTERVAL
+        };
+        self.sampled.map_or(now, |at| at.saturating_add(interval))
+    }
+}

@@ -1,0 +1,220 @@
+//! With an agent of protocol v2.0.
+
+use neonvm_types::monitor_protocol::Wants;
+
+use super::*;
+
+const V2: MonitorProtoVersion = MonitorProtoVersion::V2_0;
+
+fn wants(actions: &[Action]) -> Vec<Wants> {
+    let of = |action: &Action| match action {
+        Action::Send { message: MonitorMessage::UpscaleRequest { wants: Some(wants) }, .. } => {
+            Some(wants.clone())
+        }
+        _ => None,
+    };
+    actions.iter().filter_map(of).collect()
+}
+
+fn cpus(actions: &[Action]) -> Vec<u32> {
+    wants(actions).iter().filter_map(|wants| wants.cpu).map(neonvm_types::MilliCpu::milli).collect()
+}
+
+#[test]
+fn a_busy_loop_on_every_cpu_asks_for_the_next_within_half_a_second() {
+    let mut guest = Guest::new(4 * GIB, 2);
+    guest.connect(V2);
+    guest.ticks(10);
+    guest.sample.runnable = 2;
+    assert!(guest.ticks(3).is_empty());
+    let asked = guest.ticks(2);
+    // As much as makes two runnable tasks 90 % of it.
+    assert_eq!(cpus(&asked), [2223]);
+    assert!(wants(&asked)[0].reason.contains("2 runnable tasks on 2"), "{asked:?}");
+    assert!(wants(&asked)[0].mem.is_none());
+    // It is said again every second as long as it lasts, and no more after the growth.
+    assert!(guest.ticks(9).is_empty());
+    assert_eq!(cpus(&guest.tick()), [2223]);
+    guest.sample.online = 3;
+    guest.up(2.25, 4 * GIB);
+    assert!(guest.ticks(30).is_empty());
+}
+
+#[test]
+fn a_burst_of_200_ms_asks_for_nothing() {
+    let mut guest = Guest::new(4 * GIB, 1);
+    guest.connect(V2);
+    guest.ticks(10);
+    for _ in 0..20 {
+        guest.sample.runnable = 50;
+        assert!(guest.ticks(3).is_empty());
+        guest.sample.runnable = 0;
+        assert!(guest.ticks(5).is_empty());
+    }
+}
+
+#[test]
+fn a_run_queue_seen_full_while_processors_idle_is_chance() {
+    let mut guest = Guest::new(4 * GIB, 2);
+    guest.connect(V2);
+    guest.sample.runnable = 2;
+    for _ in 0..20 {
+        guest.now += SAMPLE_INTERVAL;
+        // Both were idle for 90 of the 100 ms.
+        guest.sample.idle = Some(guest.sample.idle.unwrap_or_default() + Duration::from_millis(180));
+        let sample = guest.sample;
+        assert!(guest.step(Event::Sample(Some(sample))).is_empty());
+    }
+}
+
+#[test]
+fn tasks_that_nobody_saw_waiting_are_not_counted_beyond_the_processors() {
+    let mut guest = Guest::new(4 * GIB, 2);
+    guest.connect(V2);
+    guest.sample.runnable = 6;
+    guest.sample.cpu_pressure = Some(Duration::ZERO);
+    assert_eq!(cpus(&guest.ticks(6)), [2223]);
+    let mut guest = Guest::new(4 * GIB, 2);
+    guest.connect(V2);
+    guest.sample.runnable = 6;
+    let mut asked = Vec::new();
+    for _ in 0..6 {
+        guest.sample.cpu_pressure = Some(guest.now);
+        asked.extend(guest.tick());
+    }
+    assert_eq!(cpus(&asked), [6667]);
+}
+
+#[test]
+fn no_more_cpu_is_asked_for_than_the_vm_can_have() {
+    let mut guest = Guest::new(4 * GIB, 4);
+    guest.connect(V2);
+    guest.sample.runnable = 1000;
+    assert_eq!(cpus(&guest.ticks(5)), [8000]);
+    guest.sample.online = 8;
+    guest.up(8.0, 4 * GIB);
+    // At its largest it still says that it needs all of it.
+    assert_eq!(cpus(&guest.ticks(20)), [8000, 8000]);
+}
+
+#[test]
+fn a_fraction_of_a_cpu_saturates_by_what_was_granted() {
+    let mut guest = Guest::new(4 * GIB, 1);
+    guest.connect(V2);
+    guest.up(0.25, 4 * GIB);
+    guest.sample.runnable = 1;
+    assert_eq!(cpus(&guest.ticks(5)), [1112]);
+}
+
+#[test]
+fn cpu_is_given_up_unless_it_is_used() {
+    let mut guest = Guest::new(8 * GIB, 4);
+    guest.connect(V2);
+    guest.ticks(10);
+    assert!(verdict(&guest.down(3.0, 8 * GIB)).0);
+    guest.sample.online = 3;
+    guest.sample.runnable = 2;
+    guest.ticks(10);
+    assert!(verdict(&guest.down(2.25, 8 * GIB)).0);
+    let (ok, why) = verdict(&guest.down(1.0, 8 * GIB));
+    assert!(!ok && why.contains("saturate"), "{why}");
+    guest.sample.runnable = 1;
+    guest.ticks(3);
+    // The run queue is short now; the last second says more.
+    let (ok, why) = verdict(&guest.down(1.25, 8 * GIB));
+    assert!(!ok && why.starts_with("CPU:"), "{why}");
+    guest.sample.runnable = 0;
+    guest.ticks(10);
+    assert!(verdict(&guest.down(0.25, 8 * GIB)).0);
+}
+
+/// Whoever allocates 256 MiB a second must get memory before the guest runs out of it: sizes follow one second after
+/// each request, in compute units of 1 GiB or of 256 MiB.
+#[test]
+fn an_allocation_loop_is_outrun() {
+    for unit in [GIB, 256 * MIB] {
+        for start in [0, 100, 300, 400] {
+            let mut guest = Guest::new(GIB, 1);
+            guest.connect(V2);
+            guest.up(1.0, GIB);
+            guest.sample.anonymous = start * MIB;
+            guest.ticks(10);
+            let mut arriving: Vec<(Duration, u64)> = Vec::new();
+            let mut size = GIB;
+            while guest.sample.anonymous < 12 * GIB {
+                guest.sample.anonymous += 256 * MIB / 10;
+                guest.sample.available = guest.sample.total.saturating_sub(guest.sample.anonymous);
+                let asked = guest.tick();
+                let due = guest.now + Duration::from_secs(1);
+                for mem in wants(&asked).iter().filter_map(|wants| wants.mem) {
+                    arriving.push((due, mem.get().div_ceil(unit) * unit));
+                }
+                for (_, arrived) in arriving.extract_if(.., |(at, _)| *at <= guest.now).collect::<Vec<_>>() {
+                    size = size.max(arrived);
+                    guest.sample.total = size;
+                    guest.up(1.0, size);
+                }
+                let left = size.checked_sub(guest.sample.anonymous).unwrap_or_default();
+                assert!(left > SYSTEM_BUFFER, "{unit} {start}: {left} left of {size}");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_program_that_starts_is_no_trend() {
+    let mut guest = Guest::new(GIB, 1);
+    guest.connect(V2);
+    guest.ticks(10);
+    guest.sample.anonymous = 500 * MIB;
+    assert!(guest.ticks(20).is_empty());
+}
+
+#[test]
+fn growth_refuses_a_downscale_that_would_be_asked_back_at_once() {
+    let mut guest = Guest::new(8 * GIB, 1);
+    guest.connect(V2);
+    for _ in 0..5 {
+        guest.sample.anonymous += 50 * MIB;
+        guest.tick();
+    }
+    let (ok, why) = verdict(&guest.down(0.25, GIB));
+    assert!(!ok && why.contains("growing"), "{why}");
+    assert!(verdict(&guest.down(0.25, 4 * GIB)).0);
+}
+
+#[test]
+fn memory_the_kernel_needs_and_thrashing_count() {
+    let mut guest = Guest::new(2 * GIB, 1);
+    guest.connect(V2);
+    guest.sample.available = 50 * MIB;
+    let asked = wants(&guest.ticks(2));
+    assert!(asked[0].mem.is_some_and(|mem| mem.get() > 2 * GIB), "{asked:?}");
+    let mut guest = Guest::new(2 * GIB, 1);
+    guest.connect(V2);
+    guest.sample.available = 190 * MIB;
+    guest.sample.anonymous = 200 * MIB;
+    guest.policy.granted = None;
+    let mut asked = Vec::new();
+    for _ in 0..5 {
+        guest.sample.memory_pressure = Some(guest.now / 2);
+        asked.extend(guest.tick());
+    }
+    assert!(wants(&asked)[0].mem.is_some_and(|mem| mem.get() > 2 * GIB), "{asked:?}");
+}
+
+#[test]
+fn samples_are_rare_while_nothing_moves_or_nobody_listens() {
+    let mut guest = Guest::new(2 * GIB, 1);
+    let sampled = |guest: &mut Guest| {
+        let (now, sample) = (guest.now, guest.sample);
+        guest.policy.step(now, Event::Sample(Some(sample))).wake_at - now
+    };
+    assert_eq!(sampled(&mut guest), LONELY_INTERVAL);
+    guest.connect(V2);
+    assert_eq!(sampled(&mut guest), SAMPLE_INTERVAL);
+    guest.ticks(5);
+    assert_eq!(sampled(&mut guest), QUIET_INTERVAL);
+    guest.sample.runnable = 1;
+    assert_eq!(sampled(&mut guest), SAMPLE_INTERVAL);
+}

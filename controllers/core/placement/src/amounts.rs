@@ -31,19 +31,26 @@ impl Amounts {
         self.0.insert(name.to_owned(), nanos);
     }
 
+    /// Without one resource.
+    pub(crate) fn remove(&mut self, name: &str) {
+        self.0.remove(name);
+    }
+
     /// All amounts, by name.
     pub fn iter(&self) -> impl Iterator<Item = (&str, i128)> {
         self.0.iter().map(|(name, nanos)| (name.as_str(), *nanos))
     }
 
-    fn add(&mut self, other: &Self) {
+    /// Adds each amount.
+    pub fn add(&mut self, other: &Self) {
         for (name, nanos) in &other.0 {
             let own = self.0.entry(name.clone()).or_insert(0);
             *own = own.saturating_add(*nanos);
         }
     }
 
-    fn subtract(&mut self, other: &Self) {
+    /// Takes each amount away; nothing falls below zero.
+    pub fn subtract(&mut self, other: &Self) {
         for (name, nanos) in &other.0 {
             let own = self.0.entry(name.clone()).or_insert(0);
             *own = own.saturating_sub(*nanos).max(0);

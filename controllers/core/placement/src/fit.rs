@@ -7,7 +7,7 @@ use neonvm_types::Quantity;
 use neonvm_types::quantity::Format;
 
 use crate::amounts::allocatable;
-use crate::{Demand, HOSTNAME_LABEL, Usage, affinity, taints, tolerated};
+use crate::{Amounts, Demand, HOSTNAME_LABEL, Usage, affinity, taints, tolerated};
 
 /// Why a pod may not go to a node.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -46,6 +46,13 @@ pub enum Reason {
         /// Namespace and name of the other.
         with: String,
     },
+    /// A port of the node that the pod wants is taken.
+    Port {
+        /// The port.
+        port: i32,
+        /// Namespace and name of the pod that has it.
+        with: String,
+    },
     /// Pods can be kept apart by host name only.
     Topology {
         /// What the pod asks for.
@@ -79,6 +86,7 @@ impl fmt::Display for Reason {
             Self::Unschedulable => f.write_str("is cordoned"),
             Self::NotReady => f.write_str("is not ready"),
             Self::AntiAffinity { with } => write!(f, "runs {with}, which the pod must be apart from"),
+            Self::Port { port, with } => write!(f, "port {port} is taken by {with}"),
             Self::Topology { key } => {
                 write!(f, "pods can be kept apart by {HOSTNAME_LABEL} only, not by {key}")
             }
@@ -96,10 +104,52 @@ pub fn fit<'a>(
     usage: &Usage,
     pods: impl Iterator<Item = &'a Pod>,
 ) -> Result<(), Reason> {
+    suits(pod, node)?;
+    beside(pod, pods)?;
+    room(Demand::of(pod).amounts(), &allocatable(node), usage.amounts())
+}
+
+/// Whether a node is one that a pod may go to at all: labels, taints, readiness.
+pub(crate) fn suits(pod: &Pod, node: &Node) -> Result<(), Reason> {
     labels(pod, node)?;
-    unrepelled(pod, node)?;
-    apart(pod, pods)?;
-    room(&Demand::of(pod), node, usage)
+    unrepelled(pod, node)
+}
+
+/// Whether a pod can be on a node beside others: rules that keep pods apart, ports of the node.
+pub(crate) fn beside<'a>(pod: &Pod, pods: impl Iterator<Item = &'a Pod>) -> Result<(), Reason> {
+    let pods: Vec<&Pod> = pods.collect();
+    ports(pod, &pods)?;
+    apart(pod, pods.into_iter())
+}
+
+/// Port, protocol and address.
+fn host_ports(pod: &Pod) -> impl Iterator<Item = (i32, &str, &str)> {
+    let containers = pod.spec.iter().flat_map(|spec| &spec.containers);
+    let ports = containers.flat_map(|container| container.ports.iter().flatten());
+    ports.filter_map(|port| {
+        let number = port.host_port.filter(|number| *number != 0)?;
+        let address = port.host_ip.as_deref().filter(|ip| !matches!(*ip, "0.0.0.0" | "::")).unwrap_or("");
+        Some((number, port.protocol.as_deref().unwrap_or("TCP"), address))
+    })
+}
+
+fn ports(pod: &Pod, others: &[&Pod]) -> Result<(), Reason> {
+    for (port, protocol, address) in host_ports(pod) {
+        for other in others {
+            let taken = host_ports(other).any(|(theirs, same, at)| {
+                theirs == port && same == protocol && (at.is_empty() || address.is_empty() || at == address)
+            });
+            if taken {
+                return Err(Reason::Port { port, with: name_of(other) });
+            }
+        }
+    }
+    Ok(())
+}
+
+fn name_of(pod: &Pod) -> String {
+    let part = |text: &Option<String>| text.clone().unwrap_or_default();
+    format!("{}/{}", part(&pod.metadata.namespace), part(&pod.metadata.name))
 }
 
 fn labels(pod: &Pod, node: &Node) -> Result<(), Reason> {
@@ -158,19 +208,16 @@ fn apart<'a>(pod: &Pod, pods: impl Iterator<Item = &'a Pod>) -> Result<(), Reaso
                 .iter()
                 .any(|term| term.topology_key == HOSTNAME_LABEL && affinity::is_about(term, other, pod));
         if against {
-            let metadata = &other.metadata;
-            let part = |text: &Option<String>| text.clone().unwrap_or_default();
-            let with = format!("{}/{}", part(&metadata.namespace), part(&metadata.name));
-            return Err(Reason::AntiAffinity { with });
+            return Err(Reason::AntiAffinity { with: name_of(other) });
         }
     }
     Ok(())
 }
 
-fn room(demand: &Demand, node: &Node, usage: &Usage) -> Result<(), Reason> {
-    let offered = allocatable(node);
-    for (resource, needs) in demand.amounts().iter().filter(|(_, needs)| *needs > 0) {
-        let has = offered.get(resource).saturating_sub(usage.amounts().get(resource)).max(0);
+/// Whether there is enough of everything.
+pub(crate) fn room(demand: &Amounts, offered: &Amounts, used: &Amounts) -> Result<(), Reason> {
+    for (resource, needs) in demand.iter().filter(|(_, needs)| *needs > 0) {
+        let has = offered.get(resource).saturating_sub(used.get(resource)).max(0);
         if needs > has {
             return Err(Reason::Insufficient { resource: resource.to_owned(), needs, has });
         }

@@ -1,12 +1,14 @@
 //! Which node a pod fits on and which is best, as pure functions.
 //!
 //! [`Demand::of`] says what a pod takes; [`Usage`] adds up what the pods of a node take; [`fit`] says whether a pod may go
-//! to a node, or why not; [`choose`] picks the best node for a pod.
+//! to a node, or why not; [`choose`] picks the best node for a pod. [`permits`] is the rest: what VMs may grow to, and which has
+//! to leave.
 
 mod affinity;
 mod amounts;
 mod choice;
 mod fit;
+pub mod permits;
 mod taints;
 
 pub use amounts::{Amounts, Demand, Usage};

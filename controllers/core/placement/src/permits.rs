@@ -1,0 +1,40 @@
+//! Permits: how much of a node each VM may use, and which VM has to leave when a node is too full.
+//!
+//! [`State`] holds nodes and pods as they were seen and what it has promised. Everything goes in through [`State::step`] and
+//! [`State::request`]; what has to be written to the cluster comes out of [`State::take_actions`]. A permit is answered from
+//! memory at once; annotations are written afterwards.
+//!
+//! Three amounts of a pod count. *Floor*: what the cluster shows it to use. *Held*: what was permitted. *Buffer*: what it may
+//! hold without our knowing, because another scheduler permitted it and its agent has not asked us yet. A node's `reserved`
+//! is the sum over its pods of `max(floor, held + buffer)`, each divided by its overcommit factor and rounded up.
+//!
+//! Laws (tests below): the sum on a node never exceeds what it offers through our doing; a node's sums are those of its pods at
+//! all times; what is granted is a whole number of compute units, the same for CPU and memory; to ask for less is always granted;
+//! the same observation twice changes nothing; no input panics.
+
+mod account;
+mod action;
+mod dump;
+mod extract;
+mod leave;
+mod pair;
+mod place;
+mod request;
+mod score;
+mod seen;
+mod settings;
+mod state;
+mod what_if;
+mod wire;
+
+pub use action::{Action, Annotation, Noted, WantedMigration};
+pub use pair::Pair;
+pub use request::{Refusal, Reply, Request};
+pub use score::{Scoring, randomised};
+pub use seen::{MigrationRole, MigrationSeen, NodeSeen, PodSeen, VmSeen};
+pub use settings::{Settings, SettingsError};
+pub use state::{Event, State};
+pub use wire::Answer;
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,152 @@
+//! What has to be written to the cluster.
+
+use std::time::Duration;
+
+use neonvm_types::{NamespacedName, Resources};
+
+use super::State;
+
+/// Something to write. Each is told to [`super::State::done`] when it was tried.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Action {
+    /// Note request and permit at the VM.
+    Annotate(Annotation),
+    /// Make a migration.
+    CreateMigration(WantedMigration),
+    /// Delete a migration that has ended, this very one.
+    DeleteMigration {
+        /// Namespace and name.
+        migration: NamespacedName,
+        /// Its uid: another of that name stays.
+        uid: String,
+    },
+}
+
+/// What is noted at a VM.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Annotation {
+    /// The pod whose agent asked.
+    pub pod: NamespacedName,
+    /// Its uid.
+    pub pod_uid: String,
+    /// The VM.
+    pub vm: NamespacedName,
+    /// Its uid, if known: another of that name is left alone.
+    pub vm_uid: Option<String>,
+    /// What is written.
+    pub values: Noted,
+}
+
+/// The values of the three annotations.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Noted {
+    /// The compute unit.
+    pub unit: Resources,
+    /// The request.
+    pub requested: Resources,
+    /// The permit.
+    pub approved: Resources,
+}
+
+/// A migration to make, named `schedplugin-<pod>` in the pod's namespace.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct WantedMigration {
+    /// The pod that leaves.
+    pub pod: NamespacedName,
+    /// Its uid.
+    pub pod_uid: String,
+    /// The VM in it.
+    pub vm: String,
+    /// Where it was seen to fit. The migration itself is placed when its pod is.
+    pub target: String,
+    /// Why.
+    pub why: String,
+}
+
+impl WantedMigration {
+    /// Name of the object.
+    #[must_use]
+    pub fn name(&self) -> String {
+        format!("schedplugin-{}", self.pod.name)
+    }
+}
+
+/// Tries to note a permit before it is given up, until the next change.
+const TRIES: u32 = 8;
+/// First and longest pause between two tries.
+const PAUSES: (Duration, Duration) = (Duration::from_millis(200), Duration::from_secs(30));
+
+impl State {
+    /// What is to be written now, at most `limit`. Each must be told to [`State::done`].
+    pub fn take_actions(&mut self, now: Duration, limit: usize) -> Vec<Action> {
+        self.latest = self.latest.max(now);
+        let ready = self.actions.len().min(limit);
+        let mut actions: Vec<Action> = self.actions.drain(..ready).collect();
+        while actions.len() < limit {
+            let Some((due, index)) = self.due.first().copied() else { break };
+            if due > self.latest {
+                break;
+            }
+            self.due.pop_first();
+            let now = self.latest;
+            let Some(pod) = self.pods.get_mut(index) else { continue };
+            pod.due = None;
+            let Some((_, values)) = pod.request.filter(|(_, values)| Some(*values) != pod.noted) else {
+                continue;
+            };
+            let Some(vm) = &pod.seen.vm else { continue };
+            (pod.writing, pod.tried) = (true, Some(now));
+            actions.push(Action::Annotate(Annotation {
+                pod: pod.seen.pod.clone(),
+                pod_uid: pod.seen.uid.clone(),
+                vm: NamespacedName::new(pod.seen.pod.namespace.clone(), vm.name.clone()),
+                vm_uid: vm.uid.clone(),
+                values,
+            }));
+        }
+        actions
+    }
+
+    /// An action was tried. What failed is tried again later, but not for ever.
+    pub fn done(&mut self, now: Duration, action: &Action, ok: bool) {
+        self.latest = self.latest.max(now);
+        match action {
+            Action::Annotate(note) => self.annotated(note, ok),
+            Action::CreateMigration(wanted) if !ok => {
+                if let Some(index) = self.pod_index.get(&wanted.pod).copied() {
+                    let until = self.latest + PAUSES.1;
+                    self.change(index, |pod| {
+                        if pod.seen.uid == wanted.pod_uid {
+                            (pod.leaving, pod.rest_until) = (None, until);
+                        }
+                    });
+                }
+            }
+            // Deletion is asked for again when the migration is seen again.
+            Action::CreateMigration(_) | Action::DeleteMigration { .. } => {}
+        }
+    }
+
+    fn annotated(&mut self, note: &Annotation, ok: bool) {
+        let Some(index) = self.pod_index.get(&note.pod).copied() else { return };
+        let now = self.latest;
+        let Some(pod) = self.pods.get_mut(index).filter(|pod| pod.seen.uid == note.pod_uid) else { return };
+        pod.writing = false;
+        if ok {
+            (pod.tries, pod.noted) = (0, Some(note.values));
+            self.note(index);
+            return;
+        }
+        pod.tries += 1;
+        if pod.tries >= TRIES {
+            pod.tries = 0;
+            self.counters.writes_lost += 1;
+            return;
+        }
+        let due = now + (PAUSES.0 * 2_u32.saturating_pow(pod.tries)).min(PAUSES.1);
+        if let Some(old) = pod.due.replace(due) {
+            self.due.remove(&(old, index));
+        }
+        self.due.insert((due, index));
+    }
+}

@@ -1,0 +1,122 @@
+//! What was seen of the cluster, reduced to what decisions depend on.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use k8s_openapi::api::core::v1::{Node, Pod};
+use neonvm_types::{Bytes, NamespacedName, Resources};
+
+use super::Pair;
+use crate::Amounts;
+
+/// A node.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct NodeSeen {
+    /// Its name.
+    pub name: String,
+    /// What it offers to pods.
+    pub total: Pair<u64>,
+    /// What else it offers, such as `pods` and devices. Nothing is checked if this is `None`.
+    pub other: Option<Amounts>,
+    /// Why no pod may be placed there now: cordoned, not ready.
+    pub closed: Option<String>,
+    /// Its labels.
+    pub labels: BTreeMap<String, String>,
+    /// Name, labels, taints and conditions, for rules about placement. Without it there are none.
+    pub object: Option<Arc<Node>>,
+}
+
+/// A pod.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct PodSeen {
+    /// Namespace and name.
+    pub pod: NamespacedName,
+    /// Its uid. A pod of the same name with another uid is another pod.
+    pub uid: String,
+    /// When it was made, in seconds since any fixed time.
+    pub created: i64,
+    /// The node it is bound to.
+    pub node: Option<String>,
+    /// Whether it has ended: it takes nothing any more.
+    pub ended: bool,
+    /// What it uses for certain: its requests with init containers and overhead; for a VM at least the size its spec asks for.
+    pub usage: Pair<u64>,
+    /// What else it takes, such as `pods` and devices.
+    pub other: Amounts,
+    /// If there is a VM in it.
+    pub vm: Option<VmSeen>,
+    /// Whether it waits for someone to place it.
+    pub waits: bool,
+    /// Priority: higher ones are placed first.
+    pub priority: i32,
+    /// Name, labels and rules about placement, ports. Without it there are none.
+    pub object: Option<Arc<Pod>>,
+    /// What is wrong with its labels and annotations.
+    pub problems: Vec<String>,
+}
+
+/// A VM, as its pod shows it.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct VmSeen {
+    /// Its name.
+    pub name: String,
+    /// Its uid, if the pod names it as owner.
+    pub uid: Option<String>,
+    /// Whether it is scaled.
+    pub scaled: bool,
+    /// Its upper bound. Unknown if the annotations are wrong.
+    pub max: Option<Resources>,
+    /// Memory of one slot. Unknown if the annotations are wrong: its agent is refused.
+    pub slot_size: Option<Bytes>,
+    /// Factors by which it is discounted, in thousandths; never zero.
+    pub overcommit: Pair<u64>,
+    /// Whether the scheduler may move it.
+    pub migratable: bool,
+    /// Whether it is to be moved again and again.
+    pub always_migrate: bool,
+    /// The migration the pod takes part in.
+    pub migration: Option<(MigrationRole, String)>,
+    /// The compute unit that is noted.
+    pub unit: Option<Resources>,
+    /// The request that is noted.
+    pub requested: Option<Resources>,
+    /// The permit that is noted. It may be of any age.
+    pub approved: Option<Resources>,
+}
+
+/// What a pod is in a migration; with it goes the migration's uid.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
+pub enum MigrationRole {
+    /// The VM leaves it.
+    Source,
+    /// The VM comes to it.
+    Target,
+}
+
+/// A migration.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct MigrationSeen {
+    /// Namespace and name.
+    pub migration: NamespacedName,
+    /// Its uid.
+    pub uid: String,
+    /// The VM's name.
+    pub vm: String,
+    /// Whether it was made by a scheduler.
+    pub ours: bool,
+    /// Whether it has ended, either way.
+    pub ended: bool,
+    /// Whether it is being deleted already.
+    pub deleting: bool,
+}
+
+impl VmSeen {
+    /// What it holds by its annotations: the noted permit, or else what it uses. The permit may be of any age.
+    #[must_use]
+    pub fn noted(&self, usage: Pair<u64>) -> Pair<u64> {
+        match self.approved {
+            Some(approved) if self.scaled => approved.into(),
+            _ => usage,
+        }
+    }
+}

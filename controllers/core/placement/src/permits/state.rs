@@ -1,0 +1,535 @@
+//! The state, and what goes into it.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::time::Duration;
+
+use neonvm_types::NamespacedName;
+use neonvm_types::scheduler_inspect::Counters;
+
+use super::account::{NodeEntry, PodEntry, fraction};
+use super::{Action, MigrationRole, MigrationSeen, NodeSeen, Pair, PodSeen, Settings};
+
+/// How long room is kept for a pod whose binding is not seen.
+pub(crate) const TENTATIVE: Duration = Duration::from_secs(60);
+/// How long a VM counts as leaving while its migration is not seen.
+pub(crate) const LEAVING: Duration = Duration::from_secs(60);
+/// How long a VM stays after a migration has ended.
+const REST: Duration = Duration::from_secs(60);
+/// Pause between two plans of a node.
+pub(crate) const PLAN: Duration = Duration::from_secs(1);
+
+/// Something that was seen.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Event {
+    /// A node is new or changed.
+    Node(Box<NodeSeen>),
+    /// A node is gone.
+    NodeGone(String),
+    /// A pod is new or changed.
+    Pod(Box<PodSeen>),
+    /// A pod is gone.
+    PodGone {
+        /// Namespace and name.
+        pod: NamespacedName,
+        /// Its uid; another pod of that name stays. Empty: whichever it is.
+        uid: String,
+    },
+    /// A migration is new or changed.
+    Migration(MigrationSeen),
+    /// A migration is gone.
+    MigrationGone {
+        /// Its uid.
+        uid: String,
+    },
+    /// All nodes and pods have been listed; before, nothing is permitted.
+    Listed,
+    /// All migrations have been listed: one that was not seen does not exist.
+    MigrationsListed,
+    /// Permits may have been given by others until now: what agents hold is not known.
+    TakenOver,
+    /// Time has passed.
+    Tick,
+}
+
+/// Nodes, pods and what was promised to them.
+#[derive(Clone, Debug, PartialEq)]
+pub struct State {
+    pub(crate) settings: Settings,
+    pub(crate) nodes: Slab<NodeEntry>,
+    pub(crate) node_index: BTreeMap<String, usize>,
+    pub(crate) pods: Slab<PodEntry>,
+    pub(crate) pod_index: BTreeMap<NamespacedName, usize>,
+    pub(crate) largest: Pair<u64>,
+    pub(crate) listed: bool,
+    pub(crate) migrations: BTreeMap<String, MigrationSeen>,
+    pub(crate) migrations_listed: bool,
+    /// Pods whose note is due, by time.
+    pub(crate) due: BTreeSet<(Duration, usize)>,
+    /// Pods that are tentative or leaving without the cluster showing it.
+    pub(crate) pending: BTreeSet<usize>,
+    /// Nodes with too much pressure. Kept only if migrations are started.
+    pub(crate) pressed: BTreeSet<usize>,
+    pub(crate) actions: VecDeque<Action>,
+    pub(crate) counters: Counters,
+    pub(crate) latest: Duration,
+}
+
+/// Values by index; indices are used again.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Slab<T> {
+    values: Vec<Option<T>>,
+    free: Vec<usize>,
+}
+
+impl<T> Slab<T> {
+    fn new() -> Self {
+        Self { values: Vec::new(), free: Vec::new() }
+    }
+
+    pub(crate) fn insert(&mut self, value: T) -> usize {
+        if let Some(index) = self.free.pop()
+            && let Some(place) = self.values.get_mut(index)
+        {
+            *place = Some(value);
+            return index;
+        }
+        self.values.push(Some(value));
+        self.values.len() - 1
+    }
+
+    pub(crate) fn get(&self, index: usize) -> Option<&T> {
+        self.values.get(index)?.as_ref()
+    }
+
+    pub(crate) fn get_mut(&mut self, index: usize) -> Option<&mut T> {
+        self.values.get_mut(index)?.as_mut()
+    }
+
+    pub(crate) fn remove(&mut self, index: usize) -> Option<T> {
+        let value = self.values.get_mut(index)?.take()?;
+        self.free.push(index);
+        Some(value)
+    }
+
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (usize, &T)> {
+        self.values.iter().enumerate().filter_map(|(index, value)| Some((index, value.as_ref()?)))
+    }
+}
+
+impl State {
+    /// Knows nothing yet.
+    #[must_use]
+    pub fn new(settings: Settings) -> Self {
+        Self {
+            settings,
+            nodes: Slab::new(),
+            node_index: BTreeMap::new(),
+            pods: Slab::new(),
+            pod_index: BTreeMap::new(),
+            largest: Pair::default(),
+            listed: false,
+            migrations: BTreeMap::new(),
+            migrations_listed: false,
+            due: BTreeSet::new(),
+            pending: BTreeSet::new(),
+            pressed: BTreeSet::new(),
+            actions: VecDeque::new(),
+            counters: Counters::default(),
+            latest: Duration::ZERO,
+        }
+    }
+
+    /// The settings.
+    #[must_use]
+    pub fn settings(&self) -> &Settings {
+        &self.settings
+    }
+
+    /// Counts since the start.
+    #[must_use]
+    pub fn counters(&self) -> Counters {
+        Counters { writes_pending: u64::try_from(self.due.len()).unwrap_or(u64::MAX), ..self.counters }
+    }
+
+    /// Whether nodes and pods have been listed whole.
+    #[must_use]
+    pub fn is_listed(&self) -> bool {
+        self.listed
+    }
+
+    /// Takes in what was seen. `now` is the time since any fixed point; an older one counts as the latest. Whether the
+    /// choice of a node for a waiting pod can turn out differently.
+    pub fn step(&mut self, now: Duration, event: Event) -> bool {
+        self.latest = self.latest.max(now);
+        match event {
+            Event::Node(seen) => self.node_seen(*seen),
+            Event::NodeGone(name) => self.node_gone(&name),
+            Event::Pod(seen) => self.pod_seen(*seen),
+            Event::PodGone { pod, uid } => self.pod_gone(&pod, &uid),
+            Event::Migration(seen) => self.migration_seen(seen),
+            Event::MigrationGone { uid } => self.migration_gone(&uid),
+            Event::Listed => !std::mem::replace(&mut self.listed, true),
+            Event::MigrationsListed => {
+                self.migrations_listed = true;
+                self.look_at_migrations()
+            }
+            Event::TakenOver => self.taken_over(),
+            Event::Tick => self.tick(),
+        }
+    }
+
+    /// Forgets the pods and nodes that a fresh list does not have: `pods` by uid.
+    pub fn retain(&mut self, nodes: Option<&BTreeSet<String>>, pods: Option<&BTreeSet<String>>) {
+        if let Some(listed) = nodes {
+            let gone: Vec<String> =
+                self.node_index.keys().filter(|name| !listed.contains(*name)).cloned().collect();
+            for name in gone {
+                self.node_gone(&name);
+            }
+        }
+        if let Some(listed) = pods {
+            let gone = self.pods.iter().filter(|(_, pod)| !listed.contains(&pod.seen.uid));
+            let gone: Vec<NamespacedName> = gone.map(|(_, pod)| pod.seen.pod.clone()).collect();
+            for pod in gone {
+                self.pod_gone(&pod, "");
+            }
+        }
+    }
+
+    fn node_seen(&mut self, seen: NodeSeen) -> bool {
+        let index = self.intern(&seen.name);
+        let watermark = Pair::new(
+            fraction(seen.total.cpu, self.settings.watermark.cpu),
+            fraction(seen.total.mem, self.settings.watermark.mem),
+        );
+        let Some(node) = self.nodes.get_mut(index) else { return false };
+        if node.seen.as_ref() == Some(&seen) {
+            return false;
+        }
+        node.watermark = watermark;
+        let resized = node.total() != seen.total;
+        node.seen = Some(seen);
+        if resized {
+            self.measure();
+        }
+        self.press(index);
+        true
+    }
+
+    fn node_gone(&mut self, name: &str) -> bool {
+        let Some(index) = self.node_index.get(name).copied() else { return false };
+        if let Some(node) = self.nodes.get_mut(index) {
+            node.seen = None;
+            node.watermark = Pair::default();
+        }
+        self.pressed.remove(&index);
+        self.forget_if_empty(index);
+        self.measure();
+        true
+    }
+
+    /// The largest node is the largest of those that are there now.
+    fn measure(&mut self) {
+        let totals = self.nodes.iter().map(|(_, node)| node.total());
+        self.largest = totals.fold(Pair::default(), Pair::max);
+    }
+
+    pub(crate) fn intern(&mut self, name: &str) -> usize {
+        if let Some(index) = self.node_index.get(name) {
+            return *index;
+        }
+        let index = self.nodes.insert(NodeEntry { name: name.to_owned(), ..NodeEntry::default() });
+        self.node_index.insert(name.to_owned(), index);
+        index
+    }
+
+    fn forget_if_empty(&mut self, index: usize) {
+        if self.nodes.get(index).is_some_and(|node| node.seen.is_none() && node.pods.is_empty())
+            && let Some(node) = self.nodes.remove(index)
+        {
+            self.node_index.remove(&node.name);
+        }
+    }
+
+    fn pod_seen(&mut self, seen: PodSeen) -> bool {
+        match self.pod_index.get(&seen.pod).copied() {
+            Some(index) => {
+                let Some(old) = self.pods.get(index) else { return false };
+                if old.seen == seen {
+                    return false;
+                }
+                if old.seen.uid == seen.uid {
+                    self.pod_changed(index, seen);
+                } else {
+                    let gone = seen.pod.clone();
+                    self.pod_gone(&gone, "");
+                    self.pod_new(seen);
+                }
+            }
+            None => self.pod_new(seen),
+        }
+        true
+    }
+
+    pub(crate) fn pod_new(&mut self, seen: PodSeen) {
+        let key = seen.pod.clone();
+        let ignored = self.settings.ignored_namespaces.contains(&key.namespace);
+        let mut pod = PodEntry { ignored, known: true, ..PodEntry::default() };
+        pod.noted = seen.vm.as_ref().and_then(|vm| {
+            Some(super::Noted { unit: vm.unit?, requested: vm.requested?, approved: vm.approved? })
+        });
+        pod.migrating = self.is_migrating(&seen);
+        let node = seen.node.clone();
+        pod.seen = seen;
+        if node.is_some() {
+            buffer(&mut pod);
+        }
+        let index = self.pods.insert(pod);
+        self.pod_index.insert(key, index);
+        if let Some(name) = node {
+            self.attach(index, &name);
+        }
+    }
+
+    fn pod_changed(&mut self, index: usize, seen: PodSeen) {
+        let Some(node) = self.detach(index) else { return };
+        let migrating = self.is_migrating(&seen);
+        let now = self.latest;
+        let Some(pod) = self.pods.get_mut(index) else { return };
+        let was_scaled = pod.seen.vm.as_ref().is_some_and(|vm| vm.scaled);
+        let scaled = seen.vm.as_ref().is_some_and(|vm| vm.scaled);
+        let newly_bound = seen.node.is_some() && node.is_none();
+        let place = match (&seen.node, pod.tentative) {
+            (Some(name), _) => {
+                pod.tentative = None;
+                Some(name.clone())
+            }
+            (None, Some(_)) if !seen.ended => node,
+            (None, _) => None,
+        };
+        pod.seen = seen;
+        if !scaled {
+            (pod.held, pod.buffer, pod.pressure, pod.known) =
+                (Pair::default(), Pair::default(), Pair::default(), true);
+            (pod.request, pod.load) = (None, None);
+        } else if newly_bound || !pod.known {
+            buffer(pod);
+        } else if !was_scaled {
+            pod.held = pod.seen.usage;
+        }
+        rests(pod, migrating, now);
+        let forgotten = pod.tentative.is_none() && pod.leaving.is_none();
+        if forgotten {
+            self.pending.remove(&index);
+        }
+        if let Some(name) = place {
+            self.attach(index, &name);
+        }
+    }
+
+    fn pod_gone(&mut self, key: &NamespacedName, uid: &str) -> bool {
+        let Some(index) = self.pod_index.get(key).copied() else { return false };
+        if !uid.is_empty() && self.pods.get(index).is_some_and(|pod| pod.seen.uid != uid) {
+            return false;
+        }
+        self.detach(index);
+        self.pod_index.remove(key);
+        self.pending.remove(&index);
+        if let Some(pod) = self.pods.remove(index)
+            && let Some(due) = pod.due
+        {
+            self.due.remove(&(due, index));
+        }
+        true
+    }
+
+    /// Takes a pod off its node: name of the node. The outer `None`: there is no such pod.
+    #[allow(clippy::option_option, reason = "no pod, or a pod on no node")]
+    pub(crate) fn detach(&mut self, index: usize) -> Option<Option<String>> {
+        let pod = self.pods.get_mut(index)?;
+        let Some(at) = pod.node.take() else { return Some(None) };
+        let share = pod.share();
+        let Some(node) = self.nodes.get_mut(at) else { return Some(None) };
+        node.sums.subtract(&share);
+        if !pod.seen.ended {
+            node.other.subtract(&pod.seen.other);
+        }
+        node.pods.remove(&index);
+        let name = node.name.clone();
+        self.press(at);
+        self.forget_if_empty(at);
+        Some(Some(name))
+    }
+
+    pub(crate) fn attach(&mut self, index: usize, name: &str) {
+        let at = self.intern(name);
+        if let (Some(pod), Some(node)) = (self.pods.get_mut(index), self.nodes.get_mut(at)) {
+            pod.node = Some(at);
+            node.sums.add(&pod.share());
+            if !pod.seen.ended {
+                node.other.add(&pod.seen.other);
+            }
+            node.pods.insert(index);
+        }
+        self.press(at);
+    }
+
+    /// Changes a pod where it is, and the sums of its node with it.
+    pub(crate) fn change<R>(&mut self, index: usize, f: impl FnOnce(&mut PodEntry) -> R) -> Option<R> {
+        let pod = self.pods.get_mut(index)?;
+        let before = pod.share();
+        let result = f(pod);
+        if let Some(at) = pod.node {
+            let after = pod.share();
+            if before != after {
+                if let Some(node) = self.nodes.get_mut(at) {
+                    node.sums.subtract(&before);
+                    node.sums.add(&after);
+                }
+                self.press(at);
+            }
+        }
+        Some(result)
+    }
+
+    fn press(&mut self, at: usize) {
+        if !self.settings.do_migration {
+            return;
+        }
+        if self.nodes.get(at).is_some_and(|node| node.seen.is_some() && node.has_too_much_pressure()) {
+            self.pressed.insert(at);
+        } else {
+            self.pressed.remove(&at);
+        }
+    }
+
+    fn is_migrating(&self, seen: &PodSeen) -> bool {
+        let Some((MigrationRole::Source, uid)) = seen.vm.as_ref().and_then(|vm| vm.migration.as_ref()) else {
+            return false;
+        };
+        self.migrations.get(uid).map_or(!self.migrations_listed, |migration| !migration.ended)
+    }
+
+    fn migration_seen(&mut self, seen: MigrationSeen) -> bool {
+        if self.migrations.get(&seen.uid) == Some(&seen) {
+            return false;
+        }
+        if seen.ours && seen.ended && !seen.deleting {
+            let (migration, uid) = (seen.migration.clone(), seen.uid.clone());
+            self.actions.push_back(Action::DeleteMigration { migration, uid });
+        }
+        self.migrations.insert(seen.uid.clone(), seen);
+        self.look_at_migrations()
+    }
+
+    fn migration_gone(&mut self, uid: &str) -> bool {
+        self.migrations.remove(uid).is_some() && self.look_at_migrations()
+    }
+
+    /// Who is migrating is looked at anew. There are few migrations, and they change seldom.
+    fn look_at_migrations(&mut self) -> bool {
+        let changed: Vec<(usize, bool)> = self
+            .pods
+            .iter()
+            .filter(|(_, pod)| pod.seen.vm.as_ref().is_some_and(|vm| vm.migration.is_some()))
+            .map(|(index, pod)| (index, self.is_migrating(&pod.seen), pod.migrating))
+            .filter(|(_, now, before)| now != before)
+            .map(|(index, now, _)| (index, now))
+            .collect();
+        let now = self.latest;
+        for (index, migrating) in &changed {
+            self.change(*index, |pod| rests(pod, *migrating, now));
+            if self.pods.get(*index).is_some_and(|pod| pod.tentative.is_none() && pod.leaving.is_none()) {
+                self.pending.remove(index);
+            }
+        }
+        !changed.is_empty()
+    }
+
+    fn taken_over(&mut self) -> bool {
+        let all: Vec<usize> = self.pods.iter().map(|(index, _)| index).collect();
+        for index in all {
+            if self.pods.get(index).is_some_and(|pod| pod.tentative.is_some()) {
+                self.detach(index);
+            }
+            self.change(index, |pod| {
+                (pod.tentative, pod.leaving) = (None, None);
+                buffer(pod);
+            });
+        }
+        self.pending.clear();
+        self.actions.clear();
+        true
+    }
+
+    fn tick(&mut self) -> bool {
+        let now = self.latest;
+        let late = |since: Option<Duration>, limit| since.is_some_and(|since: Duration| now >= since + limit);
+        let pending: Vec<usize> = self.pending.iter().copied().collect();
+        let mut freed = false;
+        for index in pending {
+            let Some(pod) = self.pods.get(index) else { continue };
+            if late(pod.tentative, TENTATIVE) {
+                self.detach(index);
+                self.change(index, |pod| pod.tentative = None);
+                freed = true;
+            }
+            let pod = self.pods.get(index);
+            if pod.is_some_and(|pod| late(pod.leaving, LEAVING)) {
+                self.change(index, |pod| (pod.leaving, pod.rest_until) = (None, now + REST));
+            }
+            if self.pods.get(index).is_none_or(|pod| pod.tentative.is_none() && pod.leaving.is_none()) {
+                self.pending.remove(&index);
+            }
+        }
+        let pressed: Vec<usize> = self.pressed.iter().copied().collect();
+        for node in pressed {
+            self.start_leaving(node);
+        }
+        freed
+    }
+
+    /// When [`State::step`] with a tick or [`State::take_actions`] may have something to do. `None`: not before the next event.
+    #[must_use]
+    pub fn wake_at(&self) -> Option<Duration> {
+        if !self.actions.is_empty() {
+            return Some(self.latest);
+        }
+        let due = self.due.first().map(|(due, _)| *due);
+        let waits = !self.pending.is_empty() || !self.pressed.is_empty();
+        let later = waits.then(|| self.latest + PLAN);
+        due.into_iter().chain(later).min()
+    }
+}
+
+/// A migration has begun, goes on or has ended.
+fn rests(pod: &mut PodEntry, migrating: bool, now: Duration) {
+    if migrating {
+        // The cluster shows it now.
+        pod.leaving = None;
+    }
+    if migrating && !pod.migrating {
+        pod.pressure = Pair::default();
+    }
+    if pod.migrating && !migrating {
+        pod.rest_until = now + REST;
+    }
+    pod.migrating = migrating;
+}
+
+/// What the agent of a scaled VM holds is not known: its upper bound is kept, until the agent tells.
+pub(crate) fn buffer(pod: &mut PodEntry) {
+    let usage = pod.seen.usage;
+    let Some(vm) = pod.seen.vm.as_ref().filter(|vm| vm.scaled) else {
+        (pod.known, pod.buffer) = (true, Pair::default());
+        return;
+    };
+    pod.held = pod.held.max(usage).max(vm.noted(usage));
+    if matches!(vm.migration, Some((MigrationRole::Target, _))) {
+        // It was placed at this size, and nobody scales it before it is the VM's only pod.
+        (pod.known, pod.buffer) = (true, Pair::default());
+        return;
+    }
+    let most = vm.max.map_or(Pair::default(), Pair::from);
+    (pod.known, pod.buffer) = (false, most.less(pod.held));
+}

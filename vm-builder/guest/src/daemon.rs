@@ -5,7 +5,7 @@
 
 mod api;
 mod door;
-mod memory;
+pub(crate) mod memory;
 mod options;
 mod status;
 

@@ -15,6 +15,7 @@ pub mod http;
 pub mod init;
 pub mod log;
 pub mod metrics;
+pub mod monitor;
 pub mod mount;
 pub mod network;
 pub mod process;

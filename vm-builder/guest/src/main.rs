@@ -4,7 +4,7 @@ use std::io::Write;
 use std::path::Path;
 use std::process::ExitCode;
 
-use neonvm_guest::{boot, console, daemon, init, log, mount, network, report, shell, ssh, tools};
+use neonvm_guest::{boot, console, daemon, init, log, monitor, mount, network, report, shell, ssh, tools};
 
 /// The role when it is not the first argument but the name the program was called with.
 const BY_NAME: [&str; 9] =
@@ -40,6 +40,9 @@ fn play(role: &str, arguments: &[String]) -> u8 {
             0
         }
         "daemon" | "neonvmd" => status("daemon", serve(arguments)),
+        "monitor" => {
+            status("monitor", monitor::Options::parse(arguments).and_then(|options| monitor::run(&options)))
+        }
         "ssh" => status("ssh", ssh::run(arguments)),
         "shell" | "sh" | "neonvm-shell" => shell::run(arguments),
         "log" => status("log", log::forwarder::run(arguments)),

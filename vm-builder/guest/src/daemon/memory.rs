@@ -6,7 +6,7 @@ const MAPPED: i32 = 128 * 1024;
 
 /// Makes the allocator give back what large requests needed. By default it raises the size above with the largest
 /// allocation it has freed, and keeps one heap a thread; one upload of files would then stay in memory for ever.
-pub(super) fn give_back() {
+pub(crate) fn give_back() {
     // SAFETY: `mallopt` changes parameters of the allocator and touches no memory of ours.
     unsafe {
         libc::mallopt(libc::M_MMAP_THRESHOLD, MAPPED);

@@ -44,6 +44,11 @@ pub const fn file_cache_size(usable: u64) -> u64 {
     size / MIB * MIB
 }
 
+/// An amount for people, rounded down.
+pub(super) fn mib(bytes: u64) -> String {
+    format!("{} MiB", bytes / MIB)
+}
+
 /// Whether two amounts in bytes are so near that saying the second after the first tells nothing.
 #[must_use]
 pub const fn is_similar(first: u64, second: u64) -> bool {

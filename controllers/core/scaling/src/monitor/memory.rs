@@ -1,8 +1,8 @@
 //! Memory: when to ask for more, what to give up.
 
-use neonvm_types::Bytes;
 use std::time::Duration;
 
+use super::formula::mib;
 use super::policy::Policy;
 use super::{DOWNSCALE_BUFFER, SYSTEM_BUFFER, needed_total, threshold, usable};
 
@@ -41,7 +41,7 @@ impl Policy {
     pub(super) fn memory_short(&self) -> Option<(u64, String)> {
         let limit = threshold(self.usable_now()?);
         let average = self.history.average();
-        let reason = || format!("memory: {} in use, threshold {}", Bytes::new(average), Bytes::new(limit));
+        let reason = || format!("memory: {} in use, threshold {}", mib(average), mib(limit));
         (average >= limit && !self.history.is_empty())
             .then(|| (needed_total(average, self.overhead()), reason()))
     }
@@ -59,10 +59,10 @@ impl Policy {
         }
         let lasting = needed_total(self.projected(used, LASTS), self.overhead());
         let step = if thrashes { last.total.saturating_add(last.total / 8) } else { 0 };
-        let mut reason = format!("memory: {} in use, threshold {}", Bytes::new(used), Bytes::new(limit));
+        let mut reason = format!("memory: {} in use, threshold {}", mib(used), mib(limit));
         let growth = self.history.growth();
         if growth > 0 {
-            reason.push_str(&format!(", growing by {} a second", Bytes::new(growth)));
+            reason.push_str(&format!(", growing by {} a second", mib(growth)));
         }
         if thrashes {
             reason.push_str(&format!(", {}.{} % of the time lost waiting for it", stall / 10, stall % 10));
@@ -87,16 +87,17 @@ impl Policy {
         }
         let average = self.history.average();
         let limit = threshold(usable(target));
-        let (shown, at) = (Bytes::new(average), Bytes::new(limit));
+        let (shown, at) = (mib(average), mib(limit));
         if limit < average.saturating_add(DOWNSCALE_BUFFER) {
-            let buffer = Bytes::new(DOWNSCALE_BUFFER);
+            let buffer = mib(DOWNSCALE_BUFFER);
             return Err(Refusal::No(format!(
                 "memory: {shown} in use and {buffer} to spare exceed threshold {at}"
             )));
         }
-        let projected = self.projected(average, HORIZON);
+        let newest = self.history.last().map_or(average, |sample| sample.anonymous.max(average));
+        let projected = self.projected(newest, HORIZON);
         if self.speaks_of_amounts() && projected >= limit {
-            let growth = Bytes::new(self.history.growth());
+            let growth = mib(self.history.growth());
             return Err(Refusal::No(format!(
                 "memory: {shown} in use, growing by {growth} a second, would reach threshold {at}"
             )));

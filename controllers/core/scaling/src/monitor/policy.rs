@@ -168,6 +168,12 @@ impl Policy {
         outcome
     }
 
+    /// Memory of the workload in bytes, averaged over the last samples.
+    #[must_use]
+    pub fn in_use(&self) -> u64 {
+        self.history.average()
+    }
+
     fn disconnect(&mut self) {
         self.version = None;
         if let Some(pending) = &mut self.pending {

@@ -2,9 +2,10 @@
 
 use std::time::Duration;
 
+use neonvm_types::Resources;
 use neonvm_types::monitor_protocol::MonitorMessage;
-use neonvm_types::{Bytes, Resources};
 
+use super::formula::mib;
 use super::memory::Refusal;
 use super::policy::{Action, Outcome, Policy};
 use super::{FILE_CACHE_DEADLINE, file_cache_size, usable};
@@ -99,7 +100,7 @@ impl Policy {
             Resize::Settle => return,
         };
         if let Some(cache) = cache {
-            status.push_str(&format!("; file cache: {}", Bytes::new(cache)));
+            status.push_str(&format!("; file cache: {}", mib(cache)));
         }
         self.reply(id, MonitorMessage::DownscaleResult { ok: true, status }, outcome);
     }

@@ -1,0 +1,76 @@
+//! The monitor: tells an autoscaler-agent over a websocket when the guest needs more, and answers what it can give up.
+//!
+//! Decisions are made by [`neonvm_core_scaling::monitor`]; here are the files it looks at, the connections and PostgreSQL's
+//! file cache. One thread; nothing an agent or PostgreSQL does or fails to do keeps the next sample from being taken.
+
+mod engine;
+mod options;
+pub mod postgres;
+mod sampler;
+mod server;
+mod session;
+
+use std::io::Write as _;
+use std::net::SocketAddr;
+
+use tokio::sync::mpsc;
+use tokio::task::LocalSet;
+
+pub use options::Options;
+pub use sampler::Sampler;
+
+/// Inputs that wait for the engine.
+const WAITING: usize = 64;
+
+/// Why the monitor could not run.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// A flag that does not exist or whose value cannot be read.
+    #[error("{0}")]
+    Usage(String),
+    /// The socket could not be opened.
+    #[error("listen on {address}: {source}")]
+    Listen {
+        /// Where it was to listen.
+        address: SocketAddr,
+        /// What the kernel said.
+        source: std::io::Error,
+    },
+    /// The event loop could not be started.
+    #[error("start the event loop: {0}")]
+    Runtime(std::io::Error),
+}
+
+/// Watches and serves until the process is killed.
+///
+/// # Errors
+/// When the socket cannot be opened.
+pub fn run(options: &Options) -> Result<(), Error> {
+    crate::daemon::memory::give_back();
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_io()
+        .enable_time()
+        .build()
+        .map_err(Error::Runtime)?;
+    LocalSet::new().block_on(&runtime, serve(options))
+}
+
+async fn serve(options: &Options) -> Result<(), Error> {
+    let address = options.address;
+    let listener = crate::http::listen(address).map_err(|source| Error::Listen { address, source })?;
+    // A port chosen by the kernel is only known now.
+    if address.port() == 0
+        && let Ok(address) = listener.local_addr()
+    {
+        log(&format!("monitor listens on {address}"));
+    }
+    let (sender, inputs) = mpsc::channel(WAITING);
+    tokio::task::spawn_local(server::serve(listener, sender.clone()));
+    engine::Engine::new(options, sender).run(inputs).await;
+    Ok(())
+}
+
+/// A line on standard error, which init forwards.
+fn log(line: &str) {
+    let _ = writeln!(std::io::stderr(), "neonvm-guest monitor: {line}");
+}

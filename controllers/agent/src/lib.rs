@@ -1,2 +1,23 @@
-//! Scales the VMs of one node by their load. Decisions are `neonvm-core-scaling`'s; this crate fetches metrics, speaks to
-//! the scheduler and to the monitors in the guests, and patches VMs.
+//! Scales the VMs of one node by their load.
+//!
+//! Decisions are `neonvm-core-scaling`'s; this crate fetches metrics, speaks to the scheduler and to the monitors in the
+//! guests, and patches VMs. One task for each VM takes in all that happens to it; nothing polls but the readings of metrics.
+
+mod billing;
+mod config;
+mod fleet;
+mod guest;
+mod inspect;
+mod metrics;
+mod monitor;
+mod patch;
+mod run;
+mod scaling_events;
+mod scheduler;
+mod scrape;
+mod shared;
+mod sink;
+mod vm;
+
+pub use config::{AgentConfig, ConfigError};
+pub use run::{Config, Error, run};

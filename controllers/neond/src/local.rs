@@ -43,6 +43,9 @@ pub(crate) struct Args {
     /// Loopback addresses and user-mode networking, as without root
     #[arg(long)]
     user_network: bool,
+    /// Configuration file of the agents, JSON
+    #[arg(long)]
+    agent_config: Option<PathBuf>,
     /// Registries may be spoken to without TLS
     #[arg(long)]
     insecure_registries: bool,
@@ -180,6 +183,11 @@ fn services(
             .path("--image-store", args.image_store.as_ref())
             .path("--image-cache", args.image_cache.as_ref());
         all.push((format!("node-{name}"), flags));
+        let agent = start("agent")
+            .set("--kubeconfig", &kubeconfig.display())
+            .set("--node", &name)
+            .path("--config", args.agent_config.as_ref());
+        all.push((format!("agent-{name}"), agent));
     }
     Ok(all.into_iter().map(|(name, flags)| service(&logs, name, flags)).collect())
 }

@@ -1,5 +1,6 @@
 //! `neond`: one binary that carries every service; each is a subcommand.
 
+mod agent;
 mod apiserver;
 mod local;
 mod log;
@@ -33,6 +34,8 @@ enum Service {
     VmController(Box<vm_controller::Args>),
     /// Binds pods to nodes, on clusters without a scheduler of their own
     Scheduler(scheduler::Args),
+    /// Scales the VMs of a node by their load
+    Agent(Box<agent::Args>),
     /// A node on this machine
     Node(Box<node::Args>),
     /// One virtual machine; runs in its pod
@@ -53,6 +56,7 @@ fn main() -> anyhow::Result<()> {
                 Service::Apiserver(args) => apiserver::run(&args),
                 Service::VmController(args) => vm_controller::run(&args),
                 Service::Scheduler(args) => scheduler::run(&args),
+                Service::Agent(args) => agent::run(&args),
                 Service::Node(args) => node::run(&args),
                 Service::Runner(_) | Service::KvmProbe => Ok(()),
             }

@@ -39,3 +39,9 @@ pub(crate) async fn wait_for(kubeconfig: Option<&Path>) -> anyhow::Result<()> {
     }
     Ok(())
 }
+
+/// A name that no other process has.
+pub(crate) fn identity() -> String {
+    let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
+    format!("{host}-{}", std::process::id())
+}

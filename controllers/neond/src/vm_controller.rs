@@ -87,11 +87,8 @@ fn config(args: &Args) -> anyhow::Result<Config> {
     config.settings.runner.direct_io = args.direct_io;
     config.settings.runner.memhp_auto_movable_ratio.clone_from(&args.memhp_auto_movable_ratio);
     if args.leader_elect {
-        let own = || {
-            let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
-            format!("{host}-{}", std::process::id())
-        };
-        config.leader_election = Some(config.lease(args.identity.clone().unwrap_or_else(own)));
+        config.leader_election =
+            Some(config.lease(args.identity.clone().unwrap_or_else(crate::service::identity)));
     }
     if let Some(listen) = args.webhook_bind_address {
         let service = args.webhook_service.as_ref().map(|name| Registration::Service {

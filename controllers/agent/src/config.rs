@@ -1,0 +1,347 @@
+//! The configuration file: the keys of existing installations as they are, every number in seconds.
+//!
+//! A file must set what upstream's agent demands of it; without a file [`AgentConfig::default`] holds, which is what
+//! deployments ship.
+
+mod check;
+
+use std::path::Path;
+use std::time::Duration;
+
+use neonvm_api::ScalingConfig;
+use neonvm_types::{Bytes, MilliCpu, Resources};
+use serde::{Deserialize, Serialize};
+
+/// All settings.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct AgentConfig {
+    /// How often derived states (stuck or not) are looked at. The key is misspelt on the wire.
+    #[serde(default, rename = "refereshStateIntervalSeconds")]
+    pub refresh_state_interval_seconds: u64,
+    /// Steps and targets.
+    pub scaling: Scaling,
+    /// Billing; absent: none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub billing: Option<Billing>,
+    /// Events about scaling; absent: none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub scaling_events: Option<ScalingEvents>,
+    /// The monitors in the guests.
+    pub monitor: Monitor,
+    /// Metrics of the guests.
+    pub metrics: Metrics,
+    /// The scheduler.
+    pub scheduler: Scheduler,
+    /// Patches of VMs.
+    pub neonvm: NeonVm,
+    /// A port that dumps the state; absent: none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub dump_state: Option<DumpState>,
+}
+
+/// Steps and targets.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct Scaling {
+    /// The step in which VMs are scaled; no field is zero.
+    pub compute_unit: Resources,
+    /// Targets of VMs that do not say otherwise.
+    pub default_config: ScalingConfig,
+}
+
+/// Billing.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct Billing {
+    /// Name of the metric of CPU seconds.
+    pub cpu_metric_name: String,
+    /// Name of the metric of active seconds.
+    pub active_time_metric_name: String,
+    /// How often usage is looked at.
+    pub collect_every_seconds: u64,
+    /// How often events are made of it.
+    pub accumulate_every_seconds: u64,
+    /// Where events go.
+    #[serde(default)]
+    pub clients: Clients,
+}
+
+/// Events about scaling.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct ScalingEvents {
+    /// How much one of our compute units counts in events.
+    pub cu_multiplier: f64,
+    /// How far a part of the goal must move to be reported again, in units of events.
+    pub rereport_threshold: f64,
+    /// Region named in events.
+    pub region_name: String,
+    /// Where events go.
+    #[serde(default)]
+    pub clients: Clients,
+}
+
+/// Where events go; each may be absent.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct Clients {
+    /// An HTTP server.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub http: Option<HttpClient>,
+    /// A store that speaks S3.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub s3: Option<S3Client>,
+    /// A directory.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub file: Option<FileClient>,
+    /// Not supported; read so that it can be refused with a remedy.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub azure_blob: Option<serde_json::Value>,
+}
+
+/// How events are put together and sent; flattened into each client.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Push {
+    /// A batch is closed after this without being full.
+    pub push_every_seconds: u64,
+    /// Time for one sending.
+    pub push_request_timeout_seconds: u64,
+    /// Most events of a batch.
+    pub max_batch_size: u64,
+}
+
+/// Events to an HTTP server: `POST {url}/usage_events`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct HttpClient {
+    /// Base of the URL.
+    pub url: String,
+    /// When.
+    #[serde(flatten)]
+    pub push: Push,
+}
+
+/// Events as compressed lines of JSON in a store that speaks S3. Keys come from `AWS_ACCESS_KEY_ID` and
+/// `AWS_SECRET_ACCESS_KEY`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct S3Client {
+    /// Bucket.
+    pub bucket: String,
+    /// Region.
+    pub region: String,
+    /// URL of the store; absent: Amazon's of the region.
+    #[serde(default)]
+    pub endpoint: String,
+    /// In front of each key.
+    #[serde(default)]
+    pub prefix_in_bucket: String,
+    /// When.
+    #[serde(flatten)]
+    pub push: Push,
+}
+
+/// Events as compressed lines of JSON in files, under the same names as in a bucket.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct FileClient {
+    /// The directory.
+    pub directory: std::path::PathBuf,
+    /// When.
+    #[serde(flatten)]
+    pub push: Push,
+}
+
+/// A VM counts as stuck when more requests than this failed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct FailedRate {
+    /// Over the last so many seconds.
+    pub interval_seconds: u64,
+    /// More than this.
+    #[serde(default)]
+    pub threshold: u64,
+}
+
+/// The monitors in the guests.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct Monitor {
+    pub server_port: u16,
+    pub response_timeout_seconds: u64,
+    pub connection_timeout_seconds: u64,
+    pub connection_retry_min_wait_seconds: u64,
+    pub unhealthy_after_silence_duration_seconds: u64,
+    pub unhealthy_startup_grace_period_seconds: u64,
+    pub max_health_check_sequential_failures_seconds: u64,
+    pub retry_denied_downscale_seconds: u64,
+    pub requested_upscale_valid_seconds: u64,
+    pub retry_failed_request_seconds: u64,
+    pub max_failed_request_rate: FailedRate,
+}
+
+/// Metrics of the guests.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct Metrics {
+    /// Load and memory.
+    pub system: MetricsSource,
+    /// The local file cache.
+    pub lfc: MetricsSource,
+}
+
+/// Where metrics are, and how often they are read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct MetricsSource {
+    pub port: u16,
+    pub request_timeout_seconds: u64,
+    pub seconds_between_requests: u64,
+}
+
+/// The scheduler.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct Scheduler {
+    pub scheduler_name: String,
+    pub request_timeout_seconds: u64,
+    pub request_at_least_every_seconds: u64,
+    pub retry_failed_request_seconds: u64,
+    pub retry_denied_upscale_seconds: u64,
+    pub request_port: u16,
+    pub max_failed_request_rate: FailedRate,
+}
+
+/// Patches of VMs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct NeonVm {
+    pub request_timeout_seconds: u64,
+    pub retry_failed_request_seconds: u64,
+    pub max_failed_request_rate: FailedRate,
+}
+
+/// A port that dumps the state.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct DumpState {
+    pub port: u16,
+    pub timeout_seconds: u64,
+}
+
+/// Why a configuration cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum ConfigError {
+    /// The file.
+    #[error("cannot read {path}")]
+    File {
+        /// Which.
+        path: String,
+        /// Why.
+        #[source]
+        source: std::io::Error,
+    },
+    /// Its text.
+    #[error("{path}: {reason}")]
+    Json {
+        /// Which file.
+        path: String,
+        /// What is wrong, and where.
+        reason: String,
+    },
+    /// Its values; all of them.
+    #[error("{path}: {}", .faults.join("; "))]
+    Values {
+        /// Which file.
+        path: String,
+        /// Each names its key.
+        faults: Vec<String>,
+    },
+}
+
+impl Default for AgentConfig {
+    fn default() -> Self {
+        let rate = |threshold| FailedRate { interval_seconds: 120, threshold };
+        let source = |port, timeout, between| MetricsSource {
+            port,
+            request_timeout_seconds: timeout,
+            seconds_between_requests: between,
+        };
+        Self {
+            refresh_state_interval_seconds: 5,
+            scaling: Scaling {
+                compute_unit: Resources::new(MilliCpu::new(250), Bytes::gib(1)),
+                default_config: ScalingConfig::SHIPPED,
+            },
+            billing: None,
+            scaling_events: None,
+            monitor: Monitor {
+                server_port: 10301,
+                response_timeout_seconds: 5,
+                connection_timeout_seconds: 4,
+                connection_retry_min_wait_seconds: 5,
+                unhealthy_after_silence_duration_seconds: 20,
+                unhealthy_startup_grace_period_seconds: 20,
+                max_health_check_sequential_failures_seconds: 30,
+                retry_denied_downscale_seconds: 5,
+                requested_upscale_valid_seconds: 10,
+                retry_failed_request_seconds: 3,
+                max_failed_request_rate: rate(2),
+            },
+            metrics: Metrics { system: source(9100, 2, 5), lfc: source(9499, 5, 15) },
+            scheduler: Scheduler {
+                scheduler_name: "autoscale-scheduler".into(),
+                request_timeout_seconds: 2,
+                request_at_least_every_seconds: 15,
+                retry_failed_request_seconds: 3,
+                retry_denied_upscale_seconds: 2,
+                request_port: 10299,
+                max_failed_request_rate: rate(5),
+            },
+            neonvm: NeonVm {
+                request_timeout_seconds: 10,
+                retry_failed_request_seconds: 5,
+                max_failed_request_rate: rate(2),
+            },
+            dump_state: None,
+        }
+    }
+}
+
+impl AgentConfig {
+    /// Reads and checks a file.
+    ///
+    /// # Errors
+    /// Names the file and the key; of wrong values all.
+    pub fn read(path: &Path) -> Result<Self, ConfigError> {
+        let shown = path.display().to_string();
+        let text = std::fs::read_to_string(path)
+            .map_err(|source| ConfigError::File { path: shown.clone(), source })?;
+        Self::parse(&text, &shown)
+    }
+
+    /// Reads and checks a text; `path` is for messages.
+    ///
+    /// # Errors
+    /// As [`AgentConfig::read`].
+    pub fn parse(text: &str, path: &str) -> Result<Self, ConfigError> {
+        let config: Self = serde_json::from_str(text)
+            .map_err(|error| ConfigError::Json { path: path.to_owned(), reason: error.to_string() })?;
+        let faults = check::faults(&config);
+        if faults.is_empty() {
+            Ok(config)
+        } else {
+            Err(ConfigError::Values { path: path.to_owned(), faults })
+        }
+    }
+}
+
+/// Whole seconds as a span.
+pub(crate) const fn seconds(count: u64) -> Duration {
+    Duration::from_secs(count)
+}
+
+#[cfg(test)]
+mod tests;

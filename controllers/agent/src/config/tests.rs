@@ -1,0 +1,81 @@
+use super::*;
+
+/// The file that upstream ships (v0.49), key by key.
+const SHIPPED: &str = r#"{
+  "refereshStateIntervalSeconds": 5,
+  "scaling": {"computeUnit": {"vCPUs": 0.25, "mem": "1Gi"},
+    "defaultConfig": {"loadAverageFractionTarget": 0.9, "memoryUsageFractionTarget": 0.75, "memoryTotalFractionTarget": 0.9,
+      "enableLFCMetrics": false, "lfcUseLargestWindow": false, "lfcToMemoryRatio": 0.75, "lfcWindowSizeMinutes": 5,
+      "lfcMinWaitBeforeDownscaleMinutes": 5, "cpuStableZoneRatio": 0, "cpuMixedZoneRatio": 0}},
+  "billing": {"cpuMetricName": "effective_compute_seconds", "activeTimeMetricName": "active_time_seconds",
+    "collectEverySeconds": 4, "accumulateEverySeconds": 24, "clients": {}},
+  "scalingEvents": {"cuMultiplier": 0.25, "rereportThreshold": 0.25, "regionName": "replaceme", "clients": {}},
+  "monitor": {"serverPort": 10301, "responseTimeoutSeconds": 5, "connectionTimeoutSeconds": 4,
+    "connectionRetryMinWaitSeconds": 5, "unhealthyAfterSilenceDurationSeconds": 20,
+    "unhealthyStartupGracePeriodSeconds": 20, "maxHealthCheckSequentialFailuresSeconds": 30,
+    "retryDeniedDownscaleSeconds": 5, "requestedUpscaleValidSeconds": 10, "retryFailedRequestSeconds": 3,
+    "maxFailedRequestRate": {"intervalSeconds": 120, "threshold": 2}},
+  "metrics": {"system": {"port": 9100, "requestTimeoutSeconds": 2, "secondsBetweenRequests": 5},
+    "lfc": {"port": 9499, "requestTimeoutSeconds": 5, "secondsBetweenRequests": 15}},
+  "scheduler": {"schedulerName": "autoscale-scheduler", "requestTimeoutSeconds": 2, "requestAtLeastEverySeconds": 15,
+    "retryFailedRequestSeconds": 3, "retryDeniedUpscaleSeconds": 2, "requestPort": 10299,
+    "maxFailedRequestRate": {"intervalSeconds": 120, "threshold": 5}},
+  "neonvm": {"requestTimeoutSeconds": 10, "retryFailedRequestSeconds": 5,
+    "maxFailedRequestRate": {"intervalSeconds": 120, "threshold": 2}},
+  "dumpState": {"port": 10300, "timeoutSeconds": 5}
+}"#;
+
+fn changed(pointer: &str, value: serde_json::Value) -> String {
+    let mut all: serde_json::Value = serde_json::from_str(SHIPPED).unwrap();
+    let (parent, key) = pointer.rsplit_once('/').unwrap();
+    all.pointer_mut(parent).unwrap().as_object_mut().unwrap().insert(key.to_owned(), value);
+    all.to_string()
+}
+
+#[test]
+fn the_shipped_file_is_accepted_and_is_the_default() {
+    let config = AgentConfig::parse(SHIPPED, "config.json").unwrap();
+    let bare = AgentConfig { billing: None, scaling_events: None, dump_state: None, ..config };
+    assert_eq!(bare, AgentConfig::default());
+}
+
+#[test]
+fn every_wrong_value_is_named_and_none_hides_another() {
+    for (pointer, value, part) in [
+        ("/scaling/computeUnit", serde_json::json!({"vCPUs": 0, "mem": "1Gi"}), "scaling.computeUnit: vCPUs"),
+        ("/monitor/serverPort", 0.into(), "monitor.serverPort is 0"),
+        ("/metrics/lfc/secondsBetweenRequests", 0.into(), "metrics.lfc.secondsBetweenRequests is 0"),
+        ("/scheduler/schedulerName", "".into(), "scheduler.schedulerName is empty"),
+        ("/scheduler/retryDeniedUpscaleSeconds", 90_000.into(), "between 1 and 86400"),
+        (
+            "/neonvm/maxFailedRequestRate/intervalSeconds",
+            0.into(),
+            "neonvm.maxFailedRequestRate.intervalSeconds",
+        ),
+        ("/scalingEvents/cuMultiplier", 0.into(), "scalingEvents.cuMultiplier is 0"),
+        ("/billing/clients/azureBlob", serde_json::json!({}), "billing.clients.azureBlob is not supported"),
+        (
+            "/billing/clients/http",
+            serde_json::json!({"url": "ftp://x", "pushEverySeconds": 1, "pushRequestTimeoutSeconds": 1, "maxBatchSize": 0}),
+            "billing.clients.http.url is \"ftp://x\"",
+        ),
+        ("/scaling/defaultConfig/loadAverageFractionTarget", 0.into(), "loadAverageFractionTarget"),
+    ] {
+        let error = AgentConfig::parse(&changed(pointer, value), "config.json").unwrap_err().to_string();
+        assert!(error.starts_with("config.json: ") && error.contains(part), "{pointer}: {error}");
+    }
+    let mut both: serde_json::Value = serde_json::from_str(SHIPPED).unwrap();
+    both["monitor"]["serverPort"] = 0.into();
+    both["scheduler"]["requestPort"] = 0.into();
+    let error = AgentConfig::parse(&both.to_string(), "c").unwrap_err().to_string();
+    assert!(error.contains("monitor.serverPort") && error.contains("scheduler.requestPort"), "{error}");
+}
+
+#[test]
+fn unknown_and_missing_keys_are_named() {
+    let error = AgentConfig::parse(&changed("/monitor/colour", 1.into()), "c").unwrap_err().to_string();
+    assert!(error.contains("unknown field `colour`"), "{error}");
+    let error = AgentConfig::parse("{}", "c").unwrap_err().to_string();
+    assert!(error.contains("missing field `scaling`"), "{error}");
+    assert!(AgentConfig::read(Path::new("/nonexistent/agent.json")).is_err());
+}

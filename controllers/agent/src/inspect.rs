@@ -1,0 +1,136 @@
+//! What the agent shows: the document for `neonctl agent inspect`, upstream's dump, metrics.
+
+use std::fmt::Write as _;
+use std::pin::Pin;
+use std::sync::Arc;
+
+use http::{Method, StatusCode};
+use neonvm_kit::authority::OPERATORS;
+use neonvm_kit::http::{Answer, Peer, Whole, text};
+use neonvm_types::NamespacedName;
+use neonvm_types::agent_inspect::{AgentInspect, VmInspect};
+use serde_json::json;
+
+use crate::fleet::Fleet;
+use crate::metrics::{Metrics, per_vm};
+
+const JSON: &str = "application/json";
+const PLAIN: &str = "text/plain";
+const PROMETHEUS: &str = "text/plain; version=0.0.4";
+
+#[derive(Debug)]
+pub(crate) struct Inspector {
+    identity: String,
+    node: String,
+    fleet: Arc<Fleet>,
+    metrics: Arc<Metrics>,
+}
+
+type Answering = Pin<Box<dyn Future<Output = Answer> + Send>>;
+
+impl Inspector {
+    pub(crate) fn new(identity: String, node: String, fleet: Arc<Fleet>, metrics: Arc<Metrics>) -> Self {
+        Self { identity, node, fleet, metrics }
+    }
+
+    /// A handler that answers with one of the methods below.
+    pub(crate) fn handler<F>(
+        self: &Arc<Self>,
+        answer: fn(Arc<Self>, Whole) -> F,
+    ) -> impl Fn(Whole) -> Answering + Clone + Send + Sync + use<F>
+    where
+        F: Future<Output = Answer> + Send + 'static,
+    {
+        let inspector = Arc::clone(self);
+        move |request| -> Answering { Box::pin(answer(Arc::clone(&inspector), request)) }
+    }
+
+    /// `GET /v1/inspect[?vm=NAMESPACE/NAME]`.
+    pub(crate) async fn inspect(self: Arc<Self>, request: Whole) -> Answer {
+        let trusted = request.extensions().get::<Peer>().is_some_and(|peer| peer.is_one_of(&[OPERATORS]));
+        if !trusted {
+            return text(StatusCode::FORBIDDEN, PLAIN, "show a certificate of an operator\n");
+        }
+        if request.method() != Method::GET || request.uri().path() != "/v1/inspect" {
+            return text(StatusCode::NOT_FOUND, PLAIN, "there is GET /v1/inspect[?vm=NAMESPACE/NAME]\n");
+        }
+        let query = request.uri().query().unwrap_or("");
+        let only = query.split('&').find_map(|part| part.strip_prefix("vm=")).map(|vm| {
+            let (namespace, name) = vm.split_once('/').unwrap_or(("default", vm));
+            NamespacedName::new(namespace, name)
+        });
+        let document = AgentInspect {
+            agent: self.identity.clone(),
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            node: self.node.clone(),
+            vms: self.fleet.views(only.as_ref()).await,
+        };
+        encoded(&document)
+    }
+
+    /// Upstream's dump of the state: `GET /` with any JSON document as body.
+    pub(crate) async fn dump(self: Arc<Self>, request: Whole) -> Answer {
+        if request.method() != Method::GET {
+            return text(StatusCode::METHOD_NOT_ALLOWED, PLAIN, "request method must be GET\n");
+        }
+        if serde_json::from_slice::<serde_json::Value>(request.body()).is_err() {
+            return text(StatusCode::BAD_REQUEST, PLAIN, "the body must be a JSON document, such as {}\n");
+        }
+        let objects = self.fleet.objects();
+        let views = self.fleet.views(None).await;
+        let pods: Vec<_> = views.iter().map(|view| dumped(view, &objects)).collect();
+        encoded(&json!({ "stopped": false, "pods": pods }))
+    }
+
+    /// Metrics of the agent.
+    pub(crate) async fn metrics(self: Arc<Self>, request: Whole) -> Answer {
+        if request.uri().path() != "/metrics" {
+            return text(StatusCode::NOT_FOUND, PLAIN, "there is /metrics\n");
+        }
+        let views = self.fleet.views(None).await;
+        let stuck = views.iter().filter(|view| view.stuck.is_some()).count();
+        let mut gauges = String::from("# TYPE autoscaling_agent_runners_current gauge\n");
+        for (state, count) in [("ok", views.len() - stuck), ("stuck", stuck), ("panicked", 0)] {
+            let _ = writeln!(gauges, "autoscaling_agent_runners_current{{state=\"{state}\"}} {count}");
+        }
+        text(StatusCode::OK, PROMETHEUS, self.metrics.render(&gauges))
+    }
+
+    /// Metrics of each VM.
+    pub(crate) async fn vm_metrics(self: Arc<Self>, request: Whole) -> Answer {
+        if request.uri().path() != "/metrics" {
+            return text(StatusCode::NOT_FOUND, PLAIN, "there is /metrics\n");
+        }
+        let views = self.fleet.views(None).await;
+        text(StatusCode::OK, PROMETHEUS, per_vm(self.fleet.objects().iter(), &views))
+    }
+}
+
+fn encoded(document: &impl serde::Serialize) -> Answer {
+    match serde_json::to_vec(document) {
+        Ok(body) => text(StatusCode::OK, JSON, body),
+        Err(error) => text(StatusCode::INTERNAL_SERVER_ERROR, PLAIN, error.to_string()),
+    }
+}
+
+/// One VM with upstream's keys; the state machine is ours, so its document is too.
+fn dumped(view: &VmInspect, objects: &[neonvm_api::VirtualMachine]) -> serde_json::Value {
+    let object = objects.iter().find(|vm| {
+        vm.metadata.name.as_ref() == Some(&view.name)
+            && vm.metadata.namespace.as_ref() == Some(&view.namespace)
+    });
+    let status = object.and_then(|vm| vm.status.as_ref());
+    let pod = status.map_or("", |status| status.pod_name.as_str());
+    let ip = status.map_or("", |status| status.pod_ip.as_str());
+    let info = object.and_then(|vm| neonvm_api::VmInfo::from_vm(vm).ok());
+    json!({
+        "podName": { "namespace": view.namespace, "name": pod },
+        "status": {
+            "vmInfo": info,
+            "state": if view.stuck.is_some() { "stuck" } else { "ok" },
+            "endState": null,
+            "previousEndStates": [],
+        },
+        "runner": { "podIP": ip, "executorState": view },
+    })
+}

@@ -1,0 +1,242 @@
+//! The connection to the monitor in one guest: made, kept, checked and made again for as long as the VM is ours.
+
+mod link;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use neonvm_types::monitor_protocol::{
+    AgentMessage, HandshakeReply, MONITOR_PATH, MonitorMessage, SUPPORTED, Wants,
+};
+use neonvm_types::version::MonitorProtoVersion;
+use rustls::ClientConfig;
+use tokio::sync::mpsc;
+use tokio::time::Instant;
+
+use crate::config::{Monitor, seconds};
+use crate::guest::Route;
+use crate::metrics::Metrics;
+use link::{Happening, Link};
+
+/// Requests of the core that wait for the connection; it has at most two under way.
+const WAITING: usize = 8;
+/// Pause between two health checks.
+const HEALTH: Duration = Duration::from_secs(5);
+
+/// What happens on the connection.
+#[derive(Debug)]
+pub(crate) enum MonitorEvent {
+    /// There is one, with this version.
+    Connected(MonitorProtoVersion),
+    /// There is none, for this reason.
+    Lost(String),
+    /// The guest wants more.
+    Wants(Option<Wants>),
+    /// The answer to the request with this number of the core; an error if there is none.
+    Reply { id: u64, result: Result<MonitorMessage, String> },
+    /// A sign of life.
+    Alive,
+}
+
+/// A request of the core, with its number.
+pub(crate) type Ask = (u64, AgentMessage);
+
+/// How the monitor is reached, and how patient we are.
+#[derive(Clone, Debug)]
+pub(crate) struct Settings {
+    pub(crate) route: Route,
+    pub(crate) tls: Arc<ClientConfig>,
+    pub(crate) config: Monitor,
+    pub(crate) metrics: Arc<Metrics>,
+}
+
+/// A way to send requests. Dropping it ends the connection.
+#[derive(Debug)]
+pub(crate) struct Handle {
+    asks: mpsc::Sender<Ask>,
+}
+
+impl Handle {
+    /// Sends a request; `false` if it cannot be taken, which counts as failed.
+    pub(crate) fn ask(&self, ask: Ask) -> bool {
+        self.asks.try_send(ask).is_ok()
+    }
+}
+
+/// Starts the connection; what happens goes to `tell`.
+pub(crate) fn start<F>(settings: Settings, tell: F) -> Handle
+where
+    F: Fn(MonitorEvent) + Send + Sync + 'static,
+{
+    let (asks, waiting) = mpsc::channel(WAITING);
+    tokio::spawn(keep(settings, waiting, tell));
+    Handle { asks }
+}
+
+async fn keep<F>(settings: Settings, mut asks: mpsc::Receiver<Ask>, tell: F)
+where
+    F: Fn(MonitorEvent) + Send + Sync + 'static,
+{
+    let least = seconds(settings.config.connection_retry_min_wait_seconds);
+    loop {
+        let started = Instant::now();
+        let connected = tokio::select! {
+            connected = connect_in_time(&settings) => connected,
+            () = refuse(&mut asks, &tell) => return,
+        };
+        let why = match connected {
+            Err(why) => why,
+            Ok(link) => match live(&settings, link, &mut asks, &tell).await {
+                Ended::Dropped => return,
+                Ended::Failed(why) => why,
+            },
+        };
+        tell(MonitorEvent::Lost(why));
+        // A connection that lived is made again at once, one that did not after a pause.
+        let pause = least.saturating_sub(started.elapsed());
+        tokio::select! {
+            () = refuse(&mut asks, &tell) => return,
+            () = tokio::time::sleep(pause) => {}
+        }
+    }
+}
+
+/// Without a connection every request fails at once. Ends when nobody asks any more.
+async fn refuse(asks: &mut mpsc::Receiver<Ask>, tell: &impl Fn(MonitorEvent)) {
+    while let Some((id, _)) = asks.recv().await {
+        tell(MonitorEvent::Reply { id, result: Err("there is no connection to the monitor".into()) });
+    }
+}
+
+enum Ended {
+    /// The VM is no longer ours.
+    Dropped,
+    Failed(String),
+}
+
+/// One connection, from its beginning to its end.
+async fn live<F>(settings: &Settings, mut link: Link, asks: &mut mpsc::Receiver<Ask>, tell: &F) -> Ended
+where
+    F: Fn(MonitorEvent),
+{
+    tell(MonitorEvent::Connected(link.version));
+    let ended = serve(settings, &mut link, asks, tell).await;
+    match &ended {
+        Ended::Dropped => link.close(None).await,
+        Ended::Failed(why) => link.close(Some(why)).await,
+    }
+    for id in link.abandoned() {
+        tell(MonitorEvent::Reply { id, result: Err("the connection was lost".into()) });
+    }
+    ended
+}
+
+async fn connect_in_time(settings: &Settings) -> Result<Link, String> {
+    let within = seconds(settings.config.connection_timeout_seconds);
+    let connected = tokio::time::timeout(within, connect(settings)).await;
+    connected.unwrap_or_else(|_| Err(format!("no connection within {} s", within.as_secs())))
+}
+
+async fn connect(settings: &Settings) -> Result<Link, String> {
+    let port = settings.config.server_port;
+    let stream = settings.route.connect(port, &settings.tls).await?;
+    let mut link = Link::open(stream, &format!("ws://guest:{port}{MONITOR_PATH}")).await?;
+    let offer = serde_json::to_string(&SUPPORTED).map_err(|error| error.to_string())?;
+    link.send_text(offer).await?;
+    let reply = link.receive_text().await?;
+    link.version = match HandshakeReply::accept(reply.as_bytes(), SUPPORTED) {
+        Ok(version) => version,
+        Err(error) => {
+            link.close_protocol(&error.to_string()).await;
+            return Err(error.to_string());
+        }
+    };
+    Ok(link)
+}
+
+async fn serve<F>(settings: &Settings, link: &mut Link, asks: &mut mpsc::Receiver<Ask>, tell: &F) -> Ended
+where
+    F: Fn(MonitorEvent),
+{
+    let answer_within = seconds(settings.config.response_timeout_seconds);
+    let longest_silence = seconds(settings.config.max_health_check_sequential_failures_seconds);
+    let mut health = tokio::time::interval_at(Instant::now() + HEALTH, HEALTH);
+    health.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    let mut heard = Instant::now();
+    loop {
+        let step = tokio::select! {
+            ask = asks.recv() => match ask {
+                None => return Ended::Dropped,
+                Some((id, message)) => link.request(Some(id), message, answer_within).await,
+            },
+            happening = link.happening() => match happening {
+                Happening::Frame(Err(why)) => Err(why),
+                Happening::Frame(Ok(None)) => Ok(()),
+                Happening::Frame(Ok(Some(text))) => {
+                    heard = Instant::now();
+                    take(settings, link, &text, tell).await
+                }
+                Happening::Overdue { id, request } => {
+                    settings.metrics.monitor_asked(request.kind(), "[error: timeout]");
+                    if let Some(id) = id {
+                        let why = format!("no answer within {} s", answer_within.as_secs());
+                        tell(MonitorEvent::Reply { id, result: Err(why) });
+                    }
+                    Ok(())
+                }
+            },
+            _ = health.tick() => {
+                if heard.elapsed() > longest_silence {
+                    Err(format!("the monitor was silent for {} s", longest_silence.as_secs()))
+                } else {
+                    link.request(None, AgentMessage::HealthCheck, answer_within).await
+                }
+            }
+        };
+        if let Err(why) = step {
+            return Ended::Failed(why);
+        }
+    }
+}
+
+/// A message of the monitor. What makes no sense is answered and the connection stays.
+async fn take<F>(settings: &Settings, link: &mut Link, text: &str, tell: &F) -> Result<(), String>
+where
+    F: Fn(MonitorEvent),
+{
+    let (number, message) = match MonitorMessage::decode(text.as_bytes()) {
+        Ok(read) => read,
+        Err(error) => {
+            let Some(id) = error.id else { return Err(format!("a message without a number: {error}")) };
+            return link.complain(id, &error.reason).await;
+        }
+    };
+    if let MonitorMessage::UpscaleRequest { wants } = message {
+        settings.metrics.monitor_asks("UpscaleRequest");
+        tell(MonitorEvent::Wants(wants));
+        return Ok(());
+    }
+    let Some((id, request)) = link.waiting(number) else {
+        if matches!(message, MonitorMessage::InvalidMessage { .. } | MonitorMessage::InternalError { .. }) {
+            tracing::debug!(?message, "the monitor complains");
+            return Ok(());
+        }
+        return link.complain(number, &format!("{} answers nothing that was asked", message.kind())).await;
+    };
+    tell(MonitorEvent::Alive);
+    let answers = message.answers(&request);
+    let complaint = (!answers).then(|| format!("{} does not answer {}", message.kind(), request.kind()));
+    let code = if complaint.is_none() { "ok" } else { "[error: wrong kind of answer]" };
+    settings.metrics.monitor_asked(request.kind(), code);
+    if let Some(id) = id {
+        let result = match complaint.clone() {
+            Some(why) => Err(why),
+            None => Ok(message),
+        };
+        tell(MonitorEvent::Reply { id, result });
+    }
+    match complaint {
+        Some(why) => link.complain(number, &why).await,
+        None => Ok(()),
+    }
+}

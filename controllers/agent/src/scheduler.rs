@@ -1,0 +1,170 @@
+//! The scheduler: where it is, and how it is asked. Few connections are shared by all VMs of the node.
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures_util::{StreamExt as _, TryStreamExt as _};
+use http::{Method, StatusCode};
+use k8s_openapi::api::coordination::v1::Lease;
+use k8s_openapi::api::core::v1::Pod;
+use kube::api::Api;
+use kube::runtime::{WatchStreamExt as _, watcher};
+use kube::{Client, ResourceExt as _};
+use neonvm_api::names::SCHEDULER_LEASE;
+use neonvm_kit::authority::SCHEDULER_NAME;
+use neonvm_kit::call::Caller;
+use neonvm_kit::service::Endpoint;
+use neonvm_types::scheduler_protocol::{AgentRequest, PluginResponse};
+use rustls::ClientConfig;
+use tokio::sync::{Semaphore, watch};
+
+/// Requests at the same time, each on a connection of its own.
+const AT_ONCE: usize = 8;
+/// Namespace in which upstream's scheduler runs.
+const UPSTREAM_NAMESPACE: &str = "kube-system";
+
+/// Where the scheduler is: that of the lease, or else a pod of upstream's.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Known {
+    lease: Option<Endpoint>,
+    pod: Option<Endpoint>,
+}
+
+/// The scheduler, as agents see it.
+#[derive(Debug)]
+pub(crate) struct Scheduler {
+    known: watch::Sender<Known>,
+    tls: Arc<ClientConfig>,
+    within: Duration,
+    places: Semaphore,
+    idle: Mutex<Vec<Caller>>,
+}
+
+/// Why there is no permit.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum Error {
+    #[error("there is no scheduler: nobody holds the lease {SCHEDULER_LEASE}")]
+    Nowhere,
+    #[error(transparent)]
+    Call(#[from] neonvm_kit::call::Error),
+    #[error("the scheduler refuses with {status}: {text}")]
+    Refused { status: StatusCode, text: String },
+    #[error("the scheduler's answer makes no sense: {0}")]
+    Nonsense(String),
+}
+
+impl Error {
+    /// Value of the label `code` of the metric of requests.
+    pub(crate) fn code(&self) -> String {
+        match self {
+            Self::Refused { status, .. } => status.as_u16().to_string(),
+            Self::Nowhere => "[no scheduler]".into(),
+            Self::Nonsense(_) => "[error parsing response]".into(),
+            Self::Call(error) => format!("[error doing request: {error}]"),
+        }
+    }
+}
+
+impl Scheduler {
+    pub(crate) fn new(tls: Arc<ClientConfig>, within: Duration) -> Self {
+        let (known, _) = watch::channel(Known::default());
+        Self { known, tls, within, places: Semaphore::new(AT_ONCE), idle: Mutex::default() }
+    }
+
+    fn endpoint(&self) -> Option<Endpoint> {
+        let known = *self.known.borrow();
+        known.lease.or(known.pod)
+    }
+
+    /// Asks for a permit.
+    pub(crate) async fn ask(&self, request: &AgentRequest) -> Result<PluginResponse, Error> {
+        let endpoint = self.endpoint().ok_or(Error::Nowhere)?;
+        let body = serde_json::to_vec(request).map_err(|error| Error::Nonsense(error.to_string()))?;
+        let Ok(_place) = self.places.acquire().await else { return Err(Error::Nowhere) };
+        let mut caller = self.idle(endpoint);
+        let (status, answer) = caller.call(Method::POST, "/", Bytes::from(body), self.within).await?;
+        let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
+        idle.push(caller);
+        drop(idle);
+        if status != StatusCode::OK {
+            let text: String = String::from_utf8_lossy(&answer).trim().chars().take(300).collect();
+            return Err(Error::Refused { status, text });
+        }
+        PluginResponse::decode(&answer).map_err(|error| Error::Nonsense(error.to_string()))
+    }
+
+    fn idle(&self, endpoint: Endpoint) -> Caller {
+        let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
+        // Connections to a former leader are of no use.
+        idle.retain(|caller| caller.endpoint() == endpoint);
+        idle.pop().unwrap_or_else(|| Caller::new(endpoint, Some(Arc::clone(&self.tls)), SCHEDULER_NAME))
+    }
+
+    /// Follows the lease of the scheduler; never returns.
+    pub(crate) async fn follow_lease(&self, client: Client, namespace: &str) {
+        let api: Api<Lease> = Api::namespaced(client, namespace);
+        let config = watcher::Config::default().fields(&format!("metadata.name={SCHEDULER_LEASE}"));
+        let mut events = watcher(api, config).default_backoff().boxed();
+        let mut listed = None;
+        loop {
+            match events.try_next().await {
+                Ok(Some(watcher::Event::Init)) => listed = None,
+                Ok(Some(watcher::Event::InitApply(lease))) => listed = Endpoint::of(&lease),
+                Ok(Some(watcher::Event::InitDone)) => self.learn(|known| known.lease = listed),
+                Ok(Some(watcher::Event::Apply(lease))) => {
+                    let found = Endpoint::of(&lease);
+                    self.learn(|known| known.lease = found);
+                }
+                Ok(Some(watcher::Event::Delete(_))) => self.learn(|known| known.lease = None),
+                Ok(None) => return,
+                Err(error) => tracing::warn!(%error, "the scheduler's lease cannot be watched"),
+            }
+        }
+    }
+
+    /// Follows pods of upstream's scheduler, of which the newest that is ready counts; never returns.
+    pub(crate) async fn follow_pods(&self, client: Client, name: &str, port: u16) {
+        let api: Api<Pod> = Api::namespaced(client, UPSTREAM_NAMESPACE);
+        let config = watcher::Config::default().labels(&format!("name={name}"));
+        let mut events = watcher(api, config).default_backoff().boxed();
+        let mut pods = std::collections::BTreeMap::new();
+        loop {
+            match events.try_next().await {
+                Ok(Some(watcher::Event::Init)) => pods.clear(),
+                Ok(Some(watcher::Event::InitApply(pod) | watcher::Event::Apply(pod))) => {
+                    pods.insert(pod.name_any(), candidate(&pod, port));
+                }
+                Ok(Some(watcher::Event::Delete(pod))) => drop(pods.remove(&pod.name_any())),
+                Ok(Some(watcher::Event::InitDone)) => {}
+                Ok(None) => return,
+                Err(error) => {
+                    tracing::warn!(%error, "scheduler pods cannot be watched");
+                    continue;
+                }
+            }
+            let newest = pods.values().flatten().max_by_key(|(created, _)| *created);
+            let newest = newest.map(|(_, endpoint)| *endpoint);
+            self.learn(|known| known.pod = newest);
+        }
+    }
+
+    fn learn(&self, change: impl FnOnce(&mut Known)) {
+        self.known.send_if_modified(|known| {
+            let before = *known;
+            change(known);
+            if *known != before {
+                tracing::info!(scheduler = ?known.lease.or(known.pod).map(|e| e.to_string()), "the scheduler is here");
+            }
+            *known != before
+        });
+    }
+}
+
+fn candidate(pod: &Pod, port: u16) -> Option<(k8s_openapi::jiff::Timestamp, Endpoint)> {
+    let status = pod.status.as_ref()?;
+    let ready = status.conditions.iter().flatten().any(|c| c.type_ == "Ready" && c.status == "True");
+    let ip: std::net::IpAddr = status.pod_ip.as_deref()?.parse().ok()?;
+    let created = pod.metadata.creation_timestamp.as_ref()?.0;
+    ready.then_some((created, Endpoint { address: (ip, port).into(), plain: true }))
+}

@@ -1,0 +1,208 @@
+//! One VM: everything that happens to it goes through one inbox into the core; what the core wants done is done beside it.
+
+mod act;
+mod observe;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use neonvm_api::VirtualMachine;
+use neonvm_core_scaling::agent::{Event, Outcome, State};
+use neonvm_types::agent_inspect::VmInspect;
+use tokio::sync::{mpsc, oneshot};
+use tokio::task::JoinSet;
+use tokio::time::Instant;
+
+use crate::guest::Route;
+use crate::monitor::{self, MonitorEvent};
+use crate::shared::Shared;
+
+/// What may wait to be taken in. Each source has at most a few things under way.
+const INBOX: usize = 32;
+
+/// What happens to a VM.
+#[derive(Debug)]
+pub(crate) enum Input {
+    /// The object changed.
+    Object(Box<VirtualMachine>),
+    /// Something for the core.
+    Event(Event),
+    /// Something about the connection with this number to the monitor.
+    Monitor(u64, MonitorEvent),
+    /// Somebody wants to see it.
+    View(oneshot::Sender<VmInspect>),
+}
+
+/// A way to a VM's task. Dropping it ends the task and all it started.
+#[derive(Debug)]
+pub(crate) struct Handle {
+    inbox: mpsc::Sender<Input>,
+    task: tokio::task::AbortHandle,
+}
+
+impl Drop for Handle {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+impl Handle {
+    /// Tells of a changed object.
+    pub(crate) async fn object(&self, vm: VirtualMachine) {
+        // Only full if the task hangs, which would be a bug: then it is better to wait than to skip news.
+        let _ = self.inbox.send(Input::Object(Box::new(vm))).await;
+    }
+
+    /// What the VM looks like now.
+    pub(crate) async fn view(&self) -> Option<VmInspect> {
+        let (answer, view) = oneshot::channel();
+        self.inbox.send(Input::View(answer)).await.ok()?;
+        tokio::time::timeout(Duration::from_secs(2), view).await.ok()?.ok()
+    }
+}
+
+/// Begins to look after a VM. `None`, with the reason in the log, if its object cannot be understood.
+pub(crate) fn start(shared: Arc<Shared>, vm: &VirtualMachine) -> Option<Handle> {
+    let observed = observe::observe(&shared, vm)?;
+    let route = Route::of(vm)?;
+    let (inbox, waiting) = mpsc::channel(INBOX);
+    let state = State::new(observed, shared.settings_of(&observe::Identity::of(vm).uid), shared.now());
+    let actor = Actor {
+        identity: observe::Identity::of(vm),
+        watched: observe::Watched::of(&shared, vm),
+        shared,
+        state,
+        route,
+        inbox: inbox.downgrade(),
+        monitor: None,
+        generation: 0,
+        work: JoinSet::new(),
+        loops: JoinSet::new(),
+    };
+    let task = tokio::spawn(actor.run(waiting)).abort_handle();
+    Some(Handle { inbox, task })
+}
+
+struct Actor {
+    identity: observe::Identity,
+    /// What of the guest's metrics matters.
+    watched: observe::Watched,
+    shared: Arc<Shared>,
+    state: State,
+    route: Route,
+    /// Weak: the task ends when nobody else can reach it.
+    inbox: mpsc::WeakSender<Input>,
+    monitor: Option<monitor::Handle>,
+    /// Number of the connection to the monitor: what an older one says does not matter.
+    generation: u64,
+    /// Requests under way; they end with the task.
+    work: JoinSet<()>,
+    /// The loops that read metrics.
+    loops: JoinSet<()>,
+}
+
+impl Actor {
+    async fn run(mut self, mut inbox: mpsc::Receiver<Input>) {
+        self.connect();
+        self.read_metrics();
+        let mut outcome = self.state.step(self.shared.now(), Event::Timer);
+        loop {
+            let wake_at = outcome.wake_at;
+            self.act(outcome);
+            let input = tokio::select! {
+                input = inbox.recv() => match input {
+                    Some(input) => Some(input),
+                    None => return,
+                },
+                () = until(&self.shared, wake_at) => None,
+                // What has ended is forgotten.
+                Some(_) = self.work.join_next() => {
+                    outcome = Outcome { wake_at, ..Outcome::default() };
+                    continue;
+                }
+            };
+            let event = match input {
+                None => Some(Event::Timer),
+                Some(input) => self.take(input),
+            };
+            outcome = match event {
+                Some(event) => self.state.step(self.shared.now(), event),
+                None => Outcome { wake_at, ..Outcome::default() },
+            };
+        }
+    }
+
+    /// What an input means to the core.
+    fn take(&mut self, input: Input) -> Option<Event> {
+        match input {
+            Input::Event(event) => Some(event),
+            Input::Object(vm) => self.object(&vm),
+            Input::Monitor(generation, event) => {
+                if generation != self.generation {
+                    return None;
+                }
+                Some(observe::of_monitor(event))
+            }
+            Input::View(answer) => {
+                let view = self.state.view(self.shared.now()).to_inspect(self.shared.epoch_unix_ms);
+                let _ = answer.send(view);
+                None
+            }
+        }
+    }
+
+    fn object(&mut self, vm: &VirtualMachine) -> Option<Event> {
+        let route = Route::of(vm)?;
+        let watched = observe::Watched::of(&self.shared, vm);
+        let moved = route != self.route;
+        if moved || watched != self.watched {
+            self.route = route;
+            self.watched = watched;
+            self.loops.abort_all();
+            self.read_metrics();
+        }
+        if moved {
+            self.connect();
+        }
+        self.identity = observe::Identity::of(vm);
+        observe::observe(&self.shared, vm).map(Event::Vm)
+    }
+
+    fn connect(&mut self) {
+        self.generation += 1;
+        let (generation, inbox) = (self.generation, self.inbox.clone());
+        let settings = monitor::Settings {
+            route: self.route.clone(),
+            tls: Arc::clone(&self.shared.tls),
+            config: self.shared.config.monitor,
+            metrics: Arc::clone(&self.shared.metrics),
+        };
+        self.monitor = Some(monitor::start(settings, move |event| {
+            if let Some(inbox) = inbox.upgrade() {
+                let full = inbox.try_send(Input::Monitor(generation, event)).is_err();
+                if full {
+                    tracing::warn!("a VM's inbox is full; news of its monitor is lost");
+                }
+            }
+        }));
+    }
+}
+
+async fn until(shared: &Shared, wake_at: Option<Duration>) {
+    match wake_at {
+        Some(at) => tokio::time::sleep_until(shared.instant(at)).await,
+        None => std::future::pending().await,
+    }
+}
+
+/// Sends what came of some work to the task, if it is still there.
+async fn report(inbox: mpsc::WeakSender<Input>, event: Event) {
+    if let Some(inbox) = inbox.upgrade() {
+        let _ = inbox.send(Input::Event(event)).await;
+    }
+}
+
+/// The moment `after` from now on.
+fn later(after: Duration) -> Instant {
+    Instant::now() + after
+}

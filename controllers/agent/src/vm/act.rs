@@ -1,0 +1,168 @@
+//! Does what the core wants done. Nothing here waits: each request is a task that reports back.
+
+use std::time::Duration;
+
+use neonvm_core_scaling::agent::metrics::{parse_lfc, parse_system};
+use neonvm_core_scaling::agent::{Action, Event, MetricsSource, Outcome, PatchError, SchedulerRequest};
+use neonvm_types::monitor_protocol::AgentMessage;
+use neonvm_types::scheduler_protocol::AgentRequest;
+use neonvm_types::version::PluginProtoVersion;
+use neonvm_types::{Resources, Revision, RevisionWithTime};
+
+use super::{Actor, later, report};
+use crate::config::seconds;
+use crate::metrics::Direction;
+use crate::patch::{self, Change, Size};
+use crate::scrape::Scraper;
+
+impl Actor {
+    pub(super) fn act(&mut self, outcome: Outcome) {
+        for note in &outcome.notes {
+            tracing::info!(vm = %self.identity.vm, "{note}");
+        }
+        for warning in &outcome.warnings {
+            tracing::debug!(vm = %self.identity.vm, %warning, "decision");
+        }
+        self.shared.metrics.observe(&outcome);
+        self.shared.scaling_events.tell(&self.identity.vm, &outcome.scaling);
+        for action in outcome.actions {
+            match action {
+                Action::AskScheduler { id, request } => self.ask_scheduler(id, &request),
+                Action::PatchVm { id, from, to, revision } => self.patch(id, from, to, revision),
+                Action::AskMonitorDownscale { id, from, to } => {
+                    self.shared.metrics.monitor_change(from, to);
+                    self.ask_monitor(id, AgentMessage::DownscaleRequest { target: to.into() });
+                }
+                Action::TellMonitorUpscale { id, from, to } => {
+                    self.shared.metrics.monitor_change(from, to);
+                    self.ask_monitor(id, AgentMessage::UpscaleNotification { granted: to.into() });
+                }
+                Action::ResetMonitor { reason } => {
+                    tracing::warn!(vm = %self.identity.vm, reason, "the connection to the monitor is made anew");
+                    self.connect();
+                }
+            }
+        }
+    }
+
+    fn ask_scheduler(&mut self, id: u64, request: &SchedulerRequest) {
+        let (shared, inbox) = (self.shared.clone(), self.inbox.clone());
+        let message = AgentRequest {
+            proto_version: PluginProtoVersion::V5_0,
+            pod: self.identity.pod.clone(),
+            compute_unit: shared.settings.compute_unit,
+            resources: request.target,
+            last_permit: request.last_permit,
+            metrics: request.metrics,
+        };
+        let vm = self.identity.vm.clone();
+        self.work.spawn(async move {
+            let asked = shared.scheduler.ask(&message).await;
+            let code = asked.as_ref().err().map_or_else(|| "200".to_owned(), crate::scheduler::Error::code);
+            shared.metrics.scheduler(&code, message.last_permit, message.resources, asked.as_ref().ok());
+            let result = match asked {
+                Ok(answer) => Ok(answer.permit),
+                Err(error) => {
+                    tracing::warn!(%vm, error = full(&error), "the scheduler gave no permit");
+                    Err(full(&error))
+                }
+            };
+            report(inbox, Event::PluginReply { id, result }).await;
+        });
+    }
+
+    fn patch(&mut self, id: u64, from: Resources, to: Resources, revision: Revision) {
+        let (shared, inbox, identity) = (self.shared.clone(), self.inbox.clone(), self.identity.clone());
+        let revision = RevisionWithTime { revision, updated_at: crate::shared::wall_clock() };
+        self.work.spawn(async move {
+            let sizes = Size::of(from, identity.slot).zip(Size::of(to, identity.slot));
+            let result = match sizes {
+                None => Err(PatchError::Failed(format!("{} is no number of memory slots", to.mem))),
+                Some((from, to)) => {
+                    let change = Change {
+                        vm: identity.vm.clone(),
+                        uid: identity.uid,
+                        from,
+                        to,
+                        revision: Some(revision),
+                    };
+                    let within = seconds(shared.config.neonvm.request_timeout_seconds);
+                    patch::apply(&shared.client, &change, within).await.map_err(|error| {
+                        tracing::warn!(vm = %identity.vm, %error, "the VM was not changed");
+                        if error.is_conflict() {
+                            PatchError::Conflict
+                        } else {
+                            PatchError::Failed(full(&error))
+                        }
+                    })
+                }
+            };
+            shared.metrics.patched(Direction::of(from, to), from, to, result.is_ok());
+            report(inbox, Event::PatchReply { id, result }).await;
+        });
+    }
+
+    fn ask_monitor(&mut self, id: u64, message: AgentMessage) {
+        let sent = self.monitor.as_ref().is_some_and(|monitor| monitor.ask((id, message)));
+        if !sent {
+            let result = Err("there is no connection to the monitor".to_owned());
+            let inbox = self.inbox.clone();
+            self.work.spawn(report(inbox, Event::MonitorReply { id, result }));
+        }
+    }
+
+    /// Starts to read metrics, after a pause that differs from VM to VM.
+    pub(super) fn read_metrics(&mut self) {
+        let config = self.shared.config.metrics;
+        let lfc = self.watched.lfc.then_some((MetricsSource::Lfc, config.lfc));
+        for (source, settings) in [Some((MetricsSource::System, config.system)), lfc].into_iter().flatten() {
+            let inbox = self.inbox.clone();
+            let mut scraper = Scraper::new(self.route.clone(), settings.port, self.shared.tls.clone());
+            let (metric, identity) = (self.watched.metric.clone(), self.identity.clone());
+            let every = seconds(settings.seconds_between_requests);
+            let within = seconds(settings.request_timeout_seconds);
+            // The first reading of load comes at once: the VM may be waiting for it. Then they spread out.
+            let jitter = crate::shared::jitter(&identity.uid, every);
+            let first = if source == MetricsSource::System { Duration::ZERO } else { jitter };
+            self.loops.spawn(async move {
+                let mut next = later(first);
+                let mut skew = jitter;
+                loop {
+                    tokio::time::sleep_until(next).await;
+                    next = later(every.saturating_sub(std::mem::take(&mut skew)));
+                    let text = scraper.read(within).await;
+                    let event = understand(source, text, metric.as_deref());
+                    if let Event::MetricsFailed { reason, .. } = &event {
+                        tracing::debug!(vm = %identity.vm, reason, "metrics cannot be read");
+                    }
+                    report(inbox.clone(), event).await;
+                }
+            });
+        }
+    }
+}
+
+fn understand(source: MetricsSource, text: Result<bytes::Bytes, String>, metric: Option<&str>) -> Event {
+    let read = text.and_then(|text| match source {
+        MetricsSource::System => {
+            parse_system(&text, metric).map(Event::SystemMetrics).map_err(|error| error.to_string())
+        }
+        MetricsSource::Lfc => parse_lfc(&text).map(Event::LfcMetrics).map_err(|error| error.to_string()),
+    });
+    read.unwrap_or_else(|reason| Event::MetricsFailed { source, reason })
+}
+
+/// An error with its causes.
+fn full(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(inner) = cause {
+        let inner_text = inner.to_string();
+        if !text.contains(&inner_text) {
+            text.push_str(": ");
+            text.push_str(&inner_text);
+        }
+        cause = inner.source();
+    }
+    text
+}

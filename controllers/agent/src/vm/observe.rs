@@ -1,0 +1,95 @@
+//! What an object, a text of metrics or a message of the monitor means to the core.
+
+use neonvm_api::{VirtualMachine, VmInfo};
+use neonvm_core_scaling::agent::{Event, Verdict, Vm};
+use neonvm_types::monitor_protocol::MonitorMessage;
+use neonvm_types::{Bytes, NamespacedName, Resources};
+
+use crate::monitor::MonitorEvent;
+use crate::shared::Shared;
+
+/// What a VM is called, and where its pod is.
+#[derive(Clone, Debug)]
+pub(crate) struct Identity {
+    pub(crate) vm: NamespacedName,
+    pub(crate) uid: String,
+    pub(crate) pod: NamespacedName,
+    pub(crate) slot: Bytes,
+}
+
+impl Identity {
+    pub(crate) fn of(vm: &VirtualMachine) -> Self {
+        let namespace = vm.metadata.namespace.clone().unwrap_or_default();
+        let pod = vm.status.as_ref().map(|status| status.pod_name.clone()).unwrap_or_default();
+        Self {
+            vm: NamespacedName::new(namespace.clone(), vm.metadata.name.clone().unwrap_or_default()),
+            uid: vm.metadata.uid.clone().unwrap_or_default(),
+            pod: NamespacedName::new(namespace, pod),
+            slot: vm.spec.guest.slot_size().unwrap_or(Bytes::gib(1)),
+        }
+    }
+}
+
+/// What of the guest's metrics matters.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Watched {
+    /// Name of the user's own metric.
+    pub(crate) metric: Option<String>,
+    /// Whether the file cache is looked at.
+    pub(crate) lfc: bool,
+}
+
+impl Watched {
+    pub(crate) fn of(shared: &Shared, vm: &VirtualMachine) -> Self {
+        let config = VmInfo::from_vm(vm).map(|info| info.config).unwrap_or_default();
+        let lfc = config.scaling_config.and_then(|config| config.enable_lfc_metrics);
+        Self {
+            metric: config.metric.map(|metric| metric.name),
+            lfc: lfc.or(shared.settings.defaults.enable_lfc_metrics).unwrap_or(false),
+        }
+    }
+}
+
+/// The object as the core wants it. An object that cannot be understood is told once a change, and changes nothing: the VM
+/// keeps the size it has.
+pub(crate) fn observe(shared: &Shared, vm: &VirtualMachine) -> Option<Vm> {
+    let info = match VmInfo::from_vm(vm) {
+        Ok(info) => info,
+        Err(error) => {
+            let (namespace, name) = (&vm.metadata.namespace, &vm.metadata.name);
+            tracing::warn!(?namespace, ?name, %error, "the VM is not scaled as long as its annotations are wrong");
+            return None;
+        }
+    };
+    let status = vm.status.as_ref();
+    let cpu = status.and_then(|status| status.cpus);
+    let memory = status.and_then(|status| status.memory_size).and_then(|size| Bytes::try_from(size).ok());
+    let observed = match (cpu, memory) {
+        (None, None) => None,
+        (cpu, memory) => Some(Resources::new(cpu.unwrap_or_default(), memory.unwrap_or_default())),
+    };
+    let hold = info.config.hold.map(|hold| (hold.size, shared.at(hold.until)));
+    Some(Vm { info, observed, hold, generation: vm.metadata.generation })
+}
+
+/// News of the monitor.
+pub(crate) fn of_monitor(event: MonitorEvent) -> Event {
+    match event {
+        MonitorEvent::Connected(version) => Event::MonitorConnected { version },
+        MonitorEvent::Lost(reason) => Event::MonitorLost { reason },
+        MonitorEvent::Alive => Event::MonitorAlive,
+        MonitorEvent::Wants(wants) => Event::UpscaleRequested { wants },
+        MonitorEvent::Reply { id, result } => {
+            let result = result.and_then(|message| match message {
+                MonitorMessage::UpscaleConfirmation => Ok(Verdict::Confirmed),
+                MonitorMessage::DownscaleResult { ok: true, status } => Ok(Verdict::Agreed { status }),
+                MonitorMessage::DownscaleResult { ok: false, status } => Ok(Verdict::Denied { status }),
+                MonitorMessage::InternalError { error } | MonitorMessage::InvalidMessage { error } => {
+                    Err(error)
+                }
+                other => Err(format!("{} is no answer", other.kind())),
+            });
+            Event::MonitorReply { id, result }
+        }
+    }
+}

@@ -1,0 +1,56 @@
+//! `neond agent`
+
+use std::net::{IpAddr, SocketAddr};
+use std::path::PathBuf;
+
+use neonvm_agent::{AgentConfig, Config};
+
+/// Flags. The variables of the environment are those of upstream's agent.
+#[derive(clap::Args, Debug)]
+pub(crate) struct Args {
+    /// File for access to the cluster; absent: the pod's service account
+    #[arg(long)]
+    kubeconfig: Option<PathBuf>,
+    /// Node whose VMs are scaled
+    #[arg(long, env = "K8S_NODE_NAME")]
+    node: String,
+    /// Configuration file, JSON [default: what deployments ship]
+    #[arg(long, env = "CONFIG_PATH")]
+    config: Option<PathBuf>,
+    /// Namespace of the services
+    #[arg(long, default_value = "neonvm-system")]
+    namespace: String,
+    /// Where `neonctl agent inspect` is answered; port 0 picks a free one
+    #[arg(long, default_value = "127.0.0.1:0")]
+    listen: SocketAddr,
+    /// Address of this pod, under which others reach it
+    #[arg(long, env = "K8S_POD_IP")]
+    pod_ip: Option<IpAddr>,
+    /// Where metrics of the agent are served
+    #[arg(long)]
+    metrics_bind_address: Option<SocketAddr>,
+    /// Where metrics of each VM are served
+    #[arg(long)]
+    vm_metrics_bind_address: Option<SocketAddr>,
+}
+
+/// Runs until SIGTERM or SIGINT.
+pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
+    // Before anything is waited for: a mistake in the file is told at once.
+    let agent = args.config.as_deref().map(AgentConfig::read).transpose()?.unwrap_or_default();
+    crate::service::run(async {
+        crate::service::wait_for(args.kubeconfig.as_deref()).await?;
+        let config = Config {
+            kubeconfig: args.kubeconfig.clone(),
+            node: args.node.clone(),
+            namespace: args.namespace.clone(),
+            identity: crate::service::identity(),
+            listen: args.listen,
+            pod_ip: args.pod_ip,
+            metrics: args.metrics_bind_address,
+            vm_metrics: args.vm_metrics_bind_address,
+            agent,
+        };
+        Ok(neonvm_agent::run(config, crate::service::stop()?).await?)
+    })
+}

@@ -21,7 +21,7 @@ use crate::record::{self, Record};
 use crate::reference::{Digest, Reference};
 use crate::sbom;
 use crate::source::{self, Loaded, Options, Progress, Source};
-use crate::spec::Spec;
+use crate::spec::{Spec, SpecMonitor};
 
 /// Free space of a disk whose size is not given, in bytes. It costs nothing until it is written to.
 const FREE: u64 = 1 << 30;
@@ -278,6 +278,7 @@ fn add_guest(
         services: spec.services(),
         shutdown_hook: spec.shutdown_hook.clone(),
         console: Some(Console { device: device.to_owned() }),
+        monitor: spec.monitor.as_ref().map(SpecMonitor::settings),
         source: Some(loaded.reference.clone()),
     };
     let spec_digest = match &request.spec {

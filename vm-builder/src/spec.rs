@@ -1,9 +1,9 @@
 //! The image specification: what is added to an image on its way to a disk. The format is that of the tool we
-//! replace: `commands`, `shutdownHook`, `build`, `merge`, `files`; every other key is an error.
+//! replace: `commands`, `shutdownHook`, `build`, `merge`, `files`; and `monitor` of our own. Every other key is an error.
 
 use std::path::{Path, PathBuf};
 
-use neonvm_types::guest::{Command, Service, Start};
+use neonvm_types::guest::{Command, Monitor, Service, Start};
 use serde::Deserialize;
 
 /// A specification.
@@ -16,6 +16,9 @@ pub struct Spec {
     /// Shell text that is run at shutdown, again and again until the workload has ended.
     #[serde(default)]
     pub shutdown_hook: Option<String>,
+    /// What the monitor in the VM is told.
+    #[serde(default)]
+    pub monitor: Option<SpecMonitor>,
     /// Dockerfile text before everything else: stages that `merge` copies from.
     #[serde(default)]
     pub build: Option<String>,
@@ -39,6 +42,33 @@ pub struct SpecCommand {
     pub sysv_init_action: String,
     /// Text for the shell of the image.
     pub shell: String,
+}
+
+/// The monitor in the VM, which tells autoscaler-agents what the VM needs.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct SpecMonitor {
+    /// Whether it runs, true. An image with a monitor of its own needs the port.
+    #[serde(default = "yes")]
+    pub enabled: bool,
+    /// Control group below `/sys/fs/cgroup` whose memory counts; that of all processes.
+    #[serde(default)]
+    pub cgroup: Option<String>,
+    /// Connection string of a PostgreSQL whose file cache follows the size of the VM.
+    #[serde(default)]
+    pub postgres: Option<String>,
+}
+
+const fn yes() -> bool {
+    true
+}
+
+impl SpecMonitor {
+    /// As the guest takes it.
+    #[must_use]
+    pub fn settings(&self) -> Monitor {
+        Monitor { enabled: self.enabled, cgroup: self.cgroup.clone(), postgres: self.postgres.clone() }
+    }
 }
 
 /// A file of the build context: one of `hostPath` and `content`.
@@ -218,6 +248,15 @@ mod tests {
         assert!(spec.has_fragments());
         assert_eq!(parse("").unwrap(), Spec::default());
         assert!(!parse("build: ' '").unwrap().has_fragments());
+    }
+
+    #[test]
+    fn the_monitor_is_set_up() {
+        let spec = parse("monitor:\n  postgres: host=/run user=u\n").unwrap();
+        let settings = spec.monitor.unwrap().settings();
+        assert_eq!((settings.enabled, settings.postgres.as_deref()), (true, Some("host=/run user=u")));
+        assert!(!parse("monitor: {enabled: false}").unwrap().monitor.unwrap().enabled);
+        assert!(parse("monitor: {pgconnstr: x}").is_err());
     }
 
     #[test]

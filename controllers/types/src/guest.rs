@@ -8,7 +8,7 @@ mod image_config;
 mod report;
 mod runtime_config;
 
-pub use image_config::{Command, Console, ImageConfig, Process, Service, Start};
+pub use image_config::{Command, Console, ImageConfig, Monitor, Process, Service, Start};
 pub use report::{Report, ReportKind};
 pub use runtime_config::{Mount, MountKind, RestartPolicy, RuntimeConfig, Swap};
 

@@ -17,9 +17,33 @@ pub struct ImageConfig {
     /// Where a login without password is offered on the serial line. Null: nowhere.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub console: Option<Console>,
+    /// The monitor for autoscaler-agents. Absent: it runs and counts the memory of all processes.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub monitor: Option<Monitor>,
     /// Reference of the source image with its digest, for people.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub source: Option<String>,
+}
+
+/// What the monitor is told.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Monitor {
+    /// Whether ours is started. An image that brings a monitor of its own needs the port.
+    pub enabled: bool,
+    /// Control group below `/sys/fs/cgroup` whose memory counts. Absent: that of all processes.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cgroup: Option<String>,
+    /// Connection string of a PostgreSQL whose file cache follows the size of the VM, such as
+    /// `host=/run/postgresql user=cloud_admin dbname=postgres`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub postgres: Option<String>,
+}
+
+impl Default for Monitor {
+    fn default() -> Self {
+        Self { enabled: true, cgroup: None, postgres: None }
+    }
 }
 
 /// A program as OCI image configurations describe it.

@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::time::Duration;
 
-use neonvm_types::guest::{Command, Start};
+use neonvm_types::guest::{Command, Monitor, Start};
 
 use super::{CHILD_MARKER, Init, setup};
 use crate::boot::modules;
@@ -19,6 +19,7 @@ pub(super) enum Role {
     Workload,
     Service(Start),
     Forwarder,
+    /// A server of ours that is always there.
     Daemon,
     Dhcp,
     Modules,
@@ -120,6 +121,16 @@ fn root() -> Account {
     Account { home: "/root".into(), name: Some("root".into()), ..Account::default() }
 }
 
+/// Arguments of the monitor; None if the image brings its own.
+fn monitor(settings: Option<&Monitor>) -> Option<Vec<String>> {
+    let mut arguments = vec!["monitor".to_owned()];
+    let Some(settings) = settings else { return Some(arguments) };
+    let flags = [("--cgroup", &settings.cgroup), ("--pgconnstr", &settings.postgres)];
+    let given = flags.into_iter().filter_map(|(flag, value)| Some(format!("{flag}={}", value.as_ref()?)));
+    arguments.extend(given);
+    settings.enabled.then_some(arguments)
+}
+
 /// The shell of the image, else ours.
 fn shell(text: &str) -> Vec<String> {
     let mut command = if Path::new("/bin/sh").exists() {
@@ -142,6 +153,10 @@ impl Init {
             self.units.push(Unit::helper("modules", Role::Modules, &["modules", modules::LATER], "system"));
         }
         self.units.push(Unit::helper("daemon", Role::Daemon, &["daemon"], "system"));
+        if let Some(arguments) = monitor(settings.image.monitor.as_ref()) {
+            let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+            self.units.push(Unit::helper("monitor", Role::Daemon, &arguments, "system"));
+        }
         if network::wants_dhcp(&self.line) {
             let mut arguments = vec!["dhcp", network::FIRST];
             if self.line.hostname.is_none() {
@@ -252,5 +267,18 @@ impl Init {
                 unit.state = State::Waiting(report::uptime());
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_monitor_runs_unless_the_image_has_its_own() {
+        assert_eq!(monitor(None), Some(vec!["monitor".to_owned()]));
+        let settings = Monitor { postgres: Some("host=/run user=u".into()), ..Monitor::default() };
+        assert_eq!(monitor(Some(&settings)).unwrap()[1..], ["--pgconnstr=host=/run user=u"]);
+        assert_eq!(monitor(Some(&Monitor { enabled: false, ..settings })), None);
     }
 }

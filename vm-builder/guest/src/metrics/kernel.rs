@@ -180,13 +180,38 @@ pub(super) fn pressure([cpu, memory, io]: &[String; 3], text: &mut Text) {
         ("host_pressure_io_waiting_seconds_total", io, "some", "Time a task waited for input or output."),
         ("host_pressure_io_stalled_seconds_total", io, "full", "Time all tasks waited for input or output."),
     ] {
-        let total = source.lines().find_map(|line| {
-            let mut words = line.split_ascii_whitespace();
-            let total = words.next().filter(|word| *word == kind).and_then(|_| words.last())?;
-            total.strip_prefix("total=")?.parse::<u64>().ok()
-        });
+        let total = pressure_word(source, kind, "total=").and_then(|total| total.parse::<u64>().ok());
         text.single(name, Kind::Counter, help, total.map(|microseconds| double(microseconds) / 1e6));
     }
+    for (name, source, help) in [
+        (
+            "host_pressure_cpu_some_avg10",
+            cpu,
+            "Share of the last 10 s in which a task waited for a processor, in percent.",
+        ),
+        (
+            "host_pressure_memory_some_avg10",
+            memory,
+            "Share of the last 10 s in which a task waited for memory, in percent.",
+        ),
+        (
+            "host_pressure_io_some_avg10",
+            io,
+            "Share of the last 10 s in which a task waited for input or output, in percent.",
+        ),
+    ] {
+        let share = pressure_word(source, "some", "avg10=").and_then(|share| share.parse().ok());
+        text.single(name, Kind::Gauge, help, share.filter(|share| (0.0..=100.0).contains(share)));
+    }
+}
+
+/// What follows `key` in the line `kind` of a pressure file.
+fn pressure_word<'a>(source: &'a str, kind: &str, key: &str) -> Option<&'a str> {
+    source.lines().find_map(|line| {
+        let mut words = line.split_ascii_whitespace();
+        words.next().filter(|word| *word == kind)?;
+        words.find_map(|word| word.strip_prefix(key))
+    })
 }
 
 /// Keeps each first of what repeats; the format allows a label set once a family.

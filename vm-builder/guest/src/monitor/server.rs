@@ -80,15 +80,16 @@ async fn set_up(stream: TcpStream) -> Option<(Socket, Result<MonitorProtoVersion
     let upgraded: Rc<Cell<Option<OnUpgrade>>> = Rc::default();
     let place = Rc::clone(&upgraded);
     let service = service_fn(move |mut request: Request<Incoming>| {
-        let answer = accept(&request);
+        let mut answer = accept(&request);
         if answer.status() == StatusCode::SWITCHING_PROTOCOLS {
             place.set(Some(hyper::upgrade::on(&mut request)));
+        } else {
+            answer.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
         }
         async move { Ok::<_, Infallible>(answer) }
     });
     let mut builder = hyper::server::conn::http1::Builder::new();
     builder.timer(TokioTimer::new()).header_read_timeout(HANDSHAKE).max_buf_size(16 * 1024).max_headers(64);
-    builder.keep_alive(false);
     let _ = builder.serve_connection(TokioIo::new(stream), service).with_upgrades().await;
     let stream = upgraded.take()?.await.ok()?;
     let config = WebSocketConfig::default()

@@ -1,4 +1,4 @@
-//! The daemon, its metrics, SSH and the shell, as processes of the program that goes into VMs.
+//! The daemon, its metrics, the monitor, SSH and the shell, as processes of the program that goes into VMs.
 
 #![allow(
     clippy::unwrap_used,
@@ -12,5 +12,7 @@
 mod api;
 mod hostile;
 mod metrics;
+mod monitor;
+mod postgres;
 mod process;
 mod ssh;

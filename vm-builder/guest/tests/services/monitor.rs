@@ -1,0 +1,352 @@
+//! The monitor, with agents on real websockets.
+
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::net::{Shutdown, SocketAddr, TcpStream};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::sync::mpsc;
+use std::time::Instant;
+
+use tokio_tungstenite::tungstenite::protocol::frame::coding::CloseCode;
+use tokio_tungstenite::tungstenite::{Error, Message, WebSocket, client, protocol::CloseFrame};
+
+use crate::process::{DEADLINE, PROGRAM, answer, connect, request, wait_until};
+
+/// A running monitor; killed when dropped.
+pub(crate) struct Monitor {
+    child: Child,
+    pub(crate) address: SocketAddr,
+}
+
+impl Monitor {
+    pub(crate) fn start(root: &Path, flags: &[&str]) -> Self {
+        let mut command = Command::new(PROGRAM);
+        command.args(["monitor", "--addr=127.0.0.1:0"]).arg(format!("--root={}", root.display()));
+        let mut child = command.args(flags).stdin(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+        let (sender, lines) = mpsc::channel();
+        let stderr = BufReader::new(child.stderr.take().unwrap());
+        // The thread reads to the end, so that the monitor never waits for us.
+        std::thread::spawn(move || {
+            for line in stderr.lines().map_while(Result::ok) {
+                let _ = sender.send(line);
+            }
+        });
+        let address = loop {
+            let line = lines.recv_timeout(DEADLINE).expect("the monitor says where it listens");
+            if let Some((_, address)) = line.split_once("monitor listens on ") {
+                break address.parse().unwrap();
+            }
+        };
+        Self { child, address }
+    }
+}
+
+impl Drop for Monitor {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// An agent's websocket.
+pub(crate) struct Agent(WebSocket<TcpStream>);
+
+impl Agent {
+    pub(crate) fn dial(monitor: &Monitor) -> Self {
+        let stream = connect(monitor.address);
+        let url = format!("ws://{}/monitor", monitor.address);
+        Self(client(url, stream).expect("an upgrade").0)
+    }
+
+    /// With the version agreed on, out of `{"min":1,"max":max}`.
+    pub(crate) fn connect(monitor: &Monitor, max: u32) -> Self {
+        let mut agent = Self::dial(monitor);
+        agent.say(&format!(r#"{{"min":1,"max":{max}}}"#));
+        assert_eq!(agent.hear(), format!(r#"{{"version":{max}}}"#));
+        agent
+    }
+
+    pub(crate) fn say(&mut self, text: &str) {
+        self.0.send(Message::text(text)).unwrap();
+    }
+
+    /// The next text.
+    pub(crate) fn hear(&mut self) -> String {
+        loop {
+            match self.0.read().expect("a message") {
+                Message::Text(text) => return text.to_string(),
+                Message::Close(frame) => panic!("closed: {frame:?}"),
+                _ => {}
+            }
+        }
+    }
+
+    /// The answer with this text in it; requests for more in between are passed over.
+    pub(crate) fn hear_with(&mut self, part: &str) -> String {
+        let start = Instant::now();
+        loop {
+            let text = self.hear();
+            if text.contains(part) {
+                return text;
+            }
+            assert!(start.elapsed() < DEADLINE, "{part}");
+        }
+    }
+
+    /// How the monitor ends it.
+    fn end(&mut self) -> Option<CloseFrame> {
+        loop {
+            match self.0.read() {
+                Ok(Message::Close(frame)) => return frame,
+                Ok(_) => {}
+                Err(_) => return None,
+            }
+        }
+    }
+}
+
+/// A guest of files: 2 CPUs of 4, 4 GiB of memory.
+pub(crate) struct Guest(tempfile::TempDir);
+
+impl Guest {
+    pub(crate) fn new() -> Self {
+        let guest = Self(tempfile::tempdir().unwrap());
+        for directory in ["proc", "sys/devices/system/cpu"] {
+            std::fs::create_dir_all(guest.path().join(directory)).unwrap();
+        }
+        guest.memory(4 << 20, 100 << 10);
+        guest.runnable(0);
+        guest.write("sys/devices/system/cpu/online", "0-1\n");
+        guest.write("sys/devices/system/cpu/possible", "0-3\n");
+        guest
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        self.0.path()
+    }
+
+    /// In place and of one length: the monitor may read at any time.
+    fn write(&self, path: &str, text: &str) {
+        let mut file = std::fs::OpenOptions::new()
+            .create(true)
+            .truncate(false)
+            .write(true)
+            .open(self.path().join(path))
+            .unwrap();
+        file.write_all(text.as_bytes()).unwrap();
+    }
+
+    /// Memory there is and anonymous memory in use, both in KiB.
+    fn memory(&self, total: u64, anonymous: u64) {
+        let available = total - anonymous;
+        let text = format!(
+            "MemTotal: {total:12} kB\nMemAvailable: {available:12} kB\nAnonPages: {anonymous:12} kB\nShmem: 0 kB\n"
+        );
+        self.write("proc/meminfo", &text);
+    }
+
+    /// Tasks besides the monitor.
+    fn runnable(&self, tasks: u32) {
+        self.write("proc/loadavg", &format!("0.00 0.00 0.00 {:4}/100 1000\n", tasks + 1));
+    }
+}
+
+#[test]
+fn an_agent_of_the_first_version_gets_its_messages_to_the_byte() {
+    let guest = Guest::new();
+    let monitor = Monitor::start(guest.path(), &[]);
+    let mut agent = Agent::connect(&monitor, 1);
+    agent.say(r#"{"content":{},"type":"HealthCheck","id":2}"#);
+    assert_eq!(agent.hear(), r#"{"type":"HealthCheck","id":2}"#);
+    agent.say(r#"{"content":{"granted":{"cpu":0.5,"mem":4294967296}},"type":"UpscaleNotification","id":4}"#);
+    assert_eq!(agent.hear(), r#"{"type":"UpscaleConfirmation","id":4}"#);
+    // Refused until there are two samples.
+    let mut verdict = String::new();
+    wait_until("two samples", || {
+        agent.say(r#"{"content":{"target":{"cpu":0.25,"mem":2147483648}},"type":"DownscaleRequest","id":6}"#);
+        verdict = agent.hear();
+        verdict.contains(r#""Ok":true"#)
+    });
+    assert!(verdict.starts_with(r#"{"type":"DownscaleResult","Ok":true,"Status":"#), "{verdict}");
+    assert!(verdict.ends_with(r#","id":6}"#), "{verdict}");
+    guest.runnable(50);
+    guest.memory(4 << 20, 3900 << 10);
+    assert_eq!(agent.hear(), r#"{"type":"UpscaleRequest","id":3}"#);
+    agent.say(r#"{"content":{"error":"no"},"type":"InvalidMessage","id":3}"#);
+    assert_eq!(agent.hear(), r#"{"type":"UpscaleRequest","id":5}"#);
+}
+
+#[test]
+fn an_agent_of_the_second_version_hears_what_is_wanted() {
+    let guest = Guest::new();
+    let monitor = Monitor::start(guest.path(), &[]);
+    let mut agent = Agent::connect(&monitor, 2);
+    guest.runnable(2);
+    let text = agent.hear();
+    assert!(text.starts_with(r#"{"type":"UpscaleRequest","wants":{"cpu":"2223m","reason":"CPU: "#), "{text}");
+    guest.runnable(100);
+    // No more than the four processors there can be.
+    agent.hear_with(r#""cpu":4,"#);
+    guest.runnable(0);
+    guest.memory(4 << 20, 4000 << 10);
+    let text = agent.hear_with(r#""mem":"#);
+    assert!(text.contains("memory: 4000 MiB in use"), "{text}");
+    agent.say(r#"{"content":{"target":{"cpu":2,"mem":2147483648}},"type":"DownscaleRequest","id":2}"#);
+    let verdict = agent.hear_with("DownscaleResult");
+    assert!(verdict.contains(r#""Ok":false"#), "{verdict}");
+}
+
+#[test]
+fn memory_is_that_of_the_control_group_if_one_is_named() {
+    let guest = Guest::new();
+    let group = guest.path().join("sys/fs/cgroup/neon-postgres");
+    std::fs::create_dir_all(&group).unwrap();
+    std::fs::write(group.join("memory.stat"), "anon 9\ninactive_anon 1073741824\nactive_anon 3221225472\n")
+        .unwrap();
+    let monitor = Monitor::start(guest.path(), &["-c", "neon-postgres"]);
+    let mut agent = Agent::connect(&monitor, 1);
+    assert_eq!(agent.hear(), r#"{"type":"UpscaleRequest","id":3}"#);
+}
+
+#[test]
+fn versions_without_overlap_are_refused_in_words() {
+    let guest = Guest::new();
+    let monitor = Monitor::start(guest.path(), &[]);
+    for (offer, part) in [
+        (r#"{"min":3,"max":9}"#, "no shared version"),
+        (r#"{"min":2,"max":1}"#, ""),
+        ("hello", "monitor handshake"),
+    ] {
+        let mut agent = Agent::dial(&monitor);
+        // What is not text does not count.
+        agent.0.send(Message::binary(vec![1, 2, 3])).unwrap();
+        agent.say(offer);
+        let text = agent.hear();
+        assert!(text.starts_with(r#"{"error":""#) && text.contains(part), "{offer}: {text}");
+        assert_eq!(agent.end().unwrap().code, CloseCode::Protocol, "{offer}");
+    }
+    Agent::connect(&monitor, 2);
+}
+
+#[test]
+fn the_newest_connection_wins_and_the_old_one_hears_why() {
+    let guest = Guest::new();
+    let monitor = Monitor::start(guest.path(), &[]);
+    let mut old = Agent::connect(&monitor, 1);
+    // One that never agrees on a version replaces nobody.
+    let mut half = Agent::dial(&monitor);
+    half.say("{}");
+    assert!(half.hear().contains("error"));
+    old.say(r#"{"content":{},"type":"HealthCheck","id":2}"#);
+    assert_eq!(old.hear(), r#"{"type":"HealthCheck","id":2}"#);
+    let mut new = Agent::connect(&monitor, 2);
+    let frame = old.end().unwrap();
+    assert_eq!(frame.code, CloseCode::Normal);
+    assert!(frame.reason.contains("newer connection"), "{frame:?}");
+    new.say(r#"{"content":{},"type":"HealthCheck","id":2}"#);
+    assert_eq!(new.hear(), r#"{"type":"HealthCheck","id":2}"#);
+}
+
+/// Upstream's monitor drops the connection and never answers.
+#[test]
+fn messages_that_make_no_sense_are_answered() {
+    let guest = Guest::new();
+    let monitor = Monitor::start(guest.path(), &[]);
+    let mut agent = Agent::connect(&monitor, 1);
+    for (text, id) in [
+        ("hello", 0),
+        ("[]", 0),
+        (r#"{"type":"Dance","content":{},"id":7}"#, 7),
+        (r#"{"type":"HealthCheck","id":8}"#, 8),
+        (r#"{"type":"DownscaleRequest","content":{"target":{"cpu":-1,"mem":1}},"id":9}"#, 9),
+        (r#"{"type":"DownscaleRequest","content":{"target":{"cpu":1,"mem":-1}},"id":10}"#, 10),
+        (r#"{"type":"UpscaleNotification","content":{},"id":11}"#, 11),
+    ] {
+        agent.say(text);
+        let answer = agent.hear();
+        assert!(answer.starts_with(r#"{"type":"InvalidMessage","error":""#), "{text}: {answer}");
+        assert!(answer.ends_with(&format!(r#","id":{id}}}"#)), "{text}: {answer}");
+    }
+    agent.0.send(Message::binary(vec![0; 100])).unwrap();
+    agent.0.send(Message::Ping(vec![5].into())).unwrap();
+    assert_eq!(agent.0.read().unwrap(), Message::Pong(vec![5].into()));
+    agent.say(r#"{"content":{},"type":"HealthCheck","id":12}"#);
+    assert_eq!(agent.hear(), r#"{"type":"HealthCheck","id":12}"#);
+}
+
+#[test]
+fn what_is_too_large_ends_the_connection_and_nothing_else() {
+    let guest = Guest::new();
+    let monitor = Monitor::start(guest.path(), &[]);
+    let mut agent = Agent::connect(&monitor, 1);
+    let _ = agent.0.send(Message::text("x".repeat(70_000)));
+    assert_eq!(agent.end().map(|frame| frame.code), Some(CloseCode::Size));
+    Agent::connect(&monitor, 1);
+}
+
+#[test]
+fn slow_silent_and_wild_clients_keep_nobody_out() {
+    let guest = Guest::new();
+    let monitor = Monitor::start(guest.path(), &[]);
+    let mut agent = Agent::connect(&monitor, 1);
+    let crowd: Vec<TcpStream> = (0..40).map(|_| connect(monitor.address)).collect();
+    let mut half = Agent::dial(&monitor);
+    for text in ["\0\0\0\0", "GET\r\n\r\n", "GET /monitor HTTP/9.9\r\n\r\n", "\u{16}\u{3}\u{1}\u{2}\0\u{1}\0"]
+    {
+        let mut stream = connect(monitor.address);
+        let _ = stream.write_all(text.as_bytes());
+        let _ = stream.shutdown(Shutdown::Write);
+        let (status, _) = answer(&mut stream);
+        assert!(status == 0 || (400..=505).contains(&status), "{status} for {text:?}");
+    }
+    agent.say(r#"{"content":{},"type":"HealthCheck","id":2}"#);
+    assert_eq!(agent.hear(), r#"{"type":"HealthCheck","id":2}"#);
+    // Whoever says nothing is dropped by the deadline of the handshake.
+    assert!(matches!(half.0.read(), Err(Error::ConnectionClosed | Error::Protocol(_) | Error::Io(_))));
+    for mut stream in crowd {
+        let _ = stream.read(&mut [0; 16]);
+    }
+    // Wild bytes after the handshake.
+    let mut wild = Agent::connect(&monitor, 1);
+    wild.0.get_mut().write_all(&[0xff; 4096]).unwrap();
+    assert!(wild.end().is_some_and(|frame| frame.code == CloseCode::Protocol));
+    Agent::connect(&monitor, 1);
+}
+
+/// A client that asks and asks and reads nothing must not make the monitor hold its answers.
+#[test]
+fn an_agent_that_does_not_read_is_given_up() {
+    let guest = Guest::new();
+    let monitor = Monitor::start(guest.path(), &[]);
+    let mut agent = Agent::connect(&monitor, 1);
+    let start = Instant::now();
+    let long = format!(r#"{{"type":"{}","content":{{}},"id":2}}"#, "x".repeat(60_000));
+    while agent.0.send(Message::text(long.as_str())).is_ok() {
+        assert!(start.elapsed() < DEADLINE, "still taken");
+    }
+    Agent::connect(&monitor, 1);
+}
+
+#[test]
+fn only_the_websocket_is_served() {
+    let guest = Guest::new();
+    let monitor = Monitor::start(guest.path(), &[]);
+    assert_eq!(request(monitor.address, "GET", "/", b"").0, 404);
+    assert_eq!(request(monitor.address, "POST", "/monitor", b"").0, 405);
+    assert_eq!(request(monitor.address, "GET", "/monitor", b"").0, 426);
+}
+
+/// The monitor is in every VM: what it holds is watched. Debug builds are larger, hence the room.
+#[test]
+fn an_idle_monitor_is_small() {
+    let monitor = Monitor::start(Path::new("/"), &[]);
+    let mut agent = Agent::connect(&monitor, 2);
+    for _ in 0..100 {
+        agent.say(r#"{"content":{},"type":"HealthCheck","id":2}"#);
+        agent.hear_with("HealthCheck");
+    }
+    let status = std::fs::read_to_string(format!("/proc/{}/status", monitor.child.id())).unwrap();
+    let anonymous = status.lines().find_map(|line| line.strip_prefix("RssAnon:")).unwrap();
+    let kibibytes: u64 = anonymous.trim().trim_end_matches(" kB").parse().unwrap();
+    assert!(kibibytes < 2048, "{kibibytes} KiB of its own memory");
+}

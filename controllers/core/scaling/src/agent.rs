@@ -11,6 +11,7 @@
 //! is told.
 
 pub mod action;
+mod apply;
 pub mod counter;
 pub mod desired;
 pub mod event;
@@ -21,6 +22,7 @@ pub mod machine;
 pub mod metrics;
 pub mod monitor_peer;
 pub mod note;
+mod plan;
 pub mod plugin;
 pub mod revision;
 pub mod settings;

@@ -1,1 +1,235 @@
-//! desired.
+//! The size that follows from the goal: what monitor and people ask for, denials, missing metrics, and the bounds.
+
+use std::time::Duration;
+
+use neonvm_types::{MoreResources, Resources};
+use serde::Serialize;
+
+use crate::agent::units;
+
+/// Memory pressure, in percent, from which on one compute unit more is wanted.
+pub const MEMORY_PRESSURE_GROW: f64 = 10.0;
+/// Memory pressure, in percent, from which on the VM does not shrink: below where it grows, so that it does not swing.
+pub const MEMORY_PRESSURE_HOLD: f64 = 5.0;
+/// CPU pressure, in percent, from which on the VM does not shrink.
+pub const CPU_PRESSURE_HOLD: f64 = 50.0;
+
+/// A request of a v1.0 monitor: one compute unit more than it knew of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct Requested {
+    /// When it ends.
+    pub until: Duration,
+    /// What the monitor knew of when it asked.
+    pub base: Resources,
+    /// Of what it asked for more.
+    pub more: MoreResources,
+}
+
+/// A wanted number of compute units, and when the wish ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct Wanted {
+    /// Compute units.
+    pub units: u32,
+    /// When it ends.
+    pub until: Duration,
+}
+
+impl Wanted {
+    /// The wish in force after a new one: the larger stays until its own end, the same or a larger one starts anew.
+    #[must_use]
+    pub fn renewed(old: Option<Self>, new: Self, now: Duration) -> Self {
+        old.filter(|old| now < old.until && old.units > new.units).unwrap_or(new)
+    }
+}
+
+/// A size that the monitor did not agree to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct Denied {
+    /// Until when it is not asked for again.
+    pub until: Duration,
+    /// What the guest had.
+    pub current: Resources,
+    /// What it was to shrink to.
+    pub requested: Resources,
+}
+
+/// The rule that decided.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub enum Why {
+    /// The metrics.
+    #[default]
+    Metrics,
+    /// A v1.0 monitor asked for more.
+    Requested,
+    /// A monitor said how much it wants.
+    Wanted,
+    /// Memory pressure in the guest.
+    MemoryPressure,
+    /// Pressure in the guest, or a monitor's wish granted a moment ago: no shrinking.
+    Settling,
+    /// Not all metrics are there: no shrinking.
+    Blind,
+    /// The monitor denied to shrink further.
+    Denied,
+    /// A person fixed the size.
+    Hold,
+    /// The lower bound.
+    Minimum,
+    /// The upper bound.
+    Maximum,
+}
+
+impl Why {
+    /// In words; `None` for the metrics, which need none.
+    #[must_use]
+    pub const fn words(self) -> Option<&'static str> {
+        match self {
+            Self::Metrics => None,
+            Self::Requested => Some("the monitor asked for more memory"),
+            Self::Wanted => Some("the monitor wants this much"),
+            Self::MemoryPressure => Some("tasks wait for memory"),
+            Self::Settling => Some("no shrinking yet: the guest is under pressure, or was a moment ago"),
+            Self::Blind => Some("no shrinking without all metrics"),
+            Self::Denied => Some("the monitor denied to shrink further"),
+            Self::Hold => Some("a person fixed the size"),
+            Self::Minimum => Some("lower bound"),
+            Self::Maximum => Some("upper bound"),
+        }
+    }
+}
+
+/// What the size is made from.
+#[derive(Clone, Copy, Debug)]
+pub struct Inputs {
+    /// The step.
+    pub unit: Resources,
+    /// Size of a memory slot.
+    pub slot: neonvm_types::Bytes,
+    /// Lower bound.
+    pub min: Resources,
+    /// Upper bound.
+    pub max: Resources,
+    /// ASKED.
+    pub asked: Resources,
+    /// Compute units from metrics.
+    pub goal_units: u32,
+    /// Whether all metrics are there and young enough.
+    pub complete: bool,
+    /// Whether pressure or a wish just granted forbids to shrink.
+    pub settling: bool,
+    /// Compute units that memory pressure asks for.
+    pub pressure_units: Option<u32>,
+    /// A size fixed by a person, while it is in force.
+    pub hold: Option<Resources>,
+    /// A v1.0 request, while it is in force.
+    pub requested: Option<Requested>,
+    /// A wish, while it is in force.
+    pub wanted: Option<Wanted>,
+    /// A denial, while it is in force.
+    pub denied: Option<Denied>,
+}
+
+/// The size to aim at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct Desired {
+    /// The size.
+    pub size: Resources,
+    /// The rule that decided.
+    pub why: Why,
+    /// When a request or wish ends that made a difference.
+    pub request_until: Option<Duration>,
+    /// When a denial ends that made a difference.
+    pub denied_until: Option<Duration>,
+    /// Whether a denial keeps the size above the maximum.
+    pub above_max: bool,
+}
+
+impl Requested {
+    /// Compute units that satisfy it.
+    #[must_use]
+    pub fn units(&self, unit: Resources) -> u32 {
+        let (cpu, mem) = units::floor_each(self.base, unit);
+        let cpu = if self.more.cpu { cpu.saturating_add(1) } else { 0 };
+        cpu.max(if self.more.memory { mem.saturating_add(1) } else { 0 })
+    }
+}
+
+impl Denied {
+    /// Compute units that are more than what was denied, in both fields.
+    #[must_use]
+    pub fn units(&self, unit: Resources) -> u32 {
+        let (cpu, mem) = units::floor_each(self.requested, unit);
+        cpu.max(mem).saturating_add(1)
+    }
+
+    /// What the VM does not go below while the denial is in force: one unit more than denied, at most what it had.
+    #[must_use]
+    pub fn floor(&self, unit: Resources) -> Resources {
+        let (cpu, mem) = units::floor_each(self.requested, unit);
+        let above = Resources::new(
+            units::times(unit, cpu.saturating_add(1)).vcpus,
+            units::times(unit, mem.saturating_add(1)).mem,
+        );
+        self.current.min(above)
+    }
+}
+
+/// Compute units with all floors but the bounds, and which floor it was.
+fn floors(inputs: &Inputs) -> (u32, Why) {
+    let mut best = (inputs.goal_units, Why::Metrics);
+    let mut raise = |units: Option<u32>, why| {
+        if let Some(units) = units.filter(|units| *units > best.0) {
+            best = (units, why);
+        }
+    };
+    raise(inputs.pressure_units, Why::MemoryPressure);
+    raise(inputs.requested.map(|r| r.units(inputs.unit)), Why::Requested);
+    raise(inputs.wanted.map(|w| w.units), Why::Wanted);
+    raise(inputs.denied.map(|d| d.units(inputs.unit)), Why::Denied);
+    best
+}
+
+/// The size, from everything. Total: any input gives a size within the bounds, or above them by denial alone.
+#[must_use]
+pub fn desired(inputs: &Inputs) -> Desired {
+    let Inputs { unit, min, max, asked, .. } = *inputs;
+    let (count, mut why) = floors(inputs);
+    let mut size = units::times(unit, count);
+    if let Some(held) = inputs.hold {
+        (size, why) = (held, Why::Hold);
+    } else if !inputs.complete || inputs.settling {
+        if asked.any_greater(size) {
+            why = if inputs.complete { Why::Settling } else { Why::Blind };
+        }
+        size = size.max(asked);
+    }
+    size.mem = units::round_up_to_slot(size.mem, inputs.slot);
+    if size.any_greater(max) && why != Why::Blind {
+        why = Why::Maximum;
+    }
+    if size.any_less(min) {
+        why = Why::Minimum;
+    }
+    size = size.min(max).max(min);
+    let differs = |required: u32| inputs.hold.is_none() && required > inputs.goal_units;
+    let requested = inputs.requested.filter(|r| differs(r.units(unit))).map(|r| r.until);
+    let wanted = inputs.wanted.filter(|w| differs(w.units)).map(|w| w.until);
+    let mut result = Desired {
+        size,
+        why,
+        request_until: requested.into_iter().chain(wanted).min(),
+        denied_until: inputs.denied.filter(|d| differs(d.units(unit))).map(|d| d.until),
+        above_max: false,
+    };
+    if let Some(denied) = inputs.denied {
+        let mut floor = denied.floor(unit);
+        floor.mem = units::round_up_to_slot(floor.mem, inputs.slot).min(denied.current.mem.max(size.mem));
+        result.size = size.max(floor);
+        if result.size != size {
+            result.denied_until = Some(denied.until);
+            result.why = Why::Denied;
+        }
+        result.above_max = result.size.any_greater(max);
+    }
+    result
+}

@@ -1,1 +1,137 @@
-//! goal.
+//! How many compute units the metrics want.
+//!
+//! `goal = ceil(max(round(cpu), memory, file cache, user metric))`, each part in compute units.
+
+use neonvm_api::UserMetric;
+use neonvm_types::Resources;
+use serde::Serialize;
+
+use crate::agent::{
+    lfc,
+    metrics::{LfcMetrics, SystemMetrics},
+    settings::Config,
+};
+
+/// Parts of a goal in compute units; `None` where the metric is not there.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+pub struct Parts {
+    /// Load.
+    pub cpu: Option<f64>,
+    /// Memory, with and without file cache.
+    pub mem: Option<f64>,
+    /// File cache.
+    pub lfc: Option<f64>,
+    /// The user's own metric.
+    pub user: Option<f64>,
+}
+
+/// A goal and what it was made from.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+pub struct Goal {
+    /// Compute units; 0 without any metric.
+    pub units: u32,
+    /// Its parts.
+    pub parts: Parts,
+    /// Whether every metric that is configured is there.
+    pub complete: bool,
+    /// Whether the file cache's series is too short to count.
+    pub short_series: bool,
+    /// Working set of the file cache, in bytes.
+    pub working_set: Option<f64>,
+}
+
+/// What the goal is made from.
+#[derive(Clone, Copy, Debug)]
+pub struct Inputs<'a> {
+    /// Load and memory.
+    pub system: Option<&'a SystemMetrics>,
+    /// File cache.
+    pub lfc: Option<&'a LfcMetrics>,
+    /// The user's metric and its target per compute unit.
+    pub user: Option<&'a UserMetric>,
+}
+
+/// Converts to the next whole number that is not below; everything that is no number is 0.
+#[must_use]
+pub fn ceil_units(value: f64) -> u32 {
+    let up = value.ceil();
+    if up >= f64::from(u32::MAX) {
+        u32::MAX
+    } else if up > 0.0 {
+        #[allow(
+            clippy::cast_possible_truncation,
+            clippy::cast_sign_loss,
+            reason = "between 0 and the maximum"
+        )]
+        let units = up as u32;
+        units
+    } else {
+        0
+    }
+}
+
+/// Load in compute units. Close to the five-minute average that one counts (stable zone), far from it the one-minute
+/// average, and in between (mixed zone) a blend of both.
+#[must_use]
+pub fn cpu_units(load1: f64, load5: f64, config: &Config, unit: Resources) -> f64 {
+    let stable = config.cpu_stable_zone * load5;
+    let mixed = stable + config.cpu_mixed_zone * load5;
+    let apart = (load1 - load5).abs();
+    let weight = if apart <= stable {
+        0.0
+    } else if apart >= mixed {
+        1.0
+    } else {
+        // The small summand keeps the divisor above zero.
+        (apart - stable) / (mixed - stable + 1e-6)
+    };
+    let load = weight * load1 + (1.0 - weight) * load5;
+    load / config.load_target / unit.vcpus.as_f64()
+}
+
+#[allow(clippy::cast_precision_loss, reason = "a compute unit has far fewer than 2^53 bytes")]
+fn bytes(unit: Resources) -> f64 {
+    unit.mem.get() as f64
+}
+
+/// Memory in compute units: in use against its target, and in use with as much page cache as the file cache's working
+/// set explains against the target for both.
+#[must_use]
+pub fn mem_units(system: &SystemMetrics, working_set: Option<f64>, config: &Config, unit: Resources) -> f64 {
+    let used = (system.memory_usage_bytes / config.memory_usage_target).round() / bytes(unit);
+    working_set.map_or(used, |set| {
+        let cached = set.trunc().min(system.memory_cached_bytes);
+        let total = (cached + system.memory_usage_bytes) / config.memory_total_target / bytes(unit);
+        used.max(total)
+    })
+}
+
+/// The goal.
+#[must_use]
+pub fn goal(inputs: Inputs<'_>, config: &Config, unit: Resources) -> Goal {
+    let working_set = inputs.lfc.map(|lfc| lfc::working_set_bytes(&lfc.windows, config));
+    let set = working_set.flatten();
+    let user = inputs
+        .user
+        .and_then(|metric| inputs.system.and_then(|s| s.user).map(|value| (value / metric.target).max(0.0)));
+    let parts = Parts {
+        cpu: inputs.system.map(|s| cpu_units(s.load1, s.load5, config, unit)),
+        mem: inputs.system.map(|s| mem_units(s, set, config, unit)),
+        // A series that is too short counts as present, with nothing in it.
+        lfc: working_set.map(|set| set.unwrap_or(0.0) / config.lfc_to_memory / bytes(unit)),
+        user,
+    };
+    // `f64::max` drops what is no number. `f64::round` rounds half away from zero.
+    let cpu = parts.cpu.unwrap_or(0.0).round();
+    let rest = [parts.mem, parts.lfc, parts.user].into_iter().flatten();
+    let units = ceil_units(rest.fold(cpu, f64::max));
+    Goal {
+        units,
+        parts,
+        complete: inputs.system.is_some()
+            && (!config.lfc || inputs.lfc.is_some())
+            && (inputs.user.is_none() || user.is_some()),
+        short_series: working_set.is_some_and(|set| set.is_none()),
+        working_set: set,
+    }
+}

@@ -1,1 +1,138 @@
-//! health.
+//! Whether a VM is stuck, what limits it, and what is going on.
+//!
+//! Stuck means that a peer does not do its part for long. A denial is an answer: it limits a VM, but does not make it
+//! stuck. What is stuck is also recovered: by deadlines, retries and a new connection, not from here.
+
+use std::time::Duration;
+
+use crate::agent::{
+    desired::Desired,
+    monitor_peer::Kind,
+    state::State,
+    units::{self, Size},
+};
+
+/// A time as people read it: `3.8s`.
+fn seconds(time: Duration) -> String {
+    format!("{:.1}s", time.as_secs_f64())
+}
+
+fn because(reason: &str) -> String {
+    if reason.is_empty() { String::new() } else { format!(": {reason}") }
+}
+
+impl State {
+    /// What a peer fails to do for long; `None` if all do their part.
+    #[must_use]
+    pub fn stuck(&self, now: Duration) -> Option<String> {
+        let now = now.max(self.clock);
+        self.monitor_missing(now)
+            .or_else(|| self.failing(now))
+            .or_else(|| self.resize_overdue(now))
+            .or_else(|| self.metrics_missing(now))
+    }
+
+    fn monitor_missing(&self, now: Duration) -> Option<String> {
+        let without = now.saturating_sub(self.monitor.since);
+        let late = self.monitor.connection.is_none() && without > self.settings.monitor_startup_grace;
+        late.then(|| format!("no monitor for {}{}", seconds(without), because(&self.monitor.said)))
+    }
+
+    fn failing(&self, now: Duration) -> Option<String> {
+        let settings = &self.settings;
+        [
+            ("scheduler", &self.plugin_failures, settings.plugin_failures, &self.plugin.error),
+            ("monitor", &self.monitor_failures, settings.monitor_failures, &self.monitor.said),
+            ("VM patch", &self.neonvm_failures, settings.neonvm_failures, &self.machine.error),
+        ]
+        .into_iter()
+        .find_map(|(name, counter, rate, error)| {
+            let count = counter.count(now);
+            let over = u32::try_from(count).is_ok_and(|count| count > rate.threshold);
+            let within = rate.interval.as_secs();
+            over.then(|| format!("{name} failed {count} times within {within}s{}", because(error)))
+        })
+    }
+
+    fn resize_overdue(&self, now: Duration) -> Option<String> {
+        let (since, _) = self.machine.differs_since?;
+        let elapsed = now.saturating_sub(since);
+        let (has, asked) = (self.size(self.machine.now), self.size(self.machine.asked));
+        (elapsed >= self.settings.resize_deadline)
+            .then(|| format!("VM reports {has} although {asked} was asked {} ago", seconds(elapsed)))
+    }
+
+    fn metrics_missing(&self, now: Duration) -> Option<String> {
+        let last = self.known.system.as_ref().map_or(self.found_at, |(at, _)| *at);
+        let age = now.saturating_sub(last);
+        (age >= self.settings.metrics_lost_after)
+            .then(|| format!("no metrics for {}{}", seconds(age), because(&self.known.error)))
+    }
+
+    /// What keeps the VM at its size although everybody does their part.
+    pub(super) fn limit(&self, now: Duration, desired: &Desired) -> Option<String> {
+        if let Some((_, wish)) = self.plugin.denied() {
+            let permit = self.size(self.plugin.permit.unwrap_or(wish));
+            return Some(format!("scheduler permits {permit} of {}", self.size(wish)));
+        }
+        if let Some(denied) = self.monitor.denied.filter(|denied| now < denied.until) {
+            let size = self.size(denied.requested);
+            return Some(format!("monitor denies {size}{}", because(&self.monitor.said)));
+        }
+        let goal = units::times(self.settings.compute_unit, self.goal(now).units);
+        if goal.any_greater(self.vm.info.max()) {
+            let max = self.size(self.vm.info.max());
+            return Some(format!("upper bound {max}, goal {}", self.goal(now).units));
+        }
+        desired.why.words().map(str::to_owned)
+    }
+
+    /// What is going on, in words.
+    pub(super) fn activity(&self, now: Duration, desired: &Desired) -> String {
+        let next = |until: Duration| format!("next try {}", seconds(until.saturating_sub(now)));
+        let waiting = |until: Option<Duration>| until.filter(|until| now < *until);
+        let more = self.plugin.permit.is_none_or(|permit| desired.size.any_greater(permit));
+        let to = |size| self.size(size);
+        if let Some(asking) = self.plugin.asking.filter(|asking| self.plugin.permit != Some(asking.target)) {
+            return format!("asking scheduler for {}", to(asking.target));
+        }
+        if let Some(until) = waiting(self.plugin.failed_until(&self.settings)) {
+            return format!("waiting: scheduler failed ({})", next(until));
+        }
+        if let Some(until) = waiting(self.plugin.denied_until(&self.settings)).filter(|_| more) {
+            return format!("waiting: scheduler ({})", next(until));
+        }
+        if let Some(patching) = self.machine.patching {
+            return format!("setting VM to {}", to(patching.target));
+        }
+        if let Some(until) = waiting(self.machine.failed_until(&self.settings)) {
+            return format!("waiting: patch failed ({})", next(until));
+        }
+        self.activity_of_guest(now, desired)
+    }
+
+    fn activity_of_guest(&self, now: Duration, desired: &Desired) -> String {
+        let size = |amount| -> Size { self.size(amount) };
+        if let Some(asking) = self.monitor.asking {
+            let what = if asking.kind == Kind::Upscale { "telling monitor" } else { "asking monitor for" };
+            return format!("{what} {}", size(asking.target));
+        }
+        if self.machine.now != self.machine.asked {
+            return format!("VM goes from {} to {}", size(self.machine.now), size(self.machine.asked));
+        }
+        if let Some(denied) = self.monitor.denied.filter(|denied| now < denied.until) {
+            let left = seconds(denied.until.saturating_sub(now));
+            return format!("waiting: monitor denied {} (next try {left})", size(denied.requested));
+        }
+        if self.monitor.connection.is_none() {
+            return "waiting: monitor connection".to_owned();
+        }
+        if self.hold(now).is_some() {
+            return format!("held at {}", size(desired.size));
+        }
+        if self.known.system.is_none() {
+            return "waiting: metrics".to_owned();
+        }
+        if desired.size == self.machine.asked { "steady".to_owned() } else { "scaling".to_owned() }
+    }
+}

@@ -1,1 +1,231 @@
-//! machine.
+//! The VM object: what was asked of it, what it shows, and the patch in between.
+
+use std::time::Duration;
+
+use neonvm_types::{Resources, Revision};
+use serde::Serialize;
+
+use crate::agent::{
+    action::{ActionSet, Change, Warning},
+    plugin::backoff,
+    revision::Stamped,
+    settings::Settings,
+};
+
+/// A patch under way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct Patching {
+    /// Number of the patch.
+    pub id: u64,
+    /// When it was sent.
+    pub since: Duration,
+    /// ASKED before.
+    pub from: Resources,
+    /// ASKED after.
+    pub target: Resources,
+}
+
+/// The last patch that was made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct Written {
+    /// When its reply came.
+    pub at: Duration,
+    /// ASKED before.
+    pub from: Resources,
+    /// Generation of the object after it.
+    pub generation: Option<i64>,
+}
+
+/// What is known of the VM object.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Machine {
+    /// ASKED.
+    pub asked: Resources,
+    /// NOW, with ASKED where the status shows nothing.
+    pub now: Resources,
+    /// The patch under way.
+    pub patching: Option<Patching>,
+    /// The last patch that was made.
+    pub written: Option<Written>,
+    /// The last target of a patch, made or not.
+    pub tried: Option<Resources>,
+    /// When the last patch failed; `None` once one succeeded, or after a conflict once the object was seen anew.
+    pub failed_at: Option<Duration>,
+    /// Failures in a row.
+    pub failures: u32,
+    /// Whether the last failure was a conflict.
+    pub conflict: bool,
+    /// Since when NOW differs from ASKED, and whether that was called too long already.
+    pub differs_since: Option<(Duration, bool)>,
+    /// The revision of the last patch.
+    pub target_revision: Stamped,
+    /// The revision the status shows.
+    pub revision: Revision,
+    /// What the last failure was.
+    pub error: String,
+}
+
+/// What the decision needs beside the machine's own state.
+#[derive(Clone, Copy, Debug)]
+pub struct Limits {
+    /// The size to aim at.
+    pub desired: Resources,
+    /// What the guest agreed to; `None` without a monitor.
+    pub agreed: Option<Resources>,
+    /// What the scheduler allows of `desired`; `None` before the first permit.
+    pub permitted: Option<Resources>,
+    /// What the scheduler is being told.
+    pub told_scheduler: Option<Resources>,
+}
+
+impl Machine {
+    /// A machine that was just found.
+    #[must_use]
+    pub fn new(asked: Resources, observed: Option<Resources>) -> Self {
+        Self {
+            asked,
+            now: seen(observed, asked),
+            patching: None,
+            written: None,
+            tried: None,
+            failed_at: None,
+            failures: 0,
+            conflict: false,
+            differs_since: None,
+            target_revision: Stamped::default(),
+            revision: Revision::default(),
+            error: String::new(),
+        }
+    }
+
+    /// The most the VM has or was told to have: what the scheduler must not be told less than.
+    #[must_use]
+    pub fn most(&self) -> Resources {
+        let asked = self.now.max(self.asked);
+        self.patching.map_or(asked, |patching| asked.max(patching.target))
+    }
+
+    /// Until when a failed patch is not repeated.
+    #[must_use]
+    pub fn failed_until(&self, settings: &Settings) -> Option<Duration> {
+        let wait = backoff(settings.neonvm_retry_wait, self.failures);
+        self.failed_at.map(|at| at.saturating_add(wait))
+    }
+
+    /// The size to patch to, or nothing; adds a wait to `set` if a failure is too recent.
+    ///
+    /// A field grows to what is permitted at most, and shrinks to what was agreed at most.
+    pub fn plan(
+        &self,
+        now: Duration,
+        limits: &Limits,
+        settings: &Settings,
+        set: &mut ActionSet,
+    ) -> Option<Resources> {
+        let asked = self.asked;
+        let lower = limits.agreed.unwrap_or(asked).min(asked);
+        let upper = limits.permitted.unwrap_or(asked).max(asked);
+        let target = limits.desired.max(lower).min(upper);
+        if target == asked {
+            return None;
+        }
+        if let Some(patching) = &self.patching {
+            if patching.target != target {
+                set.warnings.push(Warning::NeonVmBusy);
+            }
+            return None;
+        }
+        if limits.told_scheduler.is_some_and(|told| told.any_less(target)) {
+            set.warnings.push(Warning::NeonVmAwaitsPlugin);
+            return None;
+        }
+        if let Some(until) = self.failed_until(settings).filter(|until| now < *until) {
+            set.warnings.push(Warning::NeonVmFailedRecently);
+            set.wait_for(until.saturating_sub(now));
+            return None;
+        }
+        Some(target)
+    }
+
+    /// A patch went out.
+    pub fn started(&mut self, now: Duration, id: u64, change: &Change) {
+        self.patching = Some(Patching { id, since: now, from: change.current, target: change.target });
+        self.tried = Some(change.target);
+        self.target_revision = Stamped { revision: change.revision, at: now };
+    }
+
+    /// The patch was made: ASKED is the target. NOW is not: that must be seen.
+    pub fn patched(&mut self, now: Duration, generation: Option<i64>) -> Option<Patching> {
+        let patching = self.patching.take()?;
+        self.asked = patching.target;
+        self.failed_at = None;
+        self.failures = 0;
+        self.conflict = false;
+        self.written = Some(Written { at: now, from: patching.from, generation });
+        self.mark(now);
+        Some(patching)
+    }
+
+    /// The patch was not made.
+    pub fn failed(&mut self, now: Duration, conflict: bool, error: String) {
+        self.patching = None;
+        self.failed_at = Some(now);
+        self.failures = self.failures.saturating_add(1);
+        self.conflict = conflict;
+        self.error = error;
+    }
+
+    /// Whether an observation is older than the agent's own last patch. With generations that is certain. Without, what
+    /// looks as before the patch is taken for older, as long as a slow watch could be the reason.
+    #[must_use]
+    pub fn is_stale(
+        &self,
+        now: Duration,
+        asked: Resources,
+        generation: Option<i64>,
+        settings: &Settings,
+    ) -> bool {
+        let Some(written) = &self.written else { return false };
+        match (generation, written.generation) {
+            (Some(seen), Some(ours)) => seen < ours,
+            _ => {
+                let recent = now < written.at.saturating_add(settings.neonvm_retry_wait);
+                recent && asked == written.from && asked != self.asked
+            }
+        }
+    }
+
+    /// Takes in an observation that is not stale. Says whether somebody else changed ASKED.
+    pub fn observed(&mut self, now: Duration, asked: Resources, observed: Option<Resources>) -> bool {
+        let ours = asked == self.asked || self.tried == Some(asked);
+        self.asked = asked;
+        self.now = seen(observed, asked);
+        if self.conflict && self.failures < 3 {
+            self.failed_at = None;
+        }
+        self.conflict = false;
+        self.mark(now);
+        !ours
+    }
+
+    /// Takes note of since when NOW differs from ASKED.
+    pub fn mark(&mut self, now: Duration) {
+        if self.now == self.asked {
+            self.differs_since = None;
+        } else if self.differs_since.is_none() {
+            self.differs_since = Some((now, false));
+        }
+    }
+}
+
+/// NOW: what the status shows, and ASKED for a field that it does not show.
+fn seen(observed: Option<Resources>, asked: Resources) -> Resources {
+    let mut now = observed.unwrap_or(asked);
+    if now.vcpus.milli() == 0 {
+        now.vcpus = asked.vcpus;
+    }
+    if now.mem.get() == 0 {
+        now.mem = asked.mem;
+    }
+    now
+}

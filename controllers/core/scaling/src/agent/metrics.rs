@@ -43,21 +43,20 @@ impl SystemMetrics {
         Metrics { load_avg_1m, load_avg_5m: None, memory_usage_bytes: None }
     }
 
-    /// The same with what is not finite or below 0 made harmless.
+    /// The same without optional values that make no sense; `None` if a value that is needed makes none, for a goal made
+    /// from it could shrink a VM for no reason.
     #[must_use]
-    pub fn sane(self) -> Self {
-        let sane = |value: f64| if value.is_finite() { value.max(0.0) } else { 0.0 };
-        let optional = |value: Option<f64>| value.filter(|v| v.is_finite() && *v >= 0.0);
-        Self {
-            load1: sane(self.load1),
-            load5: sane(self.load5),
-            memory_usage_bytes: sane(self.memory_usage_bytes),
-            memory_cached_bytes: sane(self.memory_cached_bytes),
+    pub fn sane(self) -> Option<Self> {
+        let good = |value: f64| value.is_finite() && value >= 0.0;
+        let needed = [self.load1, self.load5, self.memory_usage_bytes, self.memory_cached_bytes];
+        let optional = |value: Option<f64>| value.filter(|v| good(*v));
+        needed.into_iter().all(good).then_some(Self {
             cpu_pressure: optional(self.cpu_pressure),
             memory_pressure: optional(self.memory_pressure),
             steal_seconds: optional(self.steal_seconds),
             user: optional(self.user),
-        }
+            ..self
+        })
     }
 }
 
@@ -72,4 +71,18 @@ pub struct LfcMetrics {
     pub writes: f64,
     /// Distinct 8 KiB pages touched over the last 1, 2, 3, … minutes.
     pub windows: Vec<f64>,
+}
+
+impl LfcMetrics {
+    /// Longest series, in minutes: a day.
+    pub const MOST_WINDOWS: usize = 1440;
+
+    /// The same, cut to what is needed; `None` if a window makes no sense.
+    #[must_use]
+    pub fn sane(mut self) -> Option<Self> {
+        self.windows.truncate(Self::MOST_WINDOWS);
+        let good = |value: &f64| value.is_finite() && *value >= 0.0;
+        self.windows.shrink_to_fit();
+        self.windows.iter().all(good).then_some(self)
+    }
 }

@@ -1,1 +1,323 @@
-//! monitor_peer.
+//! The monitor in the guest: what it knows, what it agreed to, what it asks for.
+
+use std::time::Duration;
+
+use neonvm_types::{Bytes, Resources, Revision, version::MonitorProtoVersion};
+use serde::Serialize;
+
+use crate::agent::{
+    action::{ActionSet, Change, Warning},
+    desired::{Denied, Requested, Wanted},
+    plugin::backoff,
+    revision::Stamped,
+    settings::Settings,
+    units,
+};
+
+/// A connection after its handshake.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct Connection {
+    /// The version agreed on.
+    pub version: u32,
+    /// When something was last heard.
+    pub heard: Duration,
+    /// APPROVED: what the monitor knows.
+    pub approved: Resources,
+    /// The most the guest may have come to use since it last agreed to less. Never below `approved`.
+    pub exposed: Resources,
+}
+
+/// Which way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub enum Kind {
+    /// An `UpscaleNotification`.
+    Upscale,
+    /// A `DownscaleRequest`.
+    Downscale,
+}
+
+/// A request under way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct Asking {
+    /// Number of the request.
+    pub id: u64,
+    /// When it was sent.
+    pub since: Duration,
+    /// Which way.
+    pub kind: Kind,
+    /// The size it names.
+    pub target: Resources,
+    /// What the guest may have been given since.
+    pub given: Resources,
+    /// The revision it belongs to.
+    pub stamped: Stamped,
+}
+
+/// What is known of the monitor.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct Monitor {
+    /// The connection.
+    pub connection: Option<Connection>,
+    /// Since when there is none, or since when there is one.
+    pub since: Duration,
+    /// The request under way.
+    pub asking: Option<Asking>,
+    /// A request to grow from a v1.0 monitor.
+    pub requested: Option<Requested>,
+    /// Wanted CPU.
+    pub wants_cpu: Option<Wanted>,
+    /// Wanted memory.
+    pub wants_mem: Option<Wanted>,
+    /// Until when the VM does not shrink, because it grew by a wish.
+    pub settled_at: Option<Duration>,
+    /// The last denial.
+    pub denied: Option<Denied>,
+    /// Denials in a row, each after the wait for the one before.
+    pub denials: u32,
+    /// When the last notification failed.
+    pub upscale_failed_at: Option<Duration>,
+    /// When the last question failed.
+    pub downscale_failed_at: Option<Duration>,
+    /// Failures in a row.
+    pub failures: u32,
+    /// The last revision that passed the monitor.
+    pub revision: Revision,
+    /// What it said last: the last denial's status, the last failure, or why there is no connection.
+    pub said: String,
+}
+
+/// The VM's sizes, for a plan.
+#[derive(Clone, Copy, Debug)]
+pub struct Sizes {
+    /// NOW.
+    pub now: Resources,
+    /// ASKED.
+    pub asked: Resources,
+    /// The size to aim at.
+    pub desired: Resources,
+    /// Size of a memory slot.
+    pub slot: Bytes,
+}
+
+impl Monitor {
+    /// APPROVED.
+    #[must_use]
+    pub fn approved(&self) -> Option<Resources> {
+        self.connection.map(|connection| connection.approved)
+    }
+
+    /// A new connection. The monitor knows what the guest has, which may be less than what was asked for.
+    pub fn connected(
+        &mut self,
+        now: Duration,
+        version: MonitorProtoVersion,
+        has: Resources,
+        most: Resources,
+    ) {
+        self.reset(now);
+        let exposed = most.max(has);
+        self.connection = Some(Connection { version: version.0, heard: now, approved: has, exposed });
+    }
+
+    /// The connection is gone, and with it what the monitor agreed to or denied. What it asked for stays until its end.
+    pub fn reset(&mut self, now: Duration) {
+        *self = Self {
+            since: now,
+            requested: self.requested,
+            wants_cpu: self.wants_cpu,
+            wants_mem: self.wants_mem,
+            settled_at: self.settled_at,
+            ..Self::default()
+        };
+    }
+
+    /// Something was heard.
+    pub fn heard(&mut self, now: Duration) {
+        if let Some(connection) = &mut self.connection {
+            connection.heard = now;
+        }
+    }
+
+    /// The VM is being given this much.
+    pub fn given(&mut self, size: Resources) {
+        if let Some(connection) = &mut self.connection {
+            connection.exposed = connection.exposed.max(size);
+        }
+        if let Some(asking) = &mut self.asking {
+            asking.given = asking.given.max(size);
+        }
+    }
+
+    /// The denial in force.
+    #[must_use]
+    pub fn denied(&self, now: Duration) -> Option<Denied> {
+        self.denied.filter(|denied| now < denied.until)
+    }
+
+    /// The notification that is due: of what the VM shows, in whole compute units, and not of what is to go again.
+    pub fn plan_upscale(
+        &self,
+        now: Duration,
+        sizes: &Sizes,
+        settings: &Settings,
+        set: &mut ActionSet,
+    ) -> Option<(Resources, Resources)> {
+        let approved = self.approved()?;
+        let there = arrived(sizes.now, sizes.asked, settings.compute_unit);
+        let target = there.min(sizes.desired.max(approved)).max(approved);
+        if target == approved {
+            return None;
+        }
+        if let Some(asking) = &self.asking {
+            if asking.kind != Kind::Upscale || asking.target != target {
+                set.warnings.push(Warning::MonitorBusy);
+            }
+            return None;
+        }
+        if self.wait(now, self.upscale_failed_at, settings, set) {
+            return None;
+        }
+        Some((approved, target))
+    }
+
+    /// The question that is due: whether the guest can live with less.
+    pub fn plan_downscale(
+        &self,
+        now: Duration,
+        sizes: &Sizes,
+        settings: &Settings,
+        set: &mut ActionSet,
+    ) -> Option<(Resources, Resources)> {
+        let Some(connection) = &self.connection else {
+            if sizes.desired.any_less(sizes.asked) {
+                set.warnings.push(Warning::NoMonitor);
+            }
+            return None;
+        };
+        let unit = settings.compute_unit;
+        let exposed = connection.exposed;
+        let mut target = exposed.min(sizes.desired).max(self.step_limit(now, connection, unit));
+        // The monitor must not hear of more than the guest has, so what has not arrived is asked back whole.
+        let known = arrived(sizes.now, sizes.asked, unit).max(connection.approved);
+        target = target.min(known).min(exposed);
+        target.mem = units::round_up_to_slot(target.mem, sizes.slot).min(exposed.mem);
+        if target == exposed {
+            return None;
+        }
+        if set.monitor_upscale.is_some() {
+            set.warnings.push(Warning::MonitorBusy);
+            return None;
+        }
+        if let Some(asking) = &self.asking {
+            if asking.kind != Kind::Downscale || asking.target != target {
+                set.warnings.push(Warning::MonitorBusy);
+            }
+            return None;
+        }
+        if self.denied(now).is_some_and(|denied| !target.any_greater(denied.requested)) {
+            set.warnings.push(Warning::MonitorDeniedRecently);
+            return None;
+        }
+        if self.wait(now, self.downscale_failed_at, settings, set) {
+            return None;
+        }
+        Some((exposed, target))
+    }
+
+    /// How far one question may go: a v1.0 monitor is led down one compute unit at a time, a v2.0 monitor all the way;
+    /// after a denial the middle between what was denied and what the guest has is tried, then the middle of what is left.
+    fn step_limit(&self, now: Duration, connection: &Connection, unit: Resources) -> Resources {
+        let exposed = connection.exposed;
+        if connection.version < MonitorProtoVersion::V2_0.0 {
+            return exposed.saturating_sub(unit);
+        }
+        let Some(denied) = self.denied(now) else { return Resources::default() };
+        let low = units::floor(denied.requested, unit);
+        let high = units::ceil(exposed, unit);
+        let middle = low.saturating_add(high.saturating_sub(low).div_ceil(2));
+        units::times(unit, middle)
+    }
+
+    fn wait(
+        &self,
+        now: Duration,
+        failed_at: Option<Duration>,
+        settings: &Settings,
+        set: &mut ActionSet,
+    ) -> bool {
+        let until =
+            failed_at.map(|at| at.saturating_add(backoff(settings.monitor_retry_wait, self.failures)));
+        let Some(until) = until.filter(|until| now < *until) else { return false };
+        set.warnings.push(Warning::MonitorFailedRecently);
+        set.wait_for(until.saturating_sub(now));
+        true
+    }
+
+    /// A request went out.
+    pub fn started(&mut self, now: Duration, id: u64, kind: Kind, change: &Change, given: Resources) {
+        match kind {
+            Kind::Upscale => self.upscale_failed_at = None,
+            Kind::Downscale => self.downscale_failed_at = None,
+        }
+        let stamped = Stamped { revision: change.revision, at: now };
+        self.asking = Some(Asking { id, since: now, kind, target: change.target, given, stamped });
+    }
+
+    /// The request failed.
+    pub fn failed(&mut self, now: Duration, error: String) {
+        match self.asking.take().map(|asking| asking.kind) {
+            Some(Kind::Upscale) => self.upscale_failed_at = Some(now),
+            Some(Kind::Downscale) => self.downscale_failed_at = Some(now),
+            None => {}
+        }
+        self.failures = self.failures.saturating_add(1);
+        self.said = error;
+    }
+
+    /// The monitor knows of its new size, or agreed to it.
+    pub fn accepted(&mut self) -> Option<Asking> {
+        let asking = self.asking.take()?;
+        self.failures = 0;
+        if let Some(connection) = &mut self.connection {
+            connection.approved = asking.target;
+            connection.exposed = match asking.kind {
+                Kind::Upscale => connection.exposed.max(asking.target),
+                Kind::Downscale => asking.target.max(asking.given),
+            };
+        }
+        if asking.kind == Kind::Downscale {
+            self.denials = 0;
+        }
+        Some(asking)
+    }
+
+    /// The monitor did not agree.
+    pub fn denied_now(&mut self, now: Duration, status: String, settings: &Settings) -> Option<Asking> {
+        let asking = self.asking.take()?;
+        self.failures = 0;
+        self.said = status;
+        let current = self.connection.map_or(asking.target, |connection| connection.exposed);
+        if self.denied.is_none_or(|denied| asking.since >= denied.until) {
+            self.denials = self.denials.saturating_add(1);
+        }
+        let factor = 1_u32 << self.denials.saturating_sub(2).min(4);
+        let cooldown = settings.monitor_denied_downscale_cooldown.saturating_mul(factor);
+        self.denied = Some(Denied { until: now.saturating_add(cooldown), current, requested: asking.target });
+        Some(asking)
+    }
+
+    /// The wish in force: the larger of CPU and memory, until the end of the one that decides.
+    #[must_use]
+    pub fn wanted(&self, now: Duration) -> Option<Wanted> {
+        let valid = [self.wants_cpu, self.wants_mem].into_iter().flatten().filter(|w| now < w.until);
+        valid.max_by_key(|wanted| (wanted.units, wanted.until))
+    }
+}
+
+/// What of ASKED is there: all of it, or as many whole compute units as the status shows.
+fn arrived(has: Resources, asked: Resources, unit: Resources) -> Resources {
+    let (cpu, mem) = units::floor_each(has, unit);
+    let cpu = if has.vcpus >= asked.vcpus { asked.vcpus } else { units::times(unit, cpu).vcpus };
+    let mem = if has.mem >= asked.mem { asked.mem } else { units::times(unit, mem).mem };
+    Resources::new(cpu, mem)
+}

@@ -2,17 +2,292 @@
 
 use std::{fmt, time::Duration};
 
+use neonvm_types::{Bytes, MilliCpu};
 use serde::Serialize;
+
+use crate::agent::{action::Outcome, desired::Why, state::State, units::Size};
+
+/// Something that came in and made a difference.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub enum Cause {
+    /// NOW changed.
+    Reports(Size),
+    /// Somebody else changed `spec.guest.*.use`.
+    Outside {
+        /// ASKED before.
+        from: Size,
+        /// ASKED now.
+        to: Size,
+    },
+    /// The bounds changed.
+    Bounds {
+        /// Lower.
+        min: Size,
+        /// Upper.
+        max: Size,
+    },
+    /// A person fixed the size, or no longer does.
+    Hold(Option<Size>),
+    /// The scheduler answered.
+    Permits {
+        /// The permit.
+        size: Size,
+        /// What was asked for.
+        asked: Size,
+    },
+    /// The scheduler did not answer as it should.
+    SchedulerFailed(String),
+    /// The VM could not be patched.
+    PatchFailed(String),
+    /// The VM had changed before the patch.
+    PatchConflict,
+    /// The monitor confirmed or agreed.
+    Accepts(Size),
+    /// The monitor did not agree.
+    Denies {
+        /// To this size.
+        size: Size,
+        /// For this reason.
+        status: String,
+    },
+    /// The monitor did not answer as it should.
+    MonitorFailed(String),
+    /// The handshake succeeded, with this version.
+    Connected(String),
+    /// The connection ended, for this reason.
+    Lost(String),
+    /// Nothing was heard from the monitor for so long.
+    Silent(Duration),
+    /// A v1.0 monitor asked for more memory.
+    MoreMemory,
+    /// The monitor said what it wants.
+    Wants {
+        /// CPU of the whole VM.
+        cpu: Option<MilliCpu>,
+        /// Memory of the whole VM.
+        mem: Option<Bytes>,
+        /// Why.
+        reason: String,
+    },
+    /// The first failed scrape after a good one.
+    MetricsFailed(String),
+    /// The VM does not reach what was asked of it.
+    Slow {
+        /// ASKED.
+        asked: Size,
+        /// NOW.
+        now: Size,
+    },
+}
+
+/// Something that was done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub enum Decision {
+    /// Asked the scheduler for more.
+    AskScheduler {
+        /// PERMIT.
+        from: Size,
+        /// What was asked for.
+        to: Size,
+    },
+    /// Told the scheduler that less is enough.
+    TellScheduler {
+        /// PERMIT.
+        from: Size,
+        /// What is enough.
+        to: Size,
+    },
+    /// Patched the VM.
+    SetVm {
+        /// ASKED before.
+        from: Size,
+        /// ASKED after.
+        to: Size,
+    },
+    /// Asked the monitor to agree to less.
+    AskMonitor {
+        /// What the guest may use.
+        from: Size,
+        /// What it is to agree to.
+        to: Size,
+    },
+    /// Told the monitor that there is more.
+    TellMonitor {
+        /// How much.
+        to: Size,
+    },
+}
+
+/// A goal and the metrics it was made from. Parts are compute units.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+pub struct GoalNote {
+    /// One-minute load average.
+    pub load1: Option<f64>,
+    /// The goal.
+    pub units: u32,
+    /// Load's part.
+    pub cpu: Option<u32>,
+    /// Memory's part.
+    pub mem: Option<u32>,
+    /// The file cache's part.
+    pub cache: Option<u32>,
+    /// The user's metric's part.
+    pub user: Option<u32>,
+    /// CPU pressure in percent.
+    pub cpu_pressure: Option<f64>,
+    /// Memory pressure in percent.
+    pub memory_pressure: Option<f64>,
+    /// CPUs that the host took away. Only shown: more virtual CPUs would not bring them back.
+    pub steal: Option<f64>,
+}
 
 /// One decision: what came in, what was done about it, and which rule made the difference.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Note {
-    /// When.
+    /// When; the last time, if it was repeated.
     pub at: Duration,
+    /// How often it was repeated.
+    pub repeats: u32,
+    /// What came in.
+    pub causes: Vec<Cause>,
+    /// What the metrics wanted, where they were the cause.
+    pub goal: Option<GoalNote>,
+    /// What was done.
+    pub decisions: Vec<Decision>,
+    /// The rule that decided the size.
+    pub why: Why,
 }
 
+/// Longest text from outside that is kept, in characters.
+const MOST_TEXT: usize = 120;
+/// A note that is like one of so many last ones is counted, not added.
+const LOOK_BACK: usize = 6;
+
+/// A text from outside, in one line and not too long.
+#[must_use]
+pub fn shorten(text: &str) -> String {
+    let line = text.chars().map(|c| if c.is_control() { ' ' } else { c });
+    line.take(MOST_TEXT).collect::<String>().trim().to_owned()
+}
+
+impl Note {
+    /// A note that says nothing yet.
+    #[must_use]
+    pub fn at(at: Duration) -> Self {
+        Self { at, repeats: 0, causes: Vec::new(), goal: None, decisions: Vec::new(), why: Why::Metrics }
+    }
+
+    /// The rule that decided, in words, where it was not the metrics alone.
+    #[must_use]
+    pub fn reason(&self) -> Option<&'static str> {
+        self.why.words().filter(|_| !self.decisions.is_empty())
+    }
+
+    fn says_the_same(&self, other: &Self) -> bool {
+        self.causes == other.causes && self.decisions == other.decisions
+    }
+}
+
+impl State {
+    /// Keeps a note that says something. One like a note of a moment ago is counted there and not told again.
+    pub(super) fn record(&mut self, mut note: Note, outcome: &mut Outcome) {
+        if note.causes.is_empty() && note.decisions.is_empty() {
+            return;
+        }
+        let recent = self.trace.len().saturating_sub(LOOK_BACK);
+        let like = self.trace.iter().skip(recent).position(|old| old.says_the_same(&note));
+        if let Some(old) = like.and_then(|index| self.trace.remove(recent.saturating_add(index))) {
+            note.repeats = old.repeats.saturating_add(1);
+        } else {
+            outcome.notes.push(note.clone());
+        }
+        if self.trace.len() >= Self::MOST_NOTES {
+            self.trace.pop_front();
+        }
+        self.trace.push_back(note);
+    }
+}
+
+impl fmt::Display for Cause {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Reports(size) => write!(f, "VM reports {size}"),
+            Self::Outside { from, to } => write!(f, "spec.use was changed by somebody else: {from} -> {to}"),
+            Self::Bounds { min, max } => write!(f, "bounds are now {min} to {max}"),
+            Self::Hold(Some(size)) => write!(f, "held at {size}"),
+            Self::Hold(None) => write!(f, "hold is over"),
+            Self::Permits { size, .. } => write!(f, "scheduler permits {size}"),
+            Self::SchedulerFailed(error) => write!(f, "scheduler failed: {error}"),
+            Self::PatchFailed(error) => write!(f, "patch failed: {error}"),
+            Self::PatchConflict => write!(f, "patch refused: the VM had changed"),
+            Self::Accepts(size) => write!(f, "monitor accepts {size}"),
+            Self::Denies { size, status } => write!(f, "monitor denies {size}: {status}"),
+            Self::MonitorFailed(error) => write!(f, "monitor failed: {error}"),
+            Self::Connected(version) => write!(f, "monitor connected ({version})"),
+            Self::Lost(reason) => write!(f, "monitor lost: {reason}"),
+            Self::Silent(time) => write!(f, "monitor silent for {time:?}; connect anew"),
+            Self::MoreMemory => write!(f, "monitor asks for more memory"),
+            Self::Wants { cpu, mem, reason } => {
+                write!(f, "monitor wants")?;
+                if let Some(cpu) = cpu {
+                    write!(f, " cpu {cpu}")?;
+                }
+                if let Some(mem) = mem {
+                    write!(f, " mem {mem}")?;
+                }
+                if reason.is_empty() { Ok(()) } else { write!(f, " ({reason})") }
+            }
+            Self::MetricsFailed(error) => write!(f, "no metrics: {error}"),
+            Self::Slow { asked, now } => write!(f, "VM still reports {now} although {asked} was asked"),
+        }
+    }
+}
+
+impl fmt::Display for Decision {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::AskScheduler { from, to } => write!(f, "ask scheduler {from} -> {to}"),
+            Self::TellScheduler { from, to } => write!(f, "tell scheduler {from} -> {to}"),
+            Self::SetVm { from, to } => write!(f, "set VM {from} -> {to}"),
+            Self::AskMonitor { from, to } => write!(f, "ask monitor {from} -> {to}"),
+            Self::TellMonitor { to } => write!(f, "tell monitor {to}"),
+        }
+    }
+}
+
+/// `load 2.70, goal 12 (cpu 12, mem 10, cache 8)`.
+impl fmt::Display for GoalNote {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some(load1) = self.load1 {
+            write!(f, "load {load1:.2}, ")?;
+        }
+        write!(f, "goal {}", self.units)?;
+        let mut parts = Vec::new();
+        for (name, part) in
+            [("cpu", self.cpu), ("mem", self.mem), ("cache", self.cache), ("metric", self.user)]
+        {
+            parts.extend(part.map(|units| format!("{name} {units}")));
+        }
+        if !parts.is_empty() {
+            write!(f, " ({})", parts.join(", "))?;
+        }
+        for (name, pressure) in [("cpu", self.cpu_pressure), ("memory", self.memory_pressure)] {
+            if let Some(pressure) = pressure.filter(|pressure| *pressure >= 1.0) {
+                write!(f, ", {name} pressure {pressure:.0}%")?;
+            }
+        }
+        self.steal.filter(|steal| *steal >= 0.01).map_or(Ok(()), |steal| write!(f, ", steal {steal:.2} cpu"))
+    }
+}
+
+/// What came in; then what was done.
 impl fmt::Display for Note {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "")
+        let causes = self.causes.iter().map(ToString::to_string);
+        let goal = self.goal.iter().map(ToString::to_string);
+        let decisions = self.decisions.iter().map(ToString::to_string);
+        let all: Vec<String> = causes.chain(goal).chain(decisions).collect();
+        f.write_str(&all.join("; "))?;
+        if self.repeats > 0 { write!(f, " ({} times)", self.repeats.saturating_add(1)) } else { Ok(()) }
     }
 }

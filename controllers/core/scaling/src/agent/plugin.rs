@@ -1,1 +1,194 @@
-//! plugin.
+//! The scheduler: what it permits, when it is asked, and when it is asked again.
+
+use std::time::Duration;
+
+use neonvm_types::{Resources, Revision};
+use serde::Serialize;
+
+use crate::agent::{
+    action::{ActionSet, PluginRequest, Warning},
+    revision::Stamped,
+    settings::Settings,
+    units,
+};
+
+/// A request under way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct Asking {
+    /// Number of the request.
+    pub id: u64,
+    /// When it was sent.
+    pub since: Duration,
+    /// What was asked for.
+    pub target: Resources,
+    /// What the VM had then: a permit below it is no permit.
+    pub current: Resources,
+    /// The revision it belongs to.
+    pub stamped: Stamped,
+}
+
+/// What is known of the scheduler.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct Plugin {
+    /// The request under way.
+    pub asking: Option<Asking>,
+    /// When the last request was sent, and for what.
+    pub last: Option<(Duration, Resources)>,
+    /// PERMIT.
+    pub permit: Option<Resources>,
+    /// When the last request failed; `None` once one succeeded.
+    pub failed_at: Option<Duration>,
+    /// Failures in a row.
+    pub failures: u32,
+    /// Permits below what was asked, in a row.
+    pub denials: u32,
+    /// The last revision that passed the scheduler.
+    pub revision: Revision,
+    /// What the last failure was.
+    pub error: String,
+}
+
+/// What the decision needs beside the scheduler's own state.
+#[derive(Clone, Copy, Debug)]
+pub struct Need {
+    /// What the VM has or was told to have: the most of NOW, ASKED and the patch under way.
+    pub current: Resources,
+    /// The size to aim at.
+    pub desired: Resources,
+}
+
+/// Why a permit is none.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum BadPermit {
+    /// A field is zero.
+    #[error("a field of the permit is 0")]
+    Zero,
+    /// More than was asked for.
+    #[error("the permit is above the request")]
+    AboveRequest,
+    /// Less than the VM has.
+    #[error("the permit is below what the VM has")]
+    BelowUse,
+}
+
+impl Plugin {
+    /// What was asked for in vain: the last request, if the permit is below it.
+    #[must_use]
+    pub fn denied(&self) -> Option<(Duration, Resources)> {
+        let permit = self.permit?;
+        self.last.filter(|(_, target)| self.asking.is_none() && target.any_greater(permit))
+    }
+
+    /// Until when a denied request is not repeated.
+    #[must_use]
+    pub fn denied_until(&self, settings: &Settings) -> Option<Duration> {
+        let (at, _) = self.denied()?;
+        let factor = 1_u32 << self.denials.saturating_sub(1).min(2);
+        Some(at.saturating_add(settings.plugin_denied_retry_wait.saturating_mul(factor)))
+    }
+
+    /// Until when a failed request is not repeated.
+    #[must_use]
+    pub fn failed_until(&self, settings: &Settings) -> Option<Duration> {
+        let wait = backoff(settings.plugin_retry_wait, self.failures);
+        self.failed_at.map(|at| at.saturating_add(wait))
+    }
+
+    /// Adds the request that is due to `set`, or the wait for it.
+    pub fn plan(
+        &self,
+        now: Duration,
+        need: Need,
+        settings: &Settings,
+        set: &mut ActionSet,
+    ) -> Option<Resources> {
+        let Need { current, desired } = need;
+        let wish = current.max(desired);
+        let elapsed = self.last.map(|(at, _)| now.saturating_sub(at));
+        let until_tick = elapsed.map_or(Duration::ZERO, |e| settings.plugin_request_tick.saturating_sub(e));
+        // A failed request left the scheduler without news, so that the tick does not count.
+        let due = until_tick.is_zero() || self.failed_at.is_some();
+        let wants_other = self.permit.is_some_and(|permit| permit != wish) && self.last.is_some();
+        let backing_off = self.denied_until(settings).filter(|until| now < *until);
+        let goes_for_it = wants_other && backing_off.is_none();
+        let target = if goes_for_it { wish } else { current };
+        if let Some(asking) = &self.asking {
+            if asking.target != target {
+                set.warnings.push(Warning::PluginBusy);
+            }
+            return None;
+        }
+        if let Some(until) = self.failed_until(settings).filter(|until| now < *until) {
+            if wants_other || due {
+                set.warnings.push(Warning::PluginFailedRecently);
+            }
+            set.wait_for(until.saturating_sub(now));
+            return None;
+        }
+        let backing_off = backing_off.filter(|_| wants_other);
+        if backing_off.is_some() {
+            set.warnings.push(Warning::PluginDeniedRecently);
+        }
+        if due || goes_for_it {
+            return Some(target);
+        }
+        let until_retry = backing_off.map(|until| until.saturating_sub(now));
+        set.wait_for(until_retry.map_or(until_tick, |retry| retry.min(until_tick)));
+        None
+    }
+
+    /// A request went out.
+    pub fn started(&mut self, now: Duration, id: u64, request: &PluginRequest, current: Resources) {
+        self.last = Some((now, request.target));
+        let stamped = Stamped { revision: request.revision, at: now };
+        self.asking = Some(Asking { id, since: now, target: request.target, current, stamped });
+    }
+
+    /// The request failed.
+    pub fn failed(&mut self, now: Duration, error: String) {
+        self.asking = None;
+        self.failed_at = Some(now);
+        self.failures = self.failures.saturating_add(1);
+        self.error = error;
+    }
+
+    /// Takes in a permit. It must be no more than was asked for, and no less than the VM had then.
+    ///
+    /// # Errors
+    /// Says what is wrong with it; the permit held so far stays.
+    pub fn permitted(&mut self, permit: Resources) -> Result<Asking, BadPermit> {
+        let Some(asking) = self.asking else { return Err(BadPermit::AboveRequest) };
+        if permit.validate_non_zero().is_err() {
+            return Err(BadPermit::Zero);
+        }
+        if permit.any_greater(asking.target) {
+            return Err(BadPermit::AboveRequest);
+        }
+        if permit.any_less(asking.current) {
+            return Err(BadPermit::BelowUse);
+        }
+        self.asking = None;
+        self.failed_at = None;
+        self.failures = 0;
+        self.denials = if asking.target.any_greater(permit) { self.denials.saturating_add(1) } else { 0 };
+        self.permit = Some(permit);
+        Ok(asking)
+    }
+
+    /// What the VM may grow to for `desired`: all of it if permitted, else as many whole compute units as are permitted
+    /// in both resources.
+    #[must_use]
+    pub fn usable(&self, desired: Resources, unit: Resources) -> Option<Resources> {
+        let permit = self.permit?;
+        if !desired.any_greater(permit) {
+            return Some(desired);
+        }
+        Some(permit.min(units::times(unit, units::floor(permit, unit))))
+    }
+}
+
+/// `base`, doubled for each failure in a row after the first, at most eight times as long.
+#[must_use]
+pub fn backoff(base: Duration, failures: u32) -> Duration {
+    base.saturating_mul(1 << failures.saturating_sub(1).min(3))
+}

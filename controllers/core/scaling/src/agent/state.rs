@@ -1,61 +1,238 @@
 //! All that the agent knows of one VM, and the step from one state to the next.
 
-use std::time::Duration;
+use std::{collections::VecDeque, time::Duration};
 
+use neonvm_types::{Resources, Revision};
 use serde::Serialize;
 
-use crate::agent::{action::Outcome, event::Event, settings::Settings, view::View, vm::Vm};
+use crate::agent::{
+    action::{Action, ActionSet, Change, Outcome, PluginRequest, SchedulerRequest},
+    counter::RecentCounter,
+    event::Event,
+    machine::Machine,
+    metrics::{LfcMetrics, SystemMetrics},
+    monitor_peer::{Kind, Monitor},
+    note::{Decision, Note},
+    plan::Reported,
+    plugin::Plugin,
+    revision::RevisionSource,
+    settings::{Config, FailureRate, Settings},
+    units::Size,
+    vm::Vm,
+};
+
+/// Metrics and when they came.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct Known {
+    /// Load and memory.
+    pub system: Option<(Duration, SystemMetrics)>,
+    /// File cache.
+    pub lfc: Option<(Duration, LfcMetrics)>,
+    /// Compute units that memory pressure asks for: one more than the VM had when it was measured.
+    pub pressure_units: Option<u32>,
+    /// CPUs that the host took away between the last two scrapes.
+    pub steal: Option<f64>,
+    /// Why the last scrape failed; empty if it did not.
+    pub error: String,
+}
 
 /// One VM's state.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct State {
-    settings: Settings,
-    vm: Vm,
-    clock: Duration,
+    pub(super) settings: Settings,
+    pub(super) config: Config,
+    pub(super) vm: Vm,
+    pub(super) clock: Duration,
+    pub(super) found_at: Duration,
+    pub(super) next_id: u64,
+    pub(super) plugin: Plugin,
+    pub(super) machine: Machine,
+    pub(super) monitor: Monitor,
+    pub(super) known: Known,
+    pub(super) revisions: RevisionSource,
+    pub(super) target_revision: Revision,
+    pub(super) last_desired: Option<Resources>,
+    pub(super) reported: Option<Reported>,
+    pub(super) plugin_failures: RecentCounter,
+    pub(super) monitor_failures: RecentCounter,
+    pub(super) neonvm_failures: RecentCounter,
+    pub(super) stale_replies: u64,
+    pub(super) stale_observations: u64,
+    pub(super) trace: VecDeque<Note>,
 }
 
 impl State {
+    /// Most decisions that are remembered.
+    pub const MOST_NOTES: usize = 50;
+
     /// What is known of a VM that was just found. The first step asks the scheduler for what the VM has.
     #[must_use]
     pub fn new(vm: Vm, settings: Settings, now: Duration) -> Self {
-        Self { settings, vm, clock: now }
+        let shown = vm.info.current_revision.map(|r| r.revision).unwrap_or_default();
+        let counter = |rate: FailureRate| RecentCounter::new(rate.interval, rate.threshold);
+        let mut state = Self {
+            settings,
+            config: settings.config_for(&vm),
+            machine: Machine::new(vm.info.using(), vm.observed),
+            vm,
+            clock: now,
+            found_at: now,
+            // Replies to a state that was dropped must not look like replies to this one.
+            next_id: u64::try_from(now.as_micros()).unwrap_or(u64::MAX >> 1),
+            plugin: Plugin::default(),
+            monitor: Monitor { since: now, ..Monitor::default() },
+            known: Known::default(),
+            revisions: RevisionSource::new(shown.value),
+            target_revision: Revision::default(),
+            last_desired: None,
+            reported: None,
+            plugin_failures: counter(settings.plugin_failures),
+            monitor_failures: counter(settings.monitor_failures),
+            neonvm_failures: counter(settings.neonvm_failures),
+            stale_replies: 0,
+            stale_observations: 0,
+            trace: VecDeque::new(),
+        };
+        state.machine.revision = shown;
+        state.machine.mark(now);
+        state
     }
 
     /// Takes in what happened and says what to do. A time before the latest one seen counts as the latest.
     #[must_use = "the actions must be done"]
     pub fn step(&mut self, now: Duration, event: Event) -> Outcome {
-        self.clock = self.clock.max(now);
-        if let Event::Vm(vm) = event {
-            self.vm = vm;
+        let now = self.advance(now);
+        let mut outcome = Outcome::default();
+        let mut note = Note::at(now);
+        self.expire(now, &mut note, &mut outcome);
+        self.apply(now, event, &mut note, &mut outcome);
+        let mut wait = None;
+        // Starting an action can only take others away, so the second round finds nothing; the bound makes that certain.
+        for round in 0..4 {
+            let set = self.next_actions(now);
+            wait = set.wait;
+            if round == 0 {
+                outcome.warnings.extend(set.warnings.iter().cloned());
+            }
+            if set.is_idle() {
+                break;
+            }
+            self.start(now, &set, &mut note, &mut outcome);
         }
-        Outcome::default()
+        self.report_goal(now, &mut outcome);
+        outcome.wake_at = self.wake_at(now, wait);
+        self.record(note, &mut outcome);
+        outcome
     }
 
-    /// What a person is shown.
-    #[must_use]
-    pub fn view(&self, now: Duration) -> View {
-        let _ = now;
-        let info = &self.vm.info;
-        View {
-            name: info.name.clone(),
-            namespace: info.namespace.clone(),
-            now: self.vm.observed.unwrap_or_else(|| info.using()),
-            asked: info.using(),
-            goal: None,
-            permit: None,
-            approved: None,
-            compute_unit: self.settings.compute_unit,
-            min: info.min(),
-            max: info.max(),
-            load1: None,
-            memory_used: None,
-            cache_working_set: None,
-            metrics_age: None,
-            state: String::new(),
-            stuck: None,
-            limit: None,
-            hold: None,
-            decisions: Vec::new(),
+    /// Takes in what happened without planning what follows: for those who start the actions of
+    /// [`State::next_actions`] themselves. Deadlines are not looked at.
+    pub fn absorb(&mut self, now: Duration, event: Event) -> Outcome {
+        let now = self.advance(now);
+        let mut outcome = Outcome::default();
+        let mut note = Note::at(now);
+        self.apply(now, event, &mut note, &mut outcome);
+        self.record(note, &mut outcome);
+        outcome
+    }
+
+    /// The clock never goes back.
+    pub(super) fn advance(&mut self, now: Duration) -> Duration {
+        self.clock = self.clock.max(now);
+        self.clock
+    }
+
+    pub(super) fn size(&self, amount: Resources) -> Size {
+        Size::of(amount, self.settings.compute_unit)
+    }
+
+    fn id(&mut self) -> u64 {
+        self.next_id = self.next_id.wrapping_add(1);
+        self.next_id
+    }
+
+    /// Starts every action of `set`.
+    fn start(&mut self, now: Duration, set: &ActionSet, note: &mut Note, outcome: &mut Outcome) {
+        if !set.is_idle() && note.goal.is_none() && note.causes.is_empty() {
+            note.goal = Some(self.goal_note(now));
         }
+        note.why = self.desired(now).why;
+        if let Some(request) = &set.plugin {
+            self.note_plugin(request.target, note);
+            let request_out = SchedulerRequest {
+                last_permit: request.last_permit,
+                target: request.target,
+                metrics: request.metrics,
+            };
+            let id = self.start_plugin(now, request);
+            outcome.actions.push(Action::AskScheduler { id, request: request_out });
+        }
+        if let Some(change) = set.neonvm {
+            let (from, to, revision) = (change.current, change.target, change.revision);
+            note.decisions.push(Decision::SetVm { from: self.size(from), to: self.size(to) });
+            outcome.scaling.extend(self.actual(&change));
+            let id = self.start_neonvm(now, &change);
+            outcome.actions.push(Action::PatchVm { id, from, to, revision });
+        }
+        if let Some(change) = set.monitor_downscale {
+            let (from, to) = (change.current, change.target);
+            note.decisions.push(Decision::AskMonitor { from: self.size(from), to: self.size(to) });
+            let id = self.start_monitor(now, Kind::Downscale, &change);
+            outcome.actions.push(Action::AskMonitorDownscale { id, from, to });
+        }
+        if let Some(change) = set.monitor_upscale {
+            let (from, to) = (change.current, change.target);
+            note.decisions.push(Decision::TellMonitor { to: self.size(to) });
+            let id = self.start_monitor(now, Kind::Upscale, &change);
+            outcome.actions.push(Action::TellMonitorUpscale { id, from, to });
+        }
+    }
+
+    /// A request that only repeats what the scheduler knows is not a decision.
+    fn note_plugin(&self, target: Resources, note: &mut Note) {
+        let known = self.plugin.permit;
+        if known == Some(target) {
+            return;
+        }
+        let from = self.size(known.unwrap_or(self.machine.asked));
+        let to = self.size(target);
+        let more = known.is_none_or(|permit| target.any_greater(permit));
+        note.decisions.push(if more {
+            Decision::AskScheduler { from, to }
+        } else {
+            Decision::TellScheduler { from, to }
+        });
+    }
+
+    /// Marks a request to the scheduler as sent and numbers it.
+    #[must_use = "the reply needs the number"]
+    pub fn start_plugin(&mut self, now: Duration, request: &PluginRequest) -> u64 {
+        let (id, current) = (self.id(), self.machine.most());
+        self.plugin.started(now, id, request, current);
+        id
+    }
+
+    /// Marks a patch as sent and numbers it.
+    #[must_use = "the reply needs the number"]
+    pub fn start_neonvm(&mut self, now: Duration, change: &Change) -> u64 {
+        let id = self.id();
+        self.machine.started(now, id, change);
+        self.monitor.given(change.target);
+        if change.target.any_greater(change.current) && self.monitor.wanted(now).is_some() {
+            self.monitor.settled_at =
+                Some(now.saturating_add(self.settings.monitor_requested_upscale_valid_period));
+        }
+        id
+    }
+
+    /// Marks a request to the monitor as sent and numbers it.
+    #[must_use = "the reply needs the number"]
+    pub fn start_monitor(&mut self, now: Duration, kind: Kind, change: &Change) -> u64 {
+        let id = self.id();
+        // A patch under way that adds something counts as given meanwhile.
+        let growing = self.machine.patching.filter(|patching| patching.target.any_greater(patching.from));
+        let given = growing.map_or(Resources::default(), |patching| patching.target);
+        self.monitor.started(now, id, kind, change, given);
+        id
     }
 }

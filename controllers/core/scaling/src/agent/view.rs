@@ -2,10 +2,13 @@
 
 use std::time::Duration;
 
-use neonvm_types::{Resources, agent_inspect::VmInspect};
+use neonvm_types::{
+    Resources, Timestamp,
+    agent_inspect::{self, HoldInspect, VmInspect},
+};
 use serde::Serialize;
 
-use crate::agent::note::Note;
+use crate::agent::{note::Note, state::State};
 
 /// One VM at one moment.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -18,9 +21,9 @@ pub struct View {
     pub now: Resources,
     /// ASKED.
     pub asked: Resources,
-    /// GOAL, within the bounds; `None` before the first step.
-    pub goal: Option<Resources>,
-    /// PERMIT.
+    /// GOAL: the size to aim at.
+    pub goal: Resources,
+    /// PERMIT; `None` before the first.
     pub permit: Option<Resources>,
     /// APPROVED; `None` without a monitor.
     pub approved: Option<Resources>,
@@ -40,14 +43,63 @@ pub struct View {
     pub metrics_age: Option<Duration>,
     /// What is going on, in words.
     pub state: String,
-    /// What keeps the VM from its goal for long, in words.
+    /// What a peer fails to do for long, in words.
     pub stuck: Option<String>,
-    /// What keeps it at its size although all works.
+    /// What keeps the VM at its size although all works.
     pub limit: Option<String>,
     /// The size a person fixed, and for how much longer.
     pub hold: Option<(Resources, Duration)>,
+    /// Replies that came too late or twice.
+    pub stale_replies: u64,
     /// The last decisions, oldest first.
     pub decisions: Vec<Note>,
+}
+
+/// A count of bytes; what is negative or no number is 0.
+fn whole(bytes: f64) -> u64 {
+    #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a cast of floats saturates")]
+    let whole = bytes as u64;
+    whole
+}
+
+/// UTC, RFC 3339 with milliseconds; empty outside the years 0 to 9999.
+fn rfc3339_ms(unix_ms: i64) -> String {
+    let Some(second) = Timestamp::from_unix(unix_ms.div_euclid(1000)) else { return String::new() };
+    let text = second.to_string();
+    format!("{}.{:03}Z", text.trim_end_matches('Z'), unix_ms.rem_euclid(1000))
+}
+
+impl State {
+    /// What a person is shown.
+    #[must_use]
+    pub fn view(&self, now: Duration) -> View {
+        let now = now.max(self.clock);
+        let info = &self.vm.info;
+        let desired = self.desired(now);
+        let system = self.known.system.as_ref();
+        View {
+            name: info.name.clone(),
+            namespace: info.namespace.clone(),
+            now: self.machine.now,
+            asked: self.machine.asked,
+            goal: desired.size,
+            permit: self.plugin.permit,
+            approved: self.monitor.approved(),
+            compute_unit: self.settings.compute_unit,
+            min: info.min(),
+            max: info.max(),
+            load1: system.map(|(_, metrics)| metrics.load1),
+            memory_used: system.map(|(_, metrics)| whole(metrics.memory_usage_bytes)),
+            cache_working_set: self.goal(now).working_set.map(whole),
+            metrics_age: system.map(|(at, _)| now.saturating_sub(*at)),
+            state: self.activity(now, &desired),
+            stuck: self.stuck(now),
+            limit: self.limit(now, &desired),
+            hold: self.hold(now).map(|(size, until)| (size, until.saturating_sub(now))),
+            stale_replies: self.stale_replies,
+            decisions: self.trace.iter().cloned().collect(),
+        }
+    }
 }
 
 impl View {
@@ -55,7 +107,33 @@ impl View {
     /// `step` was zero.
     #[must_use]
     pub fn to_inspect(&self, epoch_unix_ms: i64) -> VmInspect {
-        let _ = epoch_unix_ms;
-        VmInspect { name: self.name.clone(), namespace: self.namespace.clone(), ..VmInspect::default() }
+        let decision = |note: &Note| agent_inspect::Decision {
+            at: rfc3339_ms(
+                i64::try_from(note.at.as_millis()).unwrap_or(i64::MAX).saturating_add(epoch_unix_ms),
+            ),
+            text: note.to_string(),
+            reason: note.reason().map(str::to_owned),
+        };
+        VmInspect {
+            name: self.name.clone(),
+            namespace: self.namespace.clone(),
+            now: Some(self.now),
+            asked: Some(self.asked),
+            goal: Some(self.goal),
+            permit: self.permit,
+            approved: self.approved,
+            compute_unit: self.compute_unit,
+            min: self.min,
+            max: self.max,
+            load1: self.load1,
+            memory_used_bytes: self.memory_used,
+            cache_working_set_bytes: self.cache_working_set,
+            metrics_age_seconds: self.metrics_age.map(|age| age.as_secs_f64()),
+            state: self.state.clone(),
+            stuck: self.stuck.clone(),
+            limit: self.limit.clone(),
+            hold: self.hold.map(|(size, left)| HoldInspect { size, remaining_seconds: left.as_secs_f64() }),
+            decisions: self.decisions.iter().map(decision).collect(),
+        }
     }
 }

@@ -1,0 +1,324 @@
+//! How each event changes the state.
+
+use std::time::Duration;
+
+use neonvm_types::{MoreResources, Resources, monitor_protocol::Wants};
+
+use crate::agent::{
+    action::{Action, Latency, LatencyOf, Outcome, Warning},
+    desired::{MEMORY_PRESSURE_GROW, Requested, Wanted},
+    event::{Event, PatchError, Verdict},
+    metrics::{LfcMetrics, SystemMetrics},
+    monitor_peer::Kind,
+    note::{Cause, Note, shorten},
+    revision::propagate,
+    state::State,
+    units,
+    vm::Vm,
+};
+
+impl State {
+    /// Takes in one event.
+    pub(super) fn apply(&mut self, now: Duration, event: Event, note: &mut Note, outcome: &mut Outcome) {
+        match event {
+            Event::Vm(vm) => self.vm_seen(now, vm, note, outcome),
+            Event::SystemMetrics(metrics) => self.system_metrics(now, metrics, note),
+            Event::LfcMetrics(metrics) => self.lfc_metrics(now, metrics, note),
+            Event::MetricsFailed { reason, .. } => self.metrics_failed(&reason, note),
+            Event::MonitorConnected { version } => {
+                note.causes.push(Cause::Connected(version.to_string()));
+                self.monitor.connected(now, version, self.machine.now, self.machine.most());
+            }
+            Event::MonitorLost { reason } => {
+                let reason = shorten(&reason);
+                if self.monitor.connection.is_some() {
+                    note.causes.push(Cause::Lost(reason.clone()));
+                    self.monitor.reset(now);
+                }
+                self.monitor.said = reason;
+            }
+            Event::MonitorAlive => self.monitor.heard(now),
+            Event::UpscaleRequested { wants } => self.upscale_requested(now, wants, note),
+            Event::PluginReply { id, result } => self.plugin_reply(now, id, result, note, outcome),
+            Event::PatchReply { id, result } => self.patch_reply(now, id, result, note),
+            Event::MonitorReply { id, result } => self.monitor_reply(now, id, result, note, outcome),
+            Event::Timer => {}
+        }
+    }
+
+    fn system_metrics(&mut self, now: Duration, metrics: SystemMetrics, note: &mut Note) {
+        let Some(metrics) = metrics.sane() else {
+            return self.metrics_failed("a value is negative or not a number", note);
+        };
+        let before = self.known.system.as_ref().and_then(|(at, old)| Some((*at, old.steal_seconds?)));
+        self.known.steal = before.zip(metrics.steal_seconds).and_then(|((at, old), new)| {
+            let elapsed = now.saturating_sub(at).as_secs_f64();
+            (elapsed > 0.0 && new >= old).then(|| (new - old) / elapsed)
+        });
+        // Counted from what the VM has at this moment: otherwise the same measurement would ask again after each growth.
+        let has = units::floor(self.machine.now.min(self.machine.asked), self.settings.compute_unit);
+        let pressed = metrics.memory_pressure.is_some_and(|pressure| pressure > MEMORY_PRESSURE_GROW);
+        self.known.pressure_units = pressed.then(|| has.saturating_add(1));
+        self.known.system = Some((now, metrics));
+        self.known.error.clear();
+    }
+
+    fn lfc_metrics(&mut self, now: Duration, metrics: LfcMetrics, note: &mut Note) {
+        match metrics.sane() {
+            None => self.metrics_failed("a window of the file cache is negative or not a number", note),
+            // A scrape that was under way when the file cache was switched off.
+            Some(_) if !self.config.lfc => {}
+            Some(metrics) => self.known.lfc = Some((now, metrics)),
+        }
+    }
+
+    fn metrics_failed(&mut self, reason: &str, note: &mut Note) {
+        if self.known.error.is_empty() {
+            note.causes.push(Cause::MetricsFailed(shorten(reason)));
+        }
+        self.known.error = shorten(reason);
+        if self.known.error.is_empty() {
+            "no reason given".clone_into(&mut self.known.error);
+        }
+    }
+
+    fn vm_seen(&mut self, now: Duration, vm: Vm, note: &mut Note, outcome: &mut Outcome) {
+        let asked = vm.info.using();
+        if self.machine.is_stale(now, asked, vm.generation, &self.settings) {
+            self.stale_observations = self.stale_observations.saturating_add(1);
+            return;
+        }
+        let before = (self.machine.asked, self.machine.now, self.vm.info.min(), self.vm.info.max());
+        let hold_before = self.hold(now).map(|(size, _)| size);
+        let outside = self.machine.observed(now, asked, vm.observed);
+        self.vm = vm;
+        self.vm.hold = self.hold(now);
+        self.config = self.settings.config_for(&self.vm);
+        if !self.config.lfc {
+            self.known.lfc = None;
+        }
+        if outside {
+            note.causes.push(Cause::Outside { from: self.size(before.0), to: self.size(asked) });
+            self.monitor.given(asked);
+            self.last_desired = None;
+        }
+        if self.machine.now != before.1 {
+            note.causes.push(Cause::Reports(self.size(self.machine.now)));
+        }
+        let (min, max) = (self.vm.info.min(), self.vm.info.max());
+        if (min, max) != (before.2, before.3) {
+            note.causes.push(Cause::Bounds { min: self.size(min), max: self.size(max) });
+        }
+        let hold = self.hold(now).map(|(size, _)| size);
+        if hold != hold_before {
+            note.causes.push(Cause::Hold(hold.map(|size| self.size(size))));
+        }
+        self.revision_seen(now, outcome);
+    }
+
+    fn revision_seen(&mut self, now: Duration, outcome: &mut Outcome) {
+        let shown = self.vm.info.current_revision.map(|r| r.revision).unwrap_or_default();
+        if shown.value == 0 || shown.value == self.machine.revision.value {
+            return;
+        }
+        self.last_desired = None;
+        match self.revisions.observe(now, shown.value) {
+            Ok(None) => {}
+            Ok(Some((took, flags))) => {
+                outcome.latencies.push(Latency { of: LatencyOf::Scaling, flags, took });
+            }
+            Err(unknown) => {
+                outcome.warnings.push(Warning::UnknownRevision(unknown.0));
+                self.revisions.skip_to(shown.value);
+            }
+        }
+        let target = self.machine.target_revision;
+        if shown.value >= target.revision.value {
+            let mut slot = self.machine.revision;
+            if let Some((took, flags)) = propagate(now, target, &mut slot) {
+                outcome.latencies.push(Latency { of: LatencyOf::NeonVm, flags, took });
+            }
+        }
+        self.machine.revision = shown;
+    }
+
+    fn upscale_requested(&mut self, now: Duration, wants: Option<Wants>, note: &mut Note) {
+        self.monitor.heard(now);
+        let until = now.saturating_add(self.settings.monitor_requested_upscale_valid_period);
+        let Some(Wants { cpu, mem, reason }) = wants else {
+            // Before the handshake is through nothing is approved; then the monitor can only mean what the VM has.
+            let base = self.monitor.approved().unwrap_or_else(|| self.machine.now.min(self.machine.asked));
+            let more = MoreResources { cpu: false, memory: true };
+            let renewed = self.monitor.requested.is_some_and(|r| now < r.until && r.base == base);
+            self.monitor.requested = Some(Requested { until, base, more });
+            if !renewed {
+                note.causes.push(Cause::MoreMemory);
+            }
+            return;
+        };
+        let (unit, max) = (self.settings.compute_unit, self.vm.info.max());
+        let most = units::ceil(max, unit);
+        let wanted = |size: Resources| Wanted { units: units::ceil(size, unit).min(most), until };
+        let before = self.monitor.wanted(now).map(|wanted| wanted.units);
+        if let Some(vcpus) = cpu {
+            let new = wanted(Resources { vcpus, ..Resources::default() });
+            self.monitor.wants_cpu = Some(Wanted::renewed(self.monitor.wants_cpu, new, now));
+        }
+        if let Some(mem) = mem {
+            let new = wanted(Resources { mem, ..Resources::default() });
+            self.monitor.wants_mem = Some(Wanted::renewed(self.monitor.wants_mem, new, now));
+        }
+        if self.monitor.wanted(now).map(|wanted| wanted.units) != before {
+            note.causes.push(Cause::Wants { cpu, mem, reason: shorten(&reason) });
+        }
+    }
+
+    fn plugin_reply(
+        &mut self,
+        now: Duration,
+        id: u64,
+        result: Result<Resources, String>,
+        note: &mut Note,
+        outcome: &mut Outcome,
+    ) {
+        let Some(asking) = self.plugin.asking.filter(|asking| asking.id == id) else {
+            self.stale_replies = self.stale_replies.saturating_add(1);
+            return;
+        };
+        let before = self.plugin.permit;
+        let permitted = result.and_then(|permit| {
+            self.plugin.permitted(permit).map_err(|bad| format!("{bad}: {}", self.size(permit)))
+        });
+        let permit = match permitted {
+            Ok(_) => self.plugin.permit.unwrap_or(asking.target),
+            Err(error) => return self.plugin_failed(now, &error, note),
+        };
+        let denied = asking.target.any_greater(permit);
+        if before != Some(permit) || denied {
+            let asked = self.size(asking.target);
+            note.causes.push(Cause::Permits { size: self.size(permit), asked });
+        }
+        if denied && before.is_some_and(|before| !permit.any_greater(before)) {
+            self.plugin_failures.increment(now);
+        }
+        let passed = propagate(now, asking.stamped, &mut self.plugin.revision);
+        let latency = |(took, flags)| Latency { of: LatencyOf::Plugin, flags, took };
+        outcome.latencies.extend(passed.map(latency));
+    }
+
+    fn plugin_failed(&mut self, now: Duration, error: &str, note: &mut Note) {
+        self.plugin.failed(now, shorten(error));
+        self.plugin_failures.increment(now);
+        note.causes.push(Cause::SchedulerFailed(shorten(error)));
+    }
+
+    fn patch_reply(
+        &mut self,
+        now: Duration,
+        id: u64,
+        result: Result<Option<i64>, PatchError>,
+        note: &mut Note,
+    ) {
+        if self.machine.patching.is_none_or(|patching| patching.id != id) {
+            self.stale_replies = self.stale_replies.saturating_add(1);
+            return;
+        }
+        match result {
+            Ok(generation) => {
+                self.machine.patched(now, generation);
+            }
+            Err(PatchError::Conflict) => {
+                self.machine.failed(now, true, "the object had changed".to_owned());
+                note.causes.push(Cause::PatchConflict);
+            }
+            Err(PatchError::Failed(error)) => self.patch_failed(now, &error, note),
+        }
+    }
+
+    fn patch_failed(&mut self, now: Duration, error: &str, note: &mut Note) {
+        self.machine.failed(now, false, shorten(error));
+        self.neonvm_failures.increment(now);
+        note.causes.push(Cause::PatchFailed(shorten(error)));
+    }
+
+    fn monitor_reply(
+        &mut self,
+        now: Duration,
+        id: u64,
+        result: Result<Verdict, String>,
+        note: &mut Note,
+        outcome: &mut Outcome,
+    ) {
+        let Some(asking) = self.monitor.asking.filter(|asking| asking.id == id) else {
+            self.stale_replies = self.stale_replies.saturating_add(1);
+            return;
+        };
+        if result.is_ok() {
+            self.monitor.heard(now);
+        }
+        match (asking.kind, result) {
+            (Kind::Upscale, Ok(Verdict::Confirmed)) | (Kind::Downscale, Ok(Verdict::Agreed { .. })) => {
+                self.monitor.accepted();
+                note.causes.push(Cause::Accepts(self.size(asking.target)));
+            }
+            (Kind::Downscale, Ok(Verdict::Denied { status })) => {
+                self.monitor.denied_now(now, shorten(&status), &self.settings);
+                note.causes.push(Cause::Denies { size: self.size(asking.target), status: shorten(&status) });
+            }
+            (_, Ok(verdict)) => {
+                let error = format!("the answer does not fit the request: {verdict:?}");
+                return self.monitor_failed(now, &error, note);
+            }
+            (_, Err(error)) => return self.monitor_failed(now, &error, note),
+        }
+        let passed = propagate(now, asking.stamped, &mut self.monitor.revision);
+        let latency = |(took, flags)| Latency { of: LatencyOf::Monitor, flags, took };
+        outcome.latencies.extend(passed.map(latency));
+    }
+
+    fn monitor_failed(&mut self, now: Duration, error: &str, note: &mut Note) {
+        self.monitor.failed(now, shorten(error));
+        self.monitor_failures.increment(now);
+        note.causes.push(Cause::MonitorFailed(shorten(error)));
+    }
+
+    /// What time alone does: requests without reply have failed, a silent monitor is given up, wishes end.
+    pub(super) fn expire(&mut self, now: Duration, note: &mut Note, outcome: &mut Outcome) {
+        let settings = self.settings;
+        let late = |since: Duration, deadline: Duration| now >= since.saturating_add(deadline);
+        if self.plugin.asking.is_some_and(|a| late(a.since, settings.plugin_reply_deadline)) {
+            self.plugin_failed(now, "no reply", note);
+        }
+        if self.machine.patching.is_some_and(|p| late(p.since, settings.neonvm_reply_deadline)) {
+            self.patch_failed(now, "no reply", note);
+        }
+        if self.monitor.asking.is_some_and(|a| late(a.since, settings.monitor_reply_deadline)) {
+            self.monitor_failed(now, "no reply", note);
+        }
+        if self.monitor.connection.is_some_and(|c| late(c.heard, settings.monitor_silence)) {
+            let reason = format!("nothing heard for {:?}", settings.monitor_silence);
+            note.causes.push(Cause::Silent(settings.monitor_silence));
+            self.monitor.reset(now);
+            self.monitor.said.clone_from(&reason);
+            outcome.actions.push(Action::ResetMonitor { reason });
+        }
+        let overdue = self
+            .machine
+            .differs_since
+            .filter(|(since, noted)| !noted && late(*since, settings.resize_deadline));
+        if let Some((since, _)) = overdue {
+            self.machine.differs_since = Some((since, true));
+            let (asked, now) = (self.size(self.machine.asked), self.size(self.machine.now));
+            note.causes.push(Cause::Slow { asked, now });
+        }
+        if self.vm.hold.is_some_and(|(_, until)| until <= now) {
+            self.vm.hold = None;
+            note.causes.push(Cause::Hold(None));
+        }
+        let monitor = &mut self.monitor;
+        monitor.requested = monitor.requested.filter(|requested| now < requested.until);
+        monitor.wants_cpu = monitor.wants_cpu.filter(|wanted| now < wanted.until);
+        monitor.wants_mem = monitor.wants_mem.filter(|wanted| now < wanted.until);
+        monitor.settled_at = monitor.settled_at.filter(|until| now < *until);
+    }
+}

@@ -1,0 +1,272 @@
+//! What is due now: computed from the state alone, so that computing it again gives the same.
+
+use std::time::Duration;
+
+use neonvm_types::{Resources, Revision, RevisionFlags};
+use serde::Serialize;
+
+use crate::agent::{
+    action::{ActionSet, Change, Outcome, PluginRequest, ScalingEvent, Warning},
+    desired::{self, CPU_PRESSURE_HOLD, Desired, MEMORY_PRESSURE_HOLD},
+    goal::{self, Goal, Parts},
+    machine::Limits,
+    metrics::SystemMetrics,
+    monitor_peer::{Kind, Sizes},
+    note::GoalNote,
+    plugin::Need,
+    state::State,
+    units,
+};
+
+/// The last hypothetical scaling that was reported.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub(super) struct Reported {
+    target: u32,
+    parts: Parts,
+}
+
+impl State {
+    /// Metrics that are young enough to act on, in any direction.
+    fn fresh(&self, now: Duration) -> Option<&SystemMetrics> {
+        let (at, metrics) = self.known.system.as_ref()?;
+        (now.saturating_sub(*at) <= self.settings.metrics_stale_after).then_some(metrics)
+    }
+
+    /// What the metrics want. Old metrics still say how much is needed, but count as incomplete.
+    pub(super) fn goal(&self, now: Duration) -> Goal {
+        let inputs = goal::Inputs {
+            system: self.known.system.as_ref().map(|(_, metrics)| metrics),
+            lfc: self.known.lfc.as_ref().map(|(_, metrics)| metrics),
+            user: self.vm.info.config.metric.as_ref(),
+        };
+        let mut goal = goal::goal(inputs, &self.config, self.settings.compute_unit);
+        let old = |at: Duration| now.saturating_sub(at) > self.settings.metrics_stale_after;
+        let lfc_old = self.known.lfc.as_ref().is_some_and(|(at, _)| old(*at));
+        goal.complete &= self.fresh(now).is_some() && !(self.config.lfc && lfc_old);
+        goal
+    }
+
+    /// Whether the guest is under pressure, or grew by its own wish a moment ago.
+    fn settling(&self, now: Duration) -> bool {
+        let above = |value: Option<f64>, limit: f64| value.is_some_and(|value| value > limit);
+        let pressed = self.fresh(now).is_some_and(|metrics| {
+            above(metrics.cpu_pressure, CPU_PRESSURE_HOLD)
+                || above(metrics.memory_pressure, MEMORY_PRESSURE_HOLD)
+        });
+        pressed || self.monitor.settled_at.is_some_and(|until| now < until)
+    }
+
+    /// The size to aim at.
+    pub(super) fn desired(&self, now: Duration) -> Desired {
+        let goal = self.goal(now);
+        self.desired_for(now, &goal)
+    }
+
+    fn desired_for(&self, now: Duration, goal: &Goal) -> Desired {
+        let info = &self.vm.info;
+        desired::desired(&desired::Inputs {
+            unit: self.settings.compute_unit,
+            slot: info.mem.slot_size,
+            min: info.min(),
+            max: info.max(),
+            asked: self.machine.asked,
+            goal_units: goal.units,
+            complete: goal.complete,
+            settling: self.settling(now),
+            pressure_units: self.known.pressure_units.filter(|_| self.fresh(now).is_some()),
+            hold: self.hold(now).map(|(size, _)| size),
+            requested: self.monitor.requested.filter(|requested| now < requested.until),
+            wanted: self.monitor.wanted(now),
+            denied: self.monitor.denied(now),
+        })
+    }
+
+    /// The size that a person fixed, while it is in force, and its end.
+    pub(super) fn hold(&self, now: Duration) -> Option<(Resources, Duration)> {
+        self.vm.hold.filter(|(_, until)| now < *until)
+    }
+
+    /// All that is due. Gives a new revision where the aim changed, otherwise changes nothing.
+    #[must_use]
+    pub fn next_actions(&mut self, now: Duration) -> ActionSet {
+        let now = self.advance(now);
+        let goal = self.goal(now);
+        let desired = self.desired_for(now, &goal);
+        self.revise(now, desired.size);
+        self.plan(now, &goal, &desired)
+    }
+
+    /// Numbers a new aim.
+    fn revise(&mut self, now: Duration, size: Resources) {
+        let before = self.last_desired.unwrap_or(self.machine.asked);
+        if size != before {
+            let up = if size.any_greater(before) { RevisionFlags::UPSCALE } else { RevisionFlags::NONE };
+            let down = if size.any_less(before) { RevisionFlags::DOWNSCALE } else { RevisionFlags::NONE };
+            self.target_revision = self.revisions.advance(now, up.union(down));
+        }
+        self.last_desired = Some(size);
+    }
+
+    /// All that is due for an aim.
+    pub(super) fn plan(&self, now: Duration, goal: &Goal, desired: &Desired) -> ActionSet {
+        let mut set = ActionSet::default();
+        for (wrong, warning) in [
+            (!goal.complete, Warning::IncompleteMetrics),
+            (goal.short_series, Warning::ShortLfcSeries),
+            (desired.above_max, Warning::AboveMaximumByDenial),
+        ] {
+            if wrong {
+                set.warnings.push(warning);
+            }
+        }
+        let revision = self.target_revision;
+        let size = desired.size;
+        let need = Need { current: self.machine.most(), desired: size };
+        let target = self.plugin.plan(now, need, &self.settings, &mut set);
+        set.plugin = target.map(|target| PluginRequest {
+            last_permit: self.plugin.permit,
+            target,
+            metrics: self.known.system.as_ref().map(|(_, metrics)| metrics.for_scheduler()),
+            revision,
+        });
+        self.plan_neonvm(now, size, &mut set);
+        self.plan_monitor(now, size, &mut set);
+        let asking_down = self.monitor.asking.is_some_and(|asking| asking.kind == Kind::Downscale);
+        let denied_until = desired.denied_until.filter(|_| !asking_down && set.monitor_downscale.is_none());
+        if let Some(until) = denied_until {
+            set.wait_for(until.saturating_sub(now));
+        }
+        if let Some(until) = desired.request_until {
+            set.wait_for(until.saturating_sub(now));
+        }
+        set
+    }
+
+    fn plan_neonvm(&self, now: Duration, size: Resources, set: &mut ActionSet) {
+        let planned = set.plugin.map(|request| request.target);
+        let limits = Limits {
+            desired: size,
+            agreed: self.monitor.connection.map(|connection| connection.exposed),
+            permitted: self.plugin.usable(size, self.settings.compute_unit),
+            told_scheduler: self.plugin.asking.map(|asking| asking.target).or(planned),
+        };
+        let slot = self.vm.info.mem.slot_size;
+        let Some(mut target) = self.machine.plan(now, &limits, &self.settings, set) else { return };
+        // What was permitted or agreed in part may end within a slot.
+        let asked = self.machine.asked;
+        target.mem = if target.mem > asked.mem {
+            units::round_down_to_slot(target.mem, slot).max(asked.mem)
+        } else {
+            units::round_up_to_slot(target.mem, slot).min(asked.mem)
+        };
+        let slots = target.mem.slots(slot).and_then(|slots| u16::try_from(slots).ok());
+        if target == asked || slots.is_none() {
+            return;
+        }
+        set.neonvm = Some(Change { current: asked, target, revision: self.patch_revision(size) });
+    }
+
+    /// The target revision, but no newer than what the peers whose consent it needed have seen.
+    fn patch_revision(&self, size: Resources) -> Revision {
+        let older = |a: Revision, b: Revision| if b.value > 0 && b.value < a.value { b } else { a };
+        let mut revision = self.target_revision;
+        if size.any_less(self.machine.asked) {
+            revision = older(revision, self.monitor.revision);
+        }
+        if size.any_greater(self.machine.asked) {
+            revision = older(revision, self.plugin.revision);
+        }
+        revision
+    }
+
+    fn plan_monitor(&self, now: Duration, size: Resources, set: &mut ActionSet) {
+        let sizes = Sizes {
+            now: self.machine.now,
+            asked: self.machine.asked,
+            desired: size,
+            slot: self.vm.info.mem.slot_size,
+        };
+        let change = |(current, target)| Change { current, target, revision: self.target_revision };
+        let up = self.monitor.plan_upscale(now, &sizes, &self.settings, set);
+        set.monitor_upscale = up.map(change);
+        let down = self.monitor.plan_downscale(now, &sizes, &self.settings, set);
+        set.monitor_downscale = down.map(change);
+    }
+
+    /// When to step again at the latest: what the plan waits for, and every deadline.
+    pub(super) fn wake_at(&self, now: Duration, wait: Option<Duration>) -> Option<Duration> {
+        let settings = &self.settings;
+        let planned = wait.map(|wait| now.saturating_add(wait));
+        let plugin = self.plugin.asking.map(|a| a.since.saturating_add(settings.plugin_reply_deadline));
+        let patch = self.machine.patching.map(|p| p.since.saturating_add(settings.neonvm_reply_deadline));
+        let monitor = self.monitor.asking.map(|a| a.since.saturating_add(settings.monitor_reply_deadline));
+        let silence = self.monitor.connection.map(|c| c.heard.saturating_add(settings.monitor_silence));
+        let resize = self
+            .machine
+            .differs_since
+            .filter(|(_, noted)| !noted)
+            .map(|(since, _)| since.saturating_add(settings.resize_deadline));
+        let hold = self.hold(now).map(|(_, until)| until);
+        let settled = self.monitor.settled_at.filter(|until| now < *until);
+        let all = [planned, plugin, patch, monitor, silence, resize, hold, settled];
+        // Never at once: a deadline that has come was dealt with in this step.
+        all.into_iter().flatten().min().map(|at| at.max(now.saturating_add(Duration::from_millis(1))))
+    }
+
+    /// The goal in words, with what it was made from.
+    pub(super) fn goal_note(&self, now: Duration) -> GoalNote {
+        let goal = self.goal(now);
+        let units = |part: Option<f64>| part.map(goal::ceil_units);
+        let system = self.known.system.as_ref().map(|(_, metrics)| metrics);
+        GoalNote {
+            load1: system.map(|metrics| metrics.load1),
+            units: goal.units,
+            cpu: goal.parts.cpu.map(|cpu| goal::ceil_units(cpu.round())),
+            mem: units(goal.parts.mem),
+            cache: units(goal.parts.lfc),
+            user: units(goal.parts.user),
+            cpu_pressure: system.and_then(|metrics| metrics.cpu_pressure),
+            memory_pressure: system.and_then(|metrics| metrics.memory_pressure),
+            steal: self.known.steal,
+        }
+    }
+
+    /// The patch as a scaling event, if both sizes are whole compute units.
+    pub(super) fn actual(&self, change: &Change) -> Option<ScalingEvent> {
+        let unit = self.settings.compute_unit;
+        let current = units::exact(change.current, unit)?;
+        Some(ScalingEvent::Actual { current, target: units::exact(change.target, unit)? })
+    }
+
+    /// Reports what the metrics alone would have the VM be, if that changed.
+    pub(super) fn report_goal(&mut self, now: Duration, outcome: &mut Outcome) {
+        let goal = self.goal(now);
+        let Some(current) = units::exact(self.machine.asked, self.settings.compute_unit) else { return };
+        if !goal.complete {
+            return;
+        }
+        let parts = goal.parts;
+        let near = |a: Option<f64>, b: Option<f64>| match (a, b) {
+            (None, None) => true,
+            (Some(a), Some(b)) => (a - b).abs() < self.settings.rereport_threshold,
+            _ => false,
+        };
+        let same = self.reported.is_some_and(|last| {
+            last.target == goal.units
+                && near(last.parts.cpu, parts.cpu)
+                && near(last.parts.mem, parts.mem)
+                && near(last.parts.lfc, parts.lfc)
+        });
+        if same {
+            return;
+        }
+        self.reported = Some(Reported { target: goal.units, parts });
+        outcome.scaling.push(ScalingEvent::Hypothetical {
+            current,
+            target: goal.units,
+            cpu: parts.cpu,
+            mem: parts.mem,
+            lfc: parts.lfc,
+        });
+    }
+}

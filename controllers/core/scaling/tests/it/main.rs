@@ -1,0 +1,6 @@
+//! The agent's half from outside: the vectors of the specification, its known defects, and laws.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing, unreachable_pub, missing_docs)]
+
+mod dsl;
+mod flows;
+mod vectors;

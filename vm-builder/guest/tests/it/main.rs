@@ -20,6 +20,8 @@ mod lab;
 #[cfg(target_arch = "x86_64")]
 mod machine;
 #[cfg(target_arch = "x86_64")]
+mod monitor;
+#[cfg(target_arch = "x86_64")]
 mod plain;
 #[cfg(target_arch = "x86_64")]
 mod runner;

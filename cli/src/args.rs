@@ -5,6 +5,7 @@ pub mod config;
 pub mod image;
 pub mod kernel;
 pub mod local;
+pub mod scaling;
 pub mod top;
 pub mod vm;
 
@@ -108,6 +109,15 @@ pub enum Command {
     /// Use of CPU and memory, live
     #[command(subcommand)]
     Top(top::Command),
+    /// What scales the virtual machines of a node
+    #[command(subcommand)]
+    Agent(scaling::Agent),
+    /// What places virtual machines and permits their sizes
+    #[command(subcommand)]
+    Scheduler(scaling::Scheduler),
+    /// Look into what goes on
+    #[command(subcommand)]
+    Debug(scaling::Debug),
     /// Version of this program
     Version(Version),
     /// Script that teaches a shell to complete neonctl, names of clusters included
@@ -165,6 +175,9 @@ impl Command {
             Self::Status(args) => Some(&args.output),
             Self::Doctor(args) => Some(&args.output),
             Self::Top(command) => Some(command.output()),
+            Self::Agent(scaling::Agent::Inspect(args)) => Some(&args.output),
+            Self::Scheduler(scaling::Scheduler::Inspect(args)) => Some(&args.output),
+            Self::Debug(scaling::Debug::NodePressure(args)) => Some(&args.output),
             Self::Version(args) => Some(&args.output),
             Self::Completion(_) => None,
             Self::Config(command) => command.output(),

@@ -1,7 +1,9 @@
 //! One file for each leaf: a function from typed arguments and [`Env`] to a [`Report`]. Nothing here prints.
 
+mod agent;
 mod completion;
 mod config;
+mod debug;
 mod doctor;
 mod health;
 mod image;
@@ -10,6 +12,8 @@ mod kernel;
 mod local;
 mod place;
 mod registry;
+mod scheduler;
+mod services;
 mod status;
 mod top;
 mod version;
@@ -19,6 +23,7 @@ use crate::args::config::Command as Config;
 use crate::args::image::Command as Image;
 use crate::args::kernel::Command as Kernel;
 use crate::args::local::Command as Local;
+use crate::args::scaling::{Agent, Debug, Scheduler};
 use crate::args::vm::Command as Vm;
 use crate::args::{Args, Command};
 use crate::env::Env;
@@ -61,6 +66,9 @@ pub(crate) fn run(env: &Env, settings: &Settings, args: &Args) -> Result<Report>
         Command::Status(args) => status::run(settings, args),
         Command::Doctor(args) => doctor::run(env, settings, args),
         Command::Top(command) => top::run(env, settings, args, command),
+        Command::Agent(Agent::Inspect(args)) => agent::inspect(settings, args),
+        Command::Scheduler(Scheduler::Inspect(args)) => scheduler::inspect(settings, args),
+        Command::Debug(Debug::NodePressure(args)) => debug::node_pressure::run(settings, args),
         Command::Version(_) => Ok(version::run()),
         Command::Completion(args) => completion::run(args.shell),
         Command::Config(Config::View(args)) => config::view::run(settings, args),

@@ -212,6 +212,12 @@ pub(crate) fn document(style: &Style, document: &Document) -> Result<String> {
     Ok(if text.is_empty() { text } else { text + "\n" })
 }
 
+/// A table inside a text, with its last line end; without colours.
+pub(crate) fn rows(columns: &[crate::report::Column], rows: &[Vec<String>]) -> String {
+    let document = Document { columns: columns.to_vec(), rows: rows.to_vec(), ..Document::default() };
+    table::render(&document, false, true, false) + "\n"
+}
+
 /// The items of a list, or the object itself.
 fn items(value: &Value) -> Vec<&Value> {
     match value.get("items").and_then(Value::as_array) {

@@ -12,7 +12,8 @@ use crate::args::Output;
                   neonctl vm create pg --image pg16:1 --cu 1..8 --start-cu 2 --disk data=10Gi:/var/lib/data\n  \
                   neonctl vm create once --image tool:1 --restart Never -- /bin/tool --once\n  \
                   neonctl vm create -f vm.yaml --dry-run server -o yaml\n\n\
-                  Bounds are MIN..MAX or one number for both; it starts at MIN unless told otherwise. One CU (compute unit) is 0.25 CPU and 1Gi."
+                  Bounds are MIN..MAX or one number for both; it starts at MIN unless told otherwise, and then follows its load. \
+                  One CU (compute unit) is 0.25 CPU and 1Gi."
 )]
 pub struct Create {
     /// Its name
@@ -54,6 +55,9 @@ pub struct Create {
     /// A secret as files: NAME:PATH in the guest; can be repeated
     #[arg(long, value_name = "NAME:PATH")]
     pub secret: Vec<String>,
+    /// Keep the size it starts with; without this a machine whose bounds differ is scaled by its load
+    #[arg(long)]
+    pub no_autoscale: bool,
     /// Swap space
     #[arg(long, value_name = "SIZE")]
     pub swap: Option<String>,
@@ -104,23 +108,38 @@ pub struct Create {
 /// `vm scale`
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Examples:\n  neonctl vm scale pg --cpu 2 --memory 4Gi --wait\n  neonctl vm scale pg --cu 4\n\n\
-                  It stays within the bounds the machine was made with. Nothing restarts, no connection is lost."
+    after_help = "Examples:\n  neonctl vm scale pg --min 2cu --max 10cu\n  neonctl vm scale pg --max 4,8Gi\n  \
+                  neonctl vm scale pg --cu 4 --hold 30m --wait\n  neonctl vm scale pg --hold off\n  neonctl vm scale pg --auto off\n  \
+                  neonctl vm scale pg --cpu 2 --memory 4Gi --wait\n\n\
+                  A machine that is scaled by its load keeps a fixed size only while it is held. Bounds lie within those it was made with. \
+                  Nothing restarts, no connection is lost."
 )]
-#[command(group = clap::ArgGroup::new("size").required(true).multiple(true))]
+#[command(group = clap::ArgGroup::new("change").required(true).multiple(true))]
 pub struct Scale {
     /// Which
     #[arg(add = ArgValueCandidates::new(crate::complete::machines))]
     pub name: String,
     /// CPU, such as 1.5
-    #[arg(long, group = "size")]
+    #[arg(long, group = "change")]
     pub cpu: Option<String>,
     /// Memory, such as 4Gi
-    #[arg(long, group = "size")]
+    #[arg(long, group = "change")]
     pub memory: Option<String>,
     /// Compute units: 0.25 CPU and 1Gi each
-    #[arg(long, group = "size", conflicts_with_all = ["cpu", "memory"])]
+    #[arg(long, group = "change", conflicts_with_all = ["cpu", "memory"])]
     pub cu: Option<u16>,
+    /// The least it shrinks to by itself: 2cu, or CPU,MEMORY such as 0.5,1Gi
+    #[arg(long, group = "change", value_name = "SIZE")]
+    pub min: Option<String>,
+    /// The most it grows to by itself
+    #[arg(long, group = "change", value_name = "SIZE")]
+    pub max: Option<String>,
+    /// Whether it is scaled by its load
+    #[arg(long, group = "change", value_name = "WHEN", value_parser = ["on", "off"])]
+    pub auto: Option<String>,
+    /// Keep the size that is asked for (or the present one) for this long, such as 30m; off ends it
+    #[arg(long, group = "change", value_name = "DURATION", conflicts_with = "auto")]
+    pub hold: Option<String>,
     /// Waiting.
     #[command(flatten)]
     pub waiting: Waiting,

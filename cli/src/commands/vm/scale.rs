@@ -1,9 +1,11 @@
 //! `vm scale`
 
+mod automatic;
+
 use kube::api::{Patch, PatchParams};
 use neonvm_api::VirtualMachine;
-use neonvm_types::{Bytes, MilliCpu};
-use serde_json::json;
+use neonvm_types::{Bytes, MilliCpu, Resources, Timestamp};
+use serde_json::{Value, json};
 
 use super::machines::{Machines, duration};
 use super::size::{self, UNIT_CPU, UNIT_MEMORY, cores};
@@ -14,6 +16,7 @@ use crate::connect::block_on;
 use crate::error::{Code, Error, Result};
 use crate::report::{Document, Report};
 use crate::settings::Settings;
+use automatic::Changes;
 
 /// What is wanted.
 #[derive(Clone, Copy)]
@@ -23,36 +26,74 @@ struct Wanted {
     slots: u16,
 }
 
-/// Changes the size within the bounds.
+/// Changes the size within the bounds, the bounds, or who decides.
 pub(in crate::commands) fn run(settings: &Settings, args: &Scale) -> Result<Report> {
     block_on(async {
         let machines = Machines::open(settings, &args.place).await?;
         let machine = machines.get(&args.name).await?;
-        let wanted = wanted(&machine, args)?;
-        let before = describe(&machine);
-        let patch = json!({ "spec": { "guest": { "cpus": { "use": wanted.cpu }, "memorySlots": { "use": wanted.slots } } } });
+        let sized = args.cpu.is_some() || args.memory.is_some() || args.cu.is_some();
+        let wanted = if sized { Some(wanted(&machine, args)?) } else { None };
+        let asked = wanted.map(|wanted| Resources::new(wanted.cpu, wanted.memory));
+        let changes = automatic::changes(&machine, args, asked, now()?)?;
+        let patch = patch(&changes, wanted.filter(|_| changes.held.is_none()));
         let attempt = format!("cannot scale {}", args.name);
         let (api, parameters, patch) = (machines.api(), PatchParams::default(), Patch::Merge(&patch));
         let patched =
             machines.connection.within(&attempt, api.patch(&args.name, &parameters, &patch)).await?;
-        let after = format!("{} CPU, {}", cores(wanted.cpu), wanted.memory);
-        let mut text = format!("virtualmachine/{} {before} -> {after}", args.name);
+        let mut text = said(&machine, wanted, &changes);
         let mut shown = patched;
-        if args.waiting.wait {
-            let limit = duration("timeout", &args.waiting.timeout)?;
-            let what = format!("'cpu>={}'", cores(wanted.cpu));
-            let name = args.name.clone();
-            let generation = shown.metadata.generation;
-            let waited = until(&machines, &args.name, limit, &what, move |seen| {
-                reached(&name, seen, wanted, generation)
-            })
-            .await?;
+        let goal = wanted
+            .map(|wanted| (wanted.cpu, wanted.memory))
+            .or(changes.held.map(|size| (size.vcpus, size.mem)));
+        if let (true, Some(goal)) = (args.waiting.wait, goal) {
+            let waited = wait(&machines, args, goal, &shown).await?;
             text.push_str(&format!(", applied in {}", waiting::seconds(waited.took)));
             shown = waited.machine.unwrap_or(shown);
         }
         let document = table::document(&[shown], false, false);
         Ok(Report::document(Document { text: Some(text), ..document }))
     })
+}
+
+fn now() -> Result<Timestamp> {
+    let seconds = k8s_openapi::jiff::Timestamp::now().as_second();
+    Timestamp::from_unix(seconds)
+        .ok_or_else(|| Error::new(Code::Failed, "the clock of this machine is far off"))
+}
+
+fn patch(changes: &Changes, wanted: Option<Wanted>) -> Value {
+    let mut patch = json!({});
+    if !changes.labels.is_empty() || !changes.annotations.is_empty() {
+        patch["metadata"] = json!({ "labels": changes.labels, "annotations": changes.annotations });
+    }
+    if let Some(wanted) = wanted {
+        patch["spec"] =
+            json!({ "guest": { "cpus": { "use": wanted.cpu }, "memorySlots": { "use": wanted.slots } } });
+    }
+    patch
+}
+
+fn said(machine: &VirtualMachine, wanted: Option<Wanted>, changes: &Changes) -> String {
+    let mut parts = Vec::new();
+    if let (Some(wanted), None) = (wanted, changes.held) {
+        parts.push(format!("{} -> {} CPU, {}", describe(machine), cores(wanted.cpu), wanted.memory));
+    }
+    parts.extend(changes.said.iter().cloned());
+    format!("virtualmachine/{} {}", machine.metadata.name.as_deref().unwrap_or_default(), parts.join(", "))
+}
+
+async fn wait(
+    machines: &Machines,
+    args: &Scale,
+    (cpu, memory): (MilliCpu, Bytes),
+    patched: &VirtualMachine,
+) -> Result<waiting::Waited> {
+    let limit = duration("timeout", &args.waiting.timeout)?;
+    let what = format!("'cpu>={}'", cores(cpu));
+    let name = args.name.clone();
+    let generation = patched.metadata.generation;
+    until(machines, &args.name, limit, &what, move |seen| reached(&name, seen, (cpu, memory), generation))
+        .await
 }
 
 fn describe(machine: &VirtualMachine) -> String {
@@ -114,11 +155,16 @@ fn wanted(machine: &VirtualMachine, args: &Scale) -> Result<Wanted> {
 }
 
 /// Whether the size is what was wanted; a guest that refuses is an error with the size it reached.
-fn reached(name: &str, machine: Option<&VirtualMachine>, wanted: Wanted, generation: Option<i64>) -> Seen {
+fn reached(
+    name: &str,
+    machine: Option<&VirtualMachine>,
+    (cpu, memory): (MilliCpu, Bytes),
+    generation: Option<i64>,
+) -> Seen {
     let Some(machine) = machine else {
         return Seen::Never(Error::new(Code::NotFound, format!("{name} was deleted")));
     };
-    if table::observed(machine) == (wanted.cpu, wanted.memory) {
+    if table::observed(machine) == (cpu, memory) {
         return Seen::Done;
     }
     let status = machine.status.as_ref();
@@ -128,12 +174,9 @@ fn reached(name: &str, machine: Option<&VirtualMachine>, wanted: Wanted, generat
     match scaled {
         Some(condition) if current && condition.status == "False" && condition.reason != "InProgress" => {
             Seen::Never(
-                Error::new(
-                    Code::Failed,
-                    format!("{name} did not reach {} CPU, {}", cores(wanted.cpu), wanted.memory),
-                )
-                .cause(condition.message.clone())
-                .hint(format!("see more: neonctl vm describe {name}")),
+                Error::new(Code::Failed, format!("{name} did not reach {} CPU, {memory}", cores(cpu)))
+                    .cause(condition.message.clone())
+                    .hint(format!("see more: neonctl vm describe {name}")),
             )
         }
         _ => Seen::NotYet,

@@ -5,9 +5,9 @@ use neonvm_types::{Bytes, MilliCpu, Quantity};
 use crate::error::{Code, Error, Result};
 
 /// CPU of a compute unit.
-pub(super) const UNIT_CPU: MilliCpu = MilliCpu::new(250);
+pub(in crate::commands) const UNIT_CPU: MilliCpu = MilliCpu::new(250);
 /// Memory of a compute unit.
-pub(super) const UNIT_MEMORY: Bytes = Bytes::gib(1);
+pub(in crate::commands) const UNIT_MEMORY: Bytes = Bytes::gib(1);
 /// Memory is plugged in multiples of this.
 const GRANULARITY: Bytes = Bytes::mib(8);
 /// Most slots a machine can have.
@@ -34,7 +34,7 @@ pub(super) fn bounds<T: Copy + PartialOrd>(
 }
 
 /// CPU, such as `0.25`, `250m` or `2`.
-pub(super) fn cpu(flag: &str, text: &str) -> Result<MilliCpu> {
+pub(in crate::commands) fn cpu(flag: &str, text: &str) -> Result<MilliCpu> {
     let parsed = text
         .trim()
         .parse::<Quantity>()
@@ -44,7 +44,7 @@ pub(super) fn cpu(flag: &str, text: &str) -> Result<MilliCpu> {
 }
 
 /// Memory, such as `512Mi`.
-pub(super) fn memory(flag: &str, text: &str) -> Result<Bytes> {
+pub(in crate::commands) fn memory(flag: &str, text: &str) -> Result<Bytes> {
     let parsed = text.trim().parse::<Quantity>().ok().and_then(|quantity| Bytes::try_from(quantity).ok());
     parsed
         .filter(|size| *size > Bytes::ZERO)
@@ -52,7 +52,7 @@ pub(super) fn memory(flag: &str, text: &str) -> Result<Bytes> {
 }
 
 /// Compute units.
-pub(super) fn units(flag: &str, text: &str) -> Result<u16> {
+pub(in crate::commands) fn units(flag: &str, text: &str) -> Result<u16> {
     let parsed = text.trim().parse::<u16>().ok();
     parsed
         .filter(|units| *units > 0)

@@ -1,5 +1,6 @@
 //! From flags to an object. Pure.
 
+use neonvm_api::names::{TRUE, label::SCALING_ENABLED};
 use neonvm_types::{Bytes, MilliCpu};
 use serde_json::{Map, Value, json};
 
@@ -89,12 +90,25 @@ pub(super) fn of_flags(args: &Create) -> Result<Value> {
         spec.insert("guest".into(), guest);
     }
     let mut metadata = json!({ "name": args.name.clone().unwrap_or_default() });
-    if let (false, Some(metadata)) = (args.label.is_empty(), metadata.as_object_mut()) {
-        metadata.insert("labels".into(), labels("label", &args.label)?);
+    let mut own = labels("label", &args.label)?;
+    // A machine whose bounds are equal has nothing to follow its load with.
+    if let (true, Some(own)) = (!args.no_autoscale && has_room(&spec), own.as_object_mut()) {
+        own.entry(SCALING_ENABLED).or_insert(json!(TRUE));
+    }
+    if let (false, Some(metadata)) = (own == json!({}), metadata.as_object_mut()) {
+        metadata.insert("labels".into(), own);
     }
     Ok(
         json!({ "apiVersion": "vm.neon.tech/v1", "kind": "VirtualMachine", "metadata": metadata, "spec": spec }),
     )
+}
+
+/// Whether the bounds of CPU or memory differ.
+fn has_room(spec: &Value) -> bool {
+    ["cpus", "memorySlots"].iter().any(|resource| {
+        let bounds = spec.pointer(&format!("/guest/{resource}"));
+        bounds.is_some_and(|bounds| bounds.get("min") != bounds.get("max"))
+    })
 }
 
 type Range<T> = (T, T);

@@ -1,0 +1,3 @@
+//! `debug`
+
+pub(super) mod node_pressure;

@@ -273,8 +273,7 @@ mod tests {
     #[test]
     fn a_denial_is_told_from_a_partial_permit() {
         let metrics = Metrics::default();
-        let size =
-            |n: u32| Resources::new(neonvm_types::MilliCpu::new(250 * n), neonvm_types::Bytes::gib(n.into()));
+        let size = |n: u32| Resources::new(neonvm_types::MilliCpu::new(250 * n), neonvm_types::Bytes::gib(n));
         metrics.scheduler("200", Some(size(1)), size(4), Some(&PluginResponse::permit(size(1))));
         metrics.scheduler("200", Some(size(1)), size(4), Some(&PluginResponse::permit(size(3))));
         let text = metrics.render("");

@@ -74,9 +74,9 @@ pub(crate) async fn apply(client: &Client, change: &Change, within: Duration) ->
 
 async fn attempt(api: &Api<VirtualMachine>, change: &Change) -> Result<Option<i64>, Error> {
     let mut tests = vec![
-        test("/metadata/uid", json!(change.uid)),
-        test("/spec/guest/cpus/use", json!(change.from.cpu)),
-        test("/spec/guest/memorySlots/use", json!(change.from.slots)),
+        test("/metadata/uid", &change.uid),
+        test("/spec/guest/cpus/use", change.from.cpu),
+        test("/spec/guest/memorySlots/use", change.from.slots),
     ];
     match send(api, change, tests).await {
         Err(ApiError::Api(status)) if status.code == 422 => {}
@@ -91,12 +91,12 @@ async fn attempt(api: &Api<VirtualMachine>, change: &Change) -> Result<Option<i6
     if now != change.from {
         return Err(Error::Changed(now));
     }
-    tests = vec![test("/metadata/resourceVersion", json!(vm.metadata.resource_version))];
+    tests = vec![test("/metadata/resourceVersion", &vm.metadata.resource_version)];
     send(api, change, tests).await.map_err(|error| Error::Api(Box::new(error)))
 }
 
-fn test(path: &str, value: Value) -> Value {
-    json!({ "op": "test", "path": path, "value": value })
+fn test(path: &str, value: impl serde::Serialize) -> Value {
+    json!({ "op": "test", "path": path, "value": json!(value) })
 }
 
 async fn send(

@@ -111,7 +111,9 @@ pub async fn run(config: Config, stop: impl Future<Output = ()>) -> Result<(), E
     let address = serve(&mut always, &config, &authority, &fleet, &metrics).await?;
     always.spawn({
         let (shared, client, namespace) = (Arc::clone(&shared), client.clone(), config.namespace.clone());
-        async move { shared.scheduler.follow_lease(client, &namespace).await }
+        async move {
+            shared.scheduler.follow_lease(client, &namespace).await;
+        }
     });
     always.spawn({
         let (shared, client) = (Arc::clone(&shared), client.clone());
@@ -160,7 +162,7 @@ async fn open(client: &Client, namespace: &str) -> Result<Authority, Error> {
             Ok(authority) => return Ok(authority),
             Err(error) if pause > PAUSES.1 => return Err(error.into()),
             Err(error) => {
-                tracing::warn!(%error, "the internal authority cannot be opened; it is tried again")
+                tracing::warn!(%error, "the internal authority cannot be opened; it is tried again");
             }
         }
         tokio::time::sleep(pause).await;

@@ -26,7 +26,7 @@ pub(crate) enum Input {
     /// The object changed.
     Object(Box<VirtualMachine>),
     /// Something for the core.
-    Event(Event),
+    Event(Box<Event>),
     /// Something about the connection with this number to the monitor.
     Monitor(u64, MonitorEvent),
     /// Somebody wants to see it.
@@ -135,7 +135,7 @@ impl Actor {
     /// What an input means to the core.
     fn take(&mut self, input: Input) -> Option<Event> {
         match input {
-            Input::Event(event) => Some(event),
+            Input::Event(event) => Some(*event),
             Input::Object(vm) => self.object(&vm),
             Input::Monitor(generation, event) => {
                 if generation != self.generation {
@@ -198,7 +198,7 @@ async fn until(shared: &Shared, wake_at: Option<Duration>) {
 /// Sends what came of some work to the task, if it is still there.
 async fn report(inbox: mpsc::WeakSender<Input>, event: Event) {
     if let Some(inbox) = inbox.upgrade() {
-        let _ = inbox.send(Input::Event(event)).await;
+        let _ = inbox.send(Input::Event(Box::new(event))).await;
     }
 }
 

@@ -1,5 +1,6 @@
 //! Does what the core wants done. Nothing here waits: each request is a task that reports back.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use neonvm_core_scaling::agent::metrics::{parse_lfc, parse_system};
@@ -46,7 +47,7 @@ impl Actor {
     }
 
     fn ask_scheduler(&mut self, id: u64, request: &SchedulerRequest) {
-        let (shared, inbox) = (self.shared.clone(), self.inbox.clone());
+        let (shared, inbox) = (Arc::clone(&self.shared), self.inbox.clone());
         let message = AgentRequest {
             proto_version: PluginProtoVersion::V5_0,
             pod: self.identity.pod.clone(),
@@ -72,7 +73,7 @@ impl Actor {
     }
 
     fn patch(&mut self, id: u64, from: Resources, to: Resources, revision: Revision) {
-        let (shared, inbox, identity) = (self.shared.clone(), self.inbox.clone(), self.identity.clone());
+        let (shared, inbox, identity) = (Arc::clone(&self.shared), self.inbox.clone(), self.identity.clone());
         let revision = RevisionWithTime { revision, updated_at: crate::shared::wall_clock() };
         self.work.spawn(async move {
             let sizes = Size::of(from, identity.slot).zip(Size::of(to, identity.slot));
@@ -117,7 +118,7 @@ impl Actor {
         let lfc = self.watched.lfc.then_some((MetricsSource::Lfc, config.lfc));
         for (source, settings) in [Some((MetricsSource::System, config.system)), lfc].into_iter().flatten() {
             let inbox = self.inbox.clone();
-            let mut scraper = Scraper::new(self.route.clone(), settings.port, self.shared.tls.clone());
+            let mut scraper = Scraper::new(self.route.clone(), settings.port, Arc::clone(&self.shared.tls));
             let (metric, identity) = (self.watched.metric.clone(), self.identity.clone());
             let every = seconds(settings.seconds_between_requests);
             let within = seconds(settings.request_timeout_seconds);

@@ -47,6 +47,8 @@ pub enum Error {
 /// When the socket cannot be opened.
 pub fn run(options: &Options) -> Result<(), Error> {
     crate::daemon::memory::give_back();
+    // Without whoever asks for memory there would be none. Not allowed to everybody, and no reason not to run.
+    let _ = std::fs::write("/proc/self/oom_score_adj", "-900");
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_io()
         .enable_time()

@@ -31,7 +31,7 @@ pub const AVERAGED: usize = 5;
 /// Time between samples while an agent is there and something moves.
 pub const SAMPLE_INTERVAL: Duration = Duration::from_millis(100);
 /// Time between samples while nothing moves.
-pub const QUIET_INTERVAL: Duration = Duration::from_millis(250);
+pub const QUIET_INTERVAL: Duration = Duration::from_millis(150);
 /// Time between samples while there is no agent to tell.
 pub const LONELY_INTERVAL: Duration = Duration::from_secs(1);
 /// Shortest time between two requests for the same resource.

@@ -21,10 +21,7 @@ impl Policy {
     /// least what it has, so that saying it again keeps the agent from taking CPU away.
     pub(super) fn cpu_wanted(&self) -> Option<(MilliCpu, String)> {
         let now = self.cpu_now()?;
-        if !self.history.is_saturated(now) {
-            return None;
-        }
-        let runnable = self.history.runnable()?;
+        let runnable = self.history.saturation(now)?;
         let most = self.settings.most_cpus.max(self.history.last()?.online);
         let wanted =
             milli((u64::from(runnable.milli()) * 10).div_ceil(9).min(u64::from(most) * 1000)).max(now);
@@ -37,8 +34,7 @@ impl Policy {
         if !self.speaks_of_amounts() || target >= now {
             return None;
         }
-        if self.history.is_saturated(target) {
-            let runnable = self.history.runnable()?;
+        if let Some(runnable) = self.history.saturation(target) {
             return Some(format!("CPU: {runnable} runnable tasks saturate {target}"));
         }
         let busy = self.history.busy_cpus()?;

@@ -36,9 +36,12 @@ pub struct Sample {
     pub memory_pressure: Option<Duration>,
 }
 
+/// When, and what.
+type Timed = (Duration, Sample);
+
 /// The newest samples with their times.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct History(Ring<(Duration, Sample), KEPT>);
+pub struct History(Ring<Timed, KEPT>);
 
 impl History {
     /// Adds a sample taken at `at`. Times must not go back; one that does counts as the newest time known.
@@ -90,46 +93,44 @@ impl History {
     }
 
     /// How fast anonymous memory grows over the last 5 samples, in bytes a second. 0 when a single step makes up the growth:
-    /// a program that started is no trend.
+    /// a program that started is no trend. With three steps or more, what was before the first of them does not count.
     #[must_use]
     pub fn growth(&self) -> u64 {
         let Some([first, last]) = self.ends(AVERAGED) else { return 0 };
-        let grown = last.1.anonymous.saturating_sub(first.1.anonymous);
+        let grown = |since: Sample| last.1.anonymous.saturating_sub(since.anonymous);
         let intervals = self.0.newest(AVERAGED).len().saturating_sub(1).max(1) as u64;
         // A step counts from a quarter of the mean on.
-        let least = (grown / intervals / 4).max(1);
-        let steps = self.0.newest(AVERAGED).zip(self.0.newest(AVERAGED).skip(1));
-        let carrying =
-            steps.filter(|(from, to)| to.1.anonymous.saturating_sub(from.1.anonymous) >= least).count();
-        if carrying < 2 { 0 } else { per_second(grown, last.0.saturating_sub(first.0)) }
+        let least = (grown(first.1) / intervals / 4).max(1);
+        let steps = || self.0.newest(AVERAGED).zip(self.0.newest(AVERAGED).skip(1));
+        let carries = |(from, to): &(Timed, Timed)| to.1.anonymous.saturating_sub(from.1.anonymous) >= least;
+        let since = match steps().filter(carries).count() {
+            0 | 1 => return 0,
+            2 => first,
+            _ => steps().find(carries).map_or(first, |(from, _)| from),
+        };
+        per_second(grown(since.1), last.0.saturating_sub(since.0))
     }
 
-    /// Runnable tasks, averaged over the last 5 samples, in thousandths. Where the kernel tells that nobody waited for a
-    /// processor, what is above the number of processors was seen by chance and does not count. None before 5 samples.
+    /// How many tasks could run, in thousandths, if `cpu` is less than the guest could use: at least 4 of the last 5 samples
+    /// show runnable tasks for 90 % of it, and the processors were not idle in between. The average of those samples; the
+    /// one before a load began says nothing about it. Where the kernel tells that nobody waited for a processor, what is
+    /// above the number of processors was seen by chance and does not count. None if `cpu` suffices.
     #[must_use]
-    pub fn runnable(&self) -> Option<MilliCpu> {
-        let samples = self.0.newest(AVERAGED);
-        if samples.len() < AVERAGED {
+    pub fn saturation(&self, cpu: MilliCpu) -> Option<MilliCpu> {
+        let level = u64::from(cpu.milli()) * SATURATED / 1000;
+        let full = |(_, sample): &Timed| u64::from(sample.runnable) * 1000 >= level && sample.runnable > 0;
+        let full = || self.0.newest(AVERAGED).filter(full);
+        let count = full().count();
+        let online = u64::from(self.last()?.online.max(1)) * 1000;
+        let reached = online.min(level);
+        let idle = self.busy(AVERAGED).is_some_and(|busy| u64::from(busy.milli()) < reached * BUSY / 1000);
+        if count < SATURATED_SAMPLES || idle {
             return None;
         }
-        let sum: u64 = samples.map(|(_, sample)| u64::from(sample.runnable)).sum();
-        let average = (sum * 1000).div_ceil(AVERAGED as u64);
-        let online = u64::from(self.last()?.online.max(1)) * 1000;
+        let sum: u64 = full().map(|(_, sample)| u64::from(sample.runnable)).sum();
+        let average = (sum * 1000).div_ceil(count as u64);
         let nobody_waits = self.share(|sample| sample.cpu_pressure).is_some_and(|share| share < 100);
         Some(milli(if nobody_waits { average.min(online) } else { average }))
-    }
-
-    /// Whether `cpu` is less than the guest could use: at least 4 of the last 5 samples and their average show runnable
-    /// tasks for 90 % of it, and the processors were not idle between the samples.
-    #[must_use]
-    pub fn is_saturated(&self, cpu: MilliCpu) -> bool {
-        let level = u64::from(cpu.milli()) * SATURATED / 1000;
-        let Some(average) = self.runnable() else { return false };
-        let full = |sample: &Sample| u64::from(sample.runnable) * 1000 >= level && sample.runnable > 0;
-        let samples = self.0.newest(AVERAGED).filter(|(_, sample)| full(sample)).count();
-        let reached = self.0.last().map_or(0, |(_, sample)| u64::from(sample.online) * 1000).min(level);
-        let busy = self.busy(AVERAGED).is_none_or(|busy| u64::from(busy.milli()) >= reached * BUSY / 1000);
-        samples >= SATURATED_SAMPLES && u64::from(average.milli()) >= level && busy
     }
 
     /// Processors that were not idle, on average over all samples kept. None if that is not known.
@@ -155,7 +156,7 @@ impl History {
     }
 
     /// The oldest and the newest of the last `count` samples.
-    fn ends(&self, count: usize) -> Option<[(Duration, Sample); 2]> {
+    fn ends(&self, count: usize) -> Option<[Timed; 2]> {
         Some([self.0.newest(count).next()?, self.0.last()?])
     }
 

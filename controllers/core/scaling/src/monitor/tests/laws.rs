@@ -127,6 +127,6 @@ proptest! {
             history
         };
         let cpu = MilliCpu::new(cpu);
-        prop_assert!(!history(0).is_saturated(cpu) || history(more).is_saturated(cpu));
+        prop_assert!(history(0).saturation(cpu).is_none() || history(more).saturation(cpu).is_some());
     }
 }

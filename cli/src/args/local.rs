@@ -82,6 +82,9 @@ pub struct Up {
     /// Loopback addresses and user-mode networking even as root; one node
     #[arg(long)]
     pub user_network: bool,
+    /// Configuration file of the agents that scale machines, JSON [default: what deployments ship]
+    #[arg(long, value_name = "FILE")]
+    pub agent_config: Option<std::path::PathBuf>,
     /// Speak to registries without TLS
     #[arg(long)]
     pub insecure_registries: bool,

@@ -72,6 +72,7 @@ fn change(
                     "1..3",
                     "--memory",
                     "256Mi..1Gi",
+                    "--no-autoscale",
                     "--grace",
                     "5s",
                     "--no-ssh",

@@ -116,9 +116,10 @@ impl Cluster {
         self.image("idle:1", &["/bin/sh", "-c", "echo up; exec sleep 1000000"]);
     }
 
-    /// A machine of `idle:1` with one CPU, running.
+    /// A machine of `idle:1` with one CPU, running, which keeps its size.
     pub(crate) fn run(&self, name: &str, more: &[&str]) {
-        let mut arguments = vec!["vm", "create", name, "--image", "idle:1", "--wait", "--timeout", "170s"];
+        let mut arguments = vec!["vm", "create", name, "--image", "idle:1", "--no-autoscale"];
+        arguments.extend(["--wait", "--timeout", "170s"]);
         if !more.contains(&"--cpu") {
             arguments.extend(["--cpu", "1..2"]);
         }
@@ -145,8 +146,20 @@ impl Cluster {
 
     /// Waits until it is true of a machine.
     pub(crate) fn becomes(&self, name: &str, what: &str, check: impl Fn(&Value) -> bool) -> Value {
+        self.becomes_within(name, LIMIT.as_secs(), what, check)
+    }
+
+    /// The same with a time of its own, in seconds.
+    pub(crate) fn becomes_within(
+        &self,
+        name: &str,
+        seconds: u64,
+        what: &str,
+        check: impl Fn(&Value) -> bool,
+    ) -> Value {
         let last = std::cell::RefCell::new(Value::Null);
-        until(
+        until_within(
+            Duration::from_secs(seconds),
             || {
                 let output = self.kubectl(&["get", "neonvm", name, "-o", "json"]).output().unwrap();
                 let Ok(vm) = serde_json::from_slice::<Value>(&output.stdout) else { return false };
@@ -246,10 +259,14 @@ fn text(command: &mut Command, arguments: &[&str]) -> String {
 }
 
 /// Looks again and again until it is so, or the time is up.
-pub(crate) fn until(mut check: impl FnMut() -> bool, otherwise: impl Fn() -> String) {
+pub(crate) fn until(check: impl FnMut() -> bool, otherwise: impl Fn() -> String) {
+    until_within(LIMIT, check, otherwise);
+}
+
+fn until_within(limit: Duration, mut check: impl FnMut() -> bool, otherwise: impl Fn() -> String) {
     let start = Instant::now();
     while !check() {
-        assert!(start.elapsed() < LIMIT, "{}", otherwise());
+        assert!(start.elapsed() < limit, "{}", otherwise());
         std::thread::sleep(Duration::from_millis(100));
     }
 }

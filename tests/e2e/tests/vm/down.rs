@@ -22,7 +22,18 @@ fn machines_are_powered_off_and_come_up_again() {
     let script = "trap 'echo last words; sync; exit 0' TERM; echo up; while :; do sleep 1; done";
     cluster.image("words:1", &["/bin/sh", "-c", script]);
     let create = |name: &str| {
-        let arguments = ["vm", "create", name, "--image", "words:1", "--cpu", "1..2", "--memory", "256Mi"];
+        let arguments = [
+            "vm",
+            "create",
+            name,
+            "--image",
+            "words:1",
+            "--cpu",
+            "1..2",
+            "--memory",
+            "256Mi",
+            "--no-autoscale",
+        ];
         let more = ["--grace", "60s", "--wait", "--timeout", "170s"];
         let all: Vec<&str> = arguments.iter().chain(&more).copied().collect();
         cluster.good(&all);
@@ -61,7 +72,18 @@ fn a_machine_that_does_not_stop_is_killed_in_time() {
     }
     let cluster = Cluster::start();
     cluster.image("deaf:1", &["/bin/sh", "-c", "trap '' TERM; echo up; while :; do sleep 1; done"]);
-    let arguments = ["vm", "create", "deaf", "--image", "deaf:1", "--memory", "256Mi", "--grace", "600s"];
+    let arguments = [
+        "vm",
+        "create",
+        "deaf",
+        "--image",
+        "deaf:1",
+        "--no-autoscale",
+        "--memory",
+        "256Mi",
+        "--grace",
+        "600s",
+    ];
     let all: Vec<&str> = arguments.iter().chain(&["--wait", "--timeout", "170s"]).copied().collect();
     cluster.good(&all);
     let uid = cluster.vm("deaf")["metadata"]["uid"].as_str().unwrap().to_owned();

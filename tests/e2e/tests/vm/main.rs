@@ -18,6 +18,7 @@ mod kubectl;
 #[path = "../disk/machine.rs"]
 mod machine;
 mod rootless;
+mod scaling;
 mod scenarios;
 mod sizes;
 mod survival;

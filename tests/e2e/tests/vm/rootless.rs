@@ -97,7 +97,8 @@ impl Person {
     }
 
     fn create(&self, name: &str, image: &str) {
-        let first = ["vm", "create", name, "--image", image, "--cpu", "0.5..2", "--start-cpu", "1"];
+        let first =
+            ["vm", "create", name, "--image", image, "--cpu", "0.5..2", "--start-cpu", "1", "--no-autoscale"];
         let more = ["--memory", "256Mi..1Gi", "--port", "8080", "--wait", "--timeout", "170s"];
         self.good(&first.iter().chain(&more).copied().collect::<Vec<_>>());
     }

@@ -70,6 +70,7 @@ fn nodes_are_separate_and_can_be_cordoned() {
         "1..8",
         "--start-cpu",
         "8",
+        "--no-autoscale",
         "--memory",
         "256Mi",
     ]);

@@ -27,7 +27,7 @@ impl State {
             Event::MetricsFailed { reason, .. } => self.metrics_failed(&reason, note),
             Event::MonitorConnected { version } => {
                 note.causes.push(Cause::Connected(version.to_string()));
-                self.monitor.connected(now, version, self.machine.now, self.machine.most());
+                self.monitor.connected(now, version, self.machine.now, self.machine.most(now));
             }
             Event::MonitorLost { reason } => {
                 let reason = shorten(&reason);
@@ -90,7 +90,7 @@ impl State {
         }
         let before = (self.machine.asked, self.machine.now, self.vm.info.min(), self.vm.info.max());
         let hold_before = self.hold(now).map(|(size, _)| size);
-        let outside = self.machine.observed(now, asked, vm.observed);
+        let outside = self.machine.observed(now, asked, vm.observed, vm.generation);
         self.vm = vm;
         self.vm.hold = self.hold(now);
         self.config = self.settings.config_for(&self.vm);
@@ -228,7 +228,7 @@ impl State {
                 self.machine.patched(now, generation);
             }
             Err(PatchError::Conflict) => {
-                self.machine.failed(now, true, "the object had changed".to_owned());
+                self.machine.conflicted(now);
                 note.causes.push(Cause::PatchConflict);
             }
             Err(PatchError::Failed(error)) => self.patch_failed(now, &error, note),
@@ -236,7 +236,7 @@ impl State {
     }
 
     fn patch_failed(&mut self, now: Duration, error: &str, note: &mut Note) {
-        self.machine.failed(now, false, shorten(error));
+        self.machine.failed(now, self.settings.neonvm_reply_deadline, shorten(error));
         self.neonvm_failures.increment(now);
         note.causes.push(Cause::PatchFailed(shorten(error)));
     }

@@ -32,8 +32,6 @@ pub struct Written {
     pub at: Duration,
     /// ASKED before.
     pub from: Resources,
-    /// Generation of the object after it.
-    pub generation: Option<i64>,
 }
 
 /// What is known of the VM object.
@@ -45,8 +43,12 @@ pub struct Machine {
     pub now: Resources,
     /// The patch under way.
     pub patching: Option<Patching>,
+    /// A patch that failed, but may still be made, and until when it counts as such.
+    pub doubt: Option<(Resources, Duration)>,
     /// The last patch that was made.
     pub written: Option<Written>,
+    /// The highest generation of the object that was seen or written.
+    pub generation: Option<i64>,
     /// The last target of a patch, made or not.
     pub tried: Option<Resources>,
     /// When the last patch failed; `None` once one succeeded, or after a conflict once the object was seen anew.
@@ -86,7 +88,9 @@ impl Machine {
             asked,
             now: seen(observed, asked),
             patching: None,
+            doubt: None,
             written: None,
+            generation: None,
             tried: None,
             failed_at: None,
             failures: 0,
@@ -98,11 +102,22 @@ impl Machine {
         }
     }
 
-    /// The most the VM has or was told to have: what the scheduler must not be told less than.
+    /// Every size that `spec` may come to have without further doing: ASKED, and patches whose end is not known.
+    fn possible(&self, now: Duration) -> impl Iterator<Item = Resources> {
+        let doubt = self.doubt.filter(|(_, until)| now < *until).map(|(target, _)| target);
+        [Some(self.asked), self.patching.map(|patching| patching.target), doubt].into_iter().flatten()
+    }
+
+    /// The most the VM has or may come to have: what the scheduler must not be told less than.
     #[must_use]
-    pub fn most(&self) -> Resources {
-        let asked = self.now.max(self.asked);
-        self.patching.map_or(asked, |patching| asked.max(patching.target))
+    pub fn most(&self, now: Duration) -> Resources {
+        self.possible(now).fold(self.now, Resources::max)
+    }
+
+    /// The least it may come to have: what the monitor must not be told more than.
+    #[must_use]
+    pub fn least(&self, now: Duration) -> Resources {
+        self.possible(now).fold(self.asked, Resources::min)
     }
 
     /// Until when a failed patch is not repeated.
@@ -161,22 +176,33 @@ impl Machine {
         self.failed_at = None;
         self.failures = 0;
         self.conflict = false;
-        self.written = Some(Written { at: now, from: patching.from, generation });
+        self.doubt = None;
+        self.written = Some(Written { at: now, from: patching.from });
+        self.generation = self.generation.max(generation);
         self.mark(now);
         Some(patching)
     }
 
-    /// The patch was not made.
-    pub fn failed(&mut self, now: Duration, conflict: bool, error: String) {
-        self.patching = None;
+    /// The object had changed before the patch, which was certainly not made.
+    pub fn conflicted(&mut self, now: Duration) {
+        self.failed(now, Duration::ZERO, "the object had changed".to_owned());
+        self.doubt = None;
+        self.conflict = true;
+    }
+
+    /// The patch failed; for `doubt` it may still be made, because what failed may be the way of the reply.
+    pub fn failed(&mut self, now: Duration, doubt: Duration, error: String) {
+        let target = self.patching.take().map(|patching| patching.target);
+        self.doubt = target.map(|target| (target, now.saturating_add(doubt)));
         self.failed_at = Some(now);
         self.failures = self.failures.saturating_add(1);
-        self.conflict = conflict;
+        self.conflict = false;
         self.error = error;
     }
 
-    /// Whether an observation is older than the agent's own last patch. With generations that is certain. Without, what
-    /// looks as before the patch is taken for older, as long as a slow watch could be the reason.
+    /// Whether an observation is older than what is known, above all than the agent's own last patch. With generations
+    /// that is certain. Without, what looks as before the patch is taken for older, as long as a slow watch could be the
+    /// reason.
     #[must_use]
     pub fn is_stale(
         &self,
@@ -185,18 +211,24 @@ impl Machine {
         generation: Option<i64>,
         settings: &Settings,
     ) -> bool {
-        let Some(written) = &self.written else { return false };
-        match (generation, written.generation) {
-            (Some(seen), Some(ours)) => seen < ours,
-            _ => {
-                let recent = now < written.at.saturating_add(settings.neonvm_retry_wait);
-                recent && asked == written.from && asked != self.asked
-            }
+        if let (Some(seen), Some(known)) = (generation, self.generation) {
+            return seen < known;
         }
+        self.written.as_ref().is_some_and(|written| {
+            let recent = now < written.at.saturating_add(settings.neonvm_retry_wait);
+            recent && asked == written.from && asked != self.asked
+        })
     }
 
     /// Takes in an observation that is not stale. Says whether somebody else changed ASKED.
-    pub fn observed(&mut self, now: Duration, asked: Resources, observed: Option<Resources>) -> bool {
+    pub fn observed(
+        &mut self,
+        now: Duration,
+        asked: Resources,
+        observed: Option<Resources>,
+        generation: Option<i64>,
+    ) -> bool {
+        self.generation = self.generation.max(generation);
         let ours = asked == self.asked || self.tried == Some(asked);
         self.asked = asked;
         self.now = seen(observed, asked);

@@ -93,6 +93,8 @@ pub struct Sizes {
     pub now: Resources,
     /// ASKED.
     pub asked: Resources,
+    /// ASKED, or less if a patch to less is under way.
+    pub least: Resources,
     /// The size to aim at.
     pub desired: Resources,
     /// Size of a memory slot.
@@ -163,7 +165,7 @@ impl Monitor {
         set: &mut ActionSet,
     ) -> Option<(Resources, Resources)> {
         let approved = self.approved()?;
-        let there = arrived(sizes.now, sizes.asked, settings.compute_unit);
+        let there = arrived(sizes.now, sizes.least, settings.compute_unit);
         let target = there.min(sizes.desired.max(approved)).max(approved);
         if target == approved {
             return None;
@@ -196,10 +198,16 @@ impl Monitor {
         };
         let unit = settings.compute_unit;
         let exposed = connection.exposed;
-        let mut target = exposed.min(sizes.desired).max(self.step_limit(now, connection, unit));
+        let step = sizes.desired.max(self.step_limit(now, connection, unit));
         // The monitor must not hear of more than the guest has, so what has not arrived is asked back whole.
         let known = arrived(sizes.now, sizes.asked, unit).max(connection.approved);
-        target = target.min(known).min(exposed);
+        let mut target = exposed;
+        if step.vcpus < exposed.vcpus {
+            target.vcpus = step.vcpus.min(known.vcpus);
+        }
+        if step.mem < exposed.mem {
+            target.mem = step.mem.min(known.mem);
+        }
         target.mem = units::round_up_to_slot(target.mem, sizes.slot).min(exposed.mem);
         if target == exposed {
             return None;
@@ -256,7 +264,11 @@ impl Monitor {
     /// A request went out.
     pub fn started(&mut self, now: Duration, id: u64, kind: Kind, change: &Change, given: Resources) {
         match kind {
-            Kind::Upscale => self.upscale_failed_at = None,
+            Kind::Upscale => {
+                // Once told it counts on it, whether or not its answer arrives.
+                self.given(change.target);
+                self.upscale_failed_at = None;
+            }
             Kind::Downscale => self.downscale_failed_at = None,
         }
         let stamped = Stamped { revision: change.revision, at: now };

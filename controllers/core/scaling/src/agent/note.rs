@@ -83,6 +83,8 @@ pub enum Cause {
 /// Something that was done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub enum Decision {
+    /// Told the scheduler of the VM for the first time.
+    Report(Size),
     /// Asked the scheduler for more.
     AskScheduler {
         /// PERMIT.
@@ -246,6 +248,7 @@ impl fmt::Display for Cause {
 impl fmt::Display for Decision {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
+            Self::Report(size) => write!(f, "report {size} to scheduler"),
             Self::AskScheduler { from, to } => write!(f, "ask scheduler {from} -> {to}"),
             Self::TellScheduler { from, to } => write!(f, "tell scheduler {from} -> {to}"),
             Self::SetVm { from, to } => write!(f, "set VM {from} -> {to}"),

@@ -121,7 +121,7 @@ impl State {
         }
         let revision = self.target_revision;
         let size = desired.size;
-        let need = Need { current: self.machine.most(), desired: size };
+        let need = Need { current: self.machine.most(now), desired: size };
         let target = self.plugin.plan(now, need, &self.settings, &mut set);
         set.plugin = target.map(|target| PluginRequest {
             last_permit: self.plugin.permit,
@@ -183,6 +183,7 @@ impl State {
         let sizes = Sizes {
             now: self.machine.now,
             asked: self.machine.asked,
+            least: self.machine.least(now),
             desired: size,
             slot: self.vm.info.mem.slot_size,
         };
@@ -208,7 +209,8 @@ impl State {
             .map(|(since, _)| since.saturating_add(settings.resize_deadline));
         let hold = self.hold(now).map(|(_, until)| until);
         let settled = self.monitor.settled_at.filter(|until| now < *until);
-        let all = [planned, plugin, patch, monitor, silence, resize, hold, settled];
+        let doubt = self.machine.doubt.map(|(_, until)| until).filter(|until| now < *until);
+        let all = [doubt, planned, plugin, patch, monitor, silence, resize, hold, settled];
         // Never at once: a deadline that has come was dealt with in this step.
         all.into_iter().flatten().min().map(|at| at.max(now.saturating_add(Duration::from_millis(1))))
     }

@@ -144,9 +144,12 @@ impl Plugin {
         self.asking = Some(Asking { id, since: now, target: request.target, current, stamped });
     }
 
-    /// The request failed.
+    /// The request failed. The scheduler may have taken it in nevertheless: when it was told that less is enough, the rest
+    /// may be somebody else's by now.
     pub fn failed(&mut self, now: Duration, error: String) {
-        self.asking = None;
+        if let (Some(asking), Some(permit)) = (self.asking.take(), self.permit) {
+            self.permit = Some(permit.min(asking.target));
+        }
         self.failed_at = Some(now);
         self.failures = self.failures.saturating_add(1);
         self.error = error;

@@ -94,6 +94,7 @@ impl State {
             trace: VecDeque::new(),
         };
         state.machine.revision = shown;
+        state.machine.generation = state.vm.generation;
         state.machine.mark(now);
         state
     }
@@ -194,20 +195,21 @@ impl State {
         if known == Some(target) {
             return;
         }
-        let from = self.size(known.unwrap_or(self.machine.asked));
         let to = self.size(target);
-        let more = known.is_none_or(|permit| target.any_greater(permit));
-        note.decisions.push(if more {
-            Decision::AskScheduler { from, to }
-        } else {
-            Decision::TellScheduler { from, to }
-        });
+        let decision = match known {
+            None => Decision::Report(to),
+            Some(permit) if target.any_greater(permit) => {
+                Decision::AskScheduler { from: self.size(permit), to }
+            }
+            Some(permit) => Decision::TellScheduler { from: self.size(permit), to },
+        };
+        note.decisions.push(decision);
     }
 
     /// Marks a request to the scheduler as sent and numbers it.
     #[must_use = "the reply needs the number"]
     pub fn start_plugin(&mut self, now: Duration, request: &PluginRequest) -> u64 {
-        let (id, current) = (self.id(), self.machine.most());
+        let (id, current) = (self.id(), self.machine.most(now));
         self.plugin.started(now, id, request, current);
         id
     }

@@ -55,8 +55,9 @@ pub fn exact(amount: Resources, unit: Resources) -> Option<u32> {
 /// The next multiple of `slot` that is not below `mem`, or the last one that is representable.
 #[must_use]
 pub fn round_up_to_slot(mem: Bytes, slot: Bytes) -> Bytes {
-    let slots = mem.get().div_ceil(slot.get().max(1));
-    slots.checked_mul(slot.get()).map_or_else(|| round_down_to_slot(mem, slot), Bytes::new)
+    let slot_bytes = slot.get().max(1);
+    let slots = mem.get().div_ceil(slot_bytes);
+    slots.checked_mul(slot_bytes).map_or_else(|| round_down_to_slot(mem, slot), Bytes::new)
 }
 
 /// The last multiple of `slot` that is not above `mem`.

@@ -217,8 +217,8 @@ fn pivot_in_the_first_step() {
 fn pivot_in_the_second_step() {
     let mut p = pivot(2);
     p.after(0.1).metrics(load(0.3));
-    // Told at once what it still has.
-    p.due("W4.6 M+1>2");
+    // The monitor is not told that it keeps what is about to go.
+    p.due("W4.6");
     p.patched_and_seen(cu(1));
     p.due("W4.6 N1>2");
     p.revision(2, UP);

@@ -1,6 +1,15 @@
 //! The agent's half from outside: the vectors of the specification, its known defects, and laws.
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing, unreachable_pub, missing_docs)]
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    unreachable_pub,
+    missing_docs
+)]
 
 mod dsl;
 mod flows;
+mod laws;
 mod vectors;
+mod world;

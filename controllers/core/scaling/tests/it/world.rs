@@ -1,0 +1,344 @@
+//! One VM with everything around it: object, scheduler and guest, which answer as a test tells them. After each step the
+//! invariants of §7.9 are checked against what the peers know, not against what the state believes.
+
+use std::time::Duration;
+
+use neonvm_core_scaling::agent::{
+    Action, Event, Outcome, PatchError, Settings, State, SystemMetrics, Verdict, Vm,
+};
+use neonvm_types::{Resources, version::MonitorProtoVersion};
+
+use crate::dsl::{CU, cu, secs, settings, vm};
+
+/// How a peer treats the request it has.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Treat {
+    /// Does what it should.
+    Well,
+    /// Does it, but the reply is lost.
+    Silently,
+    /// Fails without doing it.
+    Fail,
+    /// Denies, or grants less.
+    Deny,
+}
+
+pub struct World {
+    pub state: State,
+    pub settings: Settings,
+    pub now: Duration,
+    /// The object: ASKED and its generation are in here; `observed` is what the status says.
+    pub vm: Vm,
+    /// What the scheduler holds for the VM, and the most it gives.
+    pub reserved: Resources,
+    pub capacity: Resources,
+    /// The guest: connected, its version, what it may have to live with, and what it does not go below.
+    pub connected: Option<MonitorProtoVersion>,
+    pub knows: Resources,
+    pub needs: Resources,
+    pub load: f64,
+    asks: Option<(u64, Resources, Option<Resources>, Duration)>,
+    patch: Option<(u64, Resources, Resources, Duration)>,
+    question: Option<(u64, Resources, bool, Duration)>,
+    denied: Option<(Duration, Resources)>,
+    metrics_at: Option<Duration>,
+    pub hold_until: Duration,
+    outside: bool,
+    wake_at: Option<Duration>,
+}
+
+impl World {
+    pub fn new(using: u16, capacity: u16) -> Self {
+        let mut settings = settings();
+        settings.monitor_silence = secs(1e6);
+        let mut vm = vm(cu(1), cu(8), cu(using));
+        vm.generation = Some(1);
+        Self {
+            state: State::new(vm.clone(), settings, Duration::ZERO),
+            settings,
+            now: Duration::ZERO,
+            vm,
+            reserved: cu(using),
+            capacity: cu(capacity.max(using)),
+            connected: None,
+            knows: cu(using),
+            needs: cu(0),
+            load: 0.0,
+            asks: None,
+            patch: None,
+            question: None,
+            denied: None,
+            metrics_at: None,
+            hold_until: Duration::ZERO,
+            outside: false,
+            wake_at: None,
+        }
+    }
+
+    pub fn asked(&self) -> Resources {
+        self.vm.info.using()
+    }
+
+    /// A step, twice from the same state, with all checks.
+    pub fn step(&mut self, event: Event) {
+        let mut twin = self.state.clone();
+        let outcome = self.state.step(self.now, event.clone());
+        let again = twin.step(self.now, event);
+        assert_eq!(outcome, again, "not deterministic");
+        let json = |state: &State| serde_json::to_string(state).unwrap();
+        assert_eq!(json(&self.state), json(&twin), "not deterministic");
+        self.check(&outcome);
+        for action in &outcome.actions {
+            self.sent(action);
+        }
+        self.wake_at = outcome.wake_at;
+    }
+
+    fn check(&self, outcome: &Outcome) {
+        let now = self.now;
+        let mut same = self.state.clone();
+        assert!(same.next_actions(now).is_idle(), "something is left to do");
+        assert_eq!(same.next_actions(now), same.next_actions(now), "invariant 9");
+        assert!(outcome.wake_at.is_none_or(|at| at > now), "would spin");
+        let view = self.state.view(now);
+        assert!(view.decisions.len() <= State::MOST_NOTES);
+        if !self.outside {
+            assert!(!self.asked().any_greater(self.reserved), "S2: {:?} > {:?}", self.asked(), self.reserved);
+            if let Some(permit) = view.permit {
+                assert!(!view.asked.any_greater(permit), "invariant 1: {:?} > {permit:?}", view.asked);
+            }
+        }
+        let (min, max) = (self.vm.info.min(), self.vm.info.max());
+        assert!(!view.goal.any_less(min), "below the minimum");
+        assert!(
+            !view.goal.any_greater(max) || self.cooldown().is_some(),
+            "above the maximum without a denial"
+        );
+    }
+
+    fn cooldown(&self) -> Option<Resources> {
+        let cooldown = self.settings.monitor_denied_downscale_cooldown;
+        self.denied.filter(|(at, _)| self.now < *at + cooldown).map(|(_, size)| size)
+    }
+
+    fn sent(&mut self, action: &Action) {
+        let late = |since: Duration, deadline: Duration| self.now >= since + deadline;
+        match *action {
+            Action::AskScheduler { id, request } => {
+                let deadline = self.settings.plugin_reply_deadline;
+                assert!(self.asks.is_none_or(|a| late(a.3, deadline)), "invariant 3: scheduler");
+                let known = self.state.view(self.now);
+                let mut least = known.asked.max(known.now);
+                if let Some((_, _, to, _)) = self.patch {
+                    least = least.max(to);
+                }
+                assert!(!request.target.any_less(least), "invariant 4: {:?} < {least:?}", request.target);
+                self.asks = Some((id, request.target, request.last_permit, self.now));
+            }
+            Action::PatchVm { id, from, to, .. } => {
+                let deadline = self.settings.neonvm_reply_deadline;
+                assert!(self.patch.is_none_or(|p| late(p.3, deadline)), "invariant 3: patch");
+                self.check_patch(from, to);
+                self.patch = Some((id, from, to, self.now));
+            }
+            Action::AskMonitorDownscale { id, to, .. } => {
+                self.check_question();
+                if let Some(denied) = self.cooldown() {
+                    assert!(to.any_greater(denied), "invariant 6: {to:?} after {denied:?}");
+                }
+                self.question = Some((id, to, true, self.now));
+            }
+            Action::TellMonitorUpscale { id, to, .. } => {
+                self.check_question();
+                assert!(!to.any_greater(self.vm.observed.unwrap()), "told before it was seen");
+                self.question = Some((id, to, false, self.now));
+            }
+            Action::ResetMonitor { .. } => panic!("nobody was silent"),
+        }
+    }
+
+    fn check_question(&self) {
+        let deadline = self.settings.monitor_reply_deadline;
+        assert!(self.question.is_none_or(|q| self.now >= q.3 + deadline), "invariant 3: monitor");
+        assert!(self.connected.is_some(), "asked without a connection");
+    }
+
+    fn check_patch(&self, from: Resources, to: Resources) {
+        let view = self.state.view(self.now);
+        assert!(!to.any_greater(from.max(view.permit.unwrap_or(from))), "invariant 2: above the permit");
+        assert!(CU.mem.get() > 0 && to.mem.is_multiple_of(self.vm.info.mem.slot_size));
+        if !to.any_less(from) {
+            return;
+        }
+        assert!(self.connected.is_some(), "S6: shrinks without a monitor");
+        let knows = self.knows;
+        for (was, becomes, agreed) in [
+            (from.vcpus.milli().into(), to.vcpus.milli().into(), knows.vcpus.milli().into()),
+            (from.mem.get(), to.mem.get(), knows.mem.get()),
+        ] as [(u64, u64, u64); 2]
+        {
+            assert!(becomes >= was || becomes >= agreed, "S6: {to:?} although the guest knows {knows:?}");
+        }
+        let fresh = self.metrics_at.is_some_and(|at| self.now <= at + self.settings.metrics_stale_after);
+        let forced = from.min(self.vm.info.max());
+        let held = self.now < self.hold_until;
+        assert!(fresh || held || !to.any_less(forced), "invariant 5: shrinks blind");
+    }
+
+    // What the peers do.
+
+    pub fn scheduler(&mut self, treat: Treat) {
+        let Some((id, target, last_permit, _)) = self.asks.take() else { return };
+        let held = last_permit.unwrap_or(self.reserved).max(self.reserved);
+        let less = if treat == Treat::Deny { Resources::default() } else { self.capacity };
+        let permit = target.min(held.max(less));
+        let result = match treat {
+            Treat::Fail => Err("refused".to_owned()),
+            _ => {
+                self.reserved = permit;
+                Ok(permit)
+            }
+        };
+        if treat != Treat::Silently {
+            self.step(Event::PluginReply { id, result });
+        }
+    }
+
+    pub fn api(&mut self, treat: Treat) {
+        let Some((id, from, to, since)) = self.patch.take() else { return };
+        if self.now > since + self.settings.neonvm_reply_deadline {
+            return;
+        }
+        let made = treat == Treat::Well || treat == Treat::Silently;
+        let result = if !made || self.asked() != from {
+            if treat == Treat::Fail {
+                Err(PatchError::Failed("500".into()))
+            } else {
+                Err(PatchError::Conflict)
+            }
+        } else {
+            self.vm.info.set_using(to).unwrap();
+            self.bump();
+            Ok(self.vm.generation)
+        };
+        if treat != Treat::Silently {
+            self.step(Event::PatchReply { id, result });
+        }
+    }
+
+    fn bump(&mut self) {
+        self.vm.generation = self.vm.generation.map(|g| g + 1);
+    }
+
+    pub fn monitor(&mut self, treat: Treat) {
+        let Some((id, target, down, _)) = self.question.take() else { return };
+        let denies = down && (treat == Treat::Deny || target.any_less(self.needs));
+        let result = match treat {
+            Treat::Fail => Err("broken".to_owned()),
+            _ if denies => {
+                if treat != Treat::Silently {
+                    self.denied = Some((self.now, target));
+                }
+                Ok(Verdict::Denied { status: "in use".into() })
+            }
+            _ => {
+                self.knows = target;
+                Ok(if down { Verdict::Agreed { status: String::new() } } else { Verdict::Confirmed })
+            }
+        };
+        if treat != Treat::Silently {
+            self.step(Event::MonitorReply { id, result });
+        }
+    }
+
+    /// The machine catches up with ASKED: wholly, or a part of the way.
+    pub fn machine(&mut self, wholly: bool) {
+        let asked = self.asked();
+        let observed = self.vm.observed.unwrap();
+        let half = |a: u64, b: u64| a.midpoint(b);
+        self.vm.observed = Some(if wholly {
+            asked
+        } else {
+            let mem = half(observed.mem.get(), asked.mem.get());
+            Resources::new(observed.vcpus, neonvm_types::Bytes::new(mem))
+        });
+    }
+
+    pub fn see(&mut self) {
+        self.step(Event::Vm(self.vm.clone()));
+    }
+
+    pub fn connect(&mut self, version: MonitorProtoVersion) {
+        self.connected = Some(version);
+        // It was told nothing, so it knows what it sees.
+        self.knows = self.vm.observed.unwrap().max(self.asked());
+        self.question = None;
+        self.denied = None;
+        self.step(Event::MonitorConnected { version });
+    }
+
+    pub fn lose(&mut self) {
+        self.connected = None;
+        self.question = None;
+        self.denied = None;
+        self.step(Event::MonitorLost { reason: "reset".into() });
+    }
+
+    pub fn scrape(&mut self) {
+        self.metrics_at = Some(self.now);
+        self.step(Event::SystemMetrics(SystemMetrics { load1: self.load, ..SystemMetrics::default() }));
+    }
+
+    /// Somebody else changes ASKED: what the scheduler holds is no longer the agent's doing.
+    pub fn outside(&mut self, units: u16) {
+        self.outside = true;
+        self.vm.info.set_using(cu(units)).unwrap();
+        self.bump();
+        self.see();
+    }
+
+    pub fn bounds(&mut self, min: u16, max: u16) {
+        let (min, max) = (min.min(max), max.max(min));
+        (self.vm.info.cpu.min, self.vm.info.cpu.max) = (cu(min).vcpus, cu(max).vcpus);
+        (self.vm.info.mem.min, self.vm.info.mem.max) = (min, max);
+        self.see();
+    }
+
+    pub fn timer(&mut self) {
+        self.step(Event::Timer);
+    }
+
+    /// Everybody does their part until the time is over.
+    pub fn calm(&mut self, seconds: u64) {
+        let end = self.now + Duration::from_secs(seconds);
+        self.outside = true;
+        let mut scrape_at = self.now;
+        while self.now < end {
+            for _ in 0..4 {
+                self.scheduler(Treat::Well);
+                self.api(Treat::Well);
+                self.monitor(Treat::Well);
+                if self.vm.observed != Some(self.asked()) {
+                    self.machine(true);
+                }
+                self.see();
+            }
+            if self.now >= scrape_at {
+                self.scrape();
+                scrape_at = self.now + secs(5.0);
+            }
+            let next = self.wake_at.map_or(scrape_at, |at| at.min(scrape_at));
+            self.now = next.max(self.now + secs(0.05));
+            self.timer();
+        }
+    }
+
+    /// The agent is started anew: all it knew is gone, the world is as it is.
+    pub fn restart(&mut self) {
+        self.state = State::new(self.vm.clone(), self.settings, self.now);
+        (self.asks, self.patch, self.question, self.denied, self.metrics_at) = (None, None, None, None, None);
+        if let Some(version) = self.connected {
+            self.connect(version);
+        }
+    }
+}

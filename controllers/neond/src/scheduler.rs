@@ -1,6 +1,10 @@
 //! `neond scheduler`
 
+use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
+
+use anyhow::Context as _;
+use neonvm_scheduler::{Config, Mode};
 
 /// Flags.
 #[derive(clap::Args, Debug)]
@@ -8,13 +12,89 @@ pub(crate) struct Args {
     /// File for access to the cluster; absent: the pod's service account
     #[arg(long)]
     kubeconfig: Option<PathBuf>,
+    /// Namespace of the lease and of the internal authority
+    #[arg(long, default_value = "neonvm-system")]
+    namespace: String,
+    /// Name of this replica in the lease [default: the host's name and the process]
+    #[arg(long)]
+    identity: Option<String>,
+    /// Who places pods: "bind" places every pod itself, for clusters without a scheduler of their own; "extender" leaves that to
+    /// a kube-scheduler that asks here
+    #[arg(long, default_value = "bind", value_parser = ["bind", "extender"])]
+    mode: String,
+    /// Where agents, people and kube-schedulers ask, over mutual TLS
+    #[arg(long, default_value = "127.0.0.1:0")]
+    listen: SocketAddr,
+    /// Where agents also ask over plain HTTP, without knowing who they are [default: nowhere]. On a loopback address the
+    /// extender is served there too
+    #[arg(long)]
+    plain_listen: Option<SocketAddr>,
+    /// Where metrics and health are served [default: nowhere]
+    #[arg(long)]
+    metrics_bind_address: Option<SocketAddr>,
+    /// Address of this pod, for others to reach it
+    #[arg(long, env = "POD_IP")]
+    pod_ip: Option<IpAddr>,
+    /// Configuration file, JSON, with the keys of the upstream scheduler; flags override it
+    #[arg(long)]
+    config: Option<PathBuf>,
+    /// Share of a node's CPU and memory above which VMs are to leave it; above 0, at most 1 [default: 0.9]
+    #[arg(long)]
+    watermark: Option<f64>,
+    /// Create migrations of VMs that are to leave their node. Without it, as nothing carries migrations out yet, they are only
+    /// planned and shown
+    #[arg(long)]
+    do_migration: bool,
+    /// Most VMs that leave a node at the same time [default: 1]
+    #[arg(long)]
+    migrations_per_node: Option<u32>,
+    /// Pods of these namespaces do not count against permits, comma separated
+    #[arg(long, value_delimiter = ',')]
+    ignored_namespaces: Vec<String>,
 }
 
 /// Runs until SIGTERM or SIGINT.
 pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     crate::service::run(async {
+        let config = config(args)?;
         crate::service::wait_for(args.kubeconfig.as_deref()).await?;
-        let config = neonvm_scheduler::Config { kubeconfig: args.kubeconfig.clone() };
         Ok(neonvm_scheduler::run(config, crate::service::stop()?).await?)
     })
+}
+
+fn config(args: &Args) -> anyhow::Result<Config> {
+    let own = || {
+        let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
+        format!("{host}-{}", std::process::id())
+    };
+    let mut config = Config {
+        kubeconfig: args.kubeconfig.clone(),
+        namespace: args.namespace.clone(),
+        identity: args.identity.clone().unwrap_or_else(own),
+        mode: if args.mode == "extender" { Mode::Extender } else { Mode::Bind },
+        listen: args.listen,
+        plain: args.plain_listen,
+        metrics: args.metrics_bind_address,
+        pod_ip: args.pod_ip,
+        ..Config::default()
+    };
+    if let Some(path) = &args.config {
+        let text =
+            std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
+        let idle = neonvm_scheduler::apply_file(&mut config, &text)
+            .with_context(|| format!("{} cannot be used", path.display()))?;
+        if !idle.is_empty() {
+            tracing::info!(keys = ?idle, "keys without effect here");
+        }
+    }
+    let settings = &mut config.settings;
+    if let Some(watermark) = args.watermark {
+        (settings.watermark.cpu, settings.watermark.mem) = (watermark, watermark);
+    }
+    settings.do_migration |= args.do_migration;
+    settings.migrations_per_node = args.migrations_per_node.unwrap_or(settings.migrations_per_node);
+    settings.ignored_namespaces.extend(args.ignored_namespaces.iter().cloned());
+    let errors: Vec<String> = settings.validate().iter().map(ToString::to_string).collect();
+    anyhow::ensure!(errors.is_empty(), "{}", errors.join("; "));
+    Ok(config)
 }

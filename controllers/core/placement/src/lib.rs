@@ -1,8 +1,8 @@
 //! Which node a pod fits on and which is best, as pure functions.
 //!
 //! [`Demand::of`] says what a pod takes; [`Usage`] adds up what the pods of a node take; [`fit`] says whether a pod may go
-//! to a node, or why not; [`choose`] picks the best node for a pod. [`permits`] is the rest: what VMs may grow to, and which has
-//! to leave.
+//! to a node, or why not;
+//! [`permits`] is the rest: the choice of a node, what VMs may grow to, and which has to leave.
 
 mod affinity;
 mod amounts;
@@ -12,7 +12,7 @@ pub mod permits;
 mod taints;
 
 pub use amounts::{Amounts, Demand, Usage};
-pub use choice::{Choice, choose};
+pub use choice::Choice;
 pub use fit::{Reason, fit};
 pub use taints::tolerated;
 

@@ -76,10 +76,16 @@ const TRIES: u32 = 8;
 /// First and longest pause between two tries.
 const PAUSES: (Duration, Duration) = (Duration::from_millis(200), Duration::from_secs(30));
 
+/// The pause after so many failed tries.
+fn pause(tries: u32) -> Duration {
+    PAUSES.0.saturating_mul(2_u32.saturating_pow(tries)).min(PAUSES.1)
+}
+
 impl State {
     /// What is to be written now, at most `limit`. Each must be told to [`State::done`].
     pub fn take_actions(&mut self, now: Duration, limit: usize) -> Vec<Action> {
         self.latest = self.latest.max(now);
+        self.delete_again();
         let ready = self.actions.len().min(limit);
         let mut actions: Vec<Action> = self.actions.drain(..ready).collect();
         while actions.len() < limit {
@@ -122,8 +128,31 @@ impl State {
                     });
                 }
             }
-            // Deletion is asked for again when the migration is seen again.
-            Action::CreateMigration(_) | Action::DeleteMigration { .. } => {}
+            Action::CreateMigration(_) => {}
+            Action::DeleteMigration { uid, .. } if ok => drop(self.undeleted.remove(uid)),
+            Action::DeleteMigration { uid, .. } => {
+                let tries = self.undeleted.get(uid).map_or(0, |(_, tries)| *tries) + 1;
+                if tries < TRIES && self.migrations.contains_key(uid) {
+                    self.undeleted.insert(uid.clone(), (self.latest + pause(tries), tries));
+                } else {
+                    self.undeleted.remove(uid);
+                }
+            }
+        }
+    }
+
+    /// Deletions that failed are put back when they are due.
+    fn delete_again(&mut self) {
+        let now = self.latest;
+        for (uid, (due, _)) in &mut self.undeleted {
+            if *due <= now
+                && let Some(seen) = self.migrations.get(uid)
+            {
+                // Until the outcome is told.
+                *due = now + PAUSES.1;
+                let (migration, uid) = (seen.migration.clone(), uid.clone());
+                self.actions.push_back(Action::DeleteMigration { migration, uid });
+            }
         }
     }
 
@@ -143,7 +172,7 @@ impl State {
             self.counters.writes_lost += 1;
             return;
         }
-        let due = now + (PAUSES.0 * 2_u32.saturating_pow(pod.tries)).min(PAUSES.1);
+        let due = now + pause(pod.tries);
         if let Some(old) = pod.due.replace(due) {
             self.due.remove(&(old, index));
         }

@@ -2,7 +2,6 @@
 
 use std::time::Duration;
 
-use k8s_openapi::api::core::v1::Pod;
 use neonvm_types::NamespacedName;
 
 use super::account::{NodeEntry, discounted};
@@ -179,15 +178,16 @@ impl State {
         Some(&self.pods.get(*self.pod_index.get(pod)?)?.seen)
     }
 
+    /// The node that a pod counts on.
+    #[must_use]
+    pub fn node_of(&self, pod: &NamespacedName) -> Option<&str> {
+        let pod = self.pods.get(*self.pod_index.get(pod)?)?;
+        Some(&self.nodes.get(pod.node?)?.name)
+    }
+
     /// Name and labels of the nodes that are there, by name.
     pub fn nodes(&self) -> impl Iterator<Item = &super::NodeSeen> {
         self.node_index.values().filter_map(|index| self.nodes.get(*index)?.seen.as_ref())
-    }
-
-    /// The object of a pod, as far as rules about placement look at it.
-    #[must_use]
-    pub fn outline(&self, pod: &NamespacedName) -> Option<&Pod> {
-        self.pod(pod)?.object.as_deref()
     }
 
     /// What a pod's VM has noted, as far as is known.

@@ -274,8 +274,9 @@ impl State {
     }
 }
 
-/// What a pod is granted in any case: what it has, what it was permitted by us, and what it says to have been permitted – by
-/// somebody before us, or by us in an answer that a later one overtook.
+/// What a pod is granted in any case: what the cluster shows it to have (this counts for whoever schedules, as long as it is
+/// shown), what it was permitted by us, and what it says to have been permitted – by somebody before us, or by us in an answer
+/// that a later one overtook. A permit that is only noted in an annotation is not among them: it may be of any age.
 pub(crate) fn base(pod: &PodEntry, last_permit: Option<Resources>) -> Pair<u64> {
     let held = if pod.known { pod.held } else { Pair::default() };
     held.max(pod.seen.usage).max(last_permit.map_or(Pair::default(), Pair::from))

@@ -45,7 +45,8 @@ pub enum Event {
     Listed,
     /// All migrations have been listed: one that was not seen does not exist.
     MigrationsListed,
-    /// Permits may have been given by others until now: what agents hold is not known.
+    /// Permits may have been given by others until now: what agents hold is not known. Nodes and pods must be listed again,
+    /// and nothing is permitted before.
     TakenOver,
     /// Time has passed.
     Tick,
@@ -70,6 +71,8 @@ pub struct State {
     /// Nodes with too much pressure. Kept only if migrations are started.
     pub(crate) pressed: BTreeSet<usize>,
     pub(crate) actions: VecDeque<Action>,
+    /// Migrations whose deletion failed, by uid: when it is tried again, and how often it was.
+    pub(crate) undeleted: BTreeMap<String, (Duration, u32)>,
     pub(crate) counters: Counters,
     pub(crate) latest: Duration,
 }
@@ -134,6 +137,7 @@ impl State {
             pending: BTreeSet::new(),
             pressed: BTreeSet::new(),
             actions: VecDeque::new(),
+            undeleted: BTreeMap::new(),
             counters: Counters::default(),
             latest: Duration::ZERO,
         }
@@ -194,6 +198,12 @@ impl State {
                 self.pod_gone(&pod, "");
             }
         }
+    }
+
+    /// Uids of the migrations that a fresh list does not have.
+    #[must_use]
+    pub fn migrations_except(&self, listed: &BTreeSet<String>) -> Vec<String> {
+        self.migrations.keys().filter(|uid| !listed.contains(*uid)).cloned().collect()
     }
 
     fn node_seen(&mut self, seen: NodeSeen) -> bool {
@@ -423,6 +433,7 @@ impl State {
     }
 
     fn migration_gone(&mut self, uid: &str) -> bool {
+        self.undeleted.remove(uid);
         self.migrations.remove(uid).is_some() && self.look_at_migrations()
     }
 
@@ -453,12 +464,15 @@ impl State {
                 self.detach(index);
             }
             self.change(index, |pod| {
-                (pod.tentative, pod.leaving) = (None, None);
+                (pod.tentative, pod.leaving, pod.writing) = (None, None, false);
                 buffer(pod);
             });
         }
         self.pending.clear();
         self.actions.clear();
+        self.undeleted.clear();
+        self.migrations.clear();
+        (self.listed, self.migrations_listed) = (false, false);
         true
     }
 
@@ -495,10 +509,11 @@ impl State {
         if !self.actions.is_empty() {
             return Some(self.latest);
         }
-        let due = self.due.first().map(|(due, _)| *due);
+        let undeleted = self.undeleted.values().map(|(due, _)| *due).min();
+        let due = self.due.first().map(|(due, _)| *due).into_iter().chain(undeleted);
         let waits = !self.pending.is_empty() || !self.pressed.is_empty();
         let later = waits.then(|| self.latest + PLAN);
-        due.into_iter().chain(later).min()
+        due.chain(later).min()
     }
 }
 

@@ -91,8 +91,9 @@ impl State {
         sum.add(others);
         let sum = sum.narrow();
         let total = node.total();
-        let percent =
-            |part: u64, all: u64| (u128::from(part) * 100).checked_div(u128::from(all)).unwrap_or(0);
+        let percent = |part: u64, all: u64| {
+            (u128::from(part) * 200 + u128::from(all)).checked_div(u128::from(all) * 2).unwrap_or(0)
+        };
         let shape = format!(
             "{} CPU ({}%), {} ({}%)",
             cpu(sum.cpu),

@@ -1,10 +1,13 @@
-use k8s_openapi::api::core::v1::{Node, Pod};
+//! Where pods go.
+
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
 use super::*;
+use crate::{Choice, Demand};
+use k8s_openapi::api::core::v1::{Node, Pod};
 
-fn node(name: &str, cpu: &str, memory: &str, more: &Value) -> Node {
+fn k8s_node(name: &str, cpu: &str, memory: &str, more: &Value) -> Node {
     let mut value = json!({ "metadata": { "name": name, "labels": { "kubernetes.io/hostname": name, "disk": "ssd" } },
         "spec": {}, "status": { "allocatable": { "cpu": cpu, "memory": memory, "pods": "3" } } });
     merge(&mut value, more);
@@ -33,13 +36,26 @@ fn bound(name: &str, cpu: &str, memory: &str, node: &str) -> Pod {
     pod(name, cpu, memory, &json!({ "spec": { "nodeName": node } }))
 }
 
+/// The choice as the state makes it.
+fn choose(pod: &Pod, nodes: &[&Node], pods: &[&Pod]) -> Choice {
+    let mut state = State::new(Settings::default());
+    for node in nodes {
+        state.step(at(0), Event::Node(Box::new(NodeSeen::of(node))));
+    }
+    for pod in pods {
+        state.step(at(0), seen(PodSeen::of(pod)));
+    }
+    audit(&state);
+    state.choose(&PodSeen::of(pod))
+}
+
 fn text(pod: &Pod, nodes: &[&Node], pods: &[&Pod]) -> String {
     choose(pod, nodes, pods).to_string()
 }
 
 #[test]
 fn the_least_loaded_node_wins_and_names_break_ties() {
-    let (a, b) = (node("a", "4", "8Gi", &json!({})), node("b", "4", "8Gi", &json!({})));
+    let (a, b) = (k8s_node("a", "4", "8Gi", &json!({})), k8s_node("b", "4", "8Gi", &json!({})));
     let new = pod("new", "1", "1Gi", &json!({}));
     assert_eq!(text(&new, &[&b, &a], &[]), "node a");
     assert_eq!(text(&new, &[&b, &a], &[&bound("x", "500m", "1Gi", "a")]), "node b");
@@ -47,11 +63,11 @@ fn the_least_loaded_node_wins_and_names_break_ties() {
 
 #[test]
 fn every_node_says_why_not() {
-    let small = node("small", "1", "1Gi", &json!({}));
-    let cordoned = node("cordoned", "8", "8Gi", &json!({ "spec": { "unschedulable": true } }));
+    let small = k8s_node("small", "1", "1Gi", &json!({}));
+    let cordoned = k8s_node("cordoned", "8", "8Gi", &json!({ "spec": { "unschedulable": true } }));
     let taint = json!({ "spec": { "taints": [{ "key": "only", "value": "me", "effect": "NoSchedule" }] } });
-    let tainted = node("tainted", "8", "8Gi", &taint);
-    let full = node("full", "8", "8Gi", &json!({}));
+    let tainted = k8s_node("tainted", "8", "8Gi", &taint);
+    let full = k8s_node("full", "8", "8Gi", &json!({}));
     let there: Vec<Pod> = (0..3).map(|i| bound(&format!("p{i}"), "0", "0", "full")).collect();
     let there: Vec<&Pod> = there.iter().collect();
     let new = pod("new", "1", "4Gi", &json!({}));
@@ -64,12 +80,12 @@ fn every_node_says_why_not() {
     let tolerant = json!({ "spec": { "tolerations": [{ "key": "only", "operator": "Exists" }] } });
     assert_eq!(text(&pod("new", "1", "4Gi", &tolerant), &[&tainted], &[]), "node tainted");
     let unready = json!({ "status": { "conditions": [{ "type": "Ready", "status": "Unknown" }] } });
-    assert_eq!(text(&new, &[&node("n", "8", "8Gi", &unready)], &[]), "0/1 nodes fit: n is not ready");
+    assert_eq!(text(&new, &[&k8s_node("n", "8", "8Gi", &unready)], &[]), "0/1 nodes fit: n is not ready");
 }
 
 #[test]
 fn selectors_and_affinity_of_nodes_are_kept() {
-    let a = node("a", "4", "8Gi", &json!({ "metadata": { "labels": { "gen": "3" } } }));
+    let a = k8s_node("a", "4", "8Gi", &json!({ "metadata": { "labels": { "gen": "3" } } }));
     let wants = |more: &Value| text(&pod("p", "1", "1Gi", &json!({ "spec": more })), &[&a], &[]);
     assert_eq!(wants(&json!({ "nodeSelector": { "disk": "ssd" } })), "node a");
     assert_eq!(
@@ -97,7 +113,7 @@ fn selectors_and_affinity_of_nodes_are_kept() {
 
 #[test]
 fn pods_are_kept_apart_from_both_sides() {
-    let a = node("a", "4", "8Gi", &json!({}));
+    let a = k8s_node("a", "4", "8Gi", &json!({}));
     let term = |key: &str| {
         json!({ "spec": { "affinity": { "podAntiAffinity": { "requiredDuringSchedulingIgnoredDuringExecution": [
             { "topologyKey": key, "labelSelector": { "matchLabels": { "app": "x" } } }] } } } })
@@ -133,7 +149,7 @@ proptest! {
         asked in proptest::collection::vec((0_u32..5000, 0_u32..40, 0_u32..5000, 0_u32..40), 1..30),
     ) {
         let nodes: Vec<Node> = sizes.iter().enumerate()
-            .map(|(i, (cpu, memory))| node(&format!("n{i}"), &format!("{cpu}m"), &format!("{memory}Gi"), &json!({})))
+            .map(|(i, (cpu, memory))| k8s_node(&format!("n{i}"), &format!("{cpu}m"), &format!("{memory}Gi"), &json!({})))
             .collect();
         let nodes: Vec<&Node> = nodes.iter().collect();
         let mut pods: Vec<Pod> = Vec::new();
@@ -159,4 +175,76 @@ proptest! {
             prop_assert!(here.len() <= 3);
         }
     }
+}
+
+#[test]
+fn ports_of_the_node_are_taken_once() {
+    let a = k8s_node("a", "4", "8Gi", &json!({}));
+    let with = |name: &str, port: u16, more: &Value| {
+        let mut port = json!({ "containerPort": 1, "hostPort": port });
+        merge(&mut port, more);
+        pod(
+            name,
+            "1",
+            "1Gi",
+            &json!({ "spec": { "nodeName": "a", "containers": [{ "name": "c", "ports": [port] }] } }),
+        )
+    };
+    let there = with("there", 80, &json!({}));
+    assert_eq!(
+        text(&with("new", 80, &json!({})), &[&a], &[&there]),
+        "0/1 nodes fit: a port 80 is taken by d/there"
+    );
+    assert_eq!(text(&with("new", 80, &json!({ "protocol": "UDP" })), &[&a], &[&there]), "node a");
+    assert_eq!(text(&with("new", 81, &json!({})), &[&a], &[&there]), "node a");
+    let one = |ip: &str| with("x", 80, &json!({ "hostIP": ip }));
+    assert_eq!(text(&one("10.0.0.1"), &[&a], &[&one("10.0.0.2")]), "node a");
+    assert!(text(&one("10.0.0.1"), &[&a], &[&there]).contains("taken"));
+}
+
+/// #869: room is kept from the moment of the decision, and refused when there is none.
+#[test]
+fn d869_reservation_never_exceeds_capacity() {
+    let mut state = state(cu(10));
+    let waiting = |name: &str, units| PodSeen { node: None, waits: true, ..vm(name, "", units, 8) };
+    for (pod, fits) in [("a", true), ("b", true), ("c", false), ("d", false)] {
+        assert_eq!(state.reserve(at(1), waiting(pod, 4), "n").is_ok(), fits, "{pod}");
+    }
+    assert_eq!(sums(&state, "n").reserved.cpu, 8000);
+    assert_eq!(state.reserve(at(1), waiting("a", 4), "n"), Ok(()), "asked twice: kept once");
+    assert_eq!(sums(&state, "n").reserved.cpu, 8000);
+    assert!(state.reserve(at(1), waiting("e", 1), "nowhere").is_err());
+    // A pod that is only about to be bound has no agent yet.
+    assert_eq!(ask(&mut state, "a", 6, None).unwrap_err().status(), 404);
+    // Bound as planned: nobody permitted more before, so that there is no buffer.
+    state.step(at(2), seen(vm("a", "n", 4, 8)));
+    assert_eq!(sums(&state, "n").reserved.cpu, 8000);
+    assert_eq!(ask(&mut state, "a", 8, None).unwrap().permit, res(6));
+    // Not bound: free again, at once or after a while.
+    state.unreserve(&name("b"), "uid-b");
+    assert_eq!(sums(&state, "n").reserved.cpu, 6000);
+    state.reserve(at(3), waiting("f", 2), "n").unwrap();
+    state.step(at(62), Event::Tick);
+    assert_eq!(sums(&state, "n").reserved.cpu, 8000);
+    state.step(at(63), Event::Tick);
+    assert_eq!(sums(&state, "n").reserved.cpu, 6000);
+}
+
+#[test]
+fn ignored_pods_count_when_placing_and_not_for_permits() {
+    let settings = Settings { ignored_namespaces: ["d".to_owned()].into(), ..Settings::default() };
+    let mut state = State::new(settings);
+    state.step(at(0), node("n", cu(10)));
+    state.step(at(0), Event::Listed);
+    state.step(at(0), seen(plain("ballast", "n", cu(6))));
+    let mut other = vm("p", "n", 2, 8);
+    other.pod.namespace = "e".into();
+    state.step(at(0), seen(other.clone()));
+    let request = Request::new(res(1), res(8), Some(res(2)));
+    assert_eq!(state.request(at(1), &other.pod, &request).unwrap().permit, res(8));
+    let view = state.inspect_node("n").unwrap();
+    assert_eq!((view.cpu.reserved, view.cpu.ignored), (8000, 6000));
+    let mut new = PodSeen { node: None, ..vm("q", "", 1, 1) };
+    new.pod.namespace = "e".into();
+    assert!(state.fits(&new, "n").is_err());
 }

@@ -1,0 +1,142 @@
+//! What is read from pods.
+
+use k8s_openapi::api::core::v1::Pod;
+use proptest::prelude::*;
+use serde_json::{Value, json};
+
+use super::*;
+
+const UNIT: &str = "autoscaling.neon.tech/scaling-unit";
+const REQUESTED: &str = "internal.autoscaling.neon.tech/resources-requested";
+const APPROVED: &str = "internal.autoscaling.neon.tech/resources-approved";
+const OVERCOMMIT: &str = "vm.neon.tech/overcommit";
+
+fn k8s(annotations: &[(&str, &str)], labels: &[&str], owners: &Value) -> PodSeen {
+    let mut value = json!({ "metadata": { "name": "p", "namespace": "d", "uid": "u", "ownerReferences": owners,
+        "labels": { "vm.neon.tech/name": "v" }, "annotations": {
+            "vm.neon.tech/usage": r#"{"cpu":"1","memory":"2Gi"}"#,
+            "vm.neon.tech/resources": r#"{"cpus":{"min":"250m","max":4,"use":1},"memorySlots":{"min":1,"max":8,"use":2},"memorySlotSize":"1Gi"}"#
+        } }, "spec": { "nodeName": "n", "containers": [{ "name": "c" }] } });
+    for (key, text) in annotations {
+        value["metadata"]["annotations"][key] = json!(text);
+    }
+    for label in labels {
+        value["metadata"]["labels"][format!("autoscaling.neon.tech/{label}")] = json!("true");
+    }
+    PodSeen::of(&serde_json::from_value::<Pod>(value).unwrap())
+}
+
+fn owner(kind: &str, controller: bool) -> Value {
+    json!({ "apiVersion": "vm.neon.tech/v1", "kind": kind, "name": "x", "uid": format!("{kind}-uid"), "controller": controller })
+}
+
+fn amount(milli: u32, mib: u32) -> Resources {
+    Resources::new(MilliCpu::new(milli), Bytes::mib(mib))
+}
+
+/// Vectors of spec §7.5.
+#[test]
+fn pods_as_they_are_counted() {
+    let containers = |cpu: &str, memory: &str| json!({ "name": cpu, "resources": { "requests": { "cpu": cpu, "memory": memory } } });
+    let plain = json!({ "metadata": { "name": "p" },
+        "spec": { "containers": [containers("250m", "256Mi"), containers("500m", "1Gi")] } });
+    let plain = PodSeen::of(&serde_json::from_value::<Pod>(plain).unwrap());
+    assert_eq!((plain.usage, plain.vm), (amount(750, 1280).into(), None));
+
+    let none = json!([]);
+    let noted = |annotations: &[(&str, &str)], labels: &[&str], owners: &Value| {
+        let pod = k8s(annotations, labels, owners);
+        assert_eq!(pod.problems, Vec::<String>::new());
+        let vm = pod.vm.clone().unwrap();
+        (vm.noted(pod.usage).resources(), vm)
+    };
+    assert_eq!(
+        noted(&[(APPROVED, r#"{"vCPUs":2,"mem":"4Gi"}"#)], &[], &none).0,
+        amount(1000, 2048),
+        "not scaled"
+    );
+    let unit = (UNIT, r#"{"vCPUs":"500m","mem":"1Gi"}"#);
+    let (reserved, vm) = noted(&[unit, (REQUESTED, r#"{"vCPUs":"1500m","mem":"3Gi"}"#)], &["enabled"], &none);
+    assert_eq!(reserved, amount(1000, 2048));
+    assert_eq!((vm.requested, vm.unit), (Some(amount(1500, 3072)), Some(amount(500, 1024))));
+    assert_eq!((vm.max, vm.migratable), (Some(amount(4000, 8192)), false));
+    let all = [unit, (REQUESTED, r#"{"vCPUs":1,"mem":"2Gi"}"#), (APPROVED, r#"{"vCPUs":2,"mem":"4Gi"}"#)];
+    assert_eq!(noted(&all, &["enabled"], &none).0, amount(2000, 4096));
+    let labels = ["enabled", "auto-migration-enabled"];
+    assert!(noted(&all, &labels, &none).1.migratable);
+    for (owners, migratable, role) in [
+        (
+            json!([owner("VirtualMachine", true), owner("VirtualMachineMigration", false)]),
+            true,
+            MigrationRole::Source,
+        ),
+        (
+            json!([owner("VirtualMachine", false), owner("VirtualMachineMigration", true)]),
+            false,
+            MigrationRole::Target,
+        ),
+        (
+            json!([owner("VirtualMachine", false), owner("VirtualMachineMigration", false)]),
+            true,
+            MigrationRole::Source,
+        ),
+    ] {
+        let vm = noted(&all, &labels, &owners).1;
+        assert_eq!(vm.migratable, migratable);
+        assert_eq!(vm.migration, Some((role, "VirtualMachineMigration-uid".into())));
+        assert_eq!(vm.uid.as_deref(), Some("VirtualMachine-uid"));
+    }
+    let (reserved, vm) = noted(&[(OVERCOMMIT, r#"{"cpu":"2500m","memory":"1500m"}"#)], &[], &none);
+    assert_eq!((reserved, vm.overcommit), (amount(1000, 2048), Pair::new(2500, 1500)));
+    assert_eq!(noted(&[(OVERCOMMIT, r#"{"cpu":"2500m"}"#)], &[], &none).1.overcommit, Pair::new(2500, 1000));
+}
+
+/// Defects 23 and 24: annotations that are missing or nonsense are noted, and something safe stands in their place.
+#[test]
+fn d23_d24_nonsense_is_reported_and_replaced() {
+    let none = json!([]);
+    for (key, text, about) in [
+        (OVERCOMMIT, r#"{"cpu":"0"}"#, "cpu is out of range"),
+        (OVERCOMMIT, r#"{"memory":"-1"}"#, "memory is out of range"),
+        (OVERCOMMIT, "{", "vm.neon.tech/overcommit"),
+        (APPROVED, r#"{"vCPUs":-1}"#, "resources-approved"),
+        ("vm.neon.tech/resources", "nonsense", "vm.neon.tech/resources"),
+        ("autoscaling.neon.tech/bounds", r#"{"min":{}}"#, "autoscaling.neon.tech/bounds"),
+    ] {
+        let pod = k8s(&[(key, text)], &["enabled"], &none);
+        assert!(pod.problems.iter().any(|problem| problem.contains(about)), "{key}: {:?}", pod.problems);
+        assert_eq!(pod.vm.as_ref().unwrap().overcommit, Pair::both(1000));
+        assert_eq!(pod.usage, amount(1000, 2048).into());
+        let mut state = state(cu(10));
+        state.step(at(0), seen(pod));
+        let shown = &state.inspect().nodes[0].pods[0];
+        assert!(shown.problems.iter().any(|problem| problem.contains(about)));
+        let reply =
+            state.request(at(1), &name("p"), &Request::new(amount(500, 1024), amount(500, 1024), None));
+        assert_eq!(reply.is_err(), key == "vm.neon.tech/resources");
+    }
+    let unit = k8s(&[(UNIT, r#"{"vCPUs":0,"mem":0}"#)], &["enabled"], &none);
+    assert_eq!(unit.vm.unwrap().unit, None);
+}
+
+/// Defect 26: the same pod is the same; what decisions do not depend on is not in it.
+#[test]
+fn d26_a_pod_seen_again_is_equal() {
+    let none = json!([]);
+    let factor = [(OVERCOMMIT, r#"{"cpu":"2500m"}"#)];
+    assert_eq!(k8s(&factor, &["enabled"], &none), k8s(&factor, &["enabled"], &none));
+}
+
+proptest! {
+    /// Whatever stands in the annotations.
+    #[test]
+    fn arbitrary_annotations_are_taken(texts in proptest::collection::vec("[\\{\\}\":a-zA-Z0-9,.-]{0,40}", 6)) {
+        let keys = [UNIT, REQUESTED, APPROVED, OVERCOMMIT, "vm.neon.tech/usage", "vm.neon.tech/resources"];
+        let annotations: Vec<(&str, &str)> = keys.into_iter().zip(texts.iter().map(String::as_str)).collect();
+        let pod = k8s(&annotations, &["enabled"], &json!([]));
+        let mut state = state(cu(10));
+        state.step(at(0), seen(pod));
+        drop(state.request(at(1), &name("p"), &Request::new(res(1), res(1), None)));
+        audit(&state);
+    }
+}

@@ -1,0 +1,236 @@
+//! Who leaves, and where to.
+
+use super::*;
+
+fn movable(pod: &str, on: &str, units: u64, created: i64) -> PodSeen {
+    let mut pod = PodSeen { created, ..vm(pod, on, units, 8) };
+    pod.vm.as_mut().unwrap().migratable = true;
+    pod.vm.as_mut().unwrap().max = Some(res(units));
+    pod
+}
+
+/// Node `n` of ten units; `m` of ten as well.
+fn two_nodes(settings: Settings) -> State {
+    let mut state = State::new(settings);
+    state.step(at(0), node("n", cu(10)));
+    state.step(at(0), node("m", cu(10)));
+    state.step(at(0), Event::Listed);
+    state
+}
+
+fn moving() -> Settings {
+    Settings { do_migration: true, ..Settings::default() }
+}
+
+fn with_load(state: &mut State, pod: &str, units: u64, load: f32) -> Reply {
+    let request = Request { load: Some(load), ..Request::new(res(1), res(units), Some(res(units))) };
+    state.request(at(1), &name(pod), &request).unwrap()
+}
+
+#[test]
+fn the_idlest_goes_first_then_the_oldest_and_it_says_where_and_why() {
+    let mut state = two_nodes(Settings::default());
+    for (pod, created) in [("young", 3), ("old", 1), ("busy", 0), ("idle", 9)] {
+        state.step(at(0), seen(movable(pod, "n", 2, created)));
+    }
+    state.step(at(0), seen(plain("filler", "n", cu(2))));
+    let first = |state: &State| state.inspect_node("n").unwrap().next;
+    assert_eq!(first(&state)[0].pod, name("busy"), "nobody's load is known: the oldest");
+    with_load(&mut state, "busy", 2, 1.9);
+    assert_eq!(first(&state)[0].pod, name("busy"), "those not heard of come last");
+    with_load(&mut state, "idle", 2, 0.1);
+    let view = state.inspect_node("n").unwrap();
+    assert!(view.too_much_pressure);
+    assert_eq!(view.next.len(), 1, "one is enough");
+    assert_eq!((view.next[0].pod.clone(), view.next[0].target.as_deref()), (name("idle"), Some("m")));
+    assert_eq!(
+        view.next[0].why,
+        "n is over its CPU watermark by 1.00, over its memory watermark by 4Gi; load 0.1, the lowest of those that may \
+         move; m stays below its watermark with it"
+    );
+    // Only planned: nothing is done without being told to.
+    assert_eq!(
+        state.take_actions(at(1), 9).into_iter().filter(|a| !matches!(a, Action::Annotate(_))).count(),
+        0
+    );
+    // No room elsewhere.
+    state.step(at(2), seen(plain("other", "m", cu(8))));
+    let view = state.inspect_node("n").unwrap();
+    assert!(view.next.iter().all(|planned| planned.target.is_none()));
+    assert!(
+        view.next[0].why.ends_with("none of 1 other nodes has room below its watermark"),
+        "{}",
+        view.next[0].why
+    );
+    assert_eq!(view.note.as_deref(), Some("above its watermark also when all who can go have gone"));
+}
+
+#[test]
+fn closed_nodes_and_those_a_pod_may_not_go_to_are_no_targets() {
+    let mut state = two_nodes(Settings::default());
+    state.step(at(0), seen(movable("p", "n", 9, 0)));
+    state.step(at(0), seen(movable("q", "n", 1, 0)));
+    let target =
+        |state: &State| state.inspect_node("n").unwrap().next.first().and_then(|one| one.target.clone());
+    assert_eq!(target(&state).as_deref(), Some("m"));
+    let closed = Some("is cordoned".to_owned());
+    let cordoned = NodeSeen { name: "m".into(), total: cu(10), closed, ..NodeSeen::default() };
+    state.step(at(0), Event::Node(Box::new(cordoned)));
+    assert_eq!(target(&state), None);
+}
+
+#[test]
+fn a_vm_larger_than_the_watermark_is_not_moved_and_without_labels_nobody_is() {
+    let mut state = two_nodes(Settings::default());
+    state.step(at(0), seen(movable("p", "n", 10, 0)));
+    assert!(state.inspect_node("n").unwrap().next.is_empty());
+    let mut state = two_nodes(Settings::default());
+    state.step(at(0), seen(vm("p", "n", 10, 10)));
+    let view = state.inspect_node("n").unwrap();
+    assert!(view.too_much_pressure && view.next.is_empty());
+    assert!(view.note.unwrap().contains("auto-migration-enabled"));
+}
+
+#[test]
+fn buffers_and_those_that_leave_are_accounted_for() {
+    let mut state = two_nodes(Settings::default());
+    let mut unknown = movable("p", "n", 2, 0);
+    unknown.vm.as_mut().unwrap().max = Some(res(10));
+    state.step(at(0), seen(unknown));
+    let view = state.inspect_node("n").unwrap();
+    assert_eq!((view.cpu.reserved, view.cpu.buffer, view.too_much_pressure), (10_000, 8000, false));
+    assert!(view.note.unwrap().contains("not heard of yet"));
+
+    let mut state = two_nodes(Settings::default());
+    state.step(at(0), seen(movable("p", "n", 4, 0)));
+    state.step(at(0), seen(movable("q", "n", 6, 0)));
+    let mut leaving = movable("p", "n", 4, 0);
+    leaving.vm.as_mut().unwrap().migration = Some((MigrationRole::Source, "m1".into()));
+    state.step(at(1), seen(leaving));
+    let view = state.inspect_node("n").unwrap();
+    assert_eq!((view.cpu.pressure_accounted_for, view.cpu.migrating), (4000, 4000));
+    assert_eq!((view.too_much_pressure, view.leaving), (false, vec![name("p")]));
+    assert_eq!(view.note.as_deref(), Some("above its watermark; enough leaves already (1 VMs)"));
+}
+
+#[test]
+fn one_at_a_time_leaves_and_is_told_and_does_not_grow() {
+    let mut state = two_nodes(moving());
+    state.step(at(0), Event::MigrationsListed);
+    for pod in ["p", "q", "r"] {
+        state.step(at(0), seen(movable(pod, "n", 3, 0)));
+        assert!(!with_load(&mut state, pod, 3, 1.0).migrate);
+    }
+    // Asks for more than there is: capacity pressure, on top of the logical one.
+    let request =
+        |units, load| Request { load: Some(load), ..Request::new(res(1), res(units), Some(res(3))) };
+    assert_eq!(state.request(at(5), &name("q"), &request(6, 2.0)).unwrap().permit, res(4));
+    assert_eq!(sums(&state, "n").pressure.cpu, 2000);
+    let reply = state.request(at(5), &name("p"), &request(4, 1.0)).unwrap();
+    assert_eq!(reply, Reply { permit: res(3), migrate: true }, "it leaves, and does not grow before");
+    let reply = state.request(at(9), &name("r"), &request(3, 0.0)).unwrap();
+    assert!(!reply.migrate, "one at a time");
+    let wanted: Vec<WantedMigration> = state
+        .take_actions(at(9), 99)
+        .into_iter()
+        .filter_map(|action| if let Action::CreateMigration(wanted) = action { Some(wanted) } else { None })
+        .collect();
+    assert_eq!(wanted.len(), 1);
+    assert_eq!((wanted[0].name(), wanted[0].target.as_str()), ("schedplugin-p".to_owned(), "m"));
+    // The cluster shows it.
+    let mut source = movable("p", "n", 3, 0);
+    source.vm.as_mut().unwrap().migration = Some((MigrationRole::Source, "u".into()));
+    let migration = |ended| MigrationSeen {
+        migration: name("schedplugin-p"),
+        uid: "u".into(),
+        vm: "vm-p".into(),
+        ours: true,
+        ended,
+        deleting: false,
+    };
+    state.step(at(9), Event::Migration(migration(false)));
+    state.step(at(9), seen(source));
+    let refusal = state.request(at(10), &name("p"), &request(4, 1.0)).unwrap_err();
+    assert_eq!(refusal.status(), 400, "{refusal}");
+    // S12: what has ended is deleted, this very one; and the VM rests for a while.
+    state.step(at(11), Event::Migration(migration(true)));
+    let actions = state.take_actions(at(11), 99);
+    let expected = Action::DeleteMigration { migration: name("schedplugin-p"), uid: "u".into() };
+    assert!(actions.contains(&expected), "{actions:?}");
+    state.step(at(12), Event::Tick);
+    let view = state.inspect_node("n").unwrap();
+    assert!(!view.leaving.contains(&name("p")) && view.next.iter().all(|planned| planned.pod != name("p")));
+}
+
+#[test]
+fn a_migration_that_cannot_be_made_or_is_never_seen_is_forgotten() {
+    let mut state = two_nodes(moving());
+    for pod in ["p", "q"] {
+        state.step(at(0), seen(movable(pod, "n", 5, 0)));
+    }
+    state.step(at(1), Event::Tick);
+    let actions = state.take_actions(at(1), 9);
+    assert_eq!(actions.len(), 1);
+    assert_eq!(state.inspect_node("n").unwrap().leaving.len(), 1);
+    state.done(at(1), &actions[0], false);
+    assert_eq!(state.inspect_node("n").unwrap().leaving.len(), 0);
+    // The other is tried, and nothing is heard of it.
+    state.step(at(3), Event::Tick);
+    let actions = state.take_actions(at(3), 9);
+    state.done(at(3), &actions[0], true);
+    assert_eq!(state.inspect_node("n").unwrap().leaving.len(), 1);
+    state.step(at(63), Event::Tick);
+    let leaving = state.inspect_node("n").unwrap().leaving;
+    assert!(!leaving.contains(&name("q")), "{leaving:?}");
+}
+
+#[test]
+fn who_is_to_be_moved_always_is_moved_once_its_load_is_known() {
+    let mut state = two_nodes(moving());
+    let mut restless = movable("p", "n", 1, 0);
+    restless.vm.as_mut().unwrap().always_migrate = true;
+    state.step(at(0), seen(restless));
+    assert!(!with_load(&mut state, "p", 1, 0.1).migrate, "the first report");
+    assert!(with_load(&mut state, "p", 1, 0.1).migrate);
+}
+
+#[test]
+fn questions_change_nothing_and_are_answered_in_words() {
+    use neonvm_types::scheduler_inspect::WhatIf;
+    // Four CPUs and sixteen gibibytes; units of a quarter and one.
+    let unit = Resources::new(MilliCpu::new(250), Bytes::gib(1));
+    let units = |count: u16| unit.saturating_mul(count);
+    let mut state = state(Pair::new(4000, 16 * GI));
+    state.step(at(0), seen(plain("ordinary", "n", Pair::new(1100, 3 * GI))));
+    let mut pod = vm("pg-main-x7k2p", "n", 0, 0);
+    pod.usage = units(11).into();
+    pod.vm.as_mut().unwrap().name = "pg-main".into();
+    pod.vm.as_mut().unwrap().max = Some(units(12));
+    state.step(at(0), seen(pod));
+    let request = Request::new(unit, units(12), Some(units(11)));
+    assert_eq!(state.request(at(1), &name("pg-main-x7k2p"), &request).unwrap().permit, units(11));
+    let before = state.clone();
+    let mut question =
+        WhatIf { namespace: "d".into(), vm: "pg-main".into(), size: Some(units(12)), ..WhatIf::default() };
+    let answer = state.what_if(&question).unwrap();
+    assert_eq!(
+        answer.why,
+        "4.10 CPU (103%), 15Gi (94%) - refused: 0.10 CPU above capacity; 11 CU is the most n can give"
+    );
+    assert_eq!(
+        (answer.permit, answer.most_units, answer.sum),
+        (Some(units(11)), Some(11), Some((4100, 15 * GI)))
+    );
+    question.size = Some(units(8));
+    assert!(state.what_if(&question).unwrap().why.ends_with("granted"));
+    let all = WhatIf { watermark: Some(0.5), ..WhatIf::default() };
+    assert_eq!(state.what_if(&all).unwrap().why, "with a watermark of 0.5 VMs would have to leave: n");
+    for (wrong, text) in [
+        (WhatIf { watermark: Some(2.0), ..WhatIf::default() }, "watermark"),
+        (WhatIf { vm: "x".into(), size: Some(unit), ..WhatIf::default() }, "no VM /x"),
+        (WhatIf::default(), "neither"),
+    ] {
+        assert!(state.what_if(&wrong).unwrap_err().contains(text));
+    }
+    assert_eq!(before, state);
+}

@@ -1,0 +1,71 @@
+//! Settings of the service.
+
+pub(crate) mod file;
+
+use std::collections::BTreeMap;
+use std::net::{IpAddr, SocketAddr};
+use std::path::PathBuf;
+use std::time::Duration;
+
+use neonvm_core_placement::permits::Settings;
+
+/// Who places pods.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Mode {
+    /// We do, every pod, whatever scheduler it names: clusters without a scheduler of their own.
+    #[default]
+    Bind,
+    /// A stock kube-scheduler does, and asks us as its extender.
+    Extender,
+}
+
+/// Settings of the service.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Config {
+    /// How to reach the API server; none: as the service account of the pod.
+    pub kubeconfig: Option<PathBuf>,
+    /// Namespace of the lease and of the internal authority.
+    pub namespace: String,
+    /// Name in the lease; unique among replicas. Who comes back under the same name need not wait for its old lease to end.
+    pub identity: String,
+    /// Who places pods.
+    pub mode: Mode,
+    /// Where agents, people and kube-schedulers ask, over mutual TLS.
+    pub listen: SocketAddr,
+    /// Where agents ask over plain HTTP; none: nowhere. On a loopback address the extender is served there too.
+    pub plain: Option<SocketAddr>,
+    /// Where metrics and health are served; none: nowhere.
+    pub metrics: Option<SocketAddr>,
+    /// Address of our pod: written to the lease if `listen` is unspecific.
+    pub pod_ip: Option<IpAddr>,
+    /// Name of the scheduler that pods ask for; shown in events.
+    pub scheduler_name: String,
+    /// What decisions depend on.
+    pub settings: Settings,
+    /// Longest time for one request to the API server.
+    pub request_timeout: Duration,
+    /// Label of metrics → label of nodes.
+    pub node_metric_labels: BTreeMap<String, String>,
+    /// Times of the lease: duration, renewal, pause between two tries.
+    pub lease: (Duration, Duration, Duration),
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Self {
+            kubeconfig: None,
+            namespace: "neonvm-system".to_owned(),
+            identity: format!("neonvm-scheduler-{}", std::process::id()),
+            mode: Mode::default(),
+            listen: SocketAddr::from(([127, 0, 0, 1], 0)),
+            plain: None,
+            metrics: None,
+            pod_ip: None,
+            scheduler_name: "autoscale-scheduler".to_owned(),
+            settings: Settings::default(),
+            request_timeout: Duration::from_secs(4),
+            node_metric_labels: BTreeMap::new(),
+            lease: (Duration::from_secs(15), Duration::from_secs(10), Duration::from_secs(2)),
+        }
+    }
+}

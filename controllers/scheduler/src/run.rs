@@ -1,0 +1,223 @@
+//! From start to end: certificates, listeners, the lease, and what only its holder does.
+
+use std::future::{pending, ready};
+use std::net::SocketAddr;
+use std::sync::{Arc, RwLock};
+use std::time::Duration;
+
+use kube::Client;
+use neonvm_api::names::SCHEDULER_LEASE;
+use neonvm_core_placement::permits::Event;
+use neonvm_kit::authority::{self, SCHEDULER_NAME};
+use neonvm_kit::lease::{self, Elector};
+use neonvm_kit::service::{Endpoint, advertised};
+use neonvm_kit::{http, tls};
+use tokio::net::TcpListener;
+
+use crate::config::{Config, Mode};
+use crate::serve::{Door, handle};
+use crate::shared::Shared;
+use crate::{bind, watch, write};
+
+/// How often, and with what pauses, the authority is asked for at the start.
+const PATIENCE: (u32, Duration, Duration) = (20, Duration::from_millis(100), Duration::from_secs(5));
+
+/// Why the scheduler cannot run.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The API server.
+    #[error("cannot use the API server")]
+    Client(#[from] neonvm_kit::client::Error),
+    /// An address cannot be listened on.
+    #[error("cannot listen on {0}")]
+    Listen(SocketAddr, #[source] std::io::Error),
+    /// Certificates.
+    #[error("cannot have certificates")]
+    Authority(#[from] authority::Error),
+    /// TLS.
+    #[error("cannot serve TLS")]
+    Tls(#[from] neonvm_kit::ca::Error),
+}
+
+/// A scheduler that listens, and leads once [`Running::lead`] is awaited.
+pub struct Running {
+    shared: Arc<Shared>,
+    listeners: Vec<(TcpListener, Option<http::Tls>, Door)>,
+    endpoint: Endpoint,
+    plain: Option<SocketAddr>,
+    metrics: Option<SocketAddr>,
+}
+
+impl std::fmt::Debug for Running {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Running").field("endpoint", &self.endpoint).finish_non_exhaustive()
+    }
+}
+
+/// Serves until `stop` ends.
+///
+/// # Errors
+/// If there is no way to reach the API server, no certificate or no port. That the API server does not answer later is no error.
+pub async fn run(config: Config, stop: impl Future<Output = ()>) -> Result<(), Error> {
+    let mut stop = std::pin::pin!(stop);
+    tokio::select! {
+        started = start(config) => started?.lead(stop).await,
+        () = stop.as_mut() => {}
+    }
+    Ok(())
+}
+
+/// Prepares everything: certificates are there and ports are bound.
+///
+/// # Errors
+/// As [`run`].
+pub async fn start(config: Config) -> Result<Running, Error> {
+    let client = neonvm_kit::client::connect(config.kubeconfig.as_deref()).await?;
+    let authority = open(&client, &config.namespace).await?;
+    let mut names: Vec<String> = vec![SCHEDULER_NAME.to_owned(), "localhost".to_owned()];
+    names.push(config.listen.ip().to_string());
+    names.extend(config.pod_ip.map(|ip| ip.to_string()));
+    let identity = authority.server(SCHEDULER_NAME, &names)?;
+    let mut server = tls::server(&identity, authority.certificate())?;
+    server.alpn_protocols = vec![b"http/1.1".to_vec()];
+    let tls = Arc::new(RwLock::new(Arc::new(server)));
+    let main = listen(config.listen).await?;
+    let own = local(&main, config.listen);
+    let mut listeners = vec![(main, Some(tls), Door::Tls)];
+    let mut plain = None;
+    if let Some(address) = config.plain {
+        let listener = listen(address).await?;
+        plain = Some(local(&listener, address));
+        listeners.push((listener, None, Door::Plain { loopback: address.ip().is_loopback() }));
+    }
+    let mut metrics = None;
+    if let Some(address) = config.metrics {
+        let listener = listen(address).await?;
+        metrics = Some(local(&listener, address));
+        listeners.push((listener, None, Door::Metrics));
+    }
+    let endpoint = Endpoint { address: advertised(own, config.pod_ip), plain: false };
+    Ok(Running { shared: Arc::new(Shared::new(config, client)), listeners, endpoint, plain, metrics })
+}
+
+async fn open(client: &Client, namespace: &str) -> Result<neonvm_kit::ca::Authority, Error> {
+    let (tries, mut pause, longest) = PATIENCE;
+    for _ in 1..tries {
+        match tokio::time::timeout(
+            Duration::from_secs(10),
+            authority::open(client, namespace, "neonvm-scheduler"),
+        )
+        .await
+        {
+            Ok(Ok(authority)) => return Ok(authority),
+            Ok(Err(error)) => tracing::debug!(%error, "no authority yet"),
+            Err(_) => tracing::debug!("the API server does not answer about the authority"),
+        }
+        tokio::time::sleep(pause).await;
+        pause = (pause * 2).min(longest);
+    }
+    Ok(authority::open(client, namespace, "neonvm-scheduler").await?)
+}
+
+async fn listen(address: SocketAddr) -> Result<TcpListener, Error> {
+    TcpListener::bind(address).await.map_err(|error| Error::Listen(address, error))
+}
+
+fn local(listener: &TcpListener, wanted: SocketAddr) -> SocketAddr {
+    listener.local_addr().unwrap_or(wanted)
+}
+
+impl Running {
+    /// Where agents find it, over TLS.
+    #[must_use]
+    pub fn endpoint(&self) -> Endpoint {
+        self.endpoint
+    }
+
+    /// Where it speaks plain HTTP, if it does.
+    #[must_use]
+    pub fn plain(&self) -> Option<SocketAddr> {
+        self.plain
+    }
+
+    /// Where its metrics are, if anywhere.
+    #[must_use]
+    pub fn metrics(&self) -> Option<SocketAddr> {
+        self.metrics
+    }
+
+    /// Serves, and leads when it can, until `stop` ends.
+    pub async fn lead(self, stop: impl Future<Output = ()>) {
+        let Self { shared, listeners, endpoint, .. } = self;
+        let mut servers = tokio::task::JoinSet::new();
+        for (listener, tls, door) in listeners {
+            let shared = Arc::clone(&shared);
+            let answer = move |request| handle(Arc::clone(&shared), door, request);
+            servers.spawn(http::serve(listener, tls, answer));
+        }
+        let settings = &shared.config;
+        let mut config = lease::Config::new(&settings.namespace, SCHEDULER_LEASE, &settings.identity);
+        (config.duration, config.renew_deadline, config.retry) = settings.lease;
+        config.annotations = endpoint.annotations();
+        let mut elector = Elector::new(shared.client.clone(), config);
+        let mut stop = std::pin::pin!(stop);
+        loop {
+            let acquired = {
+                // The standby keeps its picture warm.
+                let watching = async {
+                    watch::follow(&shared).await;
+                    pending::<()>().await;
+                };
+                tokio::select! {
+                    () = elector.acquire() => true,
+                    () = watching => false,
+                    () = stop.as_mut() => false,
+                }
+            };
+            if !acquired {
+                return;
+            }
+            tracing::info!(identity = %shared.config.identity, "leads");
+            take_over(&shared);
+            let working = async {
+                tokio::join!(watch::follow(&shared), write::keep_writing(&shared), placing(&shared));
+            };
+            let mut working = std::pin::pin!(working);
+            let stopped = tokio::select! {
+                () = elector.hold() => false,
+                () = working.as_mut() => false,
+                () = stop.as_mut() => true,
+            };
+            {
+                // With the state in hand: no permit is given after this.
+                let _state = shared.state();
+                shared.lead(false);
+            }
+            // Bindings that are on their way end, one way or the other, before another looks.
+            tokio::select! {
+                _ = shared.binding.write() => {}
+                () = working.as_mut() => {}
+                () = tokio::time::sleep(shared.config.request_timeout) => {}
+            }
+            tracing::info!(identity = %shared.config.identity, "does not lead any more");
+            if stopped {
+                elector.release().await;
+                return;
+            }
+        }
+    }
+}
+
+/// What agents hold is not known, and everything is listed again before anything is permitted: what the one before us has bound
+/// last may not be in our picture.
+fn take_over(shared: &Shared) {
+    shared.step(Event::TakenOver);
+    shared.lead(true);
+}
+
+async fn placing(shared: &Shared) {
+    match shared.config.mode {
+        Mode::Bind => bind::keep_placing(shared).await,
+        Mode::Extender => ready(()).await,
+    }
+}

@@ -1,0 +1,163 @@
+//! What is answered over HTTP, and to whom.
+
+use std::panic::AssertUnwindSafe;
+use std::sync::Arc;
+
+use futures_util::FutureExt as _;
+use http::{Method, StatusCode};
+use neonvm_kit::authority::{AGENTS, OPERATORS};
+use neonvm_kit::http::{Answer, Peer, Whole, text};
+use neonvm_types::scheduler_inspect::{Inspect, WhatIf};
+use neonvm_types::scheduler_protocol::{SchedulerRequest, decode_request};
+use neonvm_types::version::{PluginProtoVersion, VersionRange};
+
+use crate::shared::Shared;
+use crate::{extender, metrics};
+
+/// Organisation of kube-schedulers, in their client certificates: they may bind pods.
+pub(crate) const SCHEDULERS: &str = "neonvm:schedulers";
+
+const ACCEPTED: VersionRange<PluginProtoVersion> =
+    VersionRange { min: PluginProtoVersion::V1_0, max: PluginProtoVersion::V5_0 };
+
+/// Where a request came in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Door {
+    /// Mutual TLS: who it is stands in the certificate.
+    Tls,
+    /// Plain HTTP: agents; on a loopback address also the kube-scheduler beside us.
+    Plain {
+        /// Whether only this machine reaches it.
+        loopback: bool,
+    },
+    /// Metrics and health.
+    Metrics,
+}
+
+fn plain(status: StatusCode, body: impl Into<String>) -> Answer {
+    let mut body = body.into();
+    body.push('\n');
+    text(status, "text/plain", body)
+}
+
+/// Answers, whatever happens: a panic is an answer of its own.
+pub(crate) async fn handle(shared: Arc<Shared>, door: Door, request: Whole) -> Answer {
+    match AssertUnwindSafe(route(&shared, door, request)).catch_unwind().await {
+        Ok(answer) => answer,
+        Err(_) => {
+            shared.metrics.panicked();
+            plain(StatusCode::INTERNAL_SERVER_ERROR, "the scheduler made a mistake; its log says more")
+        }
+    }
+}
+
+async fn route(shared: &Shared, door: Door, request: Whole) -> Answer {
+    let peer = request.extensions().get::<Peer>().cloned().unwrap_or_default();
+    let may = |organisations: &[&str]| door == Door::Tls && peer.is_one_of(organisations);
+    let path = request.uri().path().to_owned();
+    match path.as_str() {
+        "/healthz" => return plain(StatusCode::OK, "ok"),
+        "/readyz" if shared.is_ready() => return plain(StatusCode::OK, "ok"),
+        "/readyz" => return plain(StatusCode::SERVICE_UNAVAILABLE, unready(shared)),
+        "/metrics" if door == Door::Metrics || may(&[OPERATORS, AGENTS]) => {
+            return text(StatusCode::OK, "text/plain; version=0.0.4", metrics::render(shared));
+        }
+        _ => {}
+    }
+    if door == Door::Metrics {
+        return plain(StatusCode::NOT_FOUND, "there is /metrics, /healthz and /readyz");
+    }
+    if path.starts_with("/v1/") || path == "/metrics" {
+        if !may(&[OPERATORS]) {
+            return forbidden(OPERATORS);
+        }
+        return inspect(shared, &request);
+    }
+    if let Some(verb) = path.strip_prefix("/extender/") {
+        if !may(&[SCHEDULERS, OPERATORS]) && door != (Door::Plain { loopback: true }) {
+            return forbidden(SCHEDULERS);
+        }
+        return extender::answer(shared, verb, request.body()).await;
+    }
+    if door == Door::Tls && !may(&[AGENTS]) {
+        return forbidden(AGENTS);
+    }
+    agent(shared, &request)
+}
+
+fn forbidden(organisation: &str) -> Answer {
+    plain(StatusCode::FORBIDDEN, format!("a client certificate of {organisation} is needed"))
+}
+
+fn unready(shared: &Shared) -> &'static str {
+    if shared.is_leading() { "not all nodes and pods are known yet" } else { "another replica leads" }
+}
+
+/// A request of an agent: whatever its path, as upstream takes it.
+fn agent(shared: &Shared, request: &Whole) -> Answer {
+    let (status, node, answer) = match permit(shared, request) {
+        Ok((node, body)) => (StatusCode::OK, node, text(StatusCode::OK, "application/json", body)),
+        Err((status, reason)) => (status, None, plain(status, reason)),
+    };
+    shared.metrics.requested(status.as_u16(), node.as_deref());
+    answer
+}
+
+type Refused = (StatusCode, String);
+
+fn permit(shared: &Shared, request: &Whole) -> Result<(Option<String>, Vec<u8>), Refused> {
+    if request.method() != Method::POST {
+        return Err((StatusCode::BAD_REQUEST, "must be POST".to_owned()));
+    }
+    let message = decode_request(request.body(), ACCEPTED)
+        .map_err(|error| (StatusCode::BAD_REQUEST, error.to_string()))?;
+    let pod = match &message {
+        SchedulerRequest::Bytes(message) => &message.pod,
+        SchedulerRequest::Slots(message) => &message.pod,
+    };
+    let now = shared.now();
+    let (answer, node, write) = {
+        let mut state = shared.state();
+        // Looked at with the state in hand: whoever takes the lead away waits for it.
+        if !shared.is_leading() {
+            return Err((StatusCode::SERVICE_UNAVAILABLE, "another replica leads".to_owned()));
+        }
+        let answer = state.answer(now, &message);
+        let node = state.node_of(pod).map(str::to_owned);
+        (answer, node, state.wake_at().is_some())
+    };
+    if write {
+        shared.write.notify_one();
+    }
+    let answer = answer.map_err(|refusal| {
+        let status = StatusCode::from_u16(refusal.status()).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+        (status, refusal.to_string())
+    })?;
+    Ok((node, serde_json::to_vec(&answer).unwrap_or_default()))
+}
+
+fn inspect(shared: &Shared, request: &Whole) -> Answer {
+    let json = |value: serde_json::Result<Vec<u8>>| {
+        text(StatusCode::OK, "application/json", value.unwrap_or_default())
+    };
+    match (request.method(), request.uri().path()) {
+        (&Method::GET, "/v1/inspect") => {
+            let dump = Inspect {
+                identity: shared.config.identity.clone(),
+                version: env!("CARGO_PKG_VERSION").to_owned(),
+                leading: shared.is_leading(),
+                last_event_ms: shared.last_event_ms(),
+                ..shared.state().inspect()
+            };
+            json(serde_json::to_vec(&dump))
+        }
+        (&Method::POST, "/v1/what-if") => match serde_json::from_slice::<WhatIf>(request.body()) {
+            Ok(question) => match shared.state().what_if(&question) {
+                Ok(answer) => json(serde_json::to_vec(&answer)),
+                Err(why) => plain(StatusCode::UNPROCESSABLE_ENTITY, why),
+            },
+            Err(error) => plain(StatusCode::BAD_REQUEST, error.to_string()),
+        },
+        _ => plain(StatusCode::NOT_FOUND, "there is GET /v1/inspect and POST /v1/what-if"),
+    }
+}

@@ -1,0 +1,99 @@
+//! What the parts of the service share.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use kube::Client;
+use neonvm_core_placement::permits::{Event, State};
+use tokio::sync::{Notify, RwLock};
+
+use crate::config::Config;
+use crate::metrics::Metrics;
+
+/// What the parts of the service share.
+pub(crate) struct Shared {
+    pub(crate) config: Config,
+    pub(crate) client: Client,
+    pub(crate) metrics: Metrics,
+    state: Mutex<State>,
+    start: Instant,
+    /// Whether we hold the lease. Nothing is permitted and nothing is written without it.
+    leading: AtomicBool,
+    /// Milliseconds from `start` to the last thing that was taken in, plus one; 0: nothing yet.
+    last_event: AtomicU64,
+    /// Read by each binding that goes on; written by whoever waits for all of them.
+    pub(crate) binding: RwLock<()>,
+    /// A waiting pod may find a node now.
+    pub(crate) place: Notify,
+    /// There is something to write, or a time to wait for.
+    pub(crate) write: Notify,
+}
+
+impl Shared {
+    pub(crate) fn new(config: Config, client: Client) -> Self {
+        Self {
+            state: Mutex::new(State::new(config.settings.clone())),
+            config,
+            client,
+            metrics: Metrics::default(),
+            start: Instant::now(),
+            leading: AtomicBool::new(false),
+            last_event: AtomicU64::new(0),
+            binding: RwLock::new(()),
+            place: Notify::new(),
+            write: Notify::new(),
+        }
+    }
+
+    /// Time as the state counts it.
+    pub(crate) fn now(&self) -> Duration {
+        self.start.elapsed()
+    }
+
+    /// The point in time at which the state's clock shows this.
+    pub(crate) fn instant(&self, at: Duration) -> tokio::time::Instant {
+        tokio::time::Instant::from_std(self.start + at)
+    }
+
+    /// The state. Whoever panicked with it in hand has left it whole: each change is made in one piece.
+    pub(crate) fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn is_leading(&self) -> bool {
+        self.leading.load(Ordering::Acquire)
+    }
+
+    pub(crate) fn lead(&self, leading: bool) {
+        self.leading.store(leading, Ordering::Release);
+    }
+
+    /// Whether we lead and know all nodes and pods.
+    pub(crate) fn is_ready(&self) -> bool {
+        self.is_leading() && self.state().is_listed()
+    }
+
+    /// Takes something in, and wakes whoever has something to do because of it.
+    pub(crate) fn step(&self, event: Event) {
+        let now = self.now();
+        let (place, write) = {
+            let mut state = self.state();
+            (state.step(now, event), state.wake_at().is_some())
+        };
+        let millis = u64::try_from(now.as_millis()).unwrap_or(u64::MAX);
+        self.last_event.store(millis.saturating_add(1), Ordering::Relaxed);
+        if place {
+            self.place.notify_one();
+        }
+        if write {
+            self.write.notify_one();
+        }
+    }
+
+    /// Milliseconds since something was taken in.
+    pub(crate) fn last_event_ms(&self) -> Option<u64> {
+        let last = self.last_event.load(Ordering::Relaxed).checked_sub(1)?;
+        Some(u64::try_from(self.now().as_millis()).unwrap_or(u64::MAX).saturating_sub(last))
+    }
+}

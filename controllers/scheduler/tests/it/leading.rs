@@ -1,0 +1,97 @@
+//! Of several schedulers one leads; whoever it is, nothing is promised twice.
+
+use http::{Method, StatusCode};
+use neonvm_api::names::SCHEDULER_LEASE;
+use neonvm_kit::service;
+use neonvm_scheduler::{Config, Mode};
+
+use crate::world::{Cluster, Scheduler, ask, call, ready, request};
+
+fn config(cluster: &Cluster, identity: &str) -> Config {
+    Config { mode: Mode::Extender, ..cluster.config(identity) }
+}
+
+async fn two_vms() -> Cluster {
+    let cluster = Cluster::start().await;
+    cluster.node("n1", "10", "10Gi").await;
+    cluster.vm("v", 1, 8, Some("n1")).await;
+    cluster.vm("w", 1, 8, Some("n1")).await;
+    cluster
+}
+
+async fn is_refused(cluster: &Cluster, scheduler: &Scheduler) {
+    let mut agent = cluster.agent(scheduler).await;
+    let (status, text) = call(&mut agent, Method::POST, "/", request("v", 8, None)).await;
+    assert_eq!((status, text.as_str()), (StatusCode::SERVICE_UNAVAILABLE, "another replica leads\n"));
+    let (status, _) = call(&mut agent, Method::GET, "/readyz", "").await;
+    assert_eq!(status, StatusCode::SERVICE_UNAVAILABLE);
+}
+
+/// D20: killed between a request and its answer, or after it; the standby takes over.
+#[tokio::test]
+async fn d20_the_standby_takes_over_and_promises_nothing_twice() {
+    let cluster = two_vms().await;
+    let first = cluster.leader(config(&cluster, "first")).await;
+    let second = cluster.scheduler(config(&cluster, "second")).await;
+    is_refused(&cluster, &second).await;
+    let lease = async || service::find(&cluster.client, "neonvm-system", SCHEDULER_LEASE).await.unwrap();
+    assert_eq!(lease().await, Some(first.endpoint));
+
+    let mut agent = cluster.agent(&first).await;
+    assert_eq!(ask(&mut agent, "w", 1, None).await, 1);
+    let (v, w) = (ask(&mut agent, "v", 7, None).await, 1);
+    assert_eq!(v, 7);
+    // Asked, and the leader dies before it answers: what it wrote down, if anything, is of no matter.
+    let lost = tokio::spawn({
+        let mut agent = cluster.agent(&first).await;
+        async move {
+            agent
+                .call(
+                    Method::POST,
+                    "/",
+                    request("w", 8, Some(1)).to_string().into(),
+                    std::time::Duration::from_secs(5),
+                )
+                .await
+        }
+    });
+    drop(first);
+    let _ = lost.await;
+
+    ready(&second).await;
+    assert_eq!(lease().await, Some(second.endpoint));
+    let mut agent = cluster.agent(&second).await;
+    // The other VM comes first, and wants everything: `v` may hold its maximum of 8 until it is heard of.
+    let w = ask(&mut agent, "w", 8, Some(w)).await;
+    assert!(v + w <= 10, "{v} + {w}");
+    assert_eq!(w, 2);
+    assert_eq!(ask(&mut agent, "v", 7, Some(v)).await, 7);
+    let w = ask(&mut agent, "w", 8, Some(w)).await;
+    assert_eq!(v + w, 10, "heard of both: nothing is kept in vain");
+    // And back: a leader that comes again knows nothing of before.
+    let third = cluster.scheduler(config(&cluster, "third")).await;
+    second.stop().await;
+    ready(&third).await;
+    let mut agent = cluster.agent(&third).await;
+    assert_eq!(ask(&mut agent, "v", 8, Some(v)).await, 7);
+}
+
+/// #555: one scheduler that restarts; the agent's last permit is worth what it says.
+#[tokio::test]
+async fn d555_a_restart_keeps_what_agents_hold() {
+    let cluster = two_vms().await;
+    let first = cluster.leader(config(&cluster, "same")).await;
+    let mut agent = cluster.agent(&first).await;
+    assert_eq!(ask(&mut agent, "w", 2, None).await, 2);
+    assert_eq!(ask(&mut agent, "v", 8, None).await, 8);
+    drop(first);
+    // The same name: it need not wait for the end of its own lease.
+    let again = cluster.leader(config(&cluster, "same")).await;
+    let dump = cluster.inspect(&again).await;
+    assert_eq!(dump.nodes[0].cpu.reserved, 16_000, "both may hold their maximum");
+    let mut agent = cluster.agent(&again).await;
+    assert_eq!(ask(&mut agent, "w", 8, Some(2)).await, 2);
+    assert_eq!(ask(&mut agent, "v", 8, Some(8)).await, 8);
+    let dump = cluster.inspect(&again).await;
+    assert_eq!((dump.nodes[0].cpu.reserved, dump.nodes[0].cpu.buffer), (10_000, 0));
+}

@@ -177,6 +177,10 @@ impl Running {
             if !acquired {
                 return;
             }
+            // Renewed once more, so that it is known since when.
+            if !renew(&shared, &mut elector, shared.config.lease.1).await {
+                continue;
+            }
             tracing::info!(identity = %shared.config.identity, "leads");
             take_over(&shared);
             let working = async {
@@ -184,7 +188,7 @@ impl Running {
             };
             let mut working = std::pin::pin!(working);
             let stopped = tokio::select! {
-                () = elector.hold() => false,
+                () = hold(&shared, &mut elector) => false,
                 () = working.as_mut() => false,
                 () = stop.as_mut() => true,
             };
@@ -205,6 +209,32 @@ impl Running {
                 return;
             }
         }
+    }
+}
+
+/// Renews the lease once, within a time. Whether it is ours.
+async fn renew(shared: &Shared, elector: &mut Elector, within: Duration) -> bool {
+    let since = shared.now();
+    let renewed = tokio::time::timeout(within, elector.acquire()).await.is_ok();
+    if renewed {
+        shared.renewed(since);
+    }
+    renewed
+}
+
+/// Renews the lease until that fails for too long. It is given up before it can have passed to another and back.
+async fn hold(shared: &Shared, elector: &mut Elector) {
+    let (duration, deadline, retry) = shared.config.lease;
+    let mut last = shared.now();
+    loop {
+        tokio::time::sleep(retry).await;
+        let since = shared.now();
+        let left = deadline.min(duration).saturating_sub(since.saturating_sub(last));
+        if left.is_zero() || !renew(shared, elector, left).await {
+            tracing::error!("the lease is lost");
+            return;
+        }
+        last = since;
     }
 }
 

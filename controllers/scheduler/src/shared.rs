@@ -20,6 +20,9 @@ pub(crate) struct Shared {
     start: Instant,
     /// Whether we hold the lease. Nothing is permitted and nothing is written without it.
     leading: AtomicBool,
+    /// Until when the lease is ours for certain, in milliseconds from `start`: a process that was stopped for a while finds this
+    /// passed before it learns that another leads.
+    valid_until: AtomicU64,
     /// Milliseconds from `start` to the last thing that was taken in, plus one; 0: nothing yet.
     last_event: AtomicU64,
     /// Read by each binding that goes on; written by whoever waits for all of them.
@@ -39,6 +42,7 @@ impl Shared {
             metrics: Metrics::default(),
             start: Instant::now(),
             leading: AtomicBool::new(false),
+            valid_until: AtomicU64::new(0),
             last_event: AtomicU64::new(0),
             binding: RwLock::new(()),
             place: Notify::new(),
@@ -62,7 +66,12 @@ impl Shared {
     }
 
     pub(crate) fn is_leading(&self) -> bool {
-        self.leading.load(Ordering::Acquire)
+        self.leading.load(Ordering::Acquire) && millis(self.now()) < self.valid_until.load(Ordering::Acquire)
+    }
+
+    /// The lease was renewed by a request that began at `since`.
+    pub(crate) fn renewed(&self, since: Duration) {
+        self.valid_until.store(millis(since + self.config.lease.0), Ordering::Release);
     }
 
     pub(crate) fn lead(&self, leading: bool) {
@@ -81,8 +90,7 @@ impl Shared {
             let mut state = self.state();
             (state.step(now, event), state.wake_at().is_some())
         };
-        let millis = u64::try_from(now.as_millis()).unwrap_or(u64::MAX);
-        self.last_event.store(millis.saturating_add(1), Ordering::Relaxed);
+        self.last_event.store(millis(now).saturating_add(1), Ordering::Relaxed);
         if place {
             self.place.notify_one();
         }
@@ -94,6 +102,10 @@ impl Shared {
     /// Milliseconds since something was taken in.
     pub(crate) fn last_event_ms(&self) -> Option<u64> {
         let last = self.last_event.load(Ordering::Relaxed).checked_sub(1)?;
-        Some(u64::try_from(self.now().as_millis()).unwrap_or(u64::MAX).saturating_sub(last))
+        Some(millis(self.now()).saturating_sub(last))
     }
+}
+
+fn millis(time: Duration) -> u64 {
+    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
 }

@@ -1,11 +1,17 @@
 //! Of several schedulers one leads; whoever it is, nothing is promised twice.
 
 use http::{Method, StatusCode};
+use k8s_openapi::api::core::v1::Pod;
+use kube::Api;
+use kube::api::{Patch, PatchParams, PostParams};
+use neonvm_api::VirtualMachineMigration;
+use neonvm_api::migration::VirtualMachineMigrationSpec;
 use neonvm_api::names::SCHEDULER_LEASE;
 use neonvm_kit::service;
 use neonvm_scheduler::{Config, Mode};
+use serde_json::json;
 
-use crate::world::{Cluster, Scheduler, ask, call, ready, request};
+use crate::world::{Cluster, Scheduler, ask, call, ready, request, until};
 
 fn config(cluster: &Cluster, identity: &str) -> Config {
     Config { mode: Mode::Extender, ..cluster.config(identity) }
@@ -94,4 +100,54 @@ async fn d555_a_restart_keeps_what_agents_hold() {
     assert_eq!(ask(&mut agent, "v", 8, Some(8)).await, 8);
     let dump = cluster.inspect(&again).await;
     assert_eq!((dump.nodes[0].cpu.reserved, dump.nodes[0].cpu.buffer), (10_000, 0));
+}
+
+/// Who cannot renew its lease stops, before another can have it.
+#[tokio::test]
+async fn a_leader_that_cannot_renew_permits_nothing() {
+    let cluster = two_vms().await;
+    let scheduler = cluster.leader(config(&cluster, "a")).await;
+    let mut agent = cluster.agent(&scheduler).await;
+    assert_eq!(ask(&mut agent, "v", 2, None).await, 2);
+    cluster.stop_api();
+    until("that it stops", async || {
+        let (status, _) = call(&mut agent, Method::POST, "/", request("v", 2, Some(2))).await;
+        (status == StatusCode::SERVICE_UNAVAILABLE).then_some(())
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn migrations_are_made_when_asked_for_and_deleted_when_they_have_ended() {
+    let cluster = Cluster::start().await;
+    cluster.node("n1", "10", "10Gi").await;
+    cluster.node("n2", "10", "10Gi").await;
+    let mut config = config(&cluster, "a");
+    config.settings.do_migration = true;
+    let _scheduler = cluster.leader(config).await;
+    cluster.vm("fixed", 6, 6, Some("n1")).await;
+    let vm = cluster.vm("v", 4, 4, Some("n1")).await;
+    let pods: Api<Pod> = Api::namespaced(cluster.client.clone(), "default");
+    let movable =
+        json!({ "metadata": { "labels": { "autoscaling.neon.tech/auto-migration-enabled": "true" } } });
+    pods.patch("v", &PatchParams::default(), &Patch::Merge(movable)).await.unwrap();
+    let migrations: Api<VirtualMachineMigration> = Api::namespaced(cluster.client.clone(), "default");
+    let made = until("the migration", async || migrations.get_opt("schedplugin-v").await.unwrap()).await;
+    assert_eq!(made.spec.vm_name, vm.metadata.name.unwrap());
+    assert!(made.spec.prevent_migration_to_same_host && made.spec.incremental && made.spec.auto_converge);
+    assert_eq!((made.spec.completion_timeout, made.spec.allow_post_copy), (3600, false));
+    assert_eq!(made.metadata.labels.unwrap()["autoscaling.neon.tech/created-by-scheduler"], "true");
+    // One that is not ours stays.
+    let mut theirs = VirtualMachineMigration::new("theirs", VirtualMachineMigrationSpec::new("fixed"));
+    theirs.metadata.namespace = Some("default".into());
+    migrations.create(&PostParams::default(), &theirs).await.unwrap();
+    for name in ["theirs", "schedplugin-v"] {
+        let ended = json!({ "status": { "phase": "Failed" } });
+        migrations.patch_status(name, &PatchParams::default(), &Patch::Merge(ended)).await.unwrap();
+    }
+    until("its deletion", async || {
+        migrations.get_opt("schedplugin-v").await.unwrap().is_none().then_some(())
+    })
+    .await;
+    assert!(migrations.get_opt("theirs").await.unwrap().is_some());
 }

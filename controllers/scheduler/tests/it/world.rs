@@ -96,6 +96,11 @@ impl Cluster {
         Self { client, directory, api }
     }
 
+    /// The API server is gone.
+    pub(crate) fn stop_api(&self) {
+        self.api.abort();
+    }
+
     pub(crate) fn config(&self, identity: &str) -> Config {
         let loopback = ([127, 0, 0, 1], 0).into();
         Config {

@@ -7,14 +7,16 @@ use neonvm_types::NamespacedName;
 use neonvm_types::scheduler_inspect::Counters;
 
 use super::account::{NodeEntry, PodEntry, fraction};
-use super::{Action, MigrationRole, MigrationSeen, NodeSeen, Pair, PodSeen, Settings};
+use super::pods::{buffer, rests};
+use super::slab::Slab;
+use super::{Action, MigrationSeen, NodeSeen, Pair, PodSeen, Settings};
 
 /// How long room is kept for a pod whose binding is not seen.
 pub(crate) const TENTATIVE: Duration = Duration::from_secs(60);
 /// How long a VM counts as leaving while its migration is not seen.
 pub(crate) const LEAVING: Duration = Duration::from_secs(60);
 /// How long a VM stays after a migration has ended.
-const REST: Duration = Duration::from_secs(60);
+pub(crate) const REST: Duration = Duration::from_secs(60);
 /// Pause between two plans of a node.
 pub(crate) const PLAN: Duration = Duration::from_secs(1);
 
@@ -75,48 +77,6 @@ pub struct State {
     pub(crate) undeleted: BTreeMap<String, (Duration, u32)>,
     pub(crate) counters: Counters,
     pub(crate) latest: Duration,
-}
-
-/// Values by index; indices are used again.
-#[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Slab<T> {
-    values: Vec<Option<T>>,
-    free: Vec<usize>,
-}
-
-impl<T> Slab<T> {
-    fn new() -> Self {
-        Self { values: Vec::new(), free: Vec::new() }
-    }
-
-    pub(crate) fn insert(&mut self, value: T) -> usize {
-        if let Some(index) = self.free.pop()
-            && let Some(place) = self.values.get_mut(index)
-        {
-            *place = Some(value);
-            return index;
-        }
-        self.values.push(Some(value));
-        self.values.len() - 1
-    }
-
-    pub(crate) fn get(&self, index: usize) -> Option<&T> {
-        self.values.get(index)?.as_ref()
-    }
-
-    pub(crate) fn get_mut(&mut self, index: usize) -> Option<&mut T> {
-        self.values.get_mut(index)?.as_mut()
-    }
-
-    pub(crate) fn remove(&mut self, index: usize) -> Option<T> {
-        let value = self.values.get_mut(index)?.take()?;
-        self.free.push(index);
-        Some(value)
-    }
-
-    pub(crate) fn iter(&self) -> impl Iterator<Item = (usize, &T)> {
-        self.values.iter().enumerate().filter_map(|(index, value)| Some((index, value.as_ref()?)))
-    }
 }
 
 impl State {
@@ -261,98 +221,6 @@ impl State {
         }
     }
 
-    fn pod_seen(&mut self, seen: PodSeen) -> bool {
-        match self.pod_index.get(&seen.pod).copied() {
-            Some(index) => {
-                let Some(old) = self.pods.get(index) else { return false };
-                if old.seen == seen {
-                    return false;
-                }
-                if old.seen.uid == seen.uid {
-                    self.pod_changed(index, seen);
-                } else {
-                    let gone = seen.pod.clone();
-                    self.pod_gone(&gone, "");
-                    self.pod_new(seen);
-                }
-            }
-            None => self.pod_new(seen),
-        }
-        true
-    }
-
-    pub(crate) fn pod_new(&mut self, seen: PodSeen) {
-        let key = seen.pod.clone();
-        let ignored = self.settings.ignored_namespaces.contains(&key.namespace);
-        let mut pod = PodEntry { ignored, known: true, ..PodEntry::default() };
-        pod.noted = seen.vm.as_ref().and_then(|vm| {
-            Some(super::Noted { unit: vm.unit?, requested: vm.requested?, approved: vm.approved? })
-        });
-        pod.migrating = self.is_migrating(&seen);
-        let node = seen.node.clone();
-        pod.seen = seen;
-        if node.is_some() {
-            buffer(&mut pod);
-        }
-        let index = self.pods.insert(pod);
-        self.pod_index.insert(key, index);
-        if let Some(name) = node {
-            self.attach(index, &name);
-        }
-    }
-
-    fn pod_changed(&mut self, index: usize, seen: PodSeen) {
-        let Some(node) = self.detach(index) else { return };
-        let migrating = self.is_migrating(&seen);
-        let now = self.latest;
-        let Some(pod) = self.pods.get_mut(index) else { return };
-        let was_scaled = pod.seen.vm.as_ref().is_some_and(|vm| vm.scaled);
-        let scaled = seen.vm.as_ref().is_some_and(|vm| vm.scaled);
-        let newly_bound = seen.node.is_some() && node.is_none();
-        let place = match (&seen.node, pod.tentative) {
-            (Some(name), _) => {
-                pod.tentative = None;
-                Some(name.clone())
-            }
-            (None, Some(_)) if !seen.ended => node,
-            (None, _) => None,
-        };
-        pod.seen = seen;
-        if !scaled {
-            (pod.held, pod.buffer, pod.pressure, pod.known) =
-                (Pair::default(), Pair::default(), Pair::default(), true);
-            (pod.request, pod.load) = (None, None);
-        } else if newly_bound || !pod.known {
-            buffer(pod);
-        } else if !was_scaled {
-            pod.held = pod.seen.usage;
-        }
-        rests(pod, migrating, now);
-        let forgotten = pod.tentative.is_none() && pod.leaving.is_none();
-        if forgotten {
-            self.pending.remove(&index);
-        }
-        if let Some(name) = place {
-            self.attach(index, &name);
-        }
-    }
-
-    fn pod_gone(&mut self, key: &NamespacedName, uid: &str) -> bool {
-        let Some(index) = self.pod_index.get(key).copied() else { return false };
-        if !uid.is_empty() && self.pods.get(index).is_some_and(|pod| pod.seen.uid != uid) {
-            return false;
-        }
-        self.detach(index);
-        self.pod_index.remove(key);
-        self.pending.remove(&index);
-        if let Some(pod) = self.pods.remove(index)
-            && let Some(due) = pod.due
-        {
-            self.due.remove(&(due, index));
-        }
-        true
-    }
-
     /// Takes a pod off its node: name of the node. The outer `None`: there is no such pod.
     #[allow(clippy::option_option, reason = "no pod, or a pod on no node")]
     pub(crate) fn detach(&mut self, index: usize) -> Option<Option<String>> {
@@ -411,13 +279,6 @@ impl State {
         } else {
             self.pressed.remove(&at);
         }
-    }
-
-    fn is_migrating(&self, seen: &PodSeen) -> bool {
-        let Some((MigrationRole::Source, uid)) = seen.vm.as_ref().and_then(|vm| vm.migration.as_ref()) else {
-            return false;
-        };
-        self.migrations.get(uid).map_or(!self.migrations_listed, |migration| !migration.ended)
     }
 
     fn migration_seen(&mut self, seen: MigrationSeen) -> bool {
@@ -515,36 +376,4 @@ impl State {
         let later = waits.then(|| self.latest + PLAN);
         due.chain(later).min()
     }
-}
-
-/// A migration has begun, goes on or has ended.
-fn rests(pod: &mut PodEntry, migrating: bool, now: Duration) {
-    if migrating {
-        // The cluster shows it now.
-        pod.leaving = None;
-    }
-    if migrating && !pod.migrating {
-        pod.pressure = Pair::default();
-    }
-    if pod.migrating && !migrating {
-        pod.rest_until = now + REST;
-    }
-    pod.migrating = migrating;
-}
-
-/// What the agent of a scaled VM holds is not known: its upper bound is kept, until the agent tells.
-pub(crate) fn buffer(pod: &mut PodEntry) {
-    let usage = pod.seen.usage;
-    let Some(vm) = pod.seen.vm.as_ref().filter(|vm| vm.scaled) else {
-        (pod.known, pod.buffer) = (true, Pair::default());
-        return;
-    };
-    pod.held = pod.held.max(usage).max(vm.noted(usage));
-    if matches!(vm.migration, Some((MigrationRole::Target, _))) {
-        // It was placed at this size, and nobody scales it before it is the VM's only pod.
-        (pod.known, pod.buffer) = (true, Pair::default());
-        return;
-    }
-    let most = vm.max.map_or(Pair::default(), Pair::from);
-    (pod.known, pod.buffer) = (false, most.less(pod.held));
 }

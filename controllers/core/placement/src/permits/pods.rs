@@ -1,0 +1,143 @@
+//! What is seen of pods.
+
+use std::time::Duration;
+
+use neonvm_types::NamespacedName;
+
+use super::account::PodEntry;
+use super::state::REST;
+use super::{MigrationRole, Noted, Pair, PodSeen, State};
+
+impl State {
+    pub(crate) fn pod_seen(&mut self, seen: PodSeen) -> bool {
+        match self.pod_index.get(&seen.pod).copied() {
+            Some(index) => {
+                let Some(old) = self.pods.get(index) else { return false };
+                if old.seen == seen {
+                    return false;
+                }
+                if old.seen.uid == seen.uid {
+                    self.pod_changed(index, seen);
+                } else {
+                    let gone = seen.pod.clone();
+                    self.pod_gone(&gone, "");
+                    self.pod_new(seen);
+                }
+            }
+            None => self.pod_new(seen),
+        }
+        true
+    }
+
+    pub(crate) fn pod_new(&mut self, seen: PodSeen) {
+        let key = seen.pod.clone();
+        let ignored = self.settings.ignored_namespaces.contains(&key.namespace);
+        let mut pod = PodEntry { ignored, known: true, ..PodEntry::default() };
+        pod.noted = seen
+            .vm
+            .as_ref()
+            .and_then(|vm| Some(Noted { unit: vm.unit?, requested: vm.requested?, approved: vm.approved? }));
+        pod.migrating = self.is_migrating(&seen);
+        let node = seen.node.clone();
+        pod.seen = seen;
+        if node.is_some() {
+            buffer(&mut pod);
+        }
+        let index = self.pods.insert(pod);
+        self.pod_index.insert(key, index);
+        if let Some(name) = node {
+            self.attach(index, &name);
+        }
+    }
+
+    fn pod_changed(&mut self, index: usize, seen: PodSeen) {
+        let Some(node) = self.detach(index) else { return };
+        let migrating = self.is_migrating(&seen);
+        let now = self.latest;
+        let Some(pod) = self.pods.get_mut(index) else { return };
+        let was_scaled = pod.seen.vm.as_ref().is_some_and(|vm| vm.scaled);
+        let scaled = seen.vm.as_ref().is_some_and(|vm| vm.scaled);
+        let newly_bound = seen.node.is_some() && node.is_none();
+        let place = match (&seen.node, pod.tentative) {
+            (Some(name), _) => {
+                pod.tentative = None;
+                Some(name.clone())
+            }
+            (None, Some(_)) if !seen.ended => node,
+            (None, _) => None,
+        };
+        pod.seen = seen;
+        if !scaled {
+            (pod.held, pod.buffer, pod.pressure, pod.known) =
+                (Pair::default(), Pair::default(), Pair::default(), true);
+            (pod.request, pod.load) = (None, None);
+        } else if newly_bound || !pod.known {
+            buffer(pod);
+        } else if !was_scaled {
+            pod.held = pod.seen.usage;
+        }
+        rests(pod, migrating, now);
+        let forgotten = pod.tentative.is_none() && pod.leaving.is_none();
+        if forgotten {
+            self.pending.remove(&index);
+        }
+        if let Some(name) = place {
+            self.attach(index, &name);
+        }
+    }
+
+    pub(crate) fn pod_gone(&mut self, key: &NamespacedName, uid: &str) -> bool {
+        let Some(index) = self.pod_index.get(key).copied() else { return false };
+        if !uid.is_empty() && self.pods.get(index).is_some_and(|pod| pod.seen.uid != uid) {
+            return false;
+        }
+        self.detach(index);
+        self.pod_index.remove(key);
+        self.pending.remove(&index);
+        if let Some(pod) = self.pods.remove(index)
+            && let Some(due) = pod.due
+        {
+            self.due.remove(&(due, index));
+        }
+        true
+    }
+
+    pub(crate) fn is_migrating(&self, seen: &PodSeen) -> bool {
+        let Some((MigrationRole::Source, uid)) = seen.vm.as_ref().and_then(|vm| vm.migration.as_ref()) else {
+            return false;
+        };
+        self.migrations.get(uid).map_or(!self.migrations_listed, |migration| !migration.ended)
+    }
+}
+
+/// A migration has begun, goes on or has ended.
+pub(crate) fn rests(pod: &mut PodEntry, migrating: bool, now: Duration) {
+    if migrating {
+        // The cluster shows it now.
+        pod.leaving = None;
+    }
+    if migrating && !pod.migrating {
+        pod.pressure = Pair::default();
+    }
+    if pod.migrating && !migrating {
+        pod.rest_until = now + REST;
+    }
+    pod.migrating = migrating;
+}
+
+/// What the agent of a scaled VM holds is not known: its upper bound is kept, until the agent tells.
+pub(crate) fn buffer(pod: &mut PodEntry) {
+    let usage = pod.seen.usage;
+    let Some(vm) = pod.seen.vm.as_ref().filter(|vm| vm.scaled) else {
+        (pod.known, pod.buffer) = (true, Pair::default());
+        return;
+    };
+    pod.held = pod.held.max(usage).max(vm.noted(usage));
+    if matches!(vm.migration, Some((MigrationRole::Target, _))) {
+        // It was placed at this size, and nobody scales it before it is the VM's only pod.
+        (pod.known, pod.buffer) = (true, Pair::default());
+        return;
+    }
+    let most = vm.max.map_or(Pair::default(), Pair::from);
+    (pod.known, pod.buffer) = (false, most.less(pod.held));
+}

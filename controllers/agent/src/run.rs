@@ -15,6 +15,7 @@ use neonvm_kit::service::{Endpoint, advertised};
 use neonvm_kit::{http, tls};
 use neonvm_types::MilliCpu;
 use neonvm_types::runner_protocol::CLIENT_ORGANISATION;
+use rustls::ClientConfig;
 use tokio::net::TcpListener;
 use tokio::task::{JoinHandle, JoinSet};
 
@@ -24,7 +25,7 @@ use crate::fleet::Fleet;
 use crate::inspect::Inspector;
 use crate::metrics::Metrics;
 use crate::scaling_events::ScalingEvents;
-use crate::shared::Shared;
+use crate::shared::{Certificates, Shared};
 use crate::sink::{self, Layout, Sink, Target};
 
 /// Field manager of what the agent writes.
@@ -102,8 +103,10 @@ pub async fn run(config: Config, stop: impl Future<Output = ()>) -> Result<(), E
         authority = open(&client, &config.namespace) => authority?,
         () = &mut stop => return Ok(()),
     };
-    let shown = authority.client(MANAGER, &[AGENTS, CLIENT_ORGANISATION])?;
-    let tls = Arc::new(tls::client(Some(&shown), authority.certificate().as_bytes())?);
+    let tls = Certificates {
+        scheduler: client_tls(&authority, AGENTS)?,
+        runners: client_tls(&authority, CLIENT_ORGANISATION)?,
+    };
     let events = ScalingEvents::new(config.agent.scaling_events.clone(), events, Arc::clone(&metrics));
     let shared = Arc::new(Shared::new(client.clone(), tls, config.agent.clone(), events));
     let fleet = Arc::new(Fleet::new(Arc::clone(&shared), config.node.clone()));
@@ -152,6 +155,14 @@ pub async fn run(config: Config, stop: impl Future<Output = ()>) -> Result<(), E
         let _ = task.await;
     }
     Ok(())
+}
+
+fn client_tls(authority: &Authority, organisation: &str) -> Result<Arc<ClientConfig>, Error> {
+    let shown = authority.client(MANAGER, &[organisation])?;
+    let mut config = tls::client(Some(&shown), authority.certificate().as_bytes())?;
+    // There are hundreds of runners, and connections to them live long: tickets would only take memory.
+    config.resumption = rustls::client::Resumption::disabled();
+    Ok(Arc::new(config))
 }
 
 /// A server that is just starting is waited for.

@@ -36,6 +36,9 @@ pub enum Error {
     /// rustls refused.
     #[error("cannot set up TLS")]
     Tls(#[from] rustls::Error),
+    /// More than one organisation.
+    #[error("a certificate cannot name more than one organisation")]
+    Organisations,
     /// A PEM file holds something else.
     #[error("{path} does not hold {wanted} in PEM form")]
     Pem {
@@ -150,11 +153,15 @@ impl Authority {
         self.sign_for(params, name(common, &[]), Duration::seconds(seconds))
     }
 
-    /// A client certificate for a user in groups, as Kubernetes reads them: common name and organisations.
+    /// A client certificate for a user in at most one group, as Kubernetes reads them: common name and organisation.
     ///
     /// # Errors
-    /// If the certificate cannot be made.
+    /// If the certificate cannot be made, or there are more groups: the names that are made here have one place for each
+    /// attribute, and a group must not get lost.
     pub fn client(&self, user: &str, groups: &[&str]) -> Result<Identity, Error> {
+        if groups.len() > 1 {
+            return Err(Error::Organisations);
+        }
         let mut params = CertificateParams::default();
         params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
         self.sign(params, name(user, groups))

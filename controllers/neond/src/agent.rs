@@ -20,6 +20,9 @@ pub(crate) struct Args {
     /// Namespace of the services
     #[arg(long, default_value = "neonvm-system")]
     namespace: String,
+    /// Name of this replica in the lease of the node [default: the host's name and the process]
+    #[arg(long)]
+    identity: Option<String>,
     /// Where `neonctl agent inspect` is answered; port 0 picks a free one
     #[arg(long, default_value = "127.0.0.1:0")]
     listen: SocketAddr,
@@ -44,7 +47,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
             kubeconfig: args.kubeconfig.clone(),
             node: args.node.clone(),
             namespace: args.namespace.clone(),
-            identity: crate::service::identity(),
+            identity: args.identity.clone().unwrap_or_else(crate::service::identity),
             listen: args.listen,
             pod_ip: args.pod_ip,
             metrics: args.metrics_bind_address,

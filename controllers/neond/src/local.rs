@@ -164,7 +164,8 @@ fn services(
     if args.nodes > 0 {
         let with = |service: &str| start(service).set("--kubeconfig", &kubeconfig.display());
         all.push(("vm-controller".to_owned(), with("vm-controller")));
-        all.push(("scheduler".to_owned(), with("scheduler")));
+        // There is never more than one of each here: names that stay take the lease back at once after a restart.
+        all.push(("scheduler".to_owned(), with("scheduler").set("--identity", &"scheduler")));
     }
     for index in 1..=args.nodes {
         let name = format!("n{index}");
@@ -186,6 +187,7 @@ fn services(
         let agent = start("agent")
             .set("--kubeconfig", &kubeconfig.display())
             .set("--node", &name)
+            .set("--identity", &format!("agent-{name}"))
             .path("--config", args.agent_config.as_ref());
         all.push((format!("agent-{name}"), agent));
     }

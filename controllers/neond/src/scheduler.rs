@@ -15,7 +15,8 @@ pub(crate) struct Args {
     /// Namespace of the lease and of the internal authority
     #[arg(long, default_value = "neonvm-system")]
     namespace: String,
-    /// Name of this replica in the lease [default: the host's name and the process]
+    /// Name of this replica in the lease, unique among replicas; who comes back under the same name leads at once [default: the
+    /// host's name, and with --mode extender the process]
     #[arg(long)]
     identity: Option<String>,
     /// Who places pods: "bind" places every pod itself, for clusters without a scheduler of their own; "extender" leaves that to
@@ -65,7 +66,11 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
 fn config(args: &Args) -> anyhow::Result<Config> {
     let own = || {
         let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
-        format!("{host}-{}", std::process::id())
+        match args.mode.as_str() {
+            // There is one, and when it was killed the pods of its cluster do not wait for the end of its lease.
+            "bind" => host,
+            _ => format!("{host}-{}", std::process::id()),
+        }
     };
     let mut config = Config {
         kubeconfig: args.kubeconfig.clone(),

@@ -16,7 +16,7 @@ pub(crate) struct Args {
     #[arg(long, default_value = "neonvm-system")]
     namespace: String,
     /// Name of this replica in the lease, unique among replicas; who comes back under the same name leads at once [default: the
-    /// host's name, and with --mode extender the process]
+    /// host's name and the process]
     #[arg(long)]
     identity: Option<String>,
     /// Who places pods: "bind" places every pod itself, for clusters without a scheduler of their own; "extender" leaves that to
@@ -66,11 +66,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
 fn config(args: &Args) -> anyhow::Result<Config> {
     let own = || {
         let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
-        match args.mode.as_str() {
-            // There is one, and when it was killed the pods of its cluster do not wait for the end of its lease.
-            "bind" => host,
-            _ => format!("{host}-{}", std::process::id()),
-        }
+        format!("{host}-{}", std::process::id())
     };
     let mut config = Config {
         kubeconfig: args.kubeconfig.clone(),

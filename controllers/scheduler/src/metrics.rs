@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-use neonvm_types::scheduler_inspect::{NodeView, ResourceView};
+use neonvm_types::scheduler_inspect::ResourceView;
 
 use crate::shared::Shared;
 
@@ -190,43 +190,37 @@ impl Metrics {
 pub(crate) fn render(shared: &Shared) -> String {
     let mut out = String::new();
     shared.metrics.render_counts(&mut out);
-    let (nodes, labels) = {
+    let wanted = &shared.config.node_metric_labels;
+    let nodes: Vec<(String, ResourceView, ResourceView)> = {
         let state = shared.state();
-        let wanted = &shared.config.node_metric_labels;
-        let labels: BTreeMap<String, String> = state
-            .nodes()
-            .map(|node| {
+        let totals = state.totals().into_iter();
+        totals
+            .map(|(node, cpu, mem)| {
                 let own = wanted.iter().map(|(name, key)| {
                     let value = node.labels.get(key).map_or("", String::as_str);
                     format!(",{name}=\"{}\"", quoted(value))
                 });
-                (node.name.clone(), own.collect())
+                (format!("node=\"{}\"{}", quoted(&node.name), own.collect::<String>()), cpu, mem)
             })
-            .collect();
-        (state.inspect().nodes, labels)
+            .collect()
     };
-    gauges(&mut out, "autoscaling_plugin_node_cpu_resources_current", &nodes, &labels, |node| {
-        (&node.cpu, 1000.0)
-    });
-    gauges(&mut out, "autoscaling_plugin_node_mem_resources_current", &nodes, &labels, |node| {
-        (&node.mem, 1.0)
-    });
+    let cpu = nodes.iter().map(|(labels, cpu, _)| (labels.as_str(), cpu));
+    gauges(&mut out, "autoscaling_plugin_node_cpu_resources_current", cpu, 1000.0);
+    let mem = nodes.iter().map(|(labels, _, mem)| (labels.as_str(), mem));
+    gauges(&mut out, "autoscaling_plugin_node_mem_resources_current", mem, 1.0);
     head(&mut out, "neonvm_scheduler_leading", "gauge", "Whether this replica leads.");
     line(&mut out, format_args!("neonvm_scheduler_leading {}", u8::from(shared.is_leading())));
     out
 }
 
-fn gauges(
+fn gauges<'a>(
     out: &mut String,
     name: &str,
-    nodes: &[NodeView],
-    labels: &BTreeMap<String, String>,
-    of: fn(&NodeView) -> (&ResourceView, f64),
+    nodes: impl Iterator<Item = (&'a str, &'a ResourceView)>,
+    unit: f64,
 ) {
     head(out, name, "gauge", "Amounts of nodes: CPU in cores, memory in bytes.");
-    for node in nodes {
-        let (view, unit) = of(node);
-        let more = labels.get(&node.name).map_or("", String::as_str);
+    for (labels, view) in nodes {
         for (field, amount) in [
             ("Total", view.total),
             ("Watermark", view.watermark),
@@ -237,8 +231,8 @@ fn gauges(
             ("CapacityPressure", view.capacity_pressure),
             ("PressureAccountedFor", view.pressure_accounted_for),
         ] {
-            let (node, amount) = (quoted(&node.name), amount as f64 / unit);
-            line(out, format_args!("{name}{{node=\"{node}\"{more},field=\"{field}\"}} {amount}"));
+            let amount = amount as f64 / unit;
+            line(out, format_args!("{name}{{{labels},field=\"{field}\"}} {amount}"));
         }
     }
 }

@@ -108,7 +108,7 @@ impl Cluster {
             identity: identity.into(),
             plain: Some(loopback),
             metrics: Some(loopback),
-            lease: (Duration::from_secs(2), Duration::from_secs(1), Duration::from_millis(100)),
+            lease: (Duration::from_secs(5), Duration::from_secs(4), Duration::from_millis(200)),
             ..Config::default()
         }
     }

@@ -4,10 +4,25 @@ use neonvm_types::scheduler_inspect::{Inspect, NodeView, PodView, ResourceView, 
 
 use super::account::{NodeEntry, PodEntry, Share, is_too_much};
 use super::leave::pressure_text;
-use super::{Pair, State};
+use super::{NodeSeen, Pair, State};
 use crate::Choice;
 
+/// Waiting pods for which all nodes are looked at: agents wait for their permits meanwhile.
+const EXPLAINED: usize = 100;
+
 impl State {
+    /// Sums of the nodes, by name: CPU, memory. Quick.
+    #[must_use]
+    pub fn totals(&self) -> Vec<(&NodeSeen, ResourceView, ResourceView)> {
+        let nodes = self.node_index.values().filter_map(|at| self.nodes.get(*at));
+        let seen = nodes.filter_map(|node| Some((node, node.seen.as_ref()?)));
+        seen.map(|(node, seen)| {
+            let (cpu, mem) = sums(node, &node.sums, node.watermark);
+            (seen, cpu, mem)
+        })
+        .collect()
+    }
+
     /// Everything. Who leads, and since when nothing was heard, is not known here.
     #[must_use]
     pub fn inspect(&self) -> Inspect {
@@ -21,15 +36,21 @@ impl State {
         });
         let mut homeless: Vec<_> = homeless.map(|(_, pod)| pod.seen.pod.clone()).collect();
         homeless.sort();
+        let why = |pod| match self.choose(pod) {
+            Choice::Node(node) => format!("about to go to {node}"),
+            nowhere @ Choice::Nowhere(_) => nowhere.to_string(),
+        };
         let mut waiting: Vec<WaitingPod> = self
             .waiting()
             .into_iter()
-            .map(|pod| WaitingPod {
+            .enumerate()
+            .map(|(index, pod)| WaitingPod {
                 pod: pod.pod.clone(),
                 needs: pod.usage.resources(),
-                why: match self.choose(pod) {
-                    Choice::Node(node) => format!("about to go to {node}"),
-                    nowhere @ Choice::Nowhere(_) => nowhere.to_string(),
+                why: if index < EXPLAINED {
+                    why(pod)
+                } else {
+                    "many wait; see the events of the pod".to_owned()
                 },
             })
             .collect();

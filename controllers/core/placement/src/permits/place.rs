@@ -185,11 +185,6 @@ impl State {
         Some(&self.nodes.get(pod.node?)?.name)
     }
 
-    /// Name and labels of the nodes that are there, by name.
-    pub fn nodes(&self) -> impl Iterator<Item = &super::NodeSeen> {
-        self.node_index.values().filter_map(|index| self.nodes.get(*index)?.seen.as_ref())
-    }
-
     /// What a pod's VM has noted, as far as is known.
     #[must_use]
     pub fn noted(&self, pod: &NamespacedName) -> Option<Noted> {

@@ -200,3 +200,35 @@ proptest! {
         }
     }
 }
+
+proptest! {
+    /// S1 with overcommit: what is permitted, divided by the factors, fits; and factors below one take more.
+    #[test]
+    fn overcommitted_permits_fit(
+        total in 1_u64..40, factors in proptest::collection::vec((100_u64..4000, 100_u64..4000), 1..6),
+        asks in proptest::collection::vec((0_usize..6, 1_u64..30), 1..60),
+    ) {
+        let mut state = state(cu(total));
+        let mut held = Vec::new();
+        for (index, (cpu, mem)) in factors.iter().enumerate() {
+            let mut new = PodSeen { node: None, waits: true, ..vm(&format!("p{index}"), "", 1, 30) };
+            new.vm.as_mut().unwrap().overcommit = Pair::new(*cpu, *mem);
+            if state.reserve(at(0), new.clone(), "n").is_ok() {
+                state.step(at(0), seen(PodSeen { node: Some("n".into()), waits: false, ..new }));
+                held.push((index, 1));
+            }
+        }
+        for (which, asked) in asks {
+            let count = held.len().max(1);
+            let Some((index, last)) = held.get_mut(which % count) else { continue };
+            let reply = ask(&mut state, &format!("p{index}"), asked, Some(*last)).unwrap();
+            *last = u64::from(reply.permit.exact_quotient(res(1)).unwrap());
+            let share = |of: fn(&(u64, u64)) -> u64, unit: f64| -> f64 {
+                held.iter().map(|(index, units)| *units as f64 * unit * 1000.0 / of(&factors[*index]) as f64).sum()
+            };
+            prop_assert!(share(|factor| factor.0, 1.0) <= total as f64 + 1e-6);
+            prop_assert!(share(|factor| factor.1, 1.0) <= total as f64 + 1e-6);
+            audit(&state);
+        }
+    }
+}

@@ -69,7 +69,7 @@ pub(super) fn size(resources: Option<Resources>, unit: Resources, raw: bool) -> 
 }
 
 fn bytes(value: Option<u64>) -> String {
-    value.map_or_else(|| "-".to_owned(), |value| super::place::bytes(value))
+    value.map_or_else(|| "-".to_owned(), super::place::bytes)
 }
 
 fn row(agent: &AgentInspect, vm: &VmInspect, raw: bool) -> Vec<String> {

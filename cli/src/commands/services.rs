@@ -21,6 +21,8 @@ use serde::de::DeserializeOwned;
 use crate::connect::Connection;
 use crate::error::{Code, Error, Result};
 
+/// Namespace of the services where nobody says otherwise.
+pub(super) const NAMESPACE: &str = "neonvm-system";
 /// Time for one answer.
 const ANSWER: Duration = Duration::from_secs(10);
 

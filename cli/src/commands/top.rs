@@ -1,6 +1,7 @@
 //! `top`
 
 mod ask;
+mod bars;
 mod nodes;
 mod order;
 mod screen;
@@ -165,7 +166,10 @@ impl Show {
         if self.json {
             return Ok(frame.document.value.to_string());
         }
-        let text = render::document(&self.style, &frame.document)?;
+        let text = match &self.screen {
+            Some(_) => render::document(&self.style, &bars::with_bars(&frame.document))?,
+            None => render::document(&self.style, &frame.document)?,
+        };
         let text = text.trim_end();
         let first = std::mem::replace(&mut self.first, false);
         let Some(screen) = &mut self.screen else {

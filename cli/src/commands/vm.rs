@@ -4,6 +4,7 @@ pub(super) mod build;
 pub(super) mod connect;
 pub(super) mod console;
 pub(super) mod create;
+pub(super) mod decisions;
 pub(super) mod delete;
 pub(super) mod describe;
 pub(super) mod events;

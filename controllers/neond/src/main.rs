@@ -32,7 +32,7 @@ enum Service {
     Apiserver(apiserver::Args),
     /// Reconciles virtual machines, serves the webhooks
     VmController(Box<vm_controller::Args>),
-    /// Binds pods to nodes, on clusters without a scheduler of their own
+    /// Permits sizes, watches the pressure on nodes, places pods or helps a kube-scheduler to
     Scheduler(scheduler::Args),
     /// Scales the VMs of a node by their load
     Agent(Box<agent::Args>),

@@ -17,16 +17,6 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("neonvm-vm-controller", &["neonvm-types", "neonvm-api", "neonvm-kit", "neonvm-core-lifecycle"]),
     ("neonvm-scheduler", &["neonvm-types", "neonvm-api", "neonvm-kit", "neonvm-core-placement"]),
     ("neonvm-agent", &["neonvm-types", "neonvm-api", "neonvm-kit", "neonvm-core-scaling"]),
-    (
-        "neonvm-sim",
-        &[
-            "neonvm-types",
-            "neonvm-api",
-            "neonvm-core-lifecycle",
-            "neonvm-core-placement",
-            "neonvm-core-scaling",
-        ],
-    ),
     // Pulls images and knows the kernels of this machine; starts runners as processes, does not link them.
     ("neonvm-node", &["neonvm-types", "neonvm-api", "neonvm-kit", "neonvm-builder", "neonvm-kernel"]),
     ("neonvm-local", &["neonvm-types", "neonvm-api", "neonvm-core-apistore", "neonvm-kit"]),
@@ -53,15 +43,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     // Starts `neond local` as a process; does not link it.
     (
         "neonvm-cli",
-        &[
-            "neonvm-types",
-            "neonvm-api",
-            "neonvm-kit",
-            "neonvm-builder",
-            "neonvm-disk",
-            "neonvm-kernel",
-            "neonvm-sim",
-        ],
+        &["neonvm-types", "neonvm-api", "neonvm-kit", "neonvm-builder", "neonvm-disk", "neonvm-kernel"],
     ),
     ("neonvm-xtask", &[]),
     // Talk to a server or run binaries; they know none of our types.

@@ -85,8 +85,8 @@ pub struct Events {
     /// Not older than, such as 10m
     #[arg(long, value_name = "DURATION")]
     pub since: Option<String>,
-    /// Kinds of events: Normal, Warning
-    #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = ["Normal", "Warning"])]
+    /// Kinds of events: Normal, Warning, Decision (of the agent that scales it)
+    #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = ["Normal", "Warning", "Decision"])]
     pub types: Vec<String>,
     /// Where.
     #[command(flatten)]

@@ -5,9 +5,12 @@ use std::fmt::Write as _;
 use k8s_openapi::jiff::Timestamp;
 use neonvm_api::VirtualMachine;
 use neonvm_api::virtual_machine::PortProtocol;
+use neonvm_types::agent_inspect::VmInspect;
 
+use super::decisions;
 use super::events::{Event, of_machine};
 use super::machines::{Machines, name_of};
+use super::scale::is_on;
 use super::size::{cores, in_units};
 use super::table;
 use crate::args::vm::Describe;
@@ -23,13 +26,14 @@ pub(in crate::commands) fn run(settings: &Settings, args: &Describe) -> Result<R
         let machines = Machines::open(settings, &args.place).await?;
         let machine = machines.get(&args.name).await?;
         let events = of_machine(&machines, Some(&machine)).await?;
-        let text = describe(&machine, &events, args.events);
+        let agent = decisions::of(&machines, &machine).await;
+        let text = describe(&machine, agent.as_ref().map(|(_, vm)| vm), &events, args.events);
         let document = table::document(&[machine], false, false);
         Ok(Report::document(Document { text: Some(text), ..document }))
     })
 }
 
-fn describe(machine: &VirtualMachine, events: &[Event], most: usize) -> String {
+fn describe(machine: &VirtualMachine, agent: Option<&VmInspect>, events: &[Event], most: usize) -> String {
     let mut text = String::new();
     let mut line = |key: &str, value: String| {
         let _ = writeln!(text, "{key:<13} {value}");
@@ -46,6 +50,7 @@ fn describe(machine: &VirtualMachine, events: &[Event], most: usize) -> String {
         line("Address", format!("{}{}", status.pod_ip, ports(machine)));
     }
     line("Size", size(machine));
+    line("Scaling", scaling(machine, agent));
     if let Some(found) = &status.machine {
         let note = if found.accelerator_note.is_empty() {
             String::new()
@@ -112,6 +117,15 @@ fn happened(machine: &VirtualMachine, events: &[Event], most: usize) -> String {
         );
     }
     text
+}
+
+/// Whether it follows its load, and why it is as large as it is.
+fn scaling(machine: &VirtualMachine, agent: Option<&VmInspect>) -> String {
+    match (is_on(machine), agent) {
+        (false, _) => "off: it keeps its size".to_owned(),
+        (true, Some(vm)) => decisions::why(vm),
+        (true, None) => "on; its agent does not answer".to_owned(),
+    }
 }
 
 fn phase(machine: &VirtualMachine) -> String {

@@ -4,14 +4,19 @@ use k8s_openapi::api::core::v1 as core;
 use k8s_openapi::jiff::Timestamp;
 use kube::api::{Api, ListParams};
 use neonvm_api::VirtualMachine;
+use neonvm_types::agent_inspect::Decision;
 use serde_json::json;
 
+use super::decisions;
 use super::machines::{Machines, duration, name_of};
 use crate::args::vm::Events;
 use crate::connect::block_on;
 use crate::error::Result;
 use crate::report::{Document, Report, left};
 use crate::settings::Settings;
+
+/// Kind of what an agent decided.
+const DECISION: &str = "Decision";
 
 /// What happened.
 pub(super) struct Event {
@@ -77,6 +82,24 @@ pub(super) async fn of_machine(machines: &Machines, machine: Option<&VirtualMach
     Ok(events)
 }
 
+/// The decisions of the machine's agent, as events.
+async fn decided(machines: &Machines, machine: &VirtualMachine) -> Vec<Event> {
+    let Some((node, vm)) = decisions::of(machines, machine).await else { return Vec::new() };
+    let event = |decision: Decision| Event {
+        at: decision.at.parse().ok(),
+        kind: DECISION.to_owned(),
+        reason: "Scaling".to_owned(),
+        from: format!("agent/{node}"),
+        object: format!("virtualmachine/{}", name_of(machine)),
+        message: match decision.reason {
+            Some(reason) => format!("{} ({reason})", decision.text),
+            None => decision.text,
+        },
+        count: 1,
+    };
+    vm.decisions.into_iter().map(event).collect()
+}
+
 /// Lists them.
 pub(in crate::commands) fn run(settings: &Settings, args: &Events) -> Result<Report> {
     block_on(async {
@@ -86,6 +109,10 @@ pub(in crate::commands) fn run(settings: &Settings, args: &Events) -> Result<Rep
             None => None,
         };
         let mut events = of_machine(&machines, machine.as_ref()).await?;
+        if let Some(machine) = &machine {
+            events.extend(decided(&machines, machine).await);
+            events.sort_by_key(|event| event.at);
+        }
         if let Some(since) = &args.since {
             let oldest = Timestamp::now().as_second()
                 - i64::try_from(duration("since", since)?.as_secs()).unwrap_or(i64::MAX);

@@ -17,6 +17,7 @@ use crate::error::{Code, Error, Result};
 use crate::report::{Document, Report};
 use crate::settings::Settings;
 use automatic::Changes;
+pub(super) use automatic::is_on;
 
 /// What is wanted.
 #[derive(Clone, Copy)]
@@ -62,15 +63,12 @@ fn now() -> Result<Timestamp> {
 }
 
 fn patch(changes: &Changes, wanted: Option<Wanted>) -> Value {
-    let mut patch = json!({});
-    if !changes.labels.is_empty() || !changes.annotations.is_empty() {
-        patch["metadata"] = json!({ "labels": changes.labels, "annotations": changes.annotations });
+    let metadata = json!({ "labels": changes.labels, "annotations": changes.annotations });
+    match wanted {
+        None => json!({ "metadata": metadata }),
+        Some(Wanted { cpu, slots, .. }) => json!({ "metadata": metadata,
+            "spec": { "guest": { "cpus": { "use": cpu }, "memorySlots": { "use": slots } } } }),
     }
-    if let Some(wanted) = wanted {
-        patch["spec"] =
-            json!({ "guest": { "cpus": { "use": wanted.cpu }, "memorySlots": { "use": wanted.slots } } });
-    }
-    patch
 }
 
 fn said(machine: &VirtualMachine, wanted: Option<Wanted>, changes: &Changes) -> String {

@@ -24,7 +24,7 @@ pub(super) struct Changes {
 }
 
 /// Whether a machine is scaled by its load.
-pub(super) fn is_on(machine: &VirtualMachine) -> bool {
+pub(in crate::commands::vm) fn is_on(machine: &VirtualMachine) -> bool {
     machine
         .metadata
         .labels

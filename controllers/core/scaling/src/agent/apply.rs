@@ -228,7 +228,7 @@ impl State {
                 self.machine.patched(now, generation);
             }
             Err(PatchError::Conflict) => {
-                self.machine.conflicted(now);
+                self.machine.conflicted(now, self.settings.neonvm_reply_deadline);
                 note.causes.push(Cause::PatchConflict);
             }
             Err(PatchError::Failed(error)) => self.patch_failed(now, &error, note),

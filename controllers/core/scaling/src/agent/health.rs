@@ -40,17 +40,22 @@ impl State {
 
     fn failing(&self, now: Duration) -> Option<String> {
         let settings = &self.settings;
+        let (plugin, monitor, machine) = (&self.plugin, &self.monitor, &self.machine);
         [
-            ("scheduler", &self.plugin_failures, settings.plugin_failures, &self.plugin.error),
-            ("monitor", &self.monitor_failures, settings.monitor_failures, &self.monitor.said),
-            ("VM patch", &self.neonvm_failures, settings.neonvm_failures, &self.machine.error),
+            ("scheduler", &self.plugin_failures, plugin.failures, settings.plugin_failures, &plugin.error),
+            ("monitor", &self.monitor_failures, monitor.failures, settings.monitor_failures, &monitor.said),
+            ("VM patch", &self.neonvm_failures, machine.failures, settings.neonvm_failures, &machine.error),
         ]
         .into_iter()
-        .find_map(|(name, counter, rate, error)| {
+        .find_map(|(name, counter, in_a_row, rate, error)| {
             let count = counter.count(now);
-            let over = u32::try_from(count).is_ok_and(|count| count > rate.threshold);
-            let within = rate.interval.as_secs();
-            over.then(|| format!("{name} failed {count} times within {within}s{}", because(error)))
+            let interval = rate.interval.as_secs();
+            if u32::try_from(count).is_ok_and(|count| count > rate.threshold) {
+                return Some(format!("{name} failed {count} times within {interval}s{}", because(error)));
+            }
+            // Retries grow rarer, so that many in a row may be few within the interval.
+            (in_a_row > rate.threshold)
+                .then(|| format!("{name} failed {in_a_row} times in a row{}", because(error)))
         })
     }
 

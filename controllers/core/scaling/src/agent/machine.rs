@@ -32,6 +32,8 @@ pub struct Written {
     pub at: Duration,
     /// ASKED before.
     pub from: Resources,
+    /// Whether the object's generation after it is known.
+    pub numbered: bool,
 }
 
 /// What is known of the VM object.
@@ -41,6 +43,8 @@ pub struct Machine {
     pub asked: Resources,
     /// NOW, with ASKED where the status shows nothing.
     pub now: Resources,
+    /// The least the VM may have gone to since NOW was seen.
+    pub low: Resources,
     /// The patch under way.
     pub patching: Option<Patching>,
     /// A patch that failed, but may still be made, and until when it counts as such.
@@ -55,7 +59,7 @@ pub struct Machine {
     pub failed_at: Option<Duration>,
     /// Failures in a row.
     pub failures: u32,
-    /// Whether the last failure was a conflict.
+    /// Whether the object was not seen since a patch was refused because it had changed.
     pub conflict: bool,
     /// Since when NOW differs from ASKED, and whether that was called too long already.
     pub differs_since: Option<(Duration, bool)>,
@@ -87,6 +91,7 @@ impl Machine {
         Self {
             asked,
             now: seen(observed, asked),
+            low: seen(observed, asked).min(asked),
             patching: None,
             doubt: None,
             written: None,
@@ -166,6 +171,7 @@ impl Machine {
     pub fn started(&mut self, now: Duration, id: u64, change: &Change) {
         self.patching = Some(Patching { id, since: now, from: change.current, target: change.target });
         self.tried = Some(change.target);
+        self.low = self.low.min(change.current).min(change.target);
         self.target_revision = Stamped { revision: change.revision, at: now };
     }
 
@@ -177,16 +183,18 @@ impl Machine {
         self.failures = 0;
         self.conflict = false;
         self.doubt = None;
-        self.written = Some(Written { at: now, from: patching.from });
+        self.written = Some(Written { at: now, from: patching.from, numbered: generation.is_some() });
         self.generation = self.generation.max(generation);
         self.mark(now);
         Some(patching)
     }
 
-    /// The object had changed before the patch, which was certainly not made.
-    pub fn conflicted(&mut self, now: Duration) {
+    /// The object had changed before the patch, which was certainly not made; perhaps an earlier one was, that seemed to
+    /// have failed. ASKED is not known until the object is seen anew.
+    pub fn conflicted(&mut self, now: Duration, doubt: Duration) {
+        let earlier = self.doubt.map(|(target, _)| (target, now.saturating_add(doubt)));
         self.failed(now, Duration::ZERO, "the object had changed".to_owned());
-        self.doubt = None;
+        self.doubt = earlier;
         self.conflict = true;
     }
 
@@ -211,12 +219,14 @@ impl Machine {
         generation: Option<i64>,
         settings: &Settings,
     ) -> bool {
-        if let (Some(seen), Some(known)) = (generation, self.generation) {
-            return seen < known;
+        let numbers = generation.zip(self.generation);
+        if numbers.is_some_and(|(seen, known)| seen < known) {
+            return true;
         }
         self.written.as_ref().is_some_and(|written| {
+            let certain = written.numbered && numbers.is_some();
             let recent = now < written.at.saturating_add(settings.neonvm_retry_wait);
-            recent && asked == written.from && asked != self.asked
+            !certain && recent && asked == written.from && asked != self.asked
         })
     }
 
@@ -232,6 +242,7 @@ impl Machine {
         let ours = asked == self.asked || self.tried == Some(asked);
         self.asked = asked;
         self.now = seen(observed, asked);
+        self.low = self.now.min(asked);
         if self.conflict && self.failures < 3 {
             self.failed_at = None;
         }

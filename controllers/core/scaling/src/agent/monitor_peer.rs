@@ -89,7 +89,7 @@ pub struct Monitor {
 /// The VM's sizes, for a plan.
 #[derive(Clone, Copy, Debug)]
 pub struct Sizes {
-    /// NOW.
+    /// NOW, or less if it may have gone lower since it was seen.
     pub now: Resources,
     /// ASKED.
     pub asked: Resources,

@@ -181,15 +181,17 @@ impl State {
 
     fn plan_monitor(&self, now: Duration, size: Resources, set: &mut ActionSet) {
         let sizes = Sizes {
-            now: self.machine.now,
+            now: self.machine.low,
             asked: self.machine.asked,
             least: self.machine.least(now),
             desired: size,
             slot: self.vm.info.mem.slot_size,
         };
         let change = |(current, target)| Change { current, target, revision: self.target_revision };
-        let up = self.monitor.plan_upscale(now, &sizes, &self.settings, set);
-        set.monitor_upscale = up.map(change);
+        if !self.machine.conflict {
+            let up = self.monitor.plan_upscale(now, &sizes, &self.settings, set);
+            set.monitor_upscale = up.map(change);
+        }
         let down = self.monitor.plan_downscale(now, &sizes, &self.settings, set);
         set.monitor_downscale = down.map(change);
     }

@@ -111,7 +111,9 @@ impl Plugin {
         let wants_other = self.permit.is_some_and(|permit| permit != wish) && self.last.is_some();
         let backing_off = self.denied_until(settings).filter(|until| now < *until);
         let goes_for_it = wants_other && backing_off.is_none();
-        let target = if goes_for_it { wish } else { current };
+        // Otherwise it hears of what the VM has, and keeps what it permitted for what the VM is about to grow to.
+        let held = current.max(self.permit.map_or(current, |permit| permit.min(wish)));
+        let target = if goes_for_it { wish } else { held };
         if let Some(asking) = &self.asking {
             if asking.target != target {
                 set.warnings.push(Warning::PluginBusy);

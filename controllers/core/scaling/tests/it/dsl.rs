@@ -5,7 +5,7 @@ use std::time::Duration;
 use neonvm_api::vm_info::{VmConfig, VmCpuInfo, VmMemInfo};
 use neonvm_api::{ScalingConfig, VmInfo};
 use neonvm_core_scaling::agent::{
-    ActionSet, Event, MetricsSource, PatchError, Settings, State, SystemMetrics, Verdict, Vm, Warning,
+    ActionSet, Event, PatchError, Settings, State, SystemMetrics, Verdict, Vm, Warning,
     action::{Latency, LatencyOf, Outcome},
     monitor_peer::Kind,
 };
@@ -137,10 +137,6 @@ impl Play {
 
     pub fn metrics(&mut self, metrics: SystemMetrics) {
         self.event(Event::SystemMetrics(metrics));
-    }
-
-    pub fn no_metrics(&mut self) {
-        self.event(Event::MetricsFailed { source: MetricsSource::System, reason: "gone".into() });
     }
 
     pub fn request_upscale(&mut self) {

@@ -8,8 +8,11 @@
     missing_docs
 )]
 
+mod defects;
 mod dsl;
 mod flows;
 mod laws;
+mod metrics;
+mod rules;
 mod vectors;
 mod world;

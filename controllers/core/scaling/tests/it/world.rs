@@ -129,7 +129,9 @@ impl World {
                 assert!(self.asks.is_none_or(|a| late(a.3, deadline)), "invariant 3: scheduler");
                 let known = self.state.view(self.now);
                 let mut least = known.asked.max(known.now);
-                if let Some((_, _, to, _)) = self.patch {
+                // One whose reply is overdue for long was not made.
+                let patch = self.patch.filter(|p| !late(p.3, self.settings.neonvm_reply_deadline));
+                if let Some((_, _, to, _)) = patch {
                     least = least.max(to);
                 }
                 assert!(!request.target.any_less(least), "invariant 4: {:?} < {least:?}", request.target);
@@ -150,7 +152,12 @@ impl World {
             }
             Action::TellMonitorUpscale { id, to, .. } => {
                 self.check_question();
-                assert!(!to.any_greater(self.vm.observed.unwrap()), "told before it was seen");
+                assert!(
+                    !to.any_greater(self.vm.observed.unwrap()),
+                    "told before it was seen: {to:?}, {:?}, {:?}",
+                    self.vm.observed,
+                    self.state.view(self.now)
+                );
                 self.question = Some((id, to, false, self.now));
             }
             Action::ResetMonitor { .. } => panic!("nobody was silent"),
@@ -231,12 +238,13 @@ impl World {
     }
 
     pub fn monitor(&mut self, treat: Treat) {
-        let Some((id, target, down, _)) = self.question.take() else { return };
+        let Some((id, target, down, since)) = self.question.take() else { return };
+        let heard = treat != Treat::Silently && self.now < since + self.settings.monitor_reply_deadline;
         let denies = down && (treat == Treat::Deny || target.any_less(self.needs));
         let result = match treat {
             Treat::Fail => Err("broken".to_owned()),
             _ if denies => {
-                if treat != Treat::Silently {
+                if heard {
                     self.denied = Some((self.now, target));
                 }
                 Ok(Verdict::Denied { status: "in use".into() })

@@ -141,6 +141,8 @@ fn play(stage: &Stage) -> anyhow::Result<()> {
         "1",
         "--memory",
         "512Mi..2Gi",
+        // Its size is shown by hand here.
+        "--no-autoscale",
         "--port",
         "5432",
         "--wait",

@@ -10,15 +10,21 @@ use neonvm_types::{
     Bytes, MilliCpu, Resources, Revision, RevisionFlags, RevisionWithTime, monitor_protocol::Wants,
     version::MonitorProtoVersion,
 };
-use proptest::prelude::*;
+use proptest::{prelude::*, test_runner::RngSeed};
 
 use crate::{
     dsl::{self, cu, load, settings},
     world::{Treat, World},
 };
 
+/// The same cases in every run; `PROPTEST_RNG_SEED` and `PROPTEST_CASES` explore others.
 fn config(cases: u32) -> ProptestConfig {
-    ProptestConfig { cases, failure_persistence: None, ..ProptestConfig::default() }
+    let default = ProptestConfig::default();
+    let (cases, rng_seed) = match default.rng_seed {
+        RngSeed::Random => (cases, RngSeed::Fixed(5)),
+        chosen => (default.cases, chosen),
+    };
+    ProptestConfig { cases, rng_seed, failure_persistence: None, ..default }
 }
 
 /// One thing that the world does.

@@ -17,6 +17,8 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("neonvm-vm-controller", &["neonvm-types", "neonvm-api", "neonvm-kit", "neonvm-core-lifecycle"]),
     ("neonvm-scheduler", &["neonvm-types", "neonvm-api", "neonvm-kit", "neonvm-core-placement"]),
     ("neonvm-agent", &["neonvm-types", "neonvm-api", "neonvm-kit", "neonvm-core-scaling"]),
+    // Runs the cores themselves, not the services around them.
+    ("neonvm-sim", &["neonvm-types", "neonvm-api", "neonvm-core-scaling", "neonvm-core-placement"]),
     // Pulls images and knows the kernels of this machine; starts runners as processes, does not link them.
     ("neonvm-node", &["neonvm-types", "neonvm-api", "neonvm-kit", "neonvm-builder", "neonvm-kernel"]),
     ("neonvm-local", &["neonvm-types", "neonvm-api", "neonvm-core-apistore", "neonvm-kit"]),
@@ -43,7 +45,15 @@ const ARROWS: &[(&str, &[&str])] = &[
     // Starts `neond local` as a process; does not link it.
     (
         "neonvm-cli",
-        &["neonvm-types", "neonvm-api", "neonvm-kit", "neonvm-builder", "neonvm-disk", "neonvm-kernel"],
+        &[
+            "neonvm-types",
+            "neonvm-api",
+            "neonvm-kit",
+            "neonvm-builder",
+            "neonvm-disk",
+            "neonvm-kernel",
+            "neonvm-sim",
+        ],
     ),
     ("neonvm-xtask", &[]),
     // Talk to a server or run binaries; they know none of our types.

@@ -1,0 +1,154 @@
+//! What is shown: a database grows under load by itself, a full node says no, and idle machines give back.
+
+use std::io::{BufRead as _, BufReader};
+use std::process::{Child, Stdio};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, ensure};
+
+use super::prepare;
+use super::stage::Stage;
+
+/// Seconds of load.
+const LOAD: &str = "75";
+
+/// A program in the background that ends with its value.
+struct Background(Child);
+
+impl Drop for Background {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+pub(super) fn play(stage: &Stage) -> anyhow::Result<()> {
+    stage.title("A cluster on this machine: one node that offers 2 CPUs and 6Gi");
+    // A run that was broken off may have left one.
+    let _ = stage.command("neonctl", &["local", "down", "--name", "demo", "--delete"]).output();
+    stage.neonctl(&["local", "up", "--name", "demo", "--cpus", "2", "--memory", "6Gi"])?;
+    prepare::all(stage)?;
+    stage.title(
+        "A virtual machine with PostgreSQL: a quarter of a CPU to a whole one, 1Gi to 4Gi, as it needs",
+    );
+    create(stage, "pg", "0.25..1", "1Gi..4Gi")?;
+    stage.neonctl(&["vm", "list"])?;
+    let address = stage.output("neonctl", &["vm", "get", "pg", "-o", "jsonpath={.status.podIP}"])?;
+    tables(stage, &address)?;
+    let said = under_load(stage, &address)?;
+    stage.title("Not one transaction failed, not one connection was lost");
+    let told = ["tps", "failed", "processed", "latency average"];
+    for line in said.lines().filter(|line| told.iter().any(|word| line.contains(word))) {
+        println!("         pgbench: {line}");
+    }
+    ensure!(said.contains("number of failed transactions: 0"), "pgbench lost transactions");
+    idle_again(stage)?;
+    memory(stage)?;
+    stage.title("What the cluster knows about it");
+    stage.neonctl(&["vm", "describe", "pg"])?;
+    stage.neonctl(&["vm", "events", "pg"])?;
+    stage.neonctl(&["status"])
+}
+
+fn create(stage: &Stage, name: &str, cpu: &str, memory: &str) -> anyhow::Result<()> {
+    let image = ["vm", "create", name, "--image", "demo/postgres:15", "--port", "5432"];
+    stage.neonctl(&[&image[..], &["--cpu", cpu, "--memory", memory, "--wait"]].concat())
+}
+
+fn tables(stage: &Stage, address: &str) -> anyhow::Result<()> {
+    stage.title("Tables for pgbench");
+    let until = Instant::now() + Duration::from_secs(60);
+    while !stage.database_client("pg_isready", &["-q", "-h", address]).status()?.success() {
+        ensure!(Instant::now() < until, "PostgreSQL does not answer at {address}:5432");
+        std::thread::sleep(Duration::from_millis(100));
+    }
+    let fill = ["-h", address, "-U", "postgres", "-i", "-q", "-s", "2", "postgres"];
+    stage.show("pgbench", &fill);
+    let filled = stage.database_client("pgbench", &fill).stderr(Stdio::null()).status()?;
+    ensure!(filled.success(), "pgbench cannot make its tables");
+    Ok(())
+}
+
+/// pgbench, while the machine grows by itself and another one asks for more than the node has; what pgbench said at its end.
+fn under_load(stage: &Stage, address: &str) -> anyhow::Result<String> {
+    stage.title("Load: the machine grows by itself");
+    let arguments = ["-h", address, "-U", "postgres", "-n", "-c", "4", "-T", LOAD, "-P", "5", "postgres"];
+    stage.show("pgbench", &arguments);
+    let mut bench = Background(
+        stage.database_client("pgbench", &arguments).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?,
+    );
+    let printer = print_progress(&mut bench.0).context("pgbench has no output")?;
+    stage.neonctl(&["vm", "wait", "pg", "--for", "cpu>=1", "--timeout", "60s"])?;
+    stage.neonctl(&["top", "vms", "--once"])?;
+    stage.neonctl(&["agent", "inspect", "--vm", "pg"])?;
+    full_node(stage)?;
+    stage.title("pgbench goes on to its end");
+    let status = bench.0.wait()?;
+    ensure!(status.success(), "pgbench failed: {status}");
+    Ok(printer.join().unwrap_or_default())
+}
+
+/// Shows pgbench's progress as it comes; returns the thread that reads its summary.
+fn print_progress(bench: &mut Child) -> Option<std::thread::JoinHandle<String>> {
+    let (stdout, stderr) = (bench.stdout.take()?, bench.stderr.take()?);
+    std::thread::spawn(move || {
+        for line in
+            BufReader::new(stderr).lines().map_while(Result::ok).filter(|line| line.starts_with("progress"))
+        {
+            println!("         pgbench: {line}");
+        }
+    });
+    Some(std::thread::spawn(move || std::io::read_to_string(stdout).unwrap_or_default()))
+}
+
+/// A second machine wants more than is left: it gets what is there, and everybody says why not more.
+fn full_node(stage: &Stage) -> anyhow::Result<()> {
+    stage.title("A second machine on the same node: it may grow to 6Gi, but only 2Gi are left");
+    create(stage, "greedy", "0.25..1.5", "1Gi..6Gi")?;
+    let busy = ["vm", "ssh", "greedy", "--", "while :; do :; done"];
+    stage.show("neonctl", &busy);
+    let busy = stage
+        .command("neonctl", &busy)
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()?;
+    let busy = Background(busy);
+    stage.neonctl(&["vm", "wait", "greedy", "--for", "memory>=2Gi", "--timeout", "60s"])?;
+    until_refused(stage)?;
+    stage.neonctl(&["agent", "inspect", "--vm", "greedy"])?;
+    stage.neonctl(&["debug", "node-pressure", "n1", "--what-if", "greedy=4cu"])?;
+    stage.neonctl(&["vm", "delete", "greedy"])?;
+    drop(busy);
+    Ok(())
+}
+
+/// Waits until the scheduler has refused something.
+fn until_refused(stage: &Stage) -> anyhow::Result<()> {
+    let until = Instant::now() + Duration::from_secs(30);
+    loop {
+        let dump = stage.output("neonctl", &["debug", "node-pressure", "n1", "-o", "json"])?;
+        let dump: serde_json::Value = serde_json::from_str(&dump)?;
+        let pressure = dump.pointer("/items/0/mem/capacityPressure").and_then(serde_json::Value::as_u64);
+        if pressure > Some(0) {
+            return Ok(());
+        }
+        ensure!(Instant::now() < until, "nothing was refused: {dump}");
+        std::thread::sleep(Duration::from_millis(200));
+    }
+}
+
+fn idle_again(stage: &Stage) -> anyhow::Result<()> {
+    stage.title("Idle: it gives back what it does not need (the load average of a minute has to fall first)");
+    stage.neonctl(&["vm", "wait", "pg", "--for", "cpu<=0.25", "--timeout", "240s"])?;
+    stage.neonctl(&["top", "vms", "--once"])
+}
+
+fn memory(stage: &Stage) -> anyhow::Result<()> {
+    stage.title("Memory: 2Gi are taken as fast as the guest can, and nothing is killed");
+    let take = "mount -t tmpfs -o size=8g none /mnt && dd if=/dev/zero of=/mnt/fill bs=64M count=32 && free -m | head -2";
+    stage.neonctl(&["vm", "ssh", "pg", "--", take])?;
+    stage.neonctl(&["vm", "wait", "pg", "--for", "memory>=3Gi", "--timeout", "30s"])?;
+    stage.neonctl(&["vm", "ssh", "pg", "--", "umount /mnt"])?;
+    stage.neonctl(&["vm", "wait", "pg", "--for", "memory<=1Gi", "--timeout", "240s"])
+}

@@ -166,8 +166,9 @@ impl Monitor {
     ) -> Option<(Resources, Resources)> {
         let approved = self.approved()?;
         let there = arrived(sizes.now, sizes.least, settings.compute_unit);
-        let target = there.min(sizes.desired.max(approved)).max(approved);
-        if target == approved {
+        let target = there.min(sizes.desired.max(approved));
+        // A field of which the monitor knows too much, because somebody else took it away, is put right along the way.
+        if !target.any_greater(approved) {
             return None;
         }
         if let Some(asking) = &self.asking {

@@ -8,7 +8,7 @@ use neonvm_core_scaling::agent::{
 };
 use neonvm_types::{Bytes, MilliCpu, Resources, version::MonitorProtoVersion};
 
-use crate::dsl::{Play, cu, load, secs, settings, vm};
+use crate::dsl::{Play, cu, load, res, secs, settings, vm};
 
 const V1: MonitorProtoVersion = MonitorProtoVersion::V1_0;
 const V2: MonitorProtoVersion = MonitorProtoVersion::V2_0;
@@ -521,4 +521,17 @@ fn verdicts_do_not_cross_requests() {
     p.ask_down();
     p.event(Event::MonitorReply { id: old, result: Ok(Verdict::Agreed { status: String::new() }) });
     assert_eq!(p.state.view(p.now).approved, Some(cu(2)));
+}
+
+/// Somebody else took memory away while the monitor did not look: news of more CPU do not repeat the old memory.
+#[test]
+fn a_notification_names_what_is_there_in_both_fields() {
+    let mut p = Play::cus(1, 8, 4, settings()).ready();
+    p.metrics(load(1.0));
+    p.vm.info.set_using(res(1500, 3)).unwrap();
+    p.vm.observed = Some(res(1500, 3));
+    p.see();
+    let told = p.next().monitor_upscale.unwrap();
+    // The load wants 8 units, so all the CPU that is there counts.
+    assert_eq!((told.current, told.target), (cu(4), res(1500, 3)));
 }

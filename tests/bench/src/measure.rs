@@ -51,6 +51,7 @@ pub const NAMES: &[&str] = &[
     "boot",
     "guest",
     "machine",
+    "growth",
     "fleet",
 ];
 
@@ -71,6 +72,7 @@ pub async fn run(name: &str, setup: &Setup) -> anyhow::Result<Vec<Row>> {
         "boot" => disk::boot(setup),
         "guest" => disk::idle(setup),
         "machine" => machine::run(setup).await,
+        "growth" => machine::growth::run(setup).await,
         "fleet" => {
             let directory = setup.directory()?;
             crate::fleet::run(setup.program.path(), directory.path(), setup.machines).await

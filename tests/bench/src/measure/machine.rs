@@ -3,6 +3,7 @@
 
 mod bare;
 mod cluster;
+pub(super) mod growth;
 mod list;
 mod log;
 mod qmp;
@@ -24,6 +25,8 @@ use crate::report::{Row, quantile};
 
 /// Name for `--only`.
 const NAME: &str = "machine";
+/// The same of [`growth`].
+const NAME_GROWTH: &str = "growth";
 /// Longest wait for anything; emulated on a busy machine it may be slow.
 const LIMIT: Duration = Duration::from_secs(120);
 

@@ -57,6 +57,11 @@ impl Cluster {
 
     /// Builds [`IMAGE`].
     pub(super) fn image(&self) -> anyhow::Result<()> {
+        self.image_of(IMAGE, "exec sleep 1000000")
+    }
+
+    /// Builds an image whose workload is a line of shell.
+    pub(super) fn image_of(&self, tag: &str, workload: &str) -> anyhow::Result<()> {
         let repository = repository()?;
         let kept = repository.join("target/tmp/disk/busybox");
         let root = if kept.exists() { kept } else { self.home.path().join("root") };
@@ -65,7 +70,7 @@ impl Cluster {
         }
         let root = root.display().to_string();
         let mut arguments = vec!["vm", "build", "--progress", "none", "--from", &root, "--owner", "root"];
-        arguments.extend(["-t", IMAGE, "--", "/bin/sh", "-c", "exec sleep 1000000"]);
+        arguments.extend(["-t", tag, "--", "/bin/sh", "-c", workload]);
         self.neonctl(&arguments).map(drop)
     }
 

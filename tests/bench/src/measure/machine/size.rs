@@ -23,7 +23,7 @@ const REST: Duration = Duration::from_secs(3);
 
 /// What is changed, and what it is afterwards.
 #[derive(Clone, Copy)]
-enum Change {
+pub(super) enum Change {
     Slots(u64),
     Cpus(u32),
 }
@@ -61,7 +61,7 @@ pub(super) async fn run(cluster: &Cluster, reference: &Recipe) -> anyhow::Result
     Ok(rows.collect())
 }
 
-fn shows(machine: &VirtualMachine, change: Change) -> bool {
+pub(super) fn shows(machine: &VirtualMachine, change: Change) -> bool {
     let Some(status) = &machine.status else { return false };
     match change {
         Change::Slots(slots) => status
@@ -91,7 +91,7 @@ async fn patched(client: &kube::Client, watch: &mut Watch, change: Change) -> an
 }
 
 /// The same without anything of ours: milliseconds.
-async fn asked(machine: &mut Bare, device: &str, change: Change) -> anyhow::Result<f64> {
+pub(super) async fn asked(machine: &mut Bare, device: &str, change: Change) -> anyhow::Result<f64> {
     let begun = Instant::now();
     match change {
         // The first slot is the board's own memory.

@@ -48,6 +48,23 @@ pub struct Running {
     metrics: Option<SocketAddr>,
 }
 
+/// A way to ask without a connection: what is measured is the service, not its network.
+#[derive(Clone)]
+pub struct Local(Arc<Shared>);
+
+impl std::fmt::Debug for Local {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Local").finish_non_exhaustive()
+    }
+}
+
+impl Local {
+    /// Answers as on a plain connection from this machine.
+    pub async fn call(&self, request: http::Whole) -> http::Answer {
+        handle(Arc::clone(&self.0), Door::Plain { loopback: true }, request).await
+    }
+}
+
 impl std::fmt::Debug for Running {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Running").field("endpoint", &self.endpoint).finish_non_exhaustive()
@@ -128,6 +145,12 @@ fn local(listener: &TcpListener, wanted: SocketAddr) -> SocketAddr {
 }
 
 impl Running {
+    /// Asks it from within this process.
+    #[must_use]
+    pub fn local(&self) -> Local {
+        Local(Arc::clone(&self.shared))
+    }
+
     /// Where agents find it, over TLS.
     #[must_use]
     pub fn endpoint(&self) -> Endpoint {

@@ -151,14 +151,14 @@ impl Drop for Controller {
     }
 }
 
-async fn client(kubeconfig: &Path) -> anyhow::Result<Client> {
+pub(crate) async fn client(kubeconfig: &Path) -> anyhow::Result<Client> {
     let file = Kubeconfig::from_yaml(&std::fs::read_to_string(kubeconfig)?)?;
     let mut config = Config::from_custom_kubeconfig(file, &KubeConfigOptions::default()).await?;
     config.read_timeout = None;
     Ok(Client::try_from(config)?)
 }
 
-async fn until(what: &str, mut is: impl FnMut() -> bool) -> anyhow::Result<()> {
+pub(crate) async fn until(what: &str, mut is: impl FnMut() -> bool) -> anyhow::Result<()> {
     let deadline = Instant::now() + PATIENCE;
     while !is() {
         anyhow::ensure!(Instant::now() < deadline, "it did not come about that {what}");
@@ -196,7 +196,7 @@ fn settled(engine: &neonvm_core_apistore::engine::Engine) -> usize {
         .count()
 }
 
-async fn define(client: &Client) -> anyhow::Result<()> {
+pub(crate) async fn define(client: &Client) -> anyhow::Result<()> {
     let gvk = GroupVersionKind::gvk("apiextensions.k8s.io", "v1", "CustomResourceDefinition");
     let api: Api<DynamicObject> = Api::all_with(client.clone(), &ApiResource::from_gvk(&gvk));
     for crd in neonvm_api::crds() {

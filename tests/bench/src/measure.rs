@@ -5,6 +5,7 @@ mod disk;
 mod load;
 mod machine;
 mod reads;
+mod scheduler;
 mod start;
 mod volume;
 mod watches;
@@ -53,6 +54,7 @@ pub const NAMES: &[&str] = &[
     "machine",
     "growth",
     "fleet",
+    "scheduler",
 ];
 
 /// Runs one measurement.
@@ -73,6 +75,7 @@ pub async fn run(name: &str, setup: &Setup) -> anyhow::Result<Vec<Row>> {
         "guest" => disk::idle(setup),
         "machine" => machine::run(setup).await,
         "growth" => machine::growth::run(setup).await,
+        "scheduler" => scheduler::run(setup).await,
         "fleet" => {
             let directory = setup.directory()?;
             crate::fleet::run(setup.program.path(), directory.path(), setup.machines).await

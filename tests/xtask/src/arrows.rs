@@ -71,7 +71,18 @@ const ARROWS: &[(&str, &[&str])] = &[
             "neonvm-bench",
         ],
     ),
-    ("neonvm-bench", &["neonvm-types", "neonvm-api", "neonvm-core-apistore", "neonvm-kit", "neonvm-local"]),
+    (
+        "neonvm-bench",
+        &[
+            "neonvm-types",
+            "neonvm-api",
+            "neonvm-core-apistore",
+            "neonvm-core-placement",
+            "neonvm-kit",
+            "neonvm-local",
+            "neonvm-scheduler",
+        ],
+    ),
 ];
 
 /// What nothing under `controllers/core/`, `types` or `api` may use: clocks, sockets, tasks, logs.

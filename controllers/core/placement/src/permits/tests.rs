@@ -5,7 +5,6 @@ mod laws;
 mod moving;
 mod placing;
 mod restart;
-mod speed;
 mod wire;
 
 use neonvm_types::{Bytes, MilliCpu};

@@ -222,6 +222,8 @@ proptest! {
         for op in &ops {
             play(&mut world, op);
         }
+        world.load = load;
+        world.scrape();
         for event in [Event::Vm(world.vm.clone()), Event::SystemMetrics(dsl::load(load)), Event::Timer] {
             world.step(event.clone());
             let outcome = world.state.step(world.now, event);

@@ -40,7 +40,9 @@ pub struct World {
     asks: Option<(u64, Resources, Option<Resources>, Duration)>,
     patch: Option<(u64, Resources, Resources, Duration)>,
     question: Option<(u64, Resources, bool, Duration)>,
+    /// The last denial the agent heard of: until when it is in force, of what; and how many there were in a row.
     denied: Option<(Duration, Resources)>,
+    denials: u32,
     metrics_at: Option<Duration>,
     pub hold_until: Duration,
     outside: bool,
@@ -68,6 +70,7 @@ impl World {
             patch: None,
             question: None,
             denied: None,
+            denials: 0,
             metrics_at: None,
             hold_until: Duration::ZERO,
             outside: false,
@@ -85,8 +88,7 @@ impl World {
         let outcome = self.state.step(self.now, event.clone());
         let again = twin.step(self.now, event);
         assert_eq!(outcome, again, "not deterministic");
-        let json = |state: &State| serde_json::to_string(state).unwrap();
-        assert_eq!(json(&self.state), json(&twin), "not deterministic");
+        assert_eq!(self.state, twin, "not deterministic");
         self.check(&outcome);
         for action in &outcome.actions {
             self.sent(action);
@@ -117,8 +119,21 @@ impl World {
     }
 
     fn cooldown(&self) -> Option<Resources> {
-        let cooldown = self.settings.monitor_denied_downscale_cooldown;
-        self.denied.filter(|(at, _)| self.now < *at + cooldown).map(|(_, size)| size)
+        self.denied.filter(|(until, _)| self.now < *until).map(|(_, size)| size)
+    }
+
+    /// A denial the agent hears of. The same wait twice, then twice as long each time, at most 16 times.
+    fn denies(&mut self, asked_at: Duration, size: Resources) {
+        if self.denied.is_none_or(|(until, _)| asked_at >= until) {
+            self.denials += 1;
+        }
+        let factor = 2_u32.pow(self.denials.saturating_sub(2).min(4));
+        self.denied = Some((self.now + self.settings.monitor_denied_downscale_cooldown * factor, size));
+    }
+
+    /// What the guest denied ends with the connection.
+    fn forget(&mut self) {
+        (self.question, self.denied, self.denials) = (None, None, 0);
     }
 
     fn sent(&mut self, action: &Action) {
@@ -245,12 +260,15 @@ impl World {
             Treat::Fail => Err("broken".to_owned()),
             _ if denies => {
                 if heard {
-                    self.denied = Some((self.now, target));
+                    self.denies(since, target);
                 }
                 Ok(Verdict::Denied { status: "in use".into() })
             }
             _ => {
                 self.knows = target;
+                if down && heard {
+                    self.denials = 0;
+                }
                 Ok(if down { Verdict::Agreed { status: String::new() } } else { Verdict::Confirmed })
             }
         };
@@ -280,15 +298,13 @@ impl World {
         self.connected = Some(version);
         // It was told nothing, so it knows what it sees.
         self.knows = self.vm.observed.unwrap().max(self.asked());
-        self.question = None;
-        self.denied = None;
+        self.forget();
         self.step(Event::MonitorConnected { version });
     }
 
     pub fn lose(&mut self) {
         self.connected = None;
-        self.question = None;
-        self.denied = None;
+        self.forget();
         self.step(Event::MonitorLost { reason: "reset".into() });
     }
 
@@ -344,7 +360,8 @@ impl World {
     /// The agent is started anew: all it knew is gone, the world is as it is.
     pub fn restart(&mut self) {
         self.state = State::new(self.vm.clone(), self.settings, self.now);
-        (self.asks, self.patch, self.question, self.denied, self.metrics_at) = (None, None, None, None, None);
+        (self.asks, self.patch, self.metrics_at) = (None, None, None);
+        self.forget();
         if let Some(version) = self.connected {
             self.connect(version);
         }

@@ -1,0 +1,149 @@
+//! A scheduler that misbehaves, for each VM in another way: nothing grows without a permit, nobody is pestered, the reason
+//! is shown, and all goes on when it behaves again.
+
+use serde_json::json;
+
+use crate::cluster::until;
+use crate::scheduler::Mode;
+use crate::web::Reply;
+use crate::world::{Pace, World};
+
+/// A way to misbehave, and a part of what the agent says about it.
+fn ways() -> Vec<(Mode, &'static str)> {
+    let text = |status, text: &str| Mode::Reply(Reply::Text(status, text.into()));
+    vec![
+        (Mode::Reply(Reply::Silence), "did not answer within 1000 ms"),
+        (Mode::Reply(Reply::Late(200, "{}".into())), "did not answer within 1000 ms"),
+        (Mode::Reply(Reply::Endless), "scheduler failed"),
+        (Mode::Reply(Reply::EndlessHead), "does not speak HTTP as it should"),
+        (Mode::Reply(Reply::Cut), "too large or broken"),
+        (Mode::Reply(Reply::HangUp), "does not speak HTTP as it should"),
+        (Mode::Reply(Reply::Raw(b"\x15\x03\x01 garbage".to_vec())), "does not speak HTTP as it should"),
+        (text(200, "you may have it all"), "makes no sense"),
+        (text(200, "[]"), "a field of the permit is 0"),
+        (text(200, "{\"permit\":{\"vCPUs\":\"-1\",\"mem\":\"1Gi\"}}"), "makes no sense"),
+        (text(200, "{}"), "a field of the permit is 0"),
+        (text(200, ""), "makes no sense"),
+        (text(404, "who are you?"), "refuses with 404 Not Found: who are you?"),
+        (text(503, "another replica leads"), "another replica leads"),
+        (text(302, "elsewhere"), "refuses with 302"),
+        (Mode::Above, "the permit is above the request"),
+        (Mode::Zero, "a field of the permit is 0"),
+        (Mode::Below, "the permit is below what the VM has"),
+    ]
+}
+
+#[tokio::test]
+async fn a_scheduler_that_misbehaves_permits_nothing() {
+    let ways = ways();
+    let world = World::start(u8::try_from(ways.len()).unwrap() + 1).await;
+    let agent = world.agent().await;
+    let name = |number: usize| (format!("v{number}"), format!("v{number}-pod"));
+    let well = name(ways.len());
+    for number in 0..=ways.len() {
+        world.settles(&name(number).0, 1).await;
+    }
+    let pace = Pace::new(world.scheduler.web.count());
+    for (number, (mode, _)) in ways.iter().enumerate() {
+        world.scheduler.set(&name(number).1, mode.clone());
+        world.guests[number].load(3);
+    }
+    world.guests[ways.len()].load(3);
+    // One VM among the others has nothing to suffer.
+    world.settles(&well.0, 3).await;
+    for (number, (mode, reason)) in ways.iter().enumerate() {
+        let (vm, _) = name(number);
+        world.says(&vm, reason).await;
+        assert_eq!(world.cluster.asked(&vm).await, 1, "{mode:?}");
+        assert_eq!(world.view(&vm).await.unwrap().permit.unwrap().vcpus.milli(), 250, "{mode:?}");
+    }
+    pace.is_kept("requests to the scheduler", world.scheduler.web.count(), 2 * (ways.len() + 1));
+    assert!(world.scheduler.web.open() <= ways.len() + 10, "connections: {}", world.scheduler.web.open());
+    for number in 0..ways.len() {
+        world.scheduler.set(&name(number).1, Mode::Permit);
+    }
+    for number in 0..ways.len() {
+        world.settles(&name(number).0, 3).await;
+    }
+    assert!(agent.is_alive());
+}
+
+/// A denial is an answer: it is shown, asked again at a decent pace, and used in whole units.
+#[tokio::test]
+async fn a_part_is_taken_and_the_rest_asked_for_again() {
+    let world = World::start(1).await;
+    let _agent = world.agent().await;
+    world.settles("v0", 1).await;
+    let pace = Pace::new(world.scheduler.web.count());
+    world.scheduler.set("v0-pod", Mode::AtMost(2));
+    world.guests[0].load(6);
+    world.cluster.is_asked("v0", 2).await;
+    world.says("v0", "scheduler permits 2").await;
+    let asked = world.scheduler.web.count();
+    until("two more requests", async || (world.scheduler.web.count() >= asked + 2).then_some(())).await;
+    pace.is_kept("requests to the scheduler", world.scheduler.web.count(), 3);
+    // That the VM is to move changes nothing for the agent.
+    world.scheduler.set("v0-pod", Mode::Migrate);
+    world.settles("v0", 6).await;
+}
+
+/// Gone between request and answer, come back at another address, and gone for good.
+#[tokio::test]
+async fn the_scheduler_restarts_moves_and_goes() {
+    let mut world = World::start(1).await;
+    let agent = world.agent().await;
+    world.settles("v0", 1).await;
+    world.scheduler.set("v0-pod", Mode::Reply(Reply::Silence));
+    world.guests[0].load(2);
+    until("the request", async || world.scheduler.asked("v0-pod").contains(&(2, Some(1))).then_some(()))
+        .await;
+    // The request is under way. Now the process is killed, and another one listens at its address.
+    let address = world.scheduler.web.address;
+    world.scheduler = crate::scheduler::Scheduler::start().await;
+    let again = until("the address", async || tokio::net::TcpListener::bind(address).await.ok().map(drop));
+    again.await;
+    world.scheduler = crate::scheduler::Scheduler::at(address).await;
+    world.settles("v0", 2).await;
+    let first = world.scheduler.asked("v0-pod")[0];
+    assert_eq!(first.1, Some(1), "the new one hears of the last permit");
+
+    // Another replica leads now: the old one must not be asked any more.
+    let other = crate::scheduler::Scheduler::start().await;
+    world.cluster.scheduler_is_at(Some(other.endpoint())).await;
+    until("a request to the new one", async || (!other.asked("v0-pod").is_empty()).then_some(())).await;
+    let before = world.scheduler.web.count();
+    world.guests[0].load(3);
+    world.settles("v0", 3).await;
+    assert_eq!(world.scheduler.web.count(), before);
+
+    world.cluster.scheduler_is_at(None).await;
+    world.guests[0].load(4);
+    world.says("v0", "there is no scheduler").await;
+    assert_eq!(world.cluster.asked("v0").await, 3);
+    world.cluster.scheduler_is_at(Some(world.scheduler.endpoint())).await;
+    world.settles("v0", 4).await;
+    assert!(agent.is_alive());
+}
+
+/// With nobody's lease, upstream's scheduler is found by its pod.
+#[tokio::test]
+async fn upstreams_scheduler_is_found_by_its_pod() {
+    use k8s_openapi::api::core::v1::Pod;
+    use kube::api::{Api, Patch, PatchParams, PostParams};
+    let world = World::start(1).await;
+    world.cluster.scheduler_is_at(None).await;
+    let mut settings = world.settings();
+    crate::world::set(&mut settings, "scheduler.requestPort", world.scheduler.web.address.port());
+    let _agent = world.agent_with(&settings).await;
+    world.says("v0", "there is no scheduler").await;
+    let pods: Api<Pod> = Api::namespaced(world.cluster.client.clone(), "kube-system");
+    let pod = json!({ "metadata": { "name": "s-1", "labels": { "name": "autoscale-scheduler" } },
+        "spec": { "containers": [{ "name": "c", "image": "i" }] } });
+    pods.create(&PostParams::default(), &serde_json::from_value(pod).unwrap()).await.unwrap();
+    let status =
+        json!({ "status": { "podIP": "127.0.0.1", "conditions": [{ "type": "Ready", "status": "True" }] } });
+    pods.patch_status("s-1", &PatchParams::default(), &Patch::Merge(status)).await.unwrap();
+    world.settles("v0", 1).await;
+    world.guests[0].load(2);
+    world.settles("v0", 2).await;
+}

@@ -1,0 +1,18 @@
+//! The agent against the embedded API server and peers that misbehave. Traffic stays on the loopback interface.
+
+#![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, reason = "helpers of tests")]
+
+mod cluster;
+mod config;
+mod guest;
+mod hostile_metrics;
+mod hostile_monitor;
+mod hostile_scheduler;
+mod leases;
+mod monitor;
+mod objects;
+mod scheduler;
+mod sinks;
+mod web;
+mod whole;
+mod world;

@@ -1,0 +1,107 @@
+//! A scheduler that does what a test says, for each pod something else.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex};
+
+use neonvm_kit::service::Endpoint;
+use serde_json::{Value, json};
+
+use crate::web::{Reply, Request, Web};
+
+/// How requests of a pod are answered.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum Mode {
+    /// With what was asked for.
+    Permit,
+    /// With no more than so many units.
+    AtMost(u64),
+    /// With one unit more than was asked for.
+    Above,
+    /// With a field of zero.
+    Zero,
+    /// With one unit less than the smallest VM has.
+    Below,
+    /// With a permit and the news that the VM is to move.
+    Migrate,
+    /// In this way.
+    Reply(Reply),
+}
+
+#[derive(Debug)]
+pub(crate) struct Scheduler {
+    pub(crate) web: Web,
+    modes: Arc<Mutex<BTreeMap<String, Mode>>>,
+}
+
+impl Scheduler {
+    pub(crate) async fn start() -> Self {
+        Self::at(([127, 0, 0, 1], 0).into()).await
+    }
+
+    pub(crate) async fn at(address: SocketAddr) -> Self {
+        let modes: Arc<Mutex<BTreeMap<String, Mode>>> = Arc::default();
+        let web = Web::start(address, {
+            let modes = Arc::clone(&modes);
+            move |request| {
+                let asked: Value = serde_json::from_slice(&request.body).unwrap_or_default();
+                let pod = asked["pod"]["name"].as_str().unwrap_or_default();
+                answer(&modes.lock().unwrap().get(pod).cloned().unwrap_or(Mode::Permit), &asked)
+            }
+        })
+        .await;
+        Self { web, modes }
+    }
+
+    pub(crate) fn endpoint(&self) -> Endpoint {
+        Endpoint { address: self.web.address, plain: true }
+    }
+
+    /// From now on requests of the pod are answered like this.
+    pub(crate) fn set(&self, pod: &str, mode: Mode) {
+        self.modes.lock().unwrap().insert(pod.to_owned(), mode);
+    }
+
+    /// What a pod asked for so far: units, and units of the last permit.
+    pub(crate) fn asked(&self, pod: &str) -> Vec<(u64, Option<u64>)> {
+        let read = |request: &Request| -> Value { serde_json::from_slice(&request.body).unwrap() };
+        let all = self.web.requests();
+        let own = all.iter().map(read).filter(|asked| asked["pod"]["name"] == pod);
+        own.map(|asked| (units(&asked["resources"]), Some(units(&asked["lastPermit"])).filter(|u| *u > 0)))
+            .collect()
+    }
+}
+
+fn cpu(amount: &Value) -> f64 {
+    match &amount["vCPUs"] {
+        Value::Number(number) => number.as_f64().unwrap(),
+        Value::String(text) => match text.strip_suffix('m') {
+            Some(milli) => milli.parse::<f64>().unwrap() / 1000.0,
+            None => text.parse().unwrap(),
+        },
+        _ => 0.0,
+    }
+}
+
+/// Units of a quarter of a CPU, rounded down.
+fn units(amount: &Value) -> u64 {
+    format!("{:.0}", (cpu(amount) * 4.0).floor()).parse().unwrap()
+}
+
+fn amount(units: u64) -> Value {
+    json!({ "vCPUs": format!("{}m", units * 250), "mem": format!("{units}Gi") })
+}
+
+fn answer(mode: &Mode, asked: &Value) -> Reply {
+    let wish = units(&asked["resources"]);
+    let permit = |permit: Value| Reply::Text(200, json!({ "permit": permit }).to_string());
+    match mode {
+        Mode::Permit => permit(asked["resources"].clone()),
+        Mode::AtMost(most) => permit(amount(wish.min(*most))),
+        Mode::Above => permit(amount(wish + 1)),
+        Mode::Zero => permit(json!({ "vCPUs": 0, "mem": "1Gi" })),
+        Mode::Below => permit(json!({ "vCPUs": "125m", "mem": "512Mi" })),
+        Mode::Migrate => Reply::Text(200, json!({ "permit": asked["resources"], "migrate": {} }).to_string()),
+        Mode::Reply(reply) => reply.clone(),
+    }
+}

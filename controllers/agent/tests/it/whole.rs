@@ -1,0 +1,74 @@
+//! The whole loop, with peers that behave.
+
+use serde_json::json;
+
+use crate::cluster::until;
+use crate::monitor::Mode;
+use crate::world::World;
+
+/// Up: scheduler, VM, status, monitor. Down: monitor, VM, status, scheduler.
+#[tokio::test]
+async fn a_vm_follows_its_load_up_and_down() {
+    let world = World::start(1).await;
+    let guest = &world.guests[0];
+    let _agent = world.agent().await;
+    world.settles("v0", 1).await;
+    assert_eq!(world.scheduler.asked("v0-pod")[0], (1, None), "first it reports what there is");
+
+    guest.load(4);
+    world.settles("v0", 4).await;
+    assert!(world.scheduler.asked("v0-pod").contains(&(4, Some(1))));
+    let told = guest.monitor.messages("UpscaleNotification");
+    assert_eq!(told.last().unwrap()["content"]["granted"], json!({ "cpu": 1, "mem": 4_u64 << 30 }));
+    let revision = world.cluster.get("v0").await.spec.target_revision.unwrap();
+    assert!(revision.revision.value > 0);
+
+    guest.load(1);
+    world.settles("v0", 1).await;
+    let asked = guest.monitor.messages("DownscaleRequest");
+    assert_eq!(asked.last().unwrap()["content"]["target"], json!({ "cpu": 0.25, "mem": 1_u64 << 30 }));
+    let view = world.view("v0").await.unwrap();
+    let text = format!("{:?}", view.decisions);
+    for part in ["ask scheduler", "set VM", "tell monitor", "ask monitor", "tell scheduler"] {
+        assert!(text.contains(part), "{part}: {text}");
+    }
+}
+
+/// Only observation moves NOW: as long as the status shows nothing, the monitor is told nothing.
+#[tokio::test]
+async fn a_patch_is_not_a_size() {
+    let world = World::start(1).await;
+    let guest = &world.guests[0];
+    let _agent = world.agent().await;
+    world.settles("v0", 1).await;
+    world.cluster.follows(false);
+    guest.load(3);
+    world.cluster.is_asked("v0", 3).await;
+    let readings = guest.metrics.count();
+    until("three more readings", async || (guest.metrics.count() > readings + 3).then_some(())).await;
+    assert!(guest.monitor.messages("UpscaleNotification").is_empty());
+    let view = world.view("v0").await.unwrap();
+    assert_eq!(view.now.unwrap().vcpus.milli(), 250);
+    world.cluster.follows(true);
+    world.cluster.patch("v0", json!({ "metadata": { "labels": { "touched": "yes" } } })).await;
+    world.settles("v0", 3).await;
+}
+
+/// What the monitor wants comes before the next reading of metrics, and shrinking waits for its agreement.
+#[tokio::test]
+async fn the_monitor_asks_for_more_and_denies_less() {
+    let world = World::start(1).await;
+    let guest = &world.guests[0];
+    let _agent = world.agent().await;
+    world.settles("v0", 1).await;
+    guest.monitor.set(Mode::Deny);
+    guest
+        .monitor
+        .say(&json!({ "type": "UpscaleRequest", "id": 3, "wants": { "mem": "5Gi", "reason": "sorting" } }));
+    world.settles("v0", 5).await;
+    world.says("v0", "sorting").await;
+    world.says("v0", "memory is in use").await;
+    assert_eq!(world.cluster.asked("v0").await, 5);
+    guest.monitor.set(Mode::Good);
+    world.settles("v0", 1).await;
+}

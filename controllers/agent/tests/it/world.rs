@@ -1,0 +1,241 @@
+//! A cluster with a scheduler, guests and agents.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use http::{Method, StatusCode};
+use neonvm_agent::{AgentConfig, Config};
+use neonvm_api::names::agent_lease;
+use neonvm_kit::authority::{self, AGENT_NAME, OPERATORS};
+use neonvm_kit::call::Caller;
+use neonvm_kit::service;
+use neonvm_types::agent_inspect::{AgentInspect, VmInspect};
+use serde_json::{Value, json};
+use tokio::sync::oneshot;
+use tokio::task::JoinHandle;
+
+use crate::cluster::{Cluster, NAMESPACE, NODE, until};
+use crate::guest::Guest;
+use crate::scheduler::Scheduler;
+
+pub(crate) struct World {
+    pub(crate) cluster: Cluster,
+    pub(crate) scheduler: Scheduler,
+    /// The VMs `v0`, `v1`, …
+    pub(crate) guests: Vec<Guest>,
+}
+
+/// An agent. Dropped, it is gone at once, as if it was killed.
+pub(crate) struct Agent {
+    task: JoinHandle<()>,
+    stop: Option<oneshot::Sender<()>>,
+    pub(crate) metrics: SocketAddr,
+}
+
+impl Drop for Agent {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+impl Agent {
+    /// Stops it as SIGTERM does, and waits until it is gone.
+    pub(crate) async fn stop(mut self) {
+        self.stop.take().unwrap().send(()).unwrap();
+        (&mut self.task).await.unwrap();
+    }
+
+    pub(crate) fn is_alive(&self) -> bool {
+        !self.task.is_finished()
+    }
+
+    /// The text of its own metrics.
+    pub(crate) async fn metrics(&self) -> String {
+        let endpoint = service::Endpoint { address: self.metrics, plain: true };
+        let mut caller = Caller::new(endpoint, None, "");
+        let within = Duration::from_secs(10);
+        let (status, body) = caller.call(Method::GET, "/metrics", Bytes::new(), within).await.unwrap();
+        assert_eq!(status, StatusCode::OK);
+        String::from_utf8(body.to_vec()).unwrap()
+    }
+}
+
+/// Sets a value in a document, by the names of its keys.
+pub(crate) fn set(document: &mut Value, path: &str, value: impl Into<Value>) {
+    *path.split('.').fold(document, |at, key| &mut at[key]) = value.into();
+}
+
+/// A port that is free at this moment.
+pub(crate) fn free_port() -> u16 {
+    std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
+}
+
+impl World {
+    /// With so many VMs and guests that behave; no agent yet.
+    pub(crate) async fn start(vms: u8) -> Self {
+        let cluster = Cluster::start().await;
+        let scheduler = Scheduler::start().await;
+        cluster.scheduler_is_at(Some(scheduler.endpoint())).await;
+        let mut world = Self { cluster, scheduler, guests: Vec::new() };
+        for number in 0..vms {
+            let guest = world.guest(number).await;
+            world.cluster.vm(&format!("v{number}"), &guest.ip.to_string(), json!({})).await;
+            world.guests.push(guest);
+        }
+        world
+    }
+
+    /// The guest of the VM with this number. All have the same ports, at addresses of their own.
+    pub(crate) async fn guest(&self, number: u8) -> Guest {
+        let ports = self.guests.first().map(Guest::ports);
+        Guest::start([127, 0, 0, number + 1].into(), ports).await
+    }
+
+    /// What the file of the agent says: everything as fast as it can be.
+    pub(crate) fn settings(&self) -> Value {
+        let mut settings = serde_json::to_value(AgentConfig::default()).unwrap();
+        let (metrics, monitor) = self.guests[0].ports();
+        for (path, value) in [
+            ("monitor.serverPort", u64::from(monitor)),
+            ("monitor.responseTimeoutSeconds", 1),
+            ("monitor.connectionTimeoutSeconds", 1),
+            ("monitor.connectionRetryMinWaitSeconds", 1),
+            ("monitor.unhealthyAfterSilenceDurationSeconds", 8),
+            ("monitor.unhealthyStartupGracePeriodSeconds", 1),
+            ("monitor.maxHealthCheckSequentialFailuresSeconds", 7),
+            ("monitor.retryDeniedDownscaleSeconds", 1),
+            ("monitor.requestedUpscaleValidSeconds", 2),
+            ("monitor.retryFailedRequestSeconds", 1),
+            ("metrics.system.port", u64::from(metrics)),
+            ("metrics.system.requestTimeoutSeconds", 1),
+            ("metrics.system.secondsBetweenRequests", 1),
+            ("scheduler.requestTimeoutSeconds", 1),
+            ("scheduler.requestAtLeastEverySeconds", 2),
+            ("scheduler.retryFailedRequestSeconds", 1),
+            ("scheduler.retryDeniedUpscaleSeconds", 1),
+            ("neonvm.requestTimeoutSeconds", 2),
+            ("neonvm.retryFailedRequestSeconds", 1),
+        ] {
+            set(&mut settings, path, value);
+        }
+        settings
+    }
+
+    pub(crate) fn config(&self, identity: &str, settings: &Value) -> Config {
+        let loopback: SocketAddr = ([127, 0, 0, 1], 0).into();
+        Config {
+            kubeconfig: Some(self.cluster.kubeconfig()),
+            node: NODE.into(),
+            namespace: NAMESPACE.into(),
+            identity: identity.into(),
+            listen: loopback,
+            pod_ip: None,
+            metrics: Some(([127, 0, 0, 1], free_port()).into()),
+            vm_metrics: None,
+            agent: AgentConfig::parse(&settings.to_string(), "agent.json").unwrap(),
+        }
+    }
+
+    pub(crate) fn run(config: Config) -> Agent {
+        let metrics = config.metrics.unwrap();
+        let (stop, stopped) = oneshot::channel::<()>();
+        let task = tokio::spawn(async move {
+            let stop = async {
+                if stopped.await.is_err() {
+                    std::future::pending::<()>().await;
+                }
+            };
+            neonvm_agent::run(config, stop).await.unwrap();
+        });
+        Agent { task, stop: Some(stop), metrics }
+    }
+
+    /// An agent that scales the VMs of the node.
+    pub(crate) async fn agent(&self) -> Agent {
+        self.agent_with(&self.settings()).await
+    }
+
+    pub(crate) async fn agent_with(&self, settings: &Value) -> Agent {
+        let agent = Self::run(self.config("a", settings));
+        until("the agent", async || self.try_inspect().await.filter(|i| i.vms.len() >= self.guests.len()))
+            .await;
+        agent
+    }
+
+    async fn try_inspect(&self) -> Option<AgentInspect> {
+        let client = &self.cluster.client;
+        let endpoint = service::find(client, NAMESPACE, &agent_lease(NODE)).await.unwrap()?;
+        let authority = authority::read(client, NAMESPACE).await.unwrap();
+        let identity = authority.client("someone", &[OPERATORS]).unwrap();
+        let tls = neonvm_kit::tls::client(Some(&identity), authority.certificate().as_bytes()).unwrap();
+        let mut caller = Caller::new(endpoint, Some(Arc::new(tls)), AGENT_NAME);
+        let within = Duration::from_secs(10);
+        let (status, body) = caller.call(Method::GET, "/v1/inspect", Bytes::new(), within).await.ok()?;
+        assert_eq!(status, StatusCode::OK);
+        Some(serde_json::from_slice(&body).unwrap())
+    }
+
+    /// What the agent that has the lease shows.
+    pub(crate) async fn inspect(&self) -> AgentInspect {
+        self.try_inspect().await.expect("an agent that answers")
+    }
+
+    /// What the agent shows of a VM, if it does.
+    pub(crate) async fn view(&self, vm: &str) -> Option<VmInspect> {
+        self.inspect().await.vms.into_iter().find(|view| view.name == vm)
+    }
+
+    /// Waits until what the agent shows of a VM contains a text.
+    pub(crate) async fn says(&self, vm: &str, text: &str) {
+        let mut last = String::new();
+        let deadline = Instant::now() + Duration::from_secs(25);
+        while Instant::now() < deadline {
+            last = format!("{:#?}", self.view(vm).await);
+            if last.contains(text) {
+                return;
+            }
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+        panic!("{vm}: nothing says {text:?}: {last}");
+    }
+
+    /// Waits until a VM has so many compute units, shows them, and its monitor knows.
+    pub(crate) async fn settles(&self, vm: &str, units: u32) {
+        let cpu = units * 250;
+        let mut last = None;
+        let deadline = Instant::now() + Duration::from_secs(30);
+        while Instant::now() < deadline {
+            last = self.view(vm).await;
+            let has =
+                |size: Option<neonvm_types::Resources>| size.is_some_and(|size| size.vcpus.milli() == cpu);
+            if last
+                .as_ref()
+                .is_some_and(|view| [view.asked, view.now, view.approved, view.permit].into_iter().all(has))
+            {
+                return;
+            }
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+        panic!("{vm} does not settle at {units} units: {last:#?}");
+    }
+}
+
+/// Counts what comes while nothing should be overdone: no more than so many a second, and a few.
+pub(crate) struct Pace {
+    since: Instant,
+    before: usize,
+}
+
+impl Pace {
+    pub(crate) fn new(before: usize) -> Self {
+        Self { since: Instant::now(), before }
+    }
+
+    pub(crate) fn is_kept(&self, what: &str, now: usize, a_second: usize) {
+        let most = (usize::try_from(self.since.elapsed().as_secs()).unwrap() + 1) * a_second + 5;
+        let count = now - self.before;
+        assert!(count <= most, "{what}: {count} within {:?}", self.since.elapsed());
+    }
+}

@@ -117,7 +117,7 @@ pub struct Down {
     /// Every cluster
     #[arg(long, conflicts_with = "name")]
     pub all: bool,
-    /// Time for its machines and itself to stop before they are killed, such as 30s
+    /// Time for its services, then for its machines, to stop before they are killed, such as 30s
     #[arg(long, value_name = "DURATION")]
     pub timeout: Option<String>,
     /// Form.

@@ -134,7 +134,7 @@ fn with_machines() -> Vec<Lane> {
         Lane::new(
             "endurance",
             15,
-            &["cargo", "test", "--locked", "--no-fail-fast", "-p", "neonvm-endurance"],
+            &["cargo", "test", "--locked", "--no-fail-fast", "-p", "neonvm-endurance", "--test", "endurance"],
         )
         .counting(),
     ]

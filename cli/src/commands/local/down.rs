@@ -2,7 +2,7 @@
 
 use std::io::{BufRead as _, Write as _};
 use std::process::Stdio;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use serde_json::json;
 
@@ -57,10 +57,10 @@ fn down(
     quiet: bool,
 ) -> Result<bool> {
     let lock = instance.lock()?;
-    let begun = Instant::now();
     let ran = instance.stop(limit)?;
     if instance.directory.join("nodes").exists() {
-        clean_up(env, settings, instance, limit.saturating_sub(begun.elapsed()), quiet)?;
+        // The whole time again: what slow services took is no reason to kill a database.
+        clean_up(env, settings, instance, limit, quiet)?;
     }
     if delete {
         let directory = &instance.directory;

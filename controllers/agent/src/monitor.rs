@@ -22,6 +22,8 @@ use link::{Happening, Link};
 const WAITING: usize = 8;
 /// Pause between two health checks.
 const HEALTH: Duration = Duration::from_secs(5);
+/// Frames that a monitor may send between two health checks. An honest one sends a few; each costs the agent work.
+const MOST_FRAMES: u32 = 200;
 
 /// What happens on the connection.
 #[derive(Debug)]
@@ -63,20 +65,21 @@ impl Handle {
     }
 }
 
+/// Whom to tell what happens. Waits as long as that one is busy, so that nothing is lost and a monitor that says more than
+/// can be taken in is not read any further.
+pub(crate) trait Tell: Send + Sync + 'static {
+    /// Tells.
+    fn tell(&self, event: MonitorEvent) -> impl Future<Output = ()> + Send;
+}
+
 /// Starts the connection; what happens goes to `tell`.
-pub(crate) fn start<F>(settings: Settings, tell: F) -> Handle
-where
-    F: Fn(MonitorEvent) + Send + Sync + 'static,
-{
+pub(crate) fn start(settings: Settings, tell: impl Tell) -> Handle {
     let (asks, waiting) = mpsc::channel(WAITING);
     tokio::spawn(keep(settings, waiting, tell));
     Handle { asks }
 }
 
-async fn keep<F>(settings: Settings, mut asks: mpsc::Receiver<Ask>, tell: F)
-where
-    F: Fn(MonitorEvent) + Send + Sync + 'static,
-{
+async fn keep(settings: Settings, mut asks: mpsc::Receiver<Ask>, tell: impl Tell) {
     let least = seconds(settings.config.connection_retry_min_wait_seconds);
     loop {
         let started = Instant::now();
@@ -91,7 +94,7 @@ where
                 Ended::Failed(why) => why,
             },
         };
-        tell(MonitorEvent::Lost(why));
+        tell.tell(MonitorEvent::Lost(why)).await;
         // A connection that lived is made again at once, one that did not after a pause.
         let pause = least.saturating_sub(started.elapsed());
         tokio::select! {
@@ -102,9 +105,10 @@ where
 }
 
 /// Without a connection every request fails at once. Ends when nobody asks any more.
-async fn refuse(asks: &mut mpsc::Receiver<Ask>, tell: &impl Fn(MonitorEvent)) {
+async fn refuse(asks: &mut mpsc::Receiver<Ask>, tell: &impl Tell) {
     while let Some((id, _)) = asks.recv().await {
-        tell(MonitorEvent::Reply { id, result: Err("there is no connection to the monitor".into()) });
+        let result = Err("there is no connection to the monitor".into());
+        tell.tell(MonitorEvent::Reply { id, result }).await;
     }
 }
 
@@ -115,18 +119,20 @@ enum Ended {
 }
 
 /// One connection, from its beginning to its end.
-async fn live<F>(settings: &Settings, mut link: Link, asks: &mut mpsc::Receiver<Ask>, tell: &F) -> Ended
-where
-    F: Fn(MonitorEvent),
-{
-    tell(MonitorEvent::Connected(link.version));
+async fn live(
+    settings: &Settings,
+    mut link: Link,
+    asks: &mut mpsc::Receiver<Ask>,
+    tell: &impl Tell,
+) -> Ended {
+    tell.tell(MonitorEvent::Connected(link.version)).await;
     let ended = serve(settings, &mut link, asks, tell).await;
     match &ended {
         Ended::Dropped => link.close(None).await,
         Ended::Failed(why) => link.close(Some(why)).await,
     }
     for id in link.abandoned() {
-        tell(MonitorEvent::Reply { id, result: Err("the connection was lost".into()) });
+        tell.tell(MonitorEvent::Reply { id, result: Err("the connection was lost".into()) }).await;
     }
     ended
 }
@@ -154,15 +160,18 @@ async fn connect(settings: &Settings) -> Result<Link, String> {
     Ok(link)
 }
 
-async fn serve<F>(settings: &Settings, link: &mut Link, asks: &mut mpsc::Receiver<Ask>, tell: &F) -> Ended
-where
-    F: Fn(MonitorEvent),
-{
+async fn serve(
+    settings: &Settings,
+    link: &mut Link,
+    asks: &mut mpsc::Receiver<Ask>,
+    tell: &impl Tell,
+) -> Ended {
     let answer_within = seconds(settings.config.response_timeout_seconds);
     let longest_silence = seconds(settings.config.max_health_check_sequential_failures_seconds);
     let mut health = tokio::time::interval_at(Instant::now() + HEALTH, HEALTH);
     health.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     let mut heard = Instant::now();
+    let mut frames = 0_u32;
     loop {
         let step = tokio::select! {
             ask = asks.recv() => match ask {
@@ -171,21 +180,30 @@ where
             },
             happening = link.happening() => match happening {
                 Happening::Frame(Err(why)) => Err(why),
-                Happening::Frame(Ok(None)) => Ok(()),
-                Happening::Frame(Ok(Some(text))) => {
-                    heard = Instant::now();
-                    take(settings, link, &text, tell).await
+                Happening::Frame(Ok(_)) if frames >= MOST_FRAMES => {
+                    Err(format!("the monitor sends too many messages: {frames} within {} s", HEALTH.as_secs()))
+                }
+                Happening::Frame(Ok(text)) => {
+                    frames += 1;
+                    match text {
+                        None => Ok(()),
+                        Some(text) => {
+                            heard = Instant::now();
+                            take(settings, link, &text, tell).await
+                        }
+                    }
                 }
                 Happening::Overdue { id, request } => {
                     settings.metrics.monitor_asked(request.kind(), "[error: timeout]");
                     if let Some(id) = id {
                         let why = format!("no answer within {} s", answer_within.as_secs());
-                        tell(MonitorEvent::Reply { id, result: Err(why) });
+                        tell.tell(MonitorEvent::Reply { id, result: Err(why) }).await;
                     }
                     Ok(())
                 }
             },
             _ = health.tick() => {
+                frames = 0;
                 if heard.elapsed() > longest_silence {
                     Err(format!("the monitor was silent for {} s", longest_silence.as_secs()))
                 } else {
@@ -199,21 +217,30 @@ where
     }
 }
 
+/// Whether a message that makes no sense is meant to say that another one made no sense.
+fn is_complaint(text: &str) -> bool {
+    let message: Option<serde_json::Value> = serde_json::from_str(text).ok();
+    let kind = message.as_ref().and_then(|message| message.get("type")?.as_str());
+    matches!(kind, Some("InvalidMessage" | "InternalError"))
+}
+
 /// A message of the monitor. What makes no sense is answered and the connection stays.
-async fn take<F>(settings: &Settings, link: &mut Link, text: &str, tell: &F) -> Result<(), String>
-where
-    F: Fn(MonitorEvent),
-{
+async fn take(settings: &Settings, link: &mut Link, text: &str, tell: &impl Tell) -> Result<(), String> {
     let (number, message) = match MonitorMessage::decode(text.as_bytes()) {
         Ok(read) => read,
         Err(error) => {
             let Some(id) = error.id else { return Err(format!("a message without a number: {error}")) };
+            if is_complaint(text) {
+                // Complaints about complaints would go to and fro without end.
+                tracing::debug!(text, "the monitor complains in a way that cannot be read");
+                return Ok(());
+            }
             return link.complain(id, &error.reason).await;
         }
     };
     if let MonitorMessage::UpscaleRequest { wants } = message {
         settings.metrics.monitor_asks("UpscaleRequest");
-        tell(MonitorEvent::Wants(wants));
+        tell.tell(MonitorEvent::Wants(wants)).await;
         return Ok(());
     }
     let Some((id, request)) = link.waiting(number) else {
@@ -223,7 +250,7 @@ where
         }
         return link.complain(number, &format!("{} answers nothing that was asked", message.kind())).await;
     };
-    tell(MonitorEvent::Alive);
+    tell.tell(MonitorEvent::Alive).await;
     let answers = message.answers(&request);
     let complaint = (!answers).then(|| format!("{} does not answer {}", message.kind(), request.kind()));
     let code = if complaint.is_none() { "ok" } else { "[error: wrong kind of answer]" };
@@ -233,7 +260,7 @@ where
             Some(why) => Err(why),
             None => Ok(message),
         };
-        tell(MonitorEvent::Reply { id, result });
+        tell.tell(MonitorEvent::Reply { id, result }).await;
     }
     match complaint {
         Some(why) => link.complain(number, &why).await,

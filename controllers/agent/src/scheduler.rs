@@ -13,11 +13,12 @@ use kube::runtime::{WatchStreamExt as _, watcher};
 use kube::{Client, ResourceExt as _};
 use neonvm_api::names::SCHEDULER_LEASE;
 use neonvm_kit::authority::SCHEDULER_NAME;
-use neonvm_kit::call::Caller;
+use neonvm_kit::call::{Caller, Error as CallError};
 use neonvm_kit::service::Endpoint;
 use neonvm_types::scheduler_protocol::{AgentRequest, PluginResponse};
 use rustls::ClientConfig;
 use tokio::sync::{Semaphore, watch};
+use tokio::time::Instant;
 
 /// Requests at the same time, each on a connection of its own.
 const AT_ONCE: usize = 8;
@@ -46,8 +47,10 @@ pub(crate) struct Scheduler {
 pub(crate) enum Error {
     #[error("there is no scheduler: nobody holds the lease {SCHEDULER_LEASE}")]
     Nowhere,
+    #[error("the scheduler is slow: {AT_ONCE} other requests were not answered within {} ms", .0.as_millis())]
+    Busy(Duration),
     #[error(transparent)]
-    Call(#[from] neonvm_kit::call::Error),
+    Call(#[from] CallError),
     #[error("the scheduler refuses with {status}: {text}")]
     Refused { status: StatusCode, text: String },
     #[error("the scheduler's answer makes no sense: {0}")]
@@ -60,8 +63,18 @@ impl Error {
         match self {
             Self::Refused { status, .. } => status.as_u16().to_string(),
             Self::Nowhere => "[no scheduler]".into(),
+            Self::Busy(_) => "[scheduler busy]".into(),
             Self::Nonsense(_) => "[error parsing response]".into(),
-            Self::Call(error) => format!("[error doing request: {error}]"),
+            // Few values: texts of errors have times and addresses in them.
+            Self::Call(error) => {
+                let kind = match error {
+                    CallError::Connect(..) => "no connection",
+                    CallError::Late { .. } => "no answer in time",
+                    CallError::Http(..) | CallError::Body(_) => "broken answer",
+                    CallError::Name(_) | CallError::NoTls(_) => "no TLS",
+                };
+                format!("[error doing request: {kind}]")
+            }
         }
     }
 }
@@ -77,13 +90,17 @@ impl Scheduler {
         known.lease.or(known.pod)
     }
 
-    /// Asks for a permit.
+    /// Asks for a permit. The time for it includes the wait for a place: what comes later than that would be asked for a VM
+    /// that has gone on, and many VMs would ask a slow scheduler ever more.
     pub(crate) async fn ask(&self, request: &AgentRequest) -> Result<PluginResponse, Error> {
         let endpoint = self.endpoint().ok_or(Error::Nowhere)?;
         let body = serde_json::to_vec(request).map_err(|error| Error::Nonsense(error.to_string()))?;
-        let Ok(_place) = self.places.acquire().await else { return Err(Error::Nowhere) };
+        let until = Instant::now() + self.within;
+        let place = tokio::time::timeout_at(until, self.places.acquire()).await;
+        let Ok(Ok(_place)) = place else { return Err(Error::Busy(self.within)) };
         let mut caller = self.idle(endpoint);
-        let (status, answer) = caller.call(Method::POST, "/", Bytes::from(body), self.within).await?;
+        let left = until.saturating_duration_since(Instant::now());
+        let (status, answer) = caller.call(Method::POST, "/", Bytes::from(body), left).await?;
         let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
         idle.push(caller);
         drop(idle);

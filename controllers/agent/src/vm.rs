@@ -170,21 +170,28 @@ impl Actor {
 
     fn connect(&mut self) {
         self.generation += 1;
-        let (generation, inbox) = (self.generation, self.inbox.clone());
+        let news = News { generation: self.generation, inbox: self.inbox.clone() };
         let settings = monitor::Settings {
             route: self.route.clone(),
             tls: Arc::clone(&self.shared.tls),
             config: self.shared.config.monitor,
             metrics: Arc::clone(&self.shared.metrics),
         };
-        self.monitor = Some(monitor::start(settings, move |event| {
-            if let Some(inbox) = inbox.upgrade() {
-                let full = inbox.try_send(Input::Monitor(generation, event)).is_err();
-                if full {
-                    tracing::warn!("a VM's inbox is full; news of its monitor is lost");
-                }
-            }
-        }));
+        self.monitor = Some(monitor::start(settings, news));
+    }
+}
+
+/// News of one connection to the monitor.
+struct News {
+    generation: u64,
+    inbox: mpsc::WeakSender<Input>,
+}
+
+impl monitor::Tell for News {
+    async fn tell(&self, event: MonitorEvent) {
+        if let Some(inbox) = self.inbox.upgrade() {
+            let _ = inbox.send(Input::Monitor(self.generation, event)).await;
+        }
     }
 }
 

@@ -18,6 +18,8 @@ use crate::guest::{BUFFER, Stream};
 const LONGEST: usize = 64 << 10;
 /// A close frame has at most 125 bytes, two of them for its code.
 const REASON: usize = 120;
+/// Frames of other kinds that may come before the version.
+const MOST_BEFORE_VERSION: usize = 16;
 /// Time for a frame to be taken by the other side.
 const SEND: Duration = Duration::from_secs(5);
 
@@ -78,12 +80,14 @@ impl Link {
         }
     }
 
+    /// The text of the handshake.
     pub(super) async fn receive_text(&mut self) -> Result<String, String> {
-        loop {
+        for _ in 0..MOST_BEFORE_VERSION {
             if let Some(text) = self.next().await? {
                 return Ok(text);
             }
         }
+        Err("the monitor sends anything but a version before the handshake".into())
     }
 
     /// The next text; `None` for a frame of another kind, which does not matter.

@@ -2,7 +2,6 @@
 
 use serde_json::json;
 
-use crate::cluster::until;
 use crate::monitor::Mode;
 use crate::world::World;
 
@@ -44,8 +43,7 @@ async fn a_patch_is_not_a_size() {
     world.cluster.follows(false);
     guest.load(3);
     world.cluster.is_asked("v0", 3).await;
-    let readings = guest.metrics.count();
-    until("three more readings", async || (guest.metrics.count() > readings + 3).then_some(())).await;
+    world.reads_on().await;
     assert!(guest.monitor.messages("UpscaleNotification").is_empty());
     let view = world.view("v0").await.unwrap();
     assert_eq!(view.now.unwrap().vcpus.milli(), 250);

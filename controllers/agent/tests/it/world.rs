@@ -201,6 +201,16 @@ impl World {
         panic!("{vm}: nothing says {text:?}: {last}");
     }
 
+    /// Waits until the metrics of each VM were asked for twice more.
+    pub(crate) async fn reads_on(&self) {
+        let before: Vec<usize> = self.guests.iter().map(|guest| guest.metrics.count()).collect();
+        until("two more readings of each", async || {
+            let all = self.guests.iter().zip(&before).all(|(guest, before)| guest.metrics.count() > before + 1);
+            all.then_some(())
+        })
+        .await;
+    }
+
     /// Waits until a VM has so many compute units, shows them, and its monitor knows.
     pub(crate) async fn settles(&self, vm: &str, units: u32) {
         let cpu = units * 250;

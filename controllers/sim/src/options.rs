@@ -1,0 +1,32 @@
+//! How a scenario is run.
+
+use std::time::Duration;
+
+use crate::{Bug, FaultSet};
+
+/// What is recorded for plots.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Record {
+    /// Nothing.
+    #[default]
+    None,
+    /// Nodes.
+    Nodes,
+    /// Nodes, and the first so many VMs.
+    NodesAndVms(usize),
+}
+
+/// How a scenario is run.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Options {
+    /// Everything random follows from it.
+    pub seed: u64,
+    /// Faults that happen. `None`: the seed chooses among those of the scenario.
+    pub faults: Option<FaultSet>,
+    /// A bug to plant; for tests.
+    pub bug: Option<Bug>,
+    /// What is recorded.
+    pub record: Record,
+    /// When the storm ends, if not at the scenario's duration.
+    pub until: Option<Duration>,
+}

@@ -1,0 +1,236 @@
+//! What a world consists of, as a file.
+
+mod check;
+mod demand;
+mod span;
+
+use std::time::Duration;
+
+use neonvm_types::{Bytes, MilliCpu, Resources};
+use serde::{Deserialize, Serialize};
+
+use crate::FaultSet;
+
+pub use check::Error;
+pub use demand::Demand;
+pub(crate) use demand::Curve;
+
+/// A world and what is asked of it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "camelCase")]
+pub struct Scenario {
+    /// A short name.
+    pub name: String,
+    /// What it shows, in a sentence or two.
+    pub description: String,
+    /// How long the storm lasts: 1s to 31 days.
+    #[serde(with = "span")]
+    pub duration: Duration,
+    /// How long the calm after it lasts: 15m to 1 day.
+    #[serde(with = "span", default = "Scenario::default_quiet")]
+    pub quiet: Duration,
+    /// Nodes.
+    pub nodes: Vec<NodeGroup>,
+    /// VMs.
+    pub vms: Vec<VmGroup>,
+    /// What agents and the scheduler are configured with.
+    #[serde(default)]
+    pub settings: SimSettings,
+    /// What people do during the storm.
+    #[serde(default)]
+    pub people: People,
+    /// Faults from which the seed chooses; all if not given.
+    #[serde(default = "FaultSet::all")]
+    pub faults: FaultSet,
+}
+
+/// Nodes that are alike.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "camelCase")]
+pub struct NodeGroup {
+    /// What their names begin with.
+    #[serde(default = "NodeGroup::default_name")]
+    pub name: String,
+    /// How many: 1 to 5,000.
+    pub count: u32,
+    /// CPUs of each.
+    pub cpu: MilliCpu,
+    /// Memory of each.
+    pub memory: Bytes,
+    /// Other pods that run on each of them all the time.
+    #[serde(default)]
+    pub pods: Vec<PodGroup>,
+}
+
+/// Pods that are no VMs.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "camelCase")]
+pub struct PodGroup {
+    /// How many: 1 to 100.
+    pub count: u32,
+    /// CPU that each requests.
+    pub cpu: MilliCpu,
+    /// Memory that each requests.
+    pub memory: Bytes,
+    /// How long they run before they end and others take their place; for ever if not given.
+    #[serde(with = "span::option", default, skip_serializing_if = "Option::is_none")]
+    pub lasts: Option<Duration>,
+}
+
+/// VMs that are alike. Sizes are compute units.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "camelCase")]
+pub struct VmGroup {
+    /// What their names begin with.
+    pub name: String,
+    /// How many: 1 to 100,000.
+    pub count: u32,
+    /// Lower bound; at least 1.
+    pub min: u32,
+    /// Upper bound; at most 1,000.
+    pub max: u32,
+    /// Size at the start.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub start: Option<u32>,
+    /// Compute units whose CPU the load needs.
+    pub demand: Demand,
+    /// Compute units whose memory the load needs; half of `min` if not given.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub memory: Option<Demand>,
+    /// What the guest says when asked to shrink.
+    #[serde(default)]
+    pub guest: Guest,
+    /// Whether the scheduler may move them.
+    #[serde(default)]
+    pub movable: bool,
+    /// Factor by which their requests are discounted: 1 to 10.
+    #[serde(default = "VmGroup::default_overcommit")]
+    pub overcommit: f64,
+}
+
+/// What a guest says when asked to shrink.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum Guest {
+    /// What the monitor's policy says.
+    #[default]
+    Agrees,
+    /// Always no.
+    Refuses,
+    /// Nothing.
+    Stalls,
+}
+
+/// What agents and the scheduler are configured with, as far as it differs from what is shipped.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "camelCase", default)]
+pub struct SimSettings {
+    /// CPU of a compute unit.
+    pub unit_cpu: MilliCpu,
+    /// Memory of a compute unit: whole slots.
+    pub unit_memory: Bytes,
+    /// Memory of a slot.
+    pub slot: Bytes,
+    /// Share of a node above which VMs are to leave.
+    pub watermark: f64,
+    /// Whether VMs are moved.
+    pub migration: bool,
+    /// How long a migration copies, on average.
+    #[serde(with = "span")]
+    pub migration_takes: Duration,
+    /// Whether a second scheduler stands by.
+    pub standby: bool,
+    /// Time between two scrapes of a VM where something changes.
+    #[serde(with = "span")]
+    pub scrape: Duration,
+    /// The same where nothing changes.
+    #[serde(with = "span")]
+    pub idle_scrape: Duration,
+    /// How often the scheduler hears of each VM at least.
+    #[serde(with = "span")]
+    pub tick: Duration,
+    /// Whether guests ask for more within a second.
+    pub fast_wishes: bool,
+}
+
+impl Default for SimSettings {
+    fn default() -> Self {
+        Self {
+            unit_cpu: MilliCpu::new(250),
+            unit_memory: Bytes::gib(1),
+            slot: Bytes::gib(1),
+            watermark: 0.9,
+            migration: true,
+            migration_takes: Duration::from_secs(15),
+            standby: false,
+            scrape: Duration::from_secs(5),
+            idle_scrape: Duration::from_secs(30),
+            tick: Duration::from_secs(15),
+            fast_wishes: true,
+        }
+    }
+}
+
+impl SimSettings {
+    /// A compute unit.
+    #[must_use]
+    pub const fn unit(&self) -> Resources {
+        Resources::new(self.unit_cpu, self.unit_memory)
+    }
+}
+
+/// How often people do things, per hour of storm, in the whole world.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "camelCase", default)]
+pub struct People {
+    /// VMs made.
+    pub creates: f64,
+    /// VMs deleted.
+    pub deletes: f64,
+    /// Bounds changed.
+    pub bounds: f64,
+    /// Sizes fixed for some minutes.
+    pub holds: f64,
+    /// Nodes closed for some minutes.
+    pub cordons: f64,
+}
+
+impl NodeGroup {
+    fn default_name() -> String {
+        "node".to_owned()
+    }
+}
+
+impl VmGroup {
+    const fn default_overcommit() -> f64 {
+        1.0
+    }
+}
+
+impl Scenario {
+    const fn default_quiet() -> Duration {
+        Duration::from_secs(20 * 60)
+    }
+
+    /// Reads a file.
+    ///
+    /// # Errors
+    /// Names the field that is wrong, and what to write.
+    pub fn parse(text: &str) -> Result<Self, Error> {
+        let scenario: Self = serde_saphyr::from_str(text).map_err(|error| Error::syntax(&error))?;
+        scenario.check()?;
+        Ok(scenario)
+    }
+
+    /// All VMs at the start.
+    #[must_use]
+    pub fn vm_count(&self) -> u64 {
+        self.vms.iter().map(|group| u64::from(group.count)).sum()
+    }
+
+    /// All nodes.
+    #[must_use]
+    pub fn node_count(&self) -> u64 {
+        self.nodes.iter().map(|group| u64::from(group.count)).sum()
+    }
+}

@@ -1,0 +1,164 @@
+//! When all has been calm for a while: is everything where it should be, or says why not?
+
+use neonvm_core_placement::permits::Pair;
+use neonvm_core_scaling::agent::{View, units};
+use neonvm_types::Resources;
+
+use super::model::{Id, Phase};
+use super::{World, duration};
+use crate::Invariant;
+use crate::queue::{SECOND, Time};
+use crate::scenario::Guest;
+
+/// Longest that a migration may take that began in the calm.
+const MIGRATION: Time = 300 * SECOND;
+/// How far a level may be from the next whole number and still need either.
+const NEAR: f64 = 0.02;
+
+impl World {
+    /// Checks all invariants of liveness, and the limits of what is kept.
+    pub(super) fn check_calm(&mut self) {
+        for id in 0..self.vms.len() {
+            self.check_goal(id);
+        }
+        self.check_migrations();
+        for node in 0..self.nodes.len() {
+            self.check_relief(node);
+        }
+        self.check_placed();
+    }
+
+    fn check_goal(&mut self, id: Id) {
+        let now = duration(self.now);
+        let Some(vm) = self.vms.get(id) else { return };
+        if vm.phase != Phase::Running {
+            return;
+        }
+        self.check(Invariant::GoalReached);
+        self.check(Invariant::Bounded);
+        let Some(vm) = self.vms.get(id) else { return };
+        let Some(agent) = vm.agent.as_deref() else {
+            let name = vm.name.clone();
+            return self.fail(Invariant::GoalReached, format!("{name}: no agent takes care of it"));
+        };
+        let view = agent.state.view(now);
+        if view.decisions.len() > neonvm_core_scaling::agent::State::MOST_NOTES {
+            let name = vm.name.clone();
+            return self.fail(Invariant::Bounded, format!("{name}: {} decisions kept", view.decisions.len()));
+        }
+        if let Some(what) = self.misses_goal(id, &view) {
+            let state = format!(
+                "state {:?}, stuck {:?}, limit {:?}, now {:?}, asked {:?}, goal {:?}, permit {:?}",
+                view.state, view.stuck, view.limit, view.now, view.asked, view.goal, view.permit
+            );
+            let name = self.vm_name(id);
+            self.fail(Invariant::GoalReached, format!("{name}: {what}; {state}"));
+        }
+    }
+
+    /// What is wrong with the size of a VM.
+    fn misses_goal(&self, id: Id, view: &View) -> Option<String> {
+        let vm = self.vms.get(id)?;
+        let unit = self.unit;
+        let (cpu, memory) = (vm.guest.cpu_level, vm.guest.memory_level);
+        let (min, max) = (units::ceil(vm.min, unit), units::floor(vm.max, unit));
+        let bound = |count: u32| count.max(min).min(max.max(min));
+        let least = bound(super::guest::needed(cpu - NEAR, memory - NEAR));
+        let most = bound(super::guest::needed(cpu + NEAR, memory + NEAR));
+        let (has, fills) = (units::floor(vm.has, unit), units::ceil(vm.has, unit));
+        let stubborn = vm.guest.kind != Guest::Agrees;
+        if has < least {
+            let node = vm.pod.and_then(|pod| self.pods.get(pod)?.node).and_then(|node| self.nodes.get(node))?;
+            let free = node.total.with(node.taken, |total, taken| u128::from(total).saturating_sub(taken));
+            let more = Pair::from(unit).map(|amount| (u128::from(amount) * 1000).div_ceil(u128::from(vm.overcommit)));
+            // Room for one more in both; what it lacks in one alone it may have there.
+            let room = !more.any_greater(free);
+            let denied = view.limit.as_deref().is_some_and(|limit| limit.starts_with("scheduler permits"));
+            if denied && !room {
+                return None;
+            }
+            return Some(format!("has {has} compute units, its load needs {least}"));
+        }
+        if fills > most && !stubborn && view.limit.is_none() && view.stuck.is_none() {
+            return Some(format!("has {fills} compute units, its load needs no more than {most}"));
+        }
+        if view.stuck.is_some() && !stubborn {
+            return Some("is stuck although nothing fails any more".to_owned());
+        }
+        let on_its_way = view.now != view.asked || vm.has != vm.asked;
+        (on_its_way && view.stuck.is_none()).then(|| "does not get the size it asked for".to_owned())
+    }
+
+    fn check_migrations(&mut self) {
+        self.check(Invariant::MigrationEnds);
+        let old = |at: Time| self.now.saturating_sub(at) > MIGRATION;
+        let bad = self.migrations.iter().find(|one| !one.gone && old(one.at));
+        if let Some(bad) = bad {
+            let what = if bad.seen.ended { "ended and is not deleted" } else { "does not end" };
+            let message = format!("migration of {}, begun at {}, {what}", bad.seen.vm, super::notes::clock(bad.at));
+            self.fail(Invariant::MigrationEnds, message);
+        }
+    }
+
+    fn watermark(&self, total: Pair<u64>) -> Pair<u128> {
+        total.map(|total| (total as f64 * self.settings.watermark) as u128)
+    }
+
+    fn check_relief(&mut self, at: Id) {
+        if !self.settings.migration {
+            return;
+        }
+        self.check(Invariant::Relieved);
+        let Some(node) = self.nodes.get(at).filter(|node| !node.lost) else { return };
+        let watermark = self.watermark(node.total);
+        if !node.taken.any_greater(watermark) {
+            return;
+        }
+        let Some(state) = self.leader.and_then(|leader| self.replicas.get(leader)).map(|one| &one.state) else {
+            return;
+        };
+        let Some(view) = state.inspect_node(&node.name) else { return };
+        let mut movable = node.pods.iter().filter(|id| {
+            let Some(pod) = self.pods.get(**id) else { return false };
+            let Some(vm) = pod.vm.and_then(|vm| self.vms.get(vm)) else { return false };
+            let [taken, _] = pod.counted;
+            let fits = |other: &super::model::Node| {
+                let with = other.taken.with(taken, u128::saturating_add);
+                !other.lost && other.open && !with.any_greater(self.watermark(other.total))
+            };
+            let elsewhere = self.nodes.iter().enumerate().any(|(other, node)| other != at && fits(node));
+            vm.movable && vm.phase == Phase::Running && elsewhere
+        });
+        let can = movable.next().is_some();
+        let ready = view.next.iter().any(|planned| planned.target.is_some());
+        let silent = view.note.is_none() && view.next.is_empty();
+        if view.leaving.is_empty() && can && (ready || silent) {
+            let message = format!(
+                "{} is above its watermark, a VM could go elsewhere, and none does: next {:?}, note {:?}",
+                node.name, view.next, view.note
+            );
+            self.fail(Invariant::Relieved, message);
+        }
+    }
+
+    fn check_placed(&mut self) {
+        self.check(Invariant::Placed);
+        for id in &self.waiting {
+            let Some(pod) = self.pods.get(*id).filter(|pod| pod.alive && !pod.ended) else { continue };
+            let overcommit = pod.vm.and_then(|vm| self.vms.get(vm)).map_or(1000, |vm| vm.overcommit);
+            let needs = needs(pod.usage, overcommit);
+            let fits = self.nodes.iter().find(|node| {
+                let with = node.taken.with(needs, u128::saturating_add);
+                !node.lost && node.open && !with.any_greater(node.total.map(u128::from))
+            });
+            if let Some(node) = fits {
+                let message = format!("pod {} waits although {} has room", pod.key, node.name);
+                return self.fail(Invariant::Placed, message);
+            }
+        }
+    }
+}
+
+fn needs(usage: Resources, overcommit: u64) -> Pair<u128> {
+    Pair::from(usage).map(|amount| (u128::from(amount) * 1000).div_ceil(u128::from(overcommit)))
+}

@@ -1,0 +1,258 @@
+//! What the world consists of.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use neonvm_api::VmInfo;
+use neonvm_core_placement::permits::{MigrationRole, MigrationSeen, Noted, Pair};
+use neonvm_core_scaling::agent::{State as AgentState, Verdict};
+use neonvm_core_scaling::monitor::Policy;
+use neonvm_types::{NamespacedName, Resources, Revision, monitor_protocol::Wants};
+
+use crate::queue::Time;
+use crate::scenario::{Curve, Guest};
+
+/// Index of a node, VM or pod.
+pub(crate) type Id = usize;
+
+/// A node.
+#[derive(Clone, Debug)]
+pub(crate) struct Node {
+    pub(crate) name: String,
+    pub(crate) total: Pair<u64>,
+    /// What its pods may take, by the world's own books.
+    pub(crate) taken: Pair<u128>,
+    /// What VMs have and other pods request, discounted.
+    pub(crate) used: Pair<u128>,
+    pub(crate) open: bool,
+    pub(crate) lost: bool,
+    pub(crate) agent_up: bool,
+    pub(crate) pods: BTreeSet<Id>,
+    pub(crate) dirty: [bool; 2],
+    pub(crate) leaving: u32,
+}
+
+/// A pod.
+#[derive(Clone, Debug)]
+pub(crate) struct Pod {
+    pub(crate) key: NamespacedName,
+    pub(crate) uid: String,
+    pub(crate) vm: Option<Id>,
+    pub(crate) node: Option<Id>,
+    pub(crate) created: i64,
+    pub(crate) alive: bool,
+    pub(crate) ended: bool,
+    /// What it shows to use.
+    pub(crate) usage: Resources,
+    pub(crate) noted: Option<Noted>,
+    pub(crate) role: Option<(MigrationRole, String)>,
+    pub(crate) dirty: [bool; 2],
+    /// Whether somebody binds it.
+    pub(crate) binding: bool,
+    /// What it adds to `Node::taken` and `Node::used`.
+    pub(crate) counted: [Pair<u128>; 2],
+    /// How long it runs, if it ends by itself.
+    pub(crate) lasts: Option<Time>,
+}
+
+/// Where a VM is in its life.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Phase {
+    Pending,
+    Running,
+    Migrating,
+    Gone,
+}
+
+/// A migration.
+#[derive(Clone, Debug)]
+pub(crate) struct Migration {
+    pub(crate) seen: MigrationSeen,
+    pub(crate) vm: Id,
+    pub(crate) source: Id,
+    pub(crate) target: Id,
+    pub(crate) node: Option<Id>,
+    pub(crate) at: Time,
+    pub(crate) gone: bool,
+    pub(crate) dirty: [bool; 2],
+}
+
+/// A VM: its object, its machine, its guest, its agent.
+#[derive(Debug)]
+pub(crate) struct Vm {
+    pub(crate) name: String,
+    pub(crate) info: VmInfo,
+    pub(crate) first_bounds: (Resources, Resources),
+    pub(crate) overcommit: u64,
+    pub(crate) movable: bool,
+    pub(crate) phase: Phase,
+    pub(crate) pods_made: u32,
+    pub(crate) pod: Option<Id>,
+    pub(crate) target: Option<Id>,
+    /// `spec.guest.*.use`.
+    pub(crate) asked: Resources,
+    pub(crate) generation: i64,
+    pub(crate) target_revision: Revision,
+    pub(crate) min: Resources,
+    pub(crate) max: Resources,
+    pub(crate) hold: Option<(Resources, Time)>,
+    /// `status.cpus` and `status.memorySize`.
+    pub(crate) observed: Option<Resources>,
+    pub(crate) observed_generation: i64,
+    pub(crate) revision: Revision,
+    /// What the machine really has.
+    pub(crate) has: Resources,
+    pub(crate) mem_epoch: u32,
+    pub(crate) slow_until: Time,
+    pub(crate) stuck_until: Time,
+    pub(crate) controlled: bool,
+    pub(crate) guest: GuestState,
+    pub(crate) agent: Option<Box<Agent>>,
+    /// When the last thing reaches the agent by its watch.
+    pub(crate) watched: Time,
+    pub(crate) needs: u32,
+    pub(crate) counted_at: Time,
+    pub(crate) record: bool,
+}
+
+/// What is in a VM.
+#[derive(Debug)]
+pub(crate) struct GuestState {
+    pub(crate) kind: Guest,
+    pub(crate) cpu: Curve,
+    pub(crate) memory: Curve,
+    /// What the load needs, in compute units.
+    pub(crate) cpu_level: f64,
+    pub(crate) memory_level: f64,
+    pub(crate) load1: f64,
+    pub(crate) load5: f64,
+    pub(crate) load_at: Time,
+    pub(crate) policy: Policy,
+    /// The agent and connection it is served by.
+    pub(crate) connection: Option<(u64, u64)>,
+    /// When the last message reaches it.
+    pub(crate) inbox: Time,
+    pub(crate) silent_until: Time,
+    pub(crate) refuses_until: Time,
+    pub(crate) garbage_until: Time,
+    pub(crate) metrics_lost_until: Time,
+    pub(crate) metrics_lie_until: Time,
+    pub(crate) sampling: bool,
+    pub(crate) samples: u32,
+    /// What it may be shrunk to.
+    pub(crate) agreed: Resources,
+}
+
+/// A VM as its agent's watch shows it.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Snapshot {
+    pub(crate) asked: Resources,
+    pub(crate) observed: Option<Resources>,
+    pub(crate) min: Resources,
+    pub(crate) max: Resources,
+    pub(crate) hold: Option<(Resources, Time)>,
+    pub(crate) generation: i64,
+    pub(crate) revision: Revision,
+    pub(crate) moving: bool,
+}
+
+/// The agent of a VM, and what the world notes of what it says and hears.
+#[derive(Debug)]
+pub(crate) struct Agent {
+    pub(crate) state: AgentState,
+    /// Which agent of the world this is; what was meant for others does not reach it.
+    pub(crate) inc: u64,
+    pub(crate) wake: Option<Time>,
+    pub(crate) connection: u64,
+    pub(crate) seen: Snapshot,
+    pub(crate) steps: u32,
+    pub(crate) last_scrape: (f64, f64),
+    pub(crate) books: Books,
+}
+
+/// What was said and heard, from the outside.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Books {
+    /// What the agent may use: the last permit that reached it, less what it gave up since.
+    pub(crate) permit: Option<Resources>,
+    /// Its last request: number, target, when, whether an answer came.
+    pub(crate) asking: Option<(u64, Resources, Time, bool)>,
+    /// The permit on its way to it.
+    pub(crate) issued: Option<(u64, Resources)>,
+    pub(crate) ask_failed: Option<Time>,
+    /// The last change of its own that it knows of, and those that were made since.
+    pub(crate) acknowledged: Option<Resources>,
+    pub(crate) unacknowledged: Vec<Resources>,
+    pub(crate) patching: Option<(u64, Time)>,
+    pub(crate) patch_failed: Option<Time>,
+}
+
+/// What can happen.
+#[derive(Debug)]
+pub(crate) enum Event {
+    Create(Id),
+    Boot(Id),
+    Demand(Id),
+    Memory(Id),
+    Sample(Id),
+    Attach(Id),
+    Connect { vm: Id, inc: u64 },
+    Scrape { vm: Id, inc: u64 },
+    Wake { vm: Id, inc: u64, at: Time },
+    Watch { vm: Id, inc: u64, seen: Box<Snapshot> },
+    Ask { vm: Id, inc: u64, id: u64, target: Resources, last: Option<Resources>, load: Option<f32>, again: bool },
+    Permit { vm: Id, inc: u64, id: u64, result: Result<Resources, &'static str> },
+    Patch { vm: Id, inc: u64, id: u64, from: Resources, to: Resources, revision: Revision, again: bool },
+    Patched { vm: Id, inc: u64, id: u64, result: Result<Option<i64>, Option<&'static str>>, to: Resources },
+    Question { vm: Id, inc: u64, connection: u64, id: u64, to: Resources, down: bool },
+    Verdict { vm: Id, inc: u64, connection: u64, id: u64, result: Result<Verdict, String> },
+    Wish { vm: Id, inc: u64, connection: u64, wants: Option<Box<Wants>> },
+    Control(Id),
+    MemoryStep { vm: Id, epoch: u32 },
+    PodWatch { replica: Id, inc: u64, pod: Id },
+    NodeWatch { replica: Id, inc: u64, node: Id },
+    MigrationWatch { replica: Id, inc: u64, migration: Id },
+    SchedulerWake { replica: Id, inc: u64, at: Time },
+    SchedulerList { replica: Id, inc: u64 },
+    SchedulerRelist { replica: Id, inc: u64 },
+    Lead { replica: Id },
+    Act { replica: Id, inc: u64, action: Box<neonvm_core_placement::permits::Action> },
+    Acted { replica: Id, inc: u64, action: Box<neonvm_core_placement::permits::Action>, ok: bool },
+    Place,
+    Bind { replica: Id, inc: u64, pod: Id, node: Id },
+    Ends(Id),
+    Removed(Id),
+    MigrationStep(Id),
+    AgentStart { node: Id },
+    Uncordon(Id),
+    Chaos,
+    People(Person),
+    Record,
+    EndOfStorm,
+}
+
+/// What people do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Person {
+    Creates,
+    Deletes,
+    Bounds,
+    Holds,
+    Cordons,
+}
+
+/// A scheduler.
+#[derive(Debug)]
+pub(crate) struct Replica {
+    pub(crate) state: neonvm_core_placement::permits::State,
+    pub(crate) up: bool,
+    /// Counts its starts; what was meant for an earlier one does not reach it.
+    pub(crate) inc: u64,
+    pub(crate) wake: Option<Time>,
+    /// The highest counters seen.
+    pub(crate) counters: neonvm_types::scheduler_inspect::Counters,
+    /// Pods that it forgot, by a planted bug.
+    pub(crate) checks: u32,
+}
+
+/// Pods by key, for what comes back from the scheduler by name.
+pub(crate) type Keys = BTreeMap<NamespacedName, Id>;

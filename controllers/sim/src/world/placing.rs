@@ -1,0 +1,132 @@
+//! Pods get their nodes: chosen and kept room for by the real core, bound by the API server.
+
+use neonvm_core_placement::Choice;
+
+use super::model::{Event, Id};
+use super::{World, duration};
+use crate::queue::{SECOND, Time};
+use crate::{Bug, Fault};
+
+impl World {
+    /// Waiting pods will be looked at.
+    pub(super) fn place_soon(&mut self, wait: Time) {
+        if !std::mem::replace(&mut self.placing, true) {
+            self.after(wait, Event::Place);
+        }
+    }
+
+    /// Looks at all pods that wait.
+    pub(super) fn place(&mut self) {
+        self.placing = false;
+        let Some(leader) = self.leader else { return };
+        let waiting: Vec<Id> = self.waiting.iter().copied().collect();
+        for pod in waiting {
+            self.place_one(leader, pod);
+        }
+        if !self.waiting.is_empty() {
+            self.place_soon(10 * SECOND);
+        }
+    }
+
+    fn place_one(&mut self, leader: Id, id: Id) {
+        let now = duration(self.now);
+        let Some(key) = self.pods.get(id).filter(|pod| pod.alive && !pod.binding).map(|pod| &pod.key) else { return };
+        let Some(replica) = self.replicas.get(leader).filter(|replica| replica.up && replica.state.is_listed()) else {
+            return;
+        };
+        let Some(seen) = replica.state.pod(key).filter(|seen| seen.node.is_none()).cloned() else { return };
+        let inc = replica.inc;
+        let name = if self.bug(Bug::BindWithoutRoom) {
+            let open = self.nodes.iter().find(|node| node.open && !node.lost);
+            open.map(|node| node.name.clone())
+        } else {
+            let Choice::Node(name) = replica.state.choose(&seen) else { return };
+            // A closed node is left out by rules that need the node's object; the world has none.
+            Some(name)
+        };
+        let Some(node) = name.and_then(|name| self.node_named(&name)) else { return };
+        let node = if self.nodes.get(node).is_some_and(|node| node.open) { node } else { self.open_node(leader, &seen)
+            .unwrap_or(usize::MAX) };
+        let Some(name) = self.nodes.get(node).map(|node| node.name.clone()) else { return };
+        let Some(replica) = self.replicas.get_mut(leader) else { return };
+        if !matches!(self.bug, Some(Bug::BindWithoutRoom)) && replica.state.reserve(now, seen, &name).is_err() {
+            return;
+        }
+        if let Some(pod) = self.pods.get_mut(id) {
+            pod.binding = true;
+        }
+        let wait = self.latency(2, 20);
+        self.after(wait, Event::Bind { replica: leader, inc, pod: id, node });
+        self.settle(leader, inc);
+    }
+
+    /// The best open node on which the pod fits.
+    fn open_node(&self, leader: Id, seen: &neonvm_core_placement::permits::PodSeen) -> Option<Id> {
+        let state = &self.replicas.get(leader)?.state;
+        let open = self.nodes.iter().enumerate().filter(|(_, node)| node.open && !node.lost);
+        let fitting = open.filter(|(_, node)| state.fits(seen, &node.name).is_ok());
+        fitting.max_by_key(|(at, node)| (state.score(seen, &node.name), usize::MAX - at)).map(|(at, _)| at)
+    }
+
+    pub(super) fn node_named(&self, name: &str) -> Option<Id> {
+        // Names are made from their number.
+        let guess = self.nodes.iter().position(|node| node.name == name);
+        guess
+    }
+
+    /// A binding arrives at the API server.
+    pub(super) fn bind(&mut self, replica: Id, inc: u64, id: Id, node: Id) {
+        let Some(pod) = self.pods.get_mut(id) else { return };
+        pod.binding = false;
+        let (key, uid, possible) = (pod.key.clone(), pod.uid.clone(), pod.alive && pod.node.is_none());
+        let there = self.nodes.get(node).is_some_and(|node| !node.lost);
+        if !possible || !there || self.fault(Fault::BindFails, 0.1) {
+            if let Some(replica) = self.replica(replica, inc) {
+                replica.state.unreserve(&key, &uid);
+            }
+            return self.place_soon(SECOND);
+        }
+        self.bound(id, node);
+        self.touch_pod(id);
+        if let Some(migration) = self.pods.get(id).and_then(|pod| pod.role.as_ref()).map(|(_, uid)| uid.clone()) {
+            return self.target_bound(&migration);
+        }
+        let wait = self.latency(500, 4_000);
+        if self.pods.get(id).is_some_and(|pod| pod.vm.is_some()) {
+            self.after(wait, Event::Boot(id));
+        } else if let Some(lasts) = self.pods.get(id).and_then(|pod| pod.lasts) {
+            let wait = self.rngs.people.between(lasts / 2, lasts);
+            self.after(wait, Event::Ends(id));
+        }
+    }
+
+    /// A pod that is no VM's has ended. Another one takes its place, on whichever node.
+    pub(super) fn pod_ends(&mut self, id: Id) {
+        let Some(pod) = self.pods.get_mut(id).filter(|pod| pod.alive && !pod.ended) else { return };
+        if !self.storm {
+            return;
+        }
+        pod.ended = true;
+        let (usage, lasts) = (pod.usage, pod.lasts);
+        self.recount(id);
+        self.touch_pod(id);
+        let wait = self.latency(1_000, 120_000);
+        self.after(wait, Event::Removed(id));
+        let next = self.make_pod(None, usage);
+        if let Some(pod) = self.pods.get_mut(next) {
+            pod.lasts = lasts;
+        }
+        self.waiting.insert(next);
+        self.touch_pod(next);
+    }
+
+    /// A pod is gone from the API server.
+    pub(super) fn pod_removed(&mut self, id: Id) {
+        let Some(pod) = self.pods.get_mut(id).filter(|pod| pod.alive) else { return };
+        pod.alive = false;
+        let key = pod.key.clone();
+        self.unbound(id);
+        self.keys.remove(&key);
+        self.touch_pod(id);
+    }
+}

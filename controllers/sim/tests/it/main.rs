@@ -1,0 +1,4 @@
+//! Worlds that have to hold.
+
+mod common;
+mod storms;

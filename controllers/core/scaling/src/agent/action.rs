@@ -28,7 +28,8 @@ pub enum Action {
         /// The request.
         request: SchedulerRequest,
     },
-    /// Patch `spec.guest.*.use` and `spec.targetRevision`, if the spec still says `from`.
+    /// Patch `spec.guest.*.use` and `spec.targetRevision`, if the spec still says `from`. The same `from` and `to` ask
+    /// whether an earlier patch, whose reply was lost, was made: then this one is a conflict.
     PatchVm {
         /// Number for the reply.
         id: u64,

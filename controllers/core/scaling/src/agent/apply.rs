@@ -27,7 +27,7 @@ impl State {
             Event::MetricsFailed { reason, .. } => self.metrics_failed(&reason, note),
             Event::MonitorConnected { version } => {
                 note.causes.push(Cause::Connected(version.to_string()));
-                self.monitor.connected(now, version, self.machine.now, self.machine.most(now));
+                self.monitor.connected(now, version, self.machine.now, self.machine.most());
             }
             Event::MonitorLost { reason } => {
                 let reason = shorten(&reason);
@@ -185,9 +185,11 @@ impl State {
             self.stale_replies = self.stale_replies.saturating_add(1);
             return;
         };
-        let before = self.plugin.permit;
+        let before = asking.held;
         let permitted = result.and_then(|permit| {
-            self.plugin.permitted(permit).map_err(|bad| format!("{bad}: {}", self.size(permit)))
+            self.plugin
+                .permitted(permit, self.machine.told())
+                .map_err(|bad| format!("{bad}: {}", self.size(permit)))
         });
         let permit = match permitted {
             Ok(_) => self.plugin.permit.unwrap_or(asking.target),
@@ -228,7 +230,7 @@ impl State {
                 self.machine.patched(now, generation);
             }
             Err(PatchError::Conflict) => {
-                self.machine.conflicted(now, self.settings.neonvm_reply_deadline);
+                self.machine.conflicted(now);
                 note.causes.push(Cause::PatchConflict);
             }
             Err(PatchError::Failed(error)) => self.patch_failed(now, &error, note),

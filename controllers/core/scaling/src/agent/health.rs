@@ -6,8 +6,11 @@
 use std::time::Duration;
 
 use crate::agent::{
+    counter::RecentCounter,
     desired::Desired,
     monitor_peer::Kind,
+    plugin::MOST_BACKOFF,
+    settings::FailureRate,
     state::State,
     units::{self, Size},
 };
@@ -19,6 +22,39 @@ fn seconds(time: Duration) -> String {
 
 fn because(reason: &str) -> String {
     if reason.is_empty() { String::new() } else { format!(": {reason}") }
+}
+
+/// The longest time from one failure to the next of a request that is still wanted.
+fn longest(wait: Duration, reply: Duration) -> Duration {
+    wait.saturating_mul(MOST_BACKOFF).saturating_add(reply)
+}
+
+/// How a peer's requests failed.
+struct Failures<'a> {
+    name: &'static str,
+    counter: &'a RecentCounter,
+    in_a_row: u32,
+    last: Option<Duration>,
+    again_within: Duration,
+    rate: FailureRate,
+    error: &'a str,
+}
+
+impl Failures<'_> {
+    fn stuck(&self, now: Duration) -> Option<String> {
+        let Self { name, rate, .. } = self;
+        let count = self.counter.count(now);
+        if u32::try_from(count).is_ok_and(|count| count > rate.threshold) {
+            let interval = rate.interval.as_secs();
+            return Some(format!("{name} failed {count} times within {interval}s{}", because(self.error)));
+        }
+        // Retries grow rarer, so that many in a row may be few within the interval. Who still wanted it had tried again
+        // by then: after that nobody does, and old failures mean nothing.
+        let lasts = self.again_within.max(rate.interval);
+        let current = self.last.is_some_and(|at| now <= at.saturating_add(lasts));
+        (current && self.in_a_row > rate.threshold)
+            .then(|| format!("{name} failed {} times in a row{}", self.in_a_row, because(self.error)))
+    }
 }
 
 impl State {
@@ -41,22 +77,36 @@ impl State {
     fn failing(&self, now: Duration) -> Option<String> {
         let settings = &self.settings;
         let (plugin, monitor, machine) = (&self.plugin, &self.monitor, &self.machine);
-        [
-            ("scheduler", &self.plugin_failures, plugin.failures, settings.plugin_failures, &plugin.error),
-            ("monitor", &self.monitor_failures, monitor.failures, settings.monitor_failures, &monitor.said),
-            ("VM patch", &self.neonvm_failures, machine.failures, settings.neonvm_failures, &machine.error),
-        ]
-        .into_iter()
-        .find_map(|(name, counter, in_a_row, rate, error)| {
-            let count = counter.count(now);
-            let interval = rate.interval.as_secs();
-            if u32::try_from(count).is_ok_and(|count| count > rate.threshold) {
-                return Some(format!("{name} failed {count} times within {interval}s{}", because(error)));
-            }
-            // Retries grow rarer, so that many in a row may be few within the interval.
-            (in_a_row > rate.threshold)
-                .then(|| format!("{name} failed {in_a_row} times in a row{}", because(error)))
-        })
+        let peers = [
+            Failures {
+                name: "scheduler",
+                counter: &self.plugin_failures,
+                in_a_row: plugin.failures,
+                last: plugin.failed_at,
+                again_within: longest(settings.plugin_retry_wait, settings.plugin_reply_deadline),
+                rate: settings.plugin_failures,
+                error: &plugin.error,
+            },
+            Failures {
+                name: "monitor",
+                counter: &self.monitor_failures,
+                in_a_row: monitor.failures,
+                last: monitor.asking.map(|asking| asking.since).max(monitor.failed_at()),
+                again_within: longest(settings.monitor_retry_wait, settings.monitor_reply_deadline),
+                rate: settings.monitor_failures,
+                error: &monitor.said,
+            },
+            Failures {
+                name: "VM patch",
+                counter: &self.neonvm_failures,
+                in_a_row: machine.failures,
+                last: machine.failed_at,
+                again_within: longest(settings.neonvm_retry_wait, settings.neonvm_reply_deadline),
+                rate: settings.neonvm_failures,
+                error: &machine.error,
+            },
+        ];
+        peers.iter().find_map(|peer| peer.stuck(now))
     }
 
     fn resize_overdue(&self, now: Duration) -> Option<String> {
@@ -98,7 +148,7 @@ impl State {
         let waiting = |until: Option<Duration>| until.filter(|until| now < *until);
         let more = self.plugin.permit.is_none_or(|permit| desired.size.any_greater(permit));
         let to = |size| self.size(size);
-        if let Some(asking) = self.plugin.asking.filter(|asking| self.plugin.permit != Some(asking.target)) {
+        if let Some(asking) = self.plugin.asking.filter(|asking| asking.held != Some(asking.target)) {
             return format!("asking scheduler for {}", to(asking.target));
         }
         if let Some(until) = waiting(self.plugin.failed_until(&self.settings)) {

@@ -25,6 +25,18 @@ pub struct Patching {
     pub target: Resources,
 }
 
+/// Patches that failed, but may have been made all the same, or may still be: what failed may be the way of the reply.
+/// Only a later patch that finds the expected size ends the doubt; that nothing was seen of them proves nothing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct Doubt {
+    /// The least they ask for.
+    pub least: Resources,
+    /// The most they ask for.
+    pub most: Resources,
+    /// From when on none of them can be under way any more, so that asking again gives the answer.
+    pub until: Duration,
+}
+
 /// The last patch that was made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Written {
@@ -47,8 +59,8 @@ pub struct Machine {
     pub low: Resources,
     /// The patch under way.
     pub patching: Option<Patching>,
-    /// A patch that failed, but may still be made, and until when it counts as such.
-    pub doubt: Option<(Resources, Duration)>,
+    /// Patches whose end is not known.
+    pub doubt: Option<Doubt>,
     /// The last patch that was made.
     pub written: Option<Written>,
     /// The highest generation of the object that was seen or written.
@@ -108,21 +120,34 @@ impl Machine {
     }
 
     /// Every size that `spec` may come to have without further doing: ASKED, and patches whose end is not known.
-    fn possible(&self, now: Duration) -> impl Iterator<Item = Resources> {
-        let doubt = self.doubt.filter(|(_, until)| now < *until).map(|(target, _)| target);
-        [Some(self.asked), self.patching.map(|patching| patching.target), doubt].into_iter().flatten()
+    fn possible(&self) -> impl Iterator<Item = Resources> {
+        let (least, most) = self.doubt.map(|doubt| (doubt.least, doubt.most)).unzip();
+        let patching = self.patching.map(|patching| patching.target);
+        [Some(self.asked), patching, least, most].into_iter().flatten()
+    }
+
+    /// Whether it is time to ask what became of patches whose end is not known.
+    #[must_use]
+    pub fn doubtful(&self, now: Duration) -> bool {
+        self.patching.is_none() && self.doubt.is_some_and(|doubt| now >= doubt.until)
+    }
+
+    /// What the VM was told to have, for certain: ASKED and the patch under way.
+    #[must_use]
+    pub fn told(&self) -> Resources {
+        self.patching.map_or(self.asked, |patching| patching.target.max(self.asked))
     }
 
     /// The most the VM has or may come to have: what the scheduler must not be told less than.
     #[must_use]
-    pub fn most(&self, now: Duration) -> Resources {
-        self.possible(now).fold(self.now, Resources::max)
+    pub fn most(&self) -> Resources {
+        self.possible().fold(self.now, Resources::max)
     }
 
     /// The least it may come to have: what the monitor must not be told more than.
     #[must_use]
-    pub fn least(&self, now: Duration) -> Resources {
-        self.possible(now).fold(self.asked, Resources::min)
+    pub fn least(&self) -> Resources {
+        self.possible().fold(self.asked, Resources::min)
     }
 
     /// Until when a failed patch is not repeated.
@@ -134,7 +159,8 @@ impl Machine {
 
     /// The size to patch to, or nothing; adds a wait to `set` if a failure is too recent.
     ///
-    /// A field grows to what is permitted at most, and shrinks to what was agreed at most.
+    /// A field grows to what is permitted at most, and shrinks to what was agreed at most. ASKED itself means a patch that
+    /// changes nothing: it succeeds only if no patch in doubt was made.
     pub fn plan(
         &self,
         now: Duration,
@@ -146,7 +172,7 @@ impl Machine {
         let lower = limits.agreed.unwrap_or(asked).min(asked);
         let upper = limits.permitted.unwrap_or(asked).max(asked);
         let target = limits.desired.max(lower).min(upper);
-        if target == asked {
+        if target == asked && !self.doubtful(now) {
             return None;
         }
         if let Some(patching) = &self.patching {
@@ -191,17 +217,24 @@ impl Machine {
 
     /// The object had changed before the patch, which was certainly not made; perhaps an earlier one was, that seemed to
     /// have failed. ASKED is not known until the object is seen anew.
-    pub fn conflicted(&mut self, now: Duration, doubt: Duration) {
-        let earlier = self.doubt.map(|(target, _)| (target, now.saturating_add(doubt)));
-        self.failed(now, Duration::ZERO, "the object had changed".to_owned());
-        self.doubt = earlier;
+    pub fn conflicted(&mut self, now: Duration) {
+        self.patching = None;
+        self.count(now, "the object had changed".to_owned());
         self.conflict = true;
     }
 
-    /// The patch failed; for `doubt` it may still be made, because what failed may be the way of the reply.
-    pub fn failed(&mut self, now: Duration, doubt: Duration, error: String) {
-        let target = self.patching.take().map(|patching| patching.target);
-        self.doubt = target.map(|target| (target, now.saturating_add(doubt)));
+    /// The patch failed; for `within` it may still be under way.
+    pub fn failed(&mut self, now: Duration, within: Duration, error: String) {
+        if let Some(Patching { target, .. }) = self.patching.take() {
+            let until = now.saturating_add(within);
+            let before = self.doubt.unwrap_or(Doubt { least: target, most: target, until });
+            let (least, most) = (before.least.min(target), before.most.max(target));
+            self.doubt = Some(Doubt { least, most, until });
+        }
+        self.count(now, error);
+    }
+
+    fn count(&mut self, now: Duration, error: String) {
         self.failed_at = Some(now);
         self.failures = self.failures.saturating_add(1);
         self.conflict = false;
@@ -243,6 +276,8 @@ impl Machine {
         self.asked = asked;
         self.now = seen(observed, asked);
         self.low = self.now.min(asked);
+        // There was one in doubt, and it was made.
+        self.doubt = self.doubt.filter(|doubt| doubt.least != asked || doubt.most != asked);
         if self.conflict && self.failures < 3 {
             self.failed_at = None;
         }

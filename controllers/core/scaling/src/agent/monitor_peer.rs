@@ -276,6 +276,12 @@ impl Monitor {
         self.asking = Some(Asking { id, since: now, kind, target: change.target, given, stamped });
     }
 
+    /// When the last request failed that was not tried again since.
+    #[must_use]
+    pub fn failed_at(&self) -> Option<Duration> {
+        self.upscale_failed_at.max(self.downscale_failed_at)
+    }
+
     /// The request failed.
     pub fn failed(&mut self, now: Duration, error: String) {
         match self.asking.take().map(|asking| asking.kind) {

@@ -106,6 +106,8 @@ pub enum Decision {
         /// ASKED after.
         to: Size,
     },
+    /// Asked whether the VM is still to have this size, because an earlier patch may have been made unseen.
+    ConfirmVm(Size),
     /// Asked the monitor to agree to less.
     AskMonitor {
         /// What the guest may use.
@@ -252,6 +254,7 @@ impl fmt::Display for Decision {
             Self::AskScheduler { from, to } => write!(f, "ask scheduler {from} -> {to}"),
             Self::TellScheduler { from, to } => write!(f, "tell scheduler {from} -> {to}"),
             Self::SetVm { from, to } => write!(f, "set VM {from} -> {to}"),
+            Self::ConfirmVm(size) => write!(f, "confirm VM at {size}"),
             Self::AskMonitor { from, to } => write!(f, "ask monitor {from} -> {to}"),
             Self::TellMonitor { to } => write!(f, "tell monitor {to}"),
         }

@@ -121,7 +121,7 @@ impl State {
         }
         let revision = self.target_revision;
         let size = desired.size;
-        let need = Need { current: self.machine.most(now), desired: size };
+        let need = Need { current: self.machine.most(), desired: size };
         let target = self.plugin.plan(now, need, &self.settings, &mut set);
         set.plugin = target.map(|target| PluginRequest {
             last_permit: self.plugin.permit,
@@ -160,10 +160,12 @@ impl State {
             units::round_up_to_slot(target.mem, slot).min(asked.mem)
         };
         let slots = target.mem.slots(slot).and_then(|slots| u16::try_from(slots).ok());
-        if target == asked || slots.is_none() {
+        let confirms = target == asked;
+        if (confirms && !self.machine.doubtful(now)) || slots.is_none() {
             return;
         }
-        set.neonvm = Some(Change { current: asked, target, revision: self.patch_revision(size) });
+        let revision = if confirms { self.machine.revision } else { self.patch_revision(size) };
+        set.neonvm = Some(Change { current: asked, target, revision });
     }
 
     /// The target revision, but no newer than what the peers whose consent it needed have seen.
@@ -183,7 +185,7 @@ impl State {
         let sizes = Sizes {
             now: self.machine.low,
             asked: self.machine.asked,
-            least: self.machine.least(now),
+            least: self.machine.least(),
             desired: size,
             slot: self.vm.info.mem.slot_size,
         };
@@ -211,7 +213,7 @@ impl State {
             .map(|(since, _)| since.saturating_add(settings.resize_deadline));
         let hold = self.hold(now).map(|(_, until)| until);
         let settled = self.monitor.settled_at.filter(|until| now < *until);
-        let doubt = self.machine.doubt.map(|(_, until)| until).filter(|until| now < *until);
+        let doubt = self.machine.doubt.map(|doubt| doubt.until).filter(|until| now < *until);
         let all = [doubt, planned, plugin, patch, monitor, silence, resize, hold, settled];
         // Never at once: a deadline that has come was dealt with in this step.
         all.into_iter().flatten().min().map(|at| at.max(now.saturating_add(Duration::from_millis(1))))

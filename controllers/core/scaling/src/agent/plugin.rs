@@ -21,6 +21,8 @@ pub struct Asking {
     pub since: Duration,
     /// What was asked for.
     pub target: Resources,
+    /// PERMIT when it was sent.
+    pub held: Option<Resources>,
     /// What the VM had then: a permit below it is no permit.
     pub current: Resources,
     /// The revision it belongs to.
@@ -139,38 +141,41 @@ impl Plugin {
         None
     }
 
-    /// A request went out.
+    /// A request went out. When it asks for less than the permit, the rest may be somebody else's from now on, whether or
+    /// not the reply arrives.
     pub fn started(&mut self, now: Duration, id: u64, request: &PluginRequest, current: Resources) {
         self.last = Some((now, request.target));
+        let held = self.permit;
+        self.permit = self.permit.map(|permit| permit.min(request.target));
         let stamped = Stamped { revision: request.revision, at: now };
-        self.asking = Some(Asking { id, since: now, target: request.target, current, stamped });
+        self.asking = Some(Asking { id, since: now, target: request.target, held, current, stamped });
     }
 
-    /// The request failed. The scheduler may have taken it in nevertheless: when it was told that less is enough, the rest
-    /// may be somebody else's by now.
+    /// The request failed.
     pub fn failed(&mut self, now: Duration, error: String) {
-        if let (Some(asking), Some(permit)) = (self.asking.take(), self.permit) {
-            self.permit = Some(permit.min(asking.target));
-        }
+        self.asking = None;
         self.failed_at = Some(now);
         self.failures = self.failures.saturating_add(1);
         self.error = error;
     }
 
-    /// Takes in a permit. It must be no more than was asked for, and no less than the VM had then.
+    /// Takes in a permit. It must be no more than was asked for, and no less than the VM had then. `told` is what the VM
+    /// was told to have, for certain.
     ///
     /// # Errors
-    /// Says what is wrong with it; the permit held so far stays.
-    pub fn permitted(&mut self, permit: Resources) -> Result<Asking, BadPermit> {
+    /// Says what is wrong with it. What it takes away of the permit held so far, down to `told`, is gone all the same.
+    pub fn permitted(&mut self, permit: Resources, told: Resources) -> Result<Asking, BadPermit> {
         let Some(asking) = self.asking else { return Err(BadPermit::AboveRequest) };
-        if permit.validate_non_zero().is_err() {
-            return Err(BadPermit::Zero);
-        }
-        if permit.any_greater(asking.target) {
-            return Err(BadPermit::AboveRequest);
-        }
-        if permit.any_less(asking.current) {
-            return Err(BadPermit::BelowUse);
+        let bad = if permit.validate_non_zero().is_err() {
+            Some(BadPermit::Zero)
+        } else if permit.any_greater(asking.target) {
+            Some(BadPermit::AboveRequest)
+        } else {
+            permit.any_less(asking.current).then_some(BadPermit::BelowUse)
+        };
+        if let Some(bad) = bad {
+            self.permit = self.permit.map(|held| held.min(permit.max(told)));
+            return Err(bad);
         }
         self.asking = None;
         self.failed_at = None;
@@ -192,8 +197,12 @@ impl Plugin {
     }
 }
 
-/// `base`, doubled for each failure in a row after the first, at most eight times as long.
+/// The most that a wait grows by.
+pub const MOST_BACKOFF: u32 = 8;
+
+/// `base`, doubled for each failure in a row after the first, at most [`MOST_BACKOFF`] times as long.
 #[must_use]
 pub fn backoff(base: Duration, failures: u32) -> Duration {
-    base.saturating_mul(1 << failures.saturating_sub(1).min(3))
+    let factor = 1_u32 << failures.saturating_sub(1).min(3);
+    base.saturating_mul(factor.min(MOST_BACKOFF))
 }

@@ -170,8 +170,12 @@ impl State {
         }
         if let Some(change) = set.neonvm {
             let (from, to, revision) = (change.current, change.target, change.revision);
-            note.decisions.push(Decision::SetVm { from: self.size(from), to: self.size(to) });
-            outcome.scaling.extend(self.actual(&change));
+            if from == to {
+                note.decisions.push(Decision::ConfirmVm(self.size(to)));
+            } else {
+                note.decisions.push(Decision::SetVm { from: self.size(from), to: self.size(to) });
+                outcome.scaling.extend(self.actual(&change));
+            }
             let id = self.start_neonvm(now, &change);
             outcome.actions.push(Action::PatchVm { id, from, to, revision });
         }
@@ -209,7 +213,7 @@ impl State {
     /// Marks a request to the scheduler as sent and numbers it.
     #[must_use = "the reply needs the number"]
     pub fn start_plugin(&mut self, now: Duration, request: &PluginRequest) -> u64 {
-        let (id, current) = (self.id(), self.machine.most(now));
+        let (id, current) = (self.id(), self.machine.most());
         self.plugin.started(now, id, request, current);
         id
     }

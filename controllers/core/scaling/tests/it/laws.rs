@@ -32,6 +32,7 @@ fn config(cases: u32) -> ProptestConfig {
 enum Op {
     Pass(u64),
     Scheduler(Treat),
+    Says(u32, u32),
     Api(Treat),
     Monitor(Treat),
     Machine(bool),
@@ -59,6 +60,7 @@ fn op(outside: bool) -> impl Strategy<Value = Op> {
     prop_oneof![
         6 => (1u64..8000).prop_map(Op::Pass),
         6 => treat().prop_map(Op::Scheduler),
+        1 => (0u32..24, 0u32..24).prop_map(|(cpu, mem)| Op::Says(cpu, mem)),
         6 => treat().prop_map(Op::Api),
         6 => treat().prop_map(Op::Monitor),
         3 => any::<bool>().prop_map(Op::Machine),
@@ -86,6 +88,10 @@ fn play(world: &mut World, op: &Op) {
             world.timer();
         }
         Op::Scheduler(treat) => world.scheduler(treat),
+        // Half compute units, and each field for itself.
+        Op::Says(cpu, mem) => {
+            world.scheduler_says(Resources::new(MilliCpu::new(cpu * 125), Bytes::mib(mem * 512)));
+        }
         Op::Api(treat) => world.api(treat),
         Op::Monitor(treat) => world.monitor(treat),
         Op::Machine(wholly) => world.machine(wholly),

@@ -13,6 +13,7 @@ mod dsl;
 mod flows;
 mod laws;
 mod metrics;
+mod peers;
 mod rules;
 mod vectors;
 mod world;

@@ -46,6 +46,7 @@ pub struct World {
     metrics_at: Option<Duration>,
     pub hold_until: Duration,
     outside: bool,
+    lied: bool,
     wake_at: Option<Duration>,
 }
 
@@ -74,6 +75,7 @@ impl World {
             metrics_at: None,
             hold_until: Duration::ZERO,
             outside: false,
+            lied: false,
             wake_at: None,
         }
     }
@@ -106,7 +108,7 @@ impl World {
         assert!(view.decisions.len() <= State::MOST_NOTES);
         if !self.outside {
             assert!(!self.asked().any_greater(self.reserved), "S2: {:?} > {:?}", self.asked(), self.reserved);
-            if let Some(permit) = view.permit {
+            if let Some(permit) = view.permit.filter(|_| !self.lied) {
                 assert!(!view.asked.any_greater(permit), "invariant 1: {:?} > {permit:?}", view.asked);
             }
         }
@@ -224,6 +226,19 @@ impl World {
         if treat != Treat::Silently {
             self.step(Event::PluginReply { id, result });
         }
+    }
+
+    /// The scheduler answers with any amount. It holds what it says for the VM, as far as it was asked for, and what the VM
+    /// has already. One who takes away what it permitted must say so in time.
+    pub fn scheduler_says(&mut self, said: Resources) {
+        let Some((id, target, _, since)) = self.asks.take() else { return };
+        if self.now >= since + self.settings.plugin_reply_deadline {
+            return;
+        }
+        let coming = self.patch.map_or(self.asked(), |(_, _, to, _)| to);
+        self.reserved = said.min(target).max(self.asked()).max(coming);
+        self.lied |= said.any_less(target);
+        self.step(Event::PluginReply { id, result: Ok(said) });
     }
 
     pub fn api(&mut self, treat: Treat) {

@@ -1,0 +1,287 @@
+//! Peers that do not answer, answer twice as late, or answer what makes no sense.
+
+use std::time::Duration;
+
+use neonvm_core_scaling::agent::{Action, Event, Outcome, PatchError, State, Verdict};
+use neonvm_types::{Resources, version::MonitorProtoVersion};
+
+use crate::dsl::{Play, cu, load, res, secs, settings, vm};
+
+/// Permitted four units, at one; then the load fell, and the scheduler is told that one is enough.
+fn giving_back() -> Play {
+    let mut p = Play::cus(1, 4, 1, settings()).ready();
+    p.metrics(load(0.5));
+    p.ask();
+    p.permit(cu(4));
+    p.metrics(load(0.0));
+    p.due("P4>1");
+    p.ask();
+    p
+}
+
+/// From the moment in which less is asked for, the rest of the permit may be another VM's.
+#[test]
+fn a_permit_on_its_way_back_is_not_used() {
+    let mut p = giving_back();
+    assert_eq!(p.state.view(p.now).permit, Some(cu(1)));
+    p.metrics(load(0.5));
+    assert_eq!(p.next().neonvm, None);
+    // The reply never comes: what is believed is what was asked for, and that is the next `lastPermit`.
+    p.after(5.0);
+    let outcome = p.state.step(p.now, Event::Timer);
+    assert!(outcome.actions.is_empty());
+    assert!(outcome.notes.iter().any(|note| note.to_string().contains("scheduler failed: no reply")));
+    p.after(3.0).due("P1>4");
+}
+
+/// The same for a refusal: it may have come from something in between.
+#[test]
+fn a_refused_return_is_a_return() {
+    let mut p = giving_back();
+    p.plugin_fails();
+    p.metrics(load(0.5));
+    p.due("W3.0");
+    p.after(3.0).due("P1>4");
+}
+
+/// Each field on its own: more CPU is wanted and less memory.
+#[test]
+fn a_request_for_less_of_one_field_gives_back_that_field() {
+    let mut vm = vm(cu(1), cu(4), res(250, 1));
+    vm.info.set_using(res(250, 1)).unwrap();
+    let mut p = Play::new(vm, settings()).ready();
+    p.vm.hold = Some((res(500, 4), secs(600.0)));
+    p.see();
+    p.ask();
+    p.permit(res(500, 4));
+    p.vm.hold = Some((res(1000, 2), secs(600.0)));
+    p.see();
+    assert_eq!(p.next().plugin.map(|request| request.target), Some(res(1000, 2)));
+    p.ask();
+    assert_eq!(p.state.view(p.now).permit, Some(res(500, 2)));
+}
+
+/// Wishes four units at two, permitted three, and asks again; the answer is `said`.
+fn answered(said: Resources) -> (Play, Outcome) {
+    let mut p = Play::cus(1, 4, 2, settings()).ready();
+    p.metrics(load(0.5));
+    p.ask();
+    p.permit(cu(3));
+    p.after(2.0).ask();
+    let id = serde_json::to_value(&p.state).unwrap()["plugin"]["asking"]["id"].as_u64().unwrap();
+    let outcome = p.state.step(p.now, Event::PluginReply { id, result: Ok(said) });
+    (p, outcome)
+}
+
+/// What the scheduler may answer to a VM at two units with a permit of three that asks for four: what is believed, what the
+/// VM is set to, and what the note says.
+#[test]
+fn answers_that_make_no_sense() {
+    for (said, permit, set, note) in [
+        // More than asked for: none of it.
+        (cu(9), cu(3), Some(cu(3)), "scheduler failed: the permit is above the request: 9"),
+        // Less than the permit before, but what the VM has: that is how it is now.
+        (cu(2), cu(2), None, "scheduler permits 2"),
+        // Less than the VM has: it keeps what it has, and nothing more.
+        (cu(1), cu(2), None, "scheduler failed: the permit is below what the VM has: 1"),
+        (cu(0), cu(2), None, "scheduler failed: a field of the permit is 0: 0"),
+        (res(0, 4), res(500, 3), None, "scheduler failed: a field of the permit is 0"),
+        // More of one, less of the other.
+        (res(2000, 1), res(750, 2), None, "scheduler failed: the permit is above the request"),
+        // Half units are used in whole ones.
+        (res(875, 3), res(875, 3), Some(cu(3)), "scheduler permits 875m/3Gi"),
+        (res(1000, 3), res(1000, 3), Some(cu(3)), "scheduler permits 1/3Gi"),
+        (res(625, 4), res(625, 4), None, "scheduler permits 625m/4Gi"),
+    ] {
+        let (mut p, outcome) = answered(said);
+        let view = p.state.view(p.now);
+        assert_eq!(view.permit, Some(permit), "{said:?}");
+        let patched = outcome.actions.iter().find_map(|action| match action {
+            Action::PatchVm { to, .. } => Some(*to),
+            _ => None,
+        });
+        assert_eq!(patched, set, "{said:?}");
+        let notes: Vec<String> = outcome.notes.iter().map(ToString::to_string).collect();
+        assert!(notes.iter().any(|told| told.starts_with(note)), "{said:?}: {notes:?}");
+        // It is asked again, and a good answer ends it.
+        p.after(8.0);
+        let outcome = p.state.step(p.now, Event::Timer);
+        let asked = outcome.actions.iter().find_map(|action| match action {
+            Action::AskScheduler { id, request } => Some((*id, request.last_permit, request.target)),
+            _ => None,
+        });
+        let (id, last, target) = asked.expect("asks again");
+        assert_eq!((last, target), (Some(permit), cu(4)), "{said:?}");
+        let _ = p.state.step(p.now, Event::PluginReply { id, result: Ok(cu(4)) });
+        assert_eq!(p.state.view(p.now).permit, Some(cu(4)), "{said:?}");
+    }
+}
+
+/// Steps at each `wake_at` until `end`; `answer` says what comes back at once. Gives the actions with their times.
+fn run(
+    state: &mut State,
+    end: f64,
+    first: Event,
+    answer: impl Fn(&Action) -> Option<Event>,
+) -> Vec<(Duration, Action)> {
+    let (mut now, mut event) = (state_time(state), first);
+    let mut all = Vec::new();
+    loop {
+        let mut outcome = state.step(now, event);
+        let mut wake_at = outcome.wake_at;
+        let mut todo = std::mem::take(&mut outcome.actions);
+        while let Some(action) = todo.pop() {
+            let back = answer(&action);
+            all.push((now, action));
+            if let Some(back) = back {
+                let outcome = state.step(now, back);
+                todo.extend(outcome.actions);
+                wake_at = outcome.wake_at;
+            }
+        }
+        now = wake_at.expect("there is always a next tick");
+        event = Event::Timer;
+        if now > secs(end) {
+            return all;
+        }
+    }
+}
+
+fn state_time(state: &State) -> Duration {
+    let clock = &serde_json::to_value(state).unwrap()["clock"];
+    Duration::new(clock["secs"].as_u64().unwrap(), u32::try_from(clock["nanos"].as_u64().unwrap()).unwrap())
+}
+
+/// Nobody ever answers anything: each peer is asked again, ever more rarely; the size stays; the view says who fails.
+#[test]
+fn replies_that_never_come() {
+    let mut p = Play::cus(1, 4, 2, settings()).ready();
+    p.event(Event::MonitorConnected { version: MonitorProtoVersion::V2_0 });
+    let metrics = Event::SystemMetrics(load(0.5));
+    let actions = run(&mut p.state, 600.0, metrics, |_| None);
+    let count = |wanted: fn(&Action) -> bool| actions.iter().filter(|(_, action)| wanted(action)).count();
+    let asked = count(|action| matches!(action, Action::AskScheduler { .. }));
+    // 5 s until it failed, then 3, 6, 12 and from then on 24 s.
+    assert!((18..=26).contains(&asked), "{asked}");
+    assert_eq!(count(|action| matches!(action, Action::PatchVm { .. })), 0);
+    let view = p.state.view(secs(600.0));
+    assert_eq!((view.asked, view.permit), (cu(2), Some(cu(2))));
+    assert!(view.stuck.is_some(), "{view:?}");
+    assert!(view.state.contains("scheduler"), "{}", view.state);
+}
+
+/// Only the scheduler is silent: the VM still shrinks, because that takes nothing from anybody.
+#[test]
+fn without_the_scheduler_a_vm_still_shrinks() {
+    let mut p = Play::cus(1, 4, 3, settings()).ready();
+    p.event(Event::MonitorConnected { version: MonitorProtoVersion::V2_0 });
+    let agrees = |action: &Action| match *action {
+        Action::PatchVm { id, .. } => Some(Event::PatchReply { id, result: Ok(None) }),
+        Action::AskMonitorDownscale { id, .. } => {
+            let result = Ok(Verdict::Agreed { status: String::new() });
+            Some(Event::MonitorReply { id, result })
+        }
+        _ => None,
+    };
+    let actions = run(&mut p.state, 15.0, Event::SystemMetrics(load(0.0)), agrees);
+    assert_eq!(p.state.view(secs(15.0)).asked, cu(1));
+    // Until it is seen that the VM is smaller, the scheduler goes on hearing of all of it.
+    for (_, action) in &actions {
+        if let Action::AskScheduler { request, .. } = action {
+            assert_eq!(request.target, cu(3));
+        }
+    }
+}
+
+fn patch_id(p: &Play) -> u64 {
+    serde_json::to_value(&p.state).unwrap()["machine"]["patching"]["id"].as_u64().unwrap()
+}
+
+/// A patch whose reply was lost, and whose result nobody saw: time alone does not make it undone. The scheduler goes on
+/// hearing of it until a patch that changes nothing proves what the size is.
+#[test]
+fn a_patch_without_reply_counts_until_it_is_known_to_be_undone() {
+    for undone in [true, false] {
+        let mut p = Play::cus(1, 4, 1, settings()).ready();
+        p.metrics(load(0.25));
+        p.ask();
+        p.permit(cu(2));
+        p.patch();
+        // Nobody wants it any more, so that it is not tried again for its own sake.
+        p.metrics(load(0.0));
+        p.after(15.0);
+        let outcome = p.state.step(p.now, Event::Timer);
+        let target = |outcome: &Outcome| {
+            outcome.actions.iter().find_map(|action| match action {
+                Action::AskScheduler { id, request } => Some((*id, request.target)),
+                _ => None,
+            })
+        };
+        let (id, told) = target(&outcome).expect("the tick is long over");
+        assert_eq!(told, cu(2));
+        let _ = p.state.step(p.now, Event::PluginReply { id, result: Ok(cu(2)) });
+        assert_eq!(p.next().neonvm, None, "it may still be under way");
+        p.after(15.0);
+        let outcome = p.state.step(p.now, Event::Timer);
+        assert_eq!(target(&outcome).map(|(_, target)| target), Some(cu(2)));
+        let confirms = outcome.actions.iter().any(
+            |action| matches!(action, Action::PatchVm { from, to, .. } if (*from, *to) == (cu(1), cu(1))),
+        );
+        assert!(confirms, "{outcome:?}");
+        assert!(outcome.notes.iter().any(|note| note.to_string().contains("confirm VM at 1")));
+        assert_eq!(outcome.scaling, []);
+        let (id, (ask, _)) = (patch_id(&p), target(&outcome).unwrap());
+        let _ = p.state.step(p.now, Event::PluginReply { id: ask, result: Ok(cu(2)) });
+        if undone {
+            let outcome = p.state.step(p.now, Event::PatchReply { id, result: Ok(None) });
+            assert_eq!(target(&outcome).map(|(_, target)| target), Some(cu(1)), "gives back the rest");
+        } else {
+            let _ = p.state.step(p.now, Event::PatchReply { id, result: Err(PatchError::Conflict) });
+            p.vm.info.set_using(cu(2)).unwrap();
+            p.vm.observed = Some(cu(2));
+            let _ = p.state.step(p.now, Event::Vm(p.vm.clone()));
+            assert_eq!(p.state.view(p.now).asked, cu(2));
+            assert!(serde_json::to_value(&p.state).unwrap()["machine"]["doubt"].is_null());
+        }
+    }
+}
+
+/// Two patches whose replies were lost: each may have been made.
+#[test]
+fn a_second_patch_without_reply_does_not_hide_the_first() {
+    let mut p = Play::cus(1, 4, 1, settings()).ready();
+    p.metrics(load(0.5));
+    p.ask();
+    p.permit(cu(4));
+    p.patch();
+    p.patch_fails();
+    p.metrics(load(0.25));
+    p.after(5.0);
+    p.patch();
+    p.patch_fails();
+    p.metrics(load(0.0));
+    assert_eq!(p.next().plugin.map(|request| request.target), Some(cu(4)));
+}
+
+/// Patches that were refused and that nobody wants any more do not leave the VM stuck for ever.
+#[test]
+fn what_nobody_wants_any_more_is_not_stuck() {
+    let mut p = Play::cus(1, 4, 1, settings()).ready();
+    p.metrics(load(0.25));
+    p.ask();
+    p.permit(cu(2));
+    for _ in 0..3 {
+        p.patch();
+        let id = patch_id(&p);
+        p.event(Event::PatchReply { id, result: Err(PatchError::Conflict) });
+        p.after(20.0);
+    }
+    assert!(p.state.stuck(p.now).is_some_and(|why| why.contains("3 times in a row")));
+    // Somebody else sets what is wanted.
+    p.vm.info.set_using(cu(2)).unwrap();
+    p.vm.observed = Some(cu(2));
+    p.see();
+    p.after(120.0);
+    p.metrics(load(0.25));
+    assert_eq!(p.state.stuck(p.now), None);
+}

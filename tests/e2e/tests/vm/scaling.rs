@@ -275,6 +275,7 @@ fn numbers_of_a_full_node(cluster: &Cluster) -> Result<(), String> {
             ("total", total),
             ("reserved", total),
             ("watermark", total * 9 / 10),
+            ("capacityPressure", total / 2),
             ("pressureAccountedFor", 0),
             ("buffer", 0),
         ];

@@ -10,8 +10,8 @@ use kube::runtime::{WatchStreamExt as _, watcher};
 use neonvm_api::VirtualMachine;
 use neonvm_api::names::{TRUE, label};
 use neonvm_api::virtual_machine::Phase;
-use neonvm_types::NamespacedName;
 use neonvm_types::agent_inspect::VmInspect;
+use neonvm_types::{NamespacedName, Resources};
 
 use crate::shared::Shared;
 use crate::vm::{self, Handle};
@@ -25,8 +25,24 @@ pub(crate) struct Fleet {
 
 struct Member {
     vm: VirtualMachine,
-    /// There while the VM is to be scaled; the pod it runs in.
-    scaled: Option<(String, Arc<Handle>)>,
+    care: Care,
+}
+
+/// What is done about a VM.
+enum Care {
+    /// Nothing: it is not to be scaled, or not by us.
+    None,
+    /// It is scaled.
+    Scaled { run: Run, handle: Arc<Handle> },
+    /// It is to be scaled, and its object does not say how; why. It keeps the size it has.
+    Faulty(String),
+}
+
+/// What ends when the VM is another or runs anew.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Run {
+    uid: String,
+    pod: String,
 }
 
 impl std::fmt::Debug for Fleet {
@@ -40,15 +56,16 @@ fn key(vm: &VirtualMachine) -> NamespacedName {
     NamespacedName::new(meta.namespace.clone().unwrap_or_default(), meta.name.clone().unwrap_or_default())
 }
 
-/// The pod of a VM that is to be scaled by the agent of this node. Upstream drops a VM while it moves; then nobody scales it.
-fn to_scale<'a>(vm: &'a VirtualMachine, node: &str, scheduler: &str) -> Option<&'a str> {
+/// The run of a VM that is to be scaled by the agent of this node. Upstream drops a VM while it moves; then nobody scales it.
+fn to_scale(vm: &VirtualMachine, node: &str, scheduler: &str) -> Option<Run> {
     let status = vm.status.as_ref()?;
     let enabled = vm.metadata.labels.as_ref()?.get(label::SCALING_ENABLED).is_some_and(|value| value == TRUE);
     let alive = matches!(status.phase, Some(Phase::Running | Phase::Scaling | Phase::PreMigrating));
     let here = status.node == node && !status.pod_ip.is_empty() && !status.pod_name.is_empty();
     let ours = vm.spec.scheduler_name.is_empty() || vm.spec.scheduler_name == scheduler;
     let leaving = vm.metadata.deletion_timestamp.is_some();
-    (enabled && alive && here && ours && !leaving).then_some(status.pod_name.as_str())
+    let uid = vm.metadata.uid.clone().unwrap_or_default();
+    (enabled && alive && here && ours && !leaving).then(|| Run { uid, pod: status.pod_name.clone() })
 }
 
 impl Fleet {
@@ -75,7 +92,9 @@ impl Fleet {
                     }
                 }
                 Ok(Some(watcher::Event::InitDone)) => {
-                    self.members().retain(|key, _| listed.contains(key));
+                    let gone: Vec<_> =
+                        self.members().keys().filter(|key| !listed.contains(key)).cloned().collect();
+                    gone.iter().for_each(|key| self.forget(key));
                     listed = Vec::new();
                 }
                 Ok(Some(watcher::Event::Apply(vm))) => drop(self.take(vm).await),
@@ -86,7 +105,7 @@ impl Fleet {
                     };
                     let (namespace, name) = (meta.namespace.clone(), meta.name.clone());
                     let key = NamespacedName::new(namespace.unwrap_or_default(), name.unwrap_or_default());
-                    self.members().remove(&key);
+                    self.forget(&key);
                 }
                 Ok(None) => return,
                 Err(watcher::Error::InitialListFailed(kube::Error::Api(status))) if status.code == 400 => {
@@ -110,7 +129,7 @@ impl Fleet {
         };
         let key = key(&vm);
         if vm.status.as_ref().is_none_or(|status| status.node != self.node) {
-            self.members().remove(&key);
+            self.forget(&key);
             return None;
         }
         let told = self.put(&key, &vm);
@@ -124,22 +143,51 @@ impl Fleet {
     fn put(&self, key: &NamespacedName, vm: &VirtualMachine) -> Option<Arc<Handle>> {
         let endpoint = vm.metadata.labels.as_ref().and_then(|all| all.get(label::ENDPOINT_ID));
         self.shared.scaling_events.endpoint(key, endpoint.map(String::as_str));
-        let pod = to_scale(vm, &self.node, &self.shared.config.scheduler.scheduler_name).map(str::to_owned);
+        let run = to_scale(vm, &self.node, &self.shared.config.scheduler.scheduler_name);
         let mut members = self.members();
-        let before = members.remove(key).and_then(|member| member.scaled);
-        let same = before.filter(|(old, _)| pod.as_ref() == Some(old));
-        let told = same.as_ref().map(|(_, handle)| Arc::clone(handle));
-        let scaled = match (same, pod) {
-            (Some(same), _) => Some(same),
-            (None, None) => None,
-            (None, Some(pod)) => vm::start(Arc::clone(&self.shared), vm).map(|handle| {
-                tracing::info!(vm = %key, pod, "is scaled from now on");
-                self.shared.metrics.count("autoscaling_agent_runner_starts", &[]);
-                (pod, Arc::new(handle))
-            }),
-        };
-        members.insert(key.clone(), Member { vm: vm.clone(), scaled });
+        let before = members.remove(key).map(|member| member.care);
+        let (care, told) = self.care(key, vm, run, before);
+        members.insert(key.clone(), Member { vm: vm.clone(), care });
         told
+    }
+
+    /// What is done about a VM from now on, and the task to tell of its object, if there was one before.
+    fn care(
+        &self,
+        key: &NamespacedName,
+        vm: &VirtualMachine,
+        run: Option<Run>,
+        before: Option<Care>,
+    ) -> (Care, Option<Arc<Handle>>) {
+        let Some(run) = run else { return (Care::None, None) };
+        if let Err(fault) = vm::check(vm) {
+            let known = matches!(&before, Some(Care::Faulty(known)) if *known == fault);
+            if !known {
+                tracing::warn!(vm = %key, fault, "is not scaled as long as this is wrong");
+            }
+            return (Care::Faulty(fault), None);
+        }
+        if let Some(Care::Scaled { run: same, handle }) = before
+            && same == run
+            && handle.is_running()
+        {
+            let told = Arc::clone(&handle);
+            return (Care::Scaled { run, handle }, Some(told));
+        }
+        match vm::start(Arc::clone(&self.shared), vm) {
+            Ok(handle) => {
+                tracing::info!(vm = %key, pod = run.pod, "is scaled from now on");
+                self.shared.metrics.count("autoscaling_agent_runner_starts", &[]);
+                (Care::Scaled { run, handle: Arc::new(handle) }, None)
+            }
+            Err(fault) => (Care::Faulty(fault), None),
+        }
+    }
+
+    /// The VM is gone, or no longer here.
+    fn forget(&self, key: &NamespacedName) {
+        self.members().remove(key);
+        self.shared.scaling_events.endpoint(key, None);
     }
 
     /// All objects.
@@ -149,17 +197,45 @@ impl Fleet {
 
     /// What all VMs that are scaled look like, or the one of this name.
     pub(crate) async fn views(&self, only: Option<&NamespacedName>) -> Vec<VmInspect> {
-        let handles: Vec<Arc<Handle>> = self
-            .members()
-            .iter()
-            .filter(|(key, _)| only.is_none_or(|only| only == *key))
-            .filter_map(|(_, member)| member.scaled.as_ref().map(|(_, handle)| Arc::clone(handle)))
-            .collect();
-        let mut views = Vec::with_capacity(handles.len());
-        for handle in handles {
-            views.extend(handle.view().await);
+        let mut views = Vec::new();
+        let mut handles = Vec::new();
+        for (key, member) in self.members().iter() {
+            if only.is_some_and(|only| only != key) {
+                continue;
+            }
+            match &member.care {
+                Care::None => {}
+                Care::Scaled { handle, .. } => {
+                    handles.push((views.len(), Arc::clone(handle)));
+                    views.push(self.bare(member, "its task has ended"));
+                }
+                Care::Faulty(fault) => views.push(self.bare(member, fault)),
+            }
+        }
+        for (place, handle) in handles {
+            if let (Some(view), Some(found)) = (views.get_mut(place), handle.view().await) {
+                *view = found;
+            }
         }
         views
+    }
+
+    /// A VM that nobody looks after, although somebody should.
+    fn bare(&self, member: &Member, why: &str) -> VmInspect {
+        let guest = &member.vm.spec.guest;
+        let slot = guest.slot_size().unwrap_or_default();
+        let asked =
+            Resources::new(guest.cpus.r#use, slot.saturating_mul(u32::from(guest.memory_slots.r#use)));
+        let key = key(&member.vm);
+        VmInspect {
+            name: key.name,
+            namespace: key.namespace,
+            asked: Some(asked),
+            compute_unit: self.shared.settings.compute_unit,
+            state: "not scaled".into(),
+            stuck: Some(why.to_owned()),
+            ..VmInspect::default()
+        }
     }
 
     /// Ends all tasks.

@@ -35,7 +35,7 @@ impl Error {
             Self::Api(error) => {
                 matches!(&**error, ApiError::Api(status) if matches!(status.code, 404 | 409 | 422))
             }
-            Self::Late(_) => false,
+            Self::Late(_) | Self::Refused(_) => false,
         }
     }
 }
@@ -61,6 +61,8 @@ pub(crate) enum Error {
     Replaced,
     #[error("the API server did not answer within {} s", .0.as_secs())]
     Late(Duration),
+    #[error("the API server refuses: {0}")]
+    Refused(String),
     #[error("the API server refuses: {0}")]
     Api(Box<ApiError>),
 }
@@ -92,7 +94,20 @@ async fn attempt(api: &Api<VirtualMachine>, change: &Change) -> Result<Option<i6
         return Err(Error::Changed(now));
     }
     tests = vec![test("/metadata/resourceVersion", &vm.metadata.resource_version)];
-    send(api, change, tests).await.map_err(|error| Error::Api(Box::new(error)))
+    match send(api, change, tests).await {
+        Err(ApiError::Api(status)) if status.code == 422 && is_still(api, &vm).await => {
+            Err(Error::Refused(status.message))
+        }
+        sent => sent.map_err(|error| Error::Api(Box::new(error))),
+    }
+}
+
+/// Whether the object did not change. Then it is not our idea of it that the server refuses, but what we make of it; both
+/// have the same code.
+async fn is_still(api: &Api<VirtualMachine>, vm: &VirtualMachine) -> bool {
+    let Some(name) = vm.metadata.name.as_deref() else { return false };
+    let seen = api.get_metadata(name).await;
+    seen.is_ok_and(|seen| seen.metadata.resource_version == vm.metadata.resource_version)
 }
 
 fn test(path: &str, value: impl serde::Serialize) -> Value {

@@ -6,7 +6,7 @@ mod observe;
 use std::sync::Arc;
 use std::time::Duration;
 
-use neonvm_api::VirtualMachine;
+use neonvm_api::{VirtualMachine, VmInfo};
 use neonvm_core_scaling::agent::{Event, Outcome, State};
 use neonvm_types::agent_inspect::VmInspect;
 use tokio::sync::{mpsc, oneshot};
@@ -55,16 +55,38 @@ impl Handle {
 
     /// What the VM looks like now.
     pub(crate) async fn view(&self) -> Option<VmInspect> {
-        let (answer, view) = oneshot::channel();
-        self.inbox.send(Input::View(answer)).await.ok()?;
-        tokio::time::timeout(Duration::from_secs(2), view).await.ok()?.ok()
+        let asked = async {
+            let (answer, view) = oneshot::channel();
+            self.inbox.send(Input::View(answer)).await.ok()?;
+            view.await.ok()
+        };
+        tokio::time::timeout(Duration::from_secs(2), asked).await.ok()?
+    }
+
+    /// Whether its task is there.
+    pub(crate) fn is_running(&self) -> bool {
+        !self.task.is_finished()
     }
 }
 
-/// Begins to look after a VM. `None`, with the reason in the log, if its object cannot be understood.
-pub(crate) fn start(shared: Arc<Shared>, vm: &VirtualMachine) -> Option<Handle> {
-    let observed = observe::observe(&shared, vm)?;
-    let route = Route::of(vm)?;
+/// Whether a VM can be scaled as its object says.
+///
+/// # Errors
+/// Says what is wrong with it, and in which field.
+pub(crate) fn check(vm: &VirtualMachine) -> Result<(), String> {
+    VmInfo::from_vm(vm).map_err(|error| error.to_string())?;
+    Route::of(vm).map(drop).ok_or_else(|| "status.podIP is no address".to_owned())
+}
+
+/// Begins to look after a VM.
+///
+/// # Errors
+/// As [`check`].
+pub(crate) fn start(shared: Arc<Shared>, vm: &VirtualMachine) -> Result<Handle, String> {
+    check(vm)?;
+    let wrong = || "its object cannot be understood".to_owned();
+    let observed = observe::observe(&shared, vm).ok_or_else(wrong)?;
+    let route = Route::of(vm).ok_or_else(wrong)?;
     let (inbox, waiting) = mpsc::channel(INBOX);
     let state = State::new(observed, shared.settings_of(&observe::Identity::of(vm).uid), shared.now());
     let actor = Actor {
@@ -80,7 +102,7 @@ pub(crate) fn start(shared: Arc<Shared>, vm: &VirtualMachine) -> Option<Handle> 
         loops: JoinSet::new(),
     };
     let task = tokio::spawn(actor.run(waiting)).abort_handle();
-    Some(Handle { inbox, task })
+    Ok(Handle { inbox, task })
 }
 
 struct Actor {

@@ -50,17 +50,9 @@ impl Watched {
     }
 }
 
-/// The object as the core wants it. An object that cannot be understood is told once a change, and changes nothing: the VM
-/// keeps the size it has.
+/// The object as the core wants it; none if it cannot be understood, which [`super::check`] tells before.
 pub(crate) fn observe(shared: &Shared, vm: &VirtualMachine) -> Option<Vm> {
-    let info = match VmInfo::from_vm(vm) {
-        Ok(info) => info,
-        Err(error) => {
-            let (namespace, name) = (&vm.metadata.namespace, &vm.metadata.name);
-            tracing::warn!(?namespace, ?name, %error, "the VM is not scaled as long as its annotations are wrong");
-            return None;
-        }
-    };
+    let info = VmInfo::from_vm(vm).ok()?;
     let status = vm.status.as_ref();
     let cpu = status.and_then(|status| status.cpus);
     let memory = status.and_then(|status| status.memory_size).and_then(|size| Bytes::try_from(size).ok());

@@ -92,13 +92,16 @@ impl Cluster {
         self.follows.store(yes, Ordering::Relaxed);
     }
 
+    /// Sets a fault switch of the API server.
+    pub(crate) async fn chaos(&self, name: &str, value: u64) {
+        let request = http::Request::put(format!("/chaos/{name}?value={value}")).body(Vec::new()).unwrap();
+        self.client.request_text(request).await.unwrap();
+    }
+
     /// The API server answers so many requests with this status.
     pub(crate) async fn fail(&self, status: u64, count: u64) {
-        for (name, value) in [("status", status), ("fail", count)] {
-            let request =
-                http::Request::put(format!("/chaos/{name}?value={value}")).body(Vec::new()).unwrap();
-            self.client.request_text(request).await.unwrap();
-        }
+        self.chaos("status", status).await;
+        self.chaos("fail", count).await;
     }
 
     pub(crate) fn vms(&self) -> Api<VirtualMachine> {

@@ -65,10 +65,7 @@ const GROUPS: &[(&str, &[Fault])] = &[
     ("network", &[Fault::Loss, Fault::Delay, Fault::Duplicate]),
     ("api", &[Fault::Conflict, Fault::ApiError, Fault::LostReply, Fault::NoteLoss, Fault::BindFails]),
     ("watch", &[Fault::WatchLag, Fault::PodLag]),
-    (
-        "guest",
-        &[Fault::MonitorLost, Fault::MonitorSilent, Fault::MonitorRefuses, Fault::MonitorGarbage],
-    ),
+    ("guest", &[Fault::MonitorLost, Fault::MonitorSilent, Fault::MonitorRefuses, Fault::MonitorGarbage]),
     ("resize", &[Fault::SlowResize, Fault::StuckResize]),
     ("metrics", &[Fault::LostMetrics, Fault::LyingMetrics]),
     ("all", Fault::ALL),

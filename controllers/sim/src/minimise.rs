@@ -129,7 +129,8 @@ pub fn minimise(scenario: &Scenario, options: &Options) -> Option<(Scenario, Opt
         scenario.duration = scenario.duration.min(until.max(Duration::from_secs(1)));
     }
     options.faults = Some(faults);
-    let mut search = Search { invariant, best: (scenario.clone(), options.clone(), outcome), left: MOST_RUNS };
+    let mut search =
+        Search { invariant, best: (scenario.clone(), options.clone(), outcome), left: MOST_RUNS };
     search.attempt(&scenario, &options);
     search.duration();
     search.faults();

@@ -12,8 +12,8 @@ use serde::{Deserialize, Serialize};
 use crate::FaultSet;
 
 pub use check::Error;
-pub use demand::Demand;
 pub(crate) use demand::Curve;
+pub use demand::Demand;
 
 /// A world and what is asked of it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

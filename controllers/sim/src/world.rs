@@ -125,7 +125,9 @@ impl World {
             Event::Question { vm, inc, connection, id, to, down } => {
                 self.question(vm, (inc, connection), id, to, down);
             }
-            Event::Verdict { vm, inc, connection, id, result } => self.verdict(vm, (inc, connection), id, result),
+            Event::Verdict { vm, inc, connection, id, result } => {
+                self.verdict(vm, (inc, connection), id, result)
+            }
             Event::Wish { vm, inc, connection, wants } => self.wish(vm, (inc, connection), wants),
             Event::Control(vm) => self.control(vm),
             Event::MemoryStep { vm, epoch } => self.memory_step(vm, epoch),
@@ -143,7 +145,9 @@ impl World {
         match event {
             Event::PodWatch { replica, inc, pod } => self.pod_watched(replica, inc, pod),
             Event::NodeWatch { replica, inc, node } => self.node_watched(replica, inc, node),
-            Event::MigrationWatch { replica, inc, migration } => self.migration_watched(replica, inc, migration),
+            Event::MigrationWatch { replica, inc, migration } => {
+                self.migration_watched(replica, inc, migration)
+            }
             Event::SchedulerWake { replica, inc, at } => self.scheduler_wake(replica, inc, at),
             Event::SchedulerList { replica, inc } => self.scheduler_lists(replica, inc),
             Event::SchedulerRelist { replica, inc } => self.scheduler_relists(replica, inc),

@@ -37,7 +37,12 @@ fn span(field: impl Into<String>, value: Duration, low: Duration, high: Duration
     need(
         (low..=high).contains(&value),
         field,
-        format!("{}s must be between {}s and {}s", value.as_secs_f64(), low.as_secs_f64(), high.as_secs_f64()),
+        format!(
+            "{}s must be between {}s and {}s",
+            value.as_secs_f64(),
+            low.as_secs_f64(),
+            high.as_secs_f64()
+        ),
     )
 }
 
@@ -150,7 +155,11 @@ impl Scenario {
             let cpu = u64::from(unit.vcpus.milli()) * u64::from(group.max);
             need(cpu <= 512_000, at("max"), "is above 512 CPUs; make it smaller, or settings.unitCpu")?;
             let slots = unit.mem.get() / self.settings.slot.get().max(1) * u64::from(group.max);
-            need(slots <= u64::from(u16::MAX), at("max"), "needs more than 65535 slots; make settings.slot larger")?;
+            need(
+                slots <= u64::from(u16::MAX),
+                at("max"),
+                "needs more than 65535 slots; make settings.slot larger",
+            )?;
             let overcommit = (1.0..=10.0).contains(&group.overcommit);
             need(overcommit, at("overcommit"), format!("{} must be between 1 and 10", group.overcommit))?;
             demand(&at("demand"), &group.demand)?;

@@ -142,7 +142,11 @@ impl Curve {
                     return (*low, Some(std::mem::take(&mut self.phase)));
                 }
                 self.high = !self.high;
-                if self.high { (*high, Some(length)) } else { (*low, Some(rng.between(every / 2, every / 2 * 3))) }
+                if self.high {
+                    (*high, Some(length))
+                } else {
+                    (*low, Some(rng.between(every / 2, every / 2 * 3)))
+                }
             }
             Demand::Walk { low, high, step, every } => {
                 self.level = (self.level + (rng.unit() * 2.0 - 1.0) * step).clamp(*low, high.max(*low));
@@ -160,7 +164,9 @@ impl Demand {
             Self::Steps { levels, every } => {
                 (levels.iter().map(|level| ("levels", *level)).collect(), vec![("every", *every)])
             }
-            Self::Daily { low, high, period } => (vec![("low", *low), ("high", *high)], vec![("period", *period)]),
+            Self::Daily { low, high, period } => {
+                (vec![("low", *low), ("high", *high)], vec![("period", *period)])
+            }
             Self::Ramp { from, to, over } => (vec![("from", *from), ("to", *to)], vec![("over", *over)]),
             Self::Bursts { low, high, every, length } => {
                 (vec![("low", *low), ("high", *high)], vec![("every", *every), ("length", *length)])
@@ -174,7 +180,9 @@ impl Demand {
     /// Whether `low` is above `high`.
     pub(super) fn is_crossed(&self) -> bool {
         match self {
-            Self::Daily { low, high, .. } | Self::Bursts { low, high, .. } | Self::Walk { low, high, .. } => low > high,
+            Self::Daily { low, high, .. } | Self::Bursts { low, high, .. } | Self::Walk { low, high, .. } => {
+                low > high
+            }
             Self::Constant { .. } | Self::Steps { .. } | Self::Ramp { .. } => false,
         }
     }

@@ -1,7 +1,8 @@
 //! Agents: one state of the real core for each VM; what it wants is sent, what comes is given to it.
 
 use neonvm_core_scaling::agent::{
-    Action, Event as Input, MetricsSource, Outcome, PatchError, State, SystemMetrics, Verdict, Vm as Observation,
+    Action, Event as Input, MetricsSource, Outcome, PatchError, State, SystemMetrics, Verdict,
+    Vm as Observation,
 };
 use neonvm_types::{Resources, Revision, RevisionWithTime, version::MonitorProtoVersion};
 
@@ -71,7 +72,8 @@ impl World {
         let slots = |size: Resources| u16::try_from(size.mem.slots(info.mem.slot_size)?).ok();
         (info.mem.min, info.mem.max) = (slots(min)?, slots(max)?);
         let shown = seen.revision != Revision::default();
-        info.current_revision = shown.then_some(RevisionWithTime { revision: seen.revision, updated_at: None });
+        info.current_revision =
+            shown.then_some(RevisionWithTime { revision: seen.revision, updated_at: None });
         Some(Observation {
             info,
             observed: seen.observed,
@@ -155,8 +157,12 @@ impl World {
             Action::PatchVm { id: number, from, to, revision } => {
                 self.send_patch(id, inc, number, (from, to), revision);
             }
-            Action::AskMonitorDownscale { id: number, to, .. } => self.send_question(id, inc, number, to, true),
-            Action::TellMonitorUpscale { id: number, to, .. } => self.send_question(id, inc, number, to, false),
+            Action::AskMonitorDownscale { id: number, to, .. } => {
+                self.send_question(id, inc, number, to, true)
+            }
+            Action::TellMonitorUpscale { id: number, to, .. } => {
+                self.send_question(id, inc, number, to, false)
+            }
             Action::ResetMonitor { .. } => {
                 if let Some(vm) = self.vms.get_mut(id) {
                     vm.guest.connection = None;
@@ -209,7 +215,13 @@ impl World {
     }
 
     /// The scheduler's answer arrives.
-    pub(super) fn permitted(&mut self, id: Id, inc: u64, number: u64, result: Result<Resources, &'static str>) {
+    pub(super) fn permitted(
+        &mut self,
+        id: Id,
+        inc: u64,
+        number: u64,
+        result: Result<Resources, &'static str>,
+    ) {
         let stale = self.bug(Bug::StaleReply);
         let Some(agent) = self.agent_of(id, inc) else { return };
         let number = match agent.books.asking {
@@ -223,7 +235,14 @@ impl World {
         }
     }
 
-    fn send_patch(&mut self, id: Id, inc: u64, number: u64, sizes: (Resources, Resources), revision: Revision) {
+    fn send_patch(
+        &mut self,
+        id: Id,
+        inc: u64,
+        number: u64,
+        sizes: (Resources, Resources),
+        revision: Revision,
+    ) {
         let (from, mut to) = sizes;
         self.book_patch(id, number, from, to);
         if self.bug(Bug::PatchWithoutPermit)
@@ -263,9 +282,11 @@ impl World {
         });
         let ok = result.is_ok();
         self.agent_step(id, Input::PatchReply { id: number, result });
-        if ok && self.bug(Bug::PatchCountsAsDone)
+        if ok
+            && self.bug(Bug::PatchCountsAsDone)
             && let Some(seen) = self.snapshot(id)
-            && let Some(observation) = self.observation(id, &Snapshot { observed: Some(to), asked: to, ..seen })
+            && let Some(observation) =
+                self.observation(id, &Snapshot { observed: Some(to), asked: to, ..seen })
         {
             self.agent_step(id, Input::Vm(observation));
         }
@@ -365,7 +386,8 @@ impl World {
             self.agent_step(id, Input::MonitorAlive);
         }
         let Some(agent) = self.agent_of(id, inc) else { return };
-        let moved = (agent.last_scrape.0 - before.0).abs() > 0.01 || (agent.last_scrape.1 - before.1).abs() > 1e6;
+        let moved =
+            (agent.last_scrape.0 - before.0).abs() > 0.01 || (agent.last_scrape.1 - before.1).abs() > 1e6;
         let busy = agent.seen.observed != Some(agent.seen.asked) || moved || lost || lies;
         let pause = if busy { self.settings.scrape } else { self.settings.idle_scrape };
         let pause = super::micros(pause);
@@ -413,7 +435,9 @@ impl World {
     pub(super) fn vms_on(&self, node: Id) -> Vec<Id> {
         let Some(entry) = self.nodes.get(node) else { return Vec::new() };
         let pods = entry.pods.iter().filter_map(|pod| Some((*pod, self.pods.get(*pod)?.vm?)));
-        pods.filter(|(pod, vm)| self.vms.get(*vm).is_some_and(|vm| vm.pod == Some(*pod))).map(|(_, vm)| vm).collect()
+        pods.filter(|(pod, vm)| self.vms.get(*vm).is_some_and(|vm| vm.pod == Some(*pod)))
+            .map(|(_, vm)| vm)
+            .collect()
     }
 
     pub(super) fn vm_name(&self, id: Id) -> String {

@@ -25,7 +25,9 @@ impl World {
     /// What a pod may take, and what it takes, not discounted.
     fn claims(&self, id: Id) -> (Resources, Resources, u64) {
         let none = Resources::default();
-        let Some(pod) = self.pods.get(id).filter(|pod| pod.alive && !pod.ended) else { return (none, none, 1000) };
+        let Some(pod) = self.pods.get(id).filter(|pod| pod.alive && !pod.ended) else {
+            return (none, none, 1000);
+        };
         let Some(vm) = pod.vm.and_then(|vm| self.vms.get(vm)) else { return (pod.usage, pod.usage, 1000) };
         if vm.pod != Some(id) {
             return (pod.usage, none, vm.overcommit);
@@ -33,7 +35,8 @@ impl World {
         let mut may = vm.has.max(vm.asked);
         if let Some(agent) = vm.agent.as_deref() {
             let books = &agent.books;
-            let coming = books.issued.filter(|(id, _)| books.asking.is_some_and(|(asking, ..)| asking == *id));
+            let coming =
+                books.issued.filter(|(id, _)| books.asking.is_some_and(|(asking, ..)| asking == *id));
             let coming = coming.map(|(_, permit)| permit);
             may = [books.permit, coming].into_iter().flatten().fold(may, Resources::max);
         }
@@ -120,11 +123,13 @@ impl World {
             if now < at.saturating_add(deadline) {
                 wrong = Some((Invariant::Bounded, format!("{name}: two requests to the scheduler at once")));
             } else {
-                books.ask_failed = Some(books.ask_failed.map_or(at + deadline, |failed| failed.max(at + deadline)));
+                books.ask_failed =
+                    Some(books.ask_failed.map_or(at + deadline, |failed| failed.max(at + deadline)));
             }
         }
         if books.ask_failed.is_some_and(|failed| now < failed.saturating_add(pause)) {
-            wrong = Some((Invariant::Bounded, format!("{name}: a failed request is repeated without a pause")));
+            wrong =
+                Some((Invariant::Bounded, format!("{name}: a failed request is repeated without a pause")));
         }
         books.asking = Some((number, target, now, false));
         books.issued = None;
@@ -145,7 +150,8 @@ impl World {
         if books.asking.is_none_or(|(asking, _, _, replied)| asking != number || replied) {
             return;
         }
-        let before = books.issued.filter(|(issued, _)| *issued == number).map_or(permit, |(_, before)| before);
+        let before =
+            books.issued.filter(|(issued, _)| *issued == number).map_or(permit, |(_, before)| before);
         books.issued = Some((number, permit.max(before)));
         if let Some(pod) = self.vms.get(id).and_then(|vm| vm.pod) {
             self.recount(pod);
@@ -191,7 +197,8 @@ impl World {
         let Some(agent) = vm.agent.as_deref_mut() else { return };
         let mut wrong = None;
         let books = &mut agent.books;
-        let known = books.acknowledged.is_none_or(|last| last == from) || books.unacknowledged.contains(&from);
+        let known =
+            books.acknowledged.is_none_or(|last| last == from) || books.unacknowledged.contains(&from);
         if !known {
             let last = books.acknowledged.map_or_else(String::new, text);
             let what = format!("{name}: a change from {} after our own to {last}", text(from));
@@ -205,7 +212,8 @@ impl World {
             wrong = Some((Invariant::Bounded, format!("{name}: two changes at once")));
         }
         if books.patch_failed.is_some_and(|at| now < at.saturating_add(pause)) {
-            wrong = Some((Invariant::Bounded, format!("{name}: a failed change is repeated without a pause")));
+            wrong =
+                Some((Invariant::Bounded, format!("{name}: a failed change is repeated without a pause")));
         }
         books.patching = Some((number, now));
         if let Some((invariant, message)) = wrong {
@@ -226,7 +234,8 @@ impl World {
         let deadline = super::micros(self.agent_settings.neonvm_reply_deadline);
         let Some(agent) = self.agent_of(id, inc) else { return };
         let books = &mut agent.books;
-        let current = books.patching.take_if(|(patching, at)| *patching == number && now < at.saturating_add(deadline));
+        let current =
+            books.patching.take_if(|(patching, at)| *patching == number && now < at.saturating_add(deadline));
         if current.is_none() {
             return;
         }
@@ -255,12 +264,14 @@ impl World {
             wrong = Some((Invariant::NoStaleWrite, what));
         }
         let permit = vm.agent.as_deref().and_then(|agent| agent.books.permit).unwrap_or_default();
-        let above = (to.vcpus > asked.vcpus && to.vcpus > permit.vcpus) || (to.mem > asked.mem && to.mem > permit.mem);
+        let above = (to.vcpus > asked.vcpus && to.vcpus > permit.vcpus)
+            || (to.mem > asked.mem && to.mem > permit.mem);
         if above {
             let what = format!("{name}: grows to {}, permitted were {}", text(to), text(permit));
             wrong = Some((Invariant::Permit, what));
         }
-        let taken = (to.vcpus < asked.vcpus && to.vcpus < agreed.vcpus) || (to.mem < asked.mem && to.mem < agreed.mem);
+        let taken = (to.vcpus < asked.vcpus && to.vcpus < agreed.vcpus)
+            || (to.mem < asked.mem && to.mem < agreed.mem);
         if taken {
             let what = format!("{name}: shrinks to {}, the guest agreed to {}", text(to), text(agreed));
             wrong = Some((Invariant::Consent, what));
@@ -277,14 +288,21 @@ impl World {
 }
 
 /// What is wrong with a change, given what its agent has seen.
-fn out_of_bounds(seen: &Snapshot, now: Time, from: Resources, to: Resources, unit: Resources) -> Option<&'static str> {
+fn out_of_bounds(
+    seen: &Snapshot,
+    now: Time,
+    from: Resources,
+    to: Resources,
+    unit: Resources,
+) -> Option<&'static str> {
     let hold = seen.hold.filter(|(_, until)| now < *until).map(|(size, _)| size);
     let field = |from: u64, to: u64, unit: u64, (min, max): (u64, u64), hold: Option<u64>| {
         if to == from {
             return None;
         }
         if let Some(hold) = hold.map(|hold| hold.clamp(min.min(max), max)) {
-            return (to.abs_diff(hold) >= from.abs_diff(hold)).then_some("leads away from the size a person fixed");
+            return (to.abs_diff(hold) >= from.abs_diff(hold))
+                .then_some("leads away from the size a person fixed");
         }
         if to > from && to > max {
             return Some("is above the upper bound");
@@ -292,7 +310,8 @@ fn out_of_bounds(seen: &Snapshot, now: Time, from: Resources, to: Resources, uni
         if to < from && to < min {
             return Some("is below the lower bound");
         }
-        (!to.is_multiple_of(unit.max(1)) && to != min && to != max).then_some("is no whole number of compute units")
+        (!to.is_multiple_of(unit.max(1)) && to != min && to != max)
+            .then_some("is no whole number of compute units")
     };
     let milli = |size: Resources| u64::from(size.vcpus.milli());
     let bytes = |size: Resources| size.mem.get();

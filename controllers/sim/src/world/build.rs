@@ -220,7 +220,11 @@ fn new_vm(group: &VmGroup, id: Id, settings: &SimSettings, rng: &mut Rng) -> Vm 
         namespace: "default".to_owned(),
         cpu: VmCpuInfo { min: min.vcpus, max: max.vcpus, r#use: asked.vcpus },
         mem: VmMemInfo { min: slots(min), max: slots(max), r#use: slots(asked), slot_size: settings.slot },
-        config: VmConfig { scaling_enabled: true, auto_migration_enabled: group.movable, ..VmConfig::default() },
+        config: VmConfig {
+            scaling_enabled: true,
+            auto_migration_enabled: group.movable,
+            ..VmConfig::default()
+        },
         current_revision: None,
     };
     let memory = group.memory.clone().unwrap_or(Demand::Constant { level: f64::from(group.min) / 2.0 });
@@ -283,4 +287,3 @@ pub(super) fn policy(max: Resources) -> Policy {
     let most_cpus = max.vcpus.cpus_rounded_up();
     Policy::new(PolicySettings { file_cache: false, measures: true, most_cpus })
 }
-

@@ -68,9 +68,11 @@ impl World {
         let (has, fills) = (units::floor(vm.has, unit), units::ceil(vm.has, unit));
         let stubborn = vm.guest.kind != Guest::Agrees;
         if has < least {
-            let node = vm.pod.and_then(|pod| self.pods.get(pod)?.node).and_then(|node| self.nodes.get(node))?;
+            let node =
+                vm.pod.and_then(|pod| self.pods.get(pod)?.node).and_then(|node| self.nodes.get(node))?;
             let free = node.total.with(node.taken, |total, taken| u128::from(total).saturating_sub(taken));
-            let more = Pair::from(unit).map(|amount| (u128::from(amount) * 1000).div_ceil(u128::from(vm.overcommit)));
+            let more = Pair::from(unit)
+                .map(|amount| (u128::from(amount) * 1000).div_ceil(u128::from(vm.overcommit)));
             // Room for one more in both; what it lacks in one alone it may have there.
             let room = !more.any_greater(free);
             let denied = view.limit.as_deref().is_some_and(|limit| limit.starts_with("scheduler permits"));
@@ -95,7 +97,8 @@ impl World {
         let bad = self.migrations.iter().find(|one| !one.gone && old(one.at));
         if let Some(bad) = bad {
             let what = if bad.seen.ended { "ended and is not deleted" } else { "does not end" };
-            let message = format!("migration of {}, begun at {}, {what}", bad.seen.vm, super::notes::clock(bad.at));
+            let message =
+                format!("migration of {}, begun at {}, {what}", bad.seen.vm, super::notes::clock(bad.at));
             self.fail(Invariant::MigrationEnds, message);
         }
     }
@@ -114,7 +117,8 @@ impl World {
         if !node.taken.any_greater(watermark) {
             return;
         }
-        let Some(state) = self.leader.and_then(|leader| self.replicas.get(leader)).map(|one| &one.state) else {
+        let Some(state) = self.leader.and_then(|leader| self.replicas.get(leader)).map(|one| &one.state)
+        else {
             return;
         };
         let Some(view) = state.inspect_node(&node.name) else { return };

@@ -148,7 +148,13 @@ impl World {
         let silent = now < vm.guest.silent_until;
         if samples < 6 || tight {
             vm.guest.sampling = true;
-            let wait = if samples < 10 { 100 * MILLI } else if samples < 60 { SECOND } else { 5 * SECOND };
+            let wait = if samples < 10 {
+                100 * MILLI
+            } else if samples < 60 {
+                SECOND
+            } else {
+                5 * SECOND
+            };
             self.after(wait, Event::Sample(id));
         }
         for action in outcome.actions {
@@ -184,7 +190,8 @@ impl World {
         down: bool,
     ) {
         let now = self.now;
-        let garbage_answer = Ok(if down { Verdict::Confirmed } else { Verdict::Denied { status: String::new() } });
+        let garbage_answer =
+            Ok(if down { Verdict::Confirmed } else { Verdict::Denied { status: String::new() } });
         let Some(vm) = self.vms.get_mut(id) else { return };
         if vm.guest.connection != Some((inc, connection)) {
             return;

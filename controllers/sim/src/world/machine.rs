@@ -15,7 +15,8 @@ impl World {
         let Some(at) = pod.vm else { return };
         let usage = pod.usage;
         self.account(at);
-        let Some(vm) = self.vms.get_mut(at).filter(|vm| vm.pod == Some(id) && vm.phase == Phase::Pending) else {
+        let Some(vm) = self.vms.get_mut(at).filter(|vm| vm.pod == Some(id) && vm.phase == Phase::Pending)
+        else {
             return;
         };
         vm.phase = Phase::Running;
@@ -50,7 +51,8 @@ impl World {
         let Some(vm) = self.vms.get_mut(id) else { return };
         if generation < vm.observed_generation {
             let (name, was) = (vm.name.clone(), vm.observed_generation);
-            return self.fail(Invariant::Monotonic, format!("{name}: observed generation {generation} after {was}"));
+            return self
+                .fail(Invariant::Monotonic, format!("{name}: observed generation {generation} after {was}"));
         }
         vm.observed_generation = generation;
         let mut observed = vm.observed.unwrap_or(asked);
@@ -59,8 +61,8 @@ impl World {
         observed.vcpus = asked.vcpus;
         vm.mem_epoch += 1;
         let moves = vm.has.mem != asked.mem;
-        // Memory comes in steps; only where it ends is shown. But never less than there is.
-        if !moves || (!hides && observed.mem < vm.has.mem && asked.mem < vm.has.mem) {
+        // Memory comes in steps; only where it ends is shown, and where it is when it is told to go elsewhere.
+        if !moves || !hides {
             observed.mem = vm.has.mem;
         }
         vm.observed = Some(observed);

@@ -94,7 +94,8 @@ impl World {
         }
         let (at, source, target, begun) = (migration.vm, migration.source, migration.target, migration.at);
         let placed = self.pods.get(target).is_some_and(|pod| pod.alive && pod.node.is_some());
-        let alive = self.vms.get(at).is_some_and(|vm| vm.phase == Phase::Migrating && vm.target == Some(target));
+        let alive =
+            self.vms.get(at).is_some_and(|vm| vm.phase == Phase::Migrating && vm.target == Some(target));
         if !alive {
             return self.migration_ends(id);
         }

@@ -51,7 +51,9 @@ impl Notes {
                 Line::Agent(id, note) => format!("agent of {}: {note}", vm(id)),
                 Line::Vm(id, what) => format!("{}: {what}", vm(id)),
                 Line::Size(id, what, size) => format!("{}: {what} {}/{}", vm(id), size.vcpus, size.mem),
-                Line::Node(id, what) => format!("{}: {what}", nodes.get(*id).map_or("?", |node| node.name.as_str())),
+                Line::Node(id, what) => {
+                    format!("{}: {what}", nodes.get(*id).map_or("?", |node| node.name.as_str()))
+                }
                 Line::Text(what) => (*what).to_owned(),
             };
             format!("{} {text}", clock(*at))

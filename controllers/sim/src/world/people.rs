@@ -86,7 +86,9 @@ impl World {
     }
 
     pub(super) fn set_open(&mut self, id: Id, open: bool) {
-        let Some(node) = self.nodes.get_mut(id).filter(|node| node.open != open && !node.lost) else { return };
+        let Some(node) = self.nodes.get_mut(id).filter(|node| node.open != open && !node.lost) else {
+            return;
+        };
         node.open = open;
         self.note(Line::Node(id, if open { "is open" } else { "is closed" }));
         self.touch_node(id);

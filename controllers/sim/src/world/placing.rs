@@ -30,8 +30,12 @@ impl World {
 
     fn place_one(&mut self, leader: Id, id: Id) {
         let now = duration(self.now);
-        let Some(key) = self.pods.get(id).filter(|pod| pod.alive && !pod.binding).map(|pod| &pod.key) else { return };
-        let Some(replica) = self.replicas.get(leader).filter(|replica| replica.up && replica.state.is_listed()) else {
+        let Some(key) = self.pods.get(id).filter(|pod| pod.alive && !pod.binding).map(|pod| &pod.key) else {
+            return;
+        };
+        let Some(replica) =
+            self.replicas.get(leader).filter(|replica| replica.up && replica.state.is_listed())
+        else {
             return;
         };
         let Some(seen) = replica.state.pod(key).filter(|seen| seen.node.is_none()).cloned() else { return };
@@ -45,11 +49,15 @@ impl World {
             Some(name)
         };
         let Some(node) = name.and_then(|name| self.node_named(&name)) else { return };
-        let node = if self.nodes.get(node).is_some_and(|node| node.open) { node } else { self.open_node(leader, &seen)
-            .unwrap_or(usize::MAX) };
+        let node = if self.nodes.get(node).is_some_and(|node| node.open) {
+            node
+        } else {
+            self.open_node(leader, &seen).unwrap_or(usize::MAX)
+        };
         let Some(name) = self.nodes.get(node).map(|node| node.name.clone()) else { return };
         let Some(replica) = self.replicas.get_mut(leader) else { return };
-        if !matches!(self.bug, Some(Bug::BindWithoutRoom)) && replica.state.reserve(now, seen, &name).is_err() {
+        if !matches!(self.bug, Some(Bug::BindWithoutRoom)) && replica.state.reserve(now, seen, &name).is_err()
+        {
             return;
         }
         if let Some(pod) = self.pods.get_mut(id) {
@@ -88,7 +96,9 @@ impl World {
         }
         self.bound(id, node);
         self.touch_pod(id);
-        if let Some(migration) = self.pods.get(id).and_then(|pod| pod.role.as_ref()).map(|(_, uid)| uid.clone()) {
+        if let Some(migration) =
+            self.pods.get(id).and_then(|pod| pod.role.as_ref()).map(|(_, uid)| uid.clone())
+        {
             return self.target_bound(&migration);
         }
         let wait = self.latency(500, 4_000);

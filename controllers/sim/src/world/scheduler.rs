@@ -31,8 +31,12 @@ impl World {
     /// A pod has changed: all schedulers hear of it, once.
     pub(super) fn touch_pod(&mut self, pod: Id) {
         for replica in 0..self.replicas.len() {
-            let Some(inc) = self.replicas.get(replica).filter(|one| one.up).map(|one| one.inc) else { continue };
-            let Some(dirty) = self.pods.get_mut(pod).and_then(|pod| pod.dirty.get_mut(replica)) else { continue };
+            let Some(inc) = self.replicas.get(replica).filter(|one| one.up).map(|one| one.inc) else {
+                continue;
+            };
+            let Some(dirty) = self.pods.get_mut(pod).and_then(|pod| pod.dirty.get_mut(replica)) else {
+                continue;
+            };
             if !std::mem::replace(dirty, true) {
                 let wait = self.pod_lag();
                 self.after(wait, Event::PodWatch { replica, inc, pod });
@@ -47,8 +51,12 @@ impl World {
 
     pub(super) fn touch_node(&mut self, node: Id) {
         for replica in 0..self.replicas.len() {
-            let Some(inc) = self.replicas.get(replica).filter(|one| one.up).map(|one| one.inc) else { continue };
-            let Some(dirty) = self.nodes.get_mut(node).and_then(|node| node.dirty.get_mut(replica)) else { continue };
+            let Some(inc) = self.replicas.get(replica).filter(|one| one.up).map(|one| one.inc) else {
+                continue;
+            };
+            let Some(dirty) = self.nodes.get_mut(node).and_then(|node| node.dirty.get_mut(replica)) else {
+                continue;
+            };
             if !std::mem::replace(dirty, true) {
                 let wait = self.pod_lag();
                 self.after(wait, Event::NodeWatch { replica, inc, node });
@@ -58,8 +66,11 @@ impl World {
 
     pub(super) fn touch_migration(&mut self, migration: Id) {
         for replica in 0..self.replicas.len() {
-            let Some(inc) = self.replicas.get(replica).filter(|one| one.up).map(|one| one.inc) else { continue };
-            let Some(dirty) = self.migrations.get_mut(migration).and_then(|one| one.dirty.get_mut(replica)) else {
+            let Some(inc) = self.replicas.get(replica).filter(|one| one.up).map(|one| one.inc) else {
+                continue;
+            };
+            let Some(dirty) = self.migrations.get_mut(migration).and_then(|one| one.dirty.get_mut(replica))
+            else {
                 continue;
             };
             if !std::mem::replace(dirty, true) {
@@ -186,7 +197,9 @@ impl World {
             actions = replica.state.take_actions(duration(now), ACTIONS);
             next = replica.state.wake_at().map(micros);
         }
-        if let Some(at) = next.map(|at| at.max(now + MILLI)).filter(|at| replica.wake.is_none_or(|wake| *at < wake)) {
+        if let Some(at) =
+            next.map(|at| at.max(now + MILLI)).filter(|at| replica.wake.is_none_or(|wake| *at < wake))
+        {
             replica.wake = Some(at);
             self.after(at - now, Event::SchedulerWake { replica: id, inc, at });
         }
@@ -254,7 +267,11 @@ impl World {
     }
 
     /// The leader answers, if there is one.
-    fn decide(&mut self, key: &neonvm_types::NamespacedName, asked: &Asked) -> Result<Resources, &'static str> {
+    fn decide(
+        &mut self,
+        key: &neonvm_types::NamespacedName,
+        asked: &Asked,
+    ) -> Result<Resources, &'static str> {
         let (now, unit) = (duration(self.now), self.unit);
         let Some(leader) = self.leader else { return Err("no scheduler leads") };
         self.forget_pod(leader, key);
@@ -291,7 +308,11 @@ impl World {
         if !self.bug(Bug::ForgetPod) || !self.rngs.faults.chance(0.05) {
             return;
         }
-        let node = self.keys.get(key).and_then(|pod| self.pods.get(*pod)?.node).and_then(|node| self.nodes.get(node));
+        let node = self
+            .keys
+            .get(key)
+            .and_then(|pod| self.pods.get(*pod)?.node)
+            .and_then(|node| self.nodes.get(node));
         let others = node.into_iter().flat_map(|node| node.pods.iter()).filter_map(|pod| self.pods.get(*pod));
         let others: Vec<_> = others.filter(|pod| pod.vm.is_some() && pod.key != *key).collect();
         let Some(other) = self.rngs.faults.pick(&others) else { return };
@@ -342,7 +363,8 @@ impl World {
             }
         }
         seen.push(Seen::Listed);
-        let migrations = self.migrations.iter().filter(|one| !one.gone).map(|one| Seen::Migration(one.seen.clone()));
+        let migrations =
+            self.migrations.iter().filter(|one| !one.gone).map(|one| Seen::Migration(one.seen.clone()));
         seen.extend(migrations);
         seen.push(Seen::MigrationsListed);
         let Some(replica) = self.replica(id, inc) else { return };
@@ -374,9 +396,13 @@ impl World {
             replica.up = false;
         }
         let back = self.latency(500, 15_000);
-        let standby = (0..self.replicas.len()).find(|id| *id != leader && self.replicas.get(*id).is_some_and(|one| one.up));
+        let standby = (0..self.replicas.len())
+            .find(|id| *id != leader && self.replicas.get(*id).is_some_and(|one| one.up));
         let wait = self.latency(500, 10_000);
-        self.after(wait.max(if standby.is_none() { back } else { 0 }), Event::Lead { replica: standby.unwrap_or(leader) });
+        self.after(
+            wait.max(if standby.is_none() { back } else { 0 }),
+            Event::Lead { replica: standby.unwrap_or(leader) },
+        );
         if standby.is_some() {
             self.scheduler_starts(leader, back);
         }
@@ -385,7 +411,8 @@ impl World {
     /// The lead goes to the other scheduler; the one that had it permits nothing from now on.
     pub(super) fn hand_over(&mut self) {
         let Some(leader) = self.leader else { return };
-        let other = (0..self.replicas.len()).find(|id| *id != leader && self.replicas.get(*id).is_some_and(|one| one.up));
+        let other = (0..self.replicas.len())
+            .find(|id| *id != leader && self.replicas.get(*id).is_some_and(|one| one.up));
         let Some(other) = other else { return };
         self.leader = None;
         self.note(Line::Text("the scheduler loses its lease"));
@@ -437,7 +464,9 @@ impl World {
             return false;
         }
         let Some(id) = self.keys.get(&note.pod).copied() else { return false };
-        let Some(pod) = self.pods.get_mut(id).filter(|pod| pod.alive && pod.uid == note.pod_uid) else { return false };
+        let Some(pod) = self.pods.get_mut(id).filter(|pod| pod.alive && pod.uid == note.pod_uid) else {
+            return false;
+        };
         if pod.noted != Some(note.values) {
             pod.noted = Some(note.values);
             self.touch_pod(id);

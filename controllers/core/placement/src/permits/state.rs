@@ -188,10 +188,12 @@ impl State {
 
     fn node_gone(&mut self, name: &str) -> bool {
         let Some(index) = self.node_index.get(name).copied() else { return false };
-        if let Some(node) = self.nodes.get_mut(index) {
-            node.seen = None;
-            node.watermark = Pair::default();
+        let Some(node) = self.nodes.get_mut(index) else { return false };
+        if node.seen.take().is_none() {
+            // Gone already; only pods that are bound to it keep it in mind.
+            return false;
         }
+        node.watermark = Pair::default();
         self.pressed.remove(&index);
         self.forget_if_empty(index);
         self.measure();

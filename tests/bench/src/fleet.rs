@@ -270,7 +270,7 @@ async fn node(client: Client, counts: Arc<Counts>) {
 }
 
 /// TLS with a certificate for every runner, from the authority that the controller made.
-async fn acceptor(client: &Client) -> anyhow::Result<TlsAcceptor> {
+pub(crate) async fn acceptor(client: &Client) -> anyhow::Result<TlsAcceptor> {
     let api: Api<Secret> = Api::namespaced(client.clone(), "neonvm-system");
     let deadline = Instant::now() + PATIENCE;
     let secret = loop {

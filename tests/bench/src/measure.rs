@@ -1,9 +1,11 @@
 //! The measurements. Each starts a server of its own over a fresh directory, unless it says otherwise.
 
+mod agents;
 mod command_line;
 mod disk;
 mod load;
 mod machine;
+mod objects;
 mod reads;
 mod scheduler;
 mod start;
@@ -55,6 +57,7 @@ pub const NAMES: &[&str] = &[
     "growth",
     "fleet",
     "scheduler",
+    "agents",
 ];
 
 /// Runs one measurement.
@@ -75,6 +78,7 @@ pub async fn run(name: &str, setup: &Setup) -> anyhow::Result<Vec<Row>> {
         "guest" => disk::idle(setup),
         "machine" => machine::run(setup).await,
         "growth" => machine::growth::run(setup).await,
+        "agents" => agents::run(setup).await,
         "scheduler" => scheduler::run(setup).await,
         "fleet" => {
             let directory = setup.directory()?;

@@ -1,33 +1,28 @@
 //! The whole service beside the embedded API server, asked within this process: bytes of a request in, bytes of an answer out.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, ensure};
 use bytes::Bytes;
 use http::{Method, Request, StatusCode};
 use k8s_openapi::api::core::v1::{Node, Pod};
-use kube::api::{Api, Patch, PatchParams, PostParams};
-use kube::{Client, Resource};
+use kube::Client;
+use kube::api::{Api, Patch, PatchParams};
 use neonvm_api::VirtualMachine;
 use neonvm_kit::http::{Answer, Whole};
 use neonvm_local::Server;
 use neonvm_scheduler::{Config, Local};
-use serde::Serialize;
-use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use tokio::task::JoinSet;
 
 use super::super::Setup;
+use super::super::objects::create;
 use super::{NAME, NODES, VMS, node, pod, wanted};
 use crate::fleet::{client, define};
 use crate::report::{Row, quantile};
 
 const REQUESTS: usize = 500_000;
 const EVENTS: usize = 200;
-/// Requests to the API server at the same time.
-const AT_ONCE: usize = 64;
 const PATIENCE: Duration = Duration::from_secs(120);
 
 pub(super) async fn run(setup: &Setup) -> anyhow::Result<Vec<Row>> {
@@ -60,40 +55,6 @@ pub(super) async fn run(setup: &Setup) -> anyhow::Result<Vec<Row>> {
     );
     rows.push(events(&client, &local).await?);
     Ok(rows)
-}
-
-/// Creates things, many at a time.
-async fn create<K>(
-    client: &Client,
-    namespaced: bool,
-    count: usize,
-    make: fn(usize) -> Value,
-) -> anyhow::Result<()>
-where
-    K: Resource<DynamicType = ()> + Clone + Serialize + DeserializeOwned + std::fmt::Debug + Send + 'static,
-{
-    let next = Arc::new(AtomicUsize::new(0));
-    let mut running = JoinSet::new();
-    for _ in 0..AT_ONCE {
-        let url = K::url_path(&(), namespaced.then_some("default"));
-        let (client, next) = (client.clone(), Arc::clone(&next));
-        running.spawn(async move {
-            let request = kube::core::Request::new(url);
-            loop {
-                let number = next.fetch_add(1, Ordering::Relaxed);
-                if number >= count {
-                    return anyhow::Ok(());
-                }
-                let body = serde_json::to_vec(&make(number))?;
-                let request = request.create(&PostParams::default(), body)?;
-                client.request::<Value>(request).await?;
-            }
-        });
-    }
-    while let Some(done) = running.join_next().await {
-        done??;
-    }
-    Ok(())
 }
 
 async fn cluster(client: &Client) -> anyhow::Result<()> {

@@ -188,7 +188,7 @@ impl State {
         let before = asking.held;
         let permitted = result.and_then(|permit| {
             self.plugin
-                .permitted(permit, self.machine.told())
+                .permitted(permit, self.machine.least())
                 .map_err(|bad| format!("{bad}: {}", self.size(permit)))
         });
         let permit = match permitted {

@@ -132,12 +132,6 @@ impl Machine {
         self.patching.is_none() && self.doubt.is_some_and(|doubt| now >= doubt.until)
     }
 
-    /// What the VM was told to have, for certain: ASKED and the patch under way.
-    #[must_use]
-    pub fn told(&self) -> Resources {
-        self.patching.map_or(self.asked, |patching| patching.target.max(self.asked))
-    }
-
     /// The most the VM has or may come to have: what the scheduler must not be told less than.
     #[must_use]
     pub fn most(&self) -> Resources {

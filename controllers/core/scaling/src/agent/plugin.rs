@@ -159,12 +159,12 @@ impl Plugin {
         self.error = error;
     }
 
-    /// Takes in a permit. It must be no more than was asked for, and no less than the VM had then. `told` is what the VM
-    /// was told to have, for certain.
+    /// Takes in a permit. It must be no more than was asked for, and no less than the VM had then. `least` is what
+    /// the VM has at least.
     ///
     /// # Errors
-    /// Says what is wrong with it. What it takes away of the permit held so far, down to `told`, is gone all the same.
-    pub fn permitted(&mut self, permit: Resources, told: Resources) -> Result<Asking, BadPermit> {
+    /// Says what is wrong with it. What it takes away of the permit held so far, down to `least`, is gone all the same.
+    pub fn permitted(&mut self, permit: Resources, least: Resources) -> Result<Asking, BadPermit> {
         let Some(asking) = self.asking else { return Err(BadPermit::AboveRequest) };
         let bad = if permit.validate_non_zero().is_err() {
             Some(BadPermit::Zero)
@@ -174,7 +174,7 @@ impl Plugin {
             permit.any_less(asking.current).then_some(BadPermit::BelowUse)
         };
         if let Some(bad) = bad {
-            self.permit = self.permit.map(|held| held.min(permit.max(told)));
+            self.permit = self.permit.map(|held| held.min(permit.max(least)));
             return Err(bad);
         }
         self.asking = None;

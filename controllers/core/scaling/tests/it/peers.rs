@@ -82,7 +82,7 @@ fn answers_that_make_no_sense() {
         (cu(9), cu(3), Some(cu(3)), "scheduler failed: the permit is above the request: 9"),
         // Less than the permit before, but what the VM has: that is how it is now.
         (cu(2), cu(2), None, "scheduler permits 2"),
-        // Less than the VM has: it keeps what it has, and nothing more.
+        // Less than the VM has: it keeps what it has, and no more than that.
         (cu(1), cu(2), None, "scheduler failed: the permit is below what the VM has: 1"),
         (cu(0), cu(2), None, "scheduler failed: a field of the permit is 0: 0"),
         (res(0, 4), res(500, 3), None, "scheduler failed: a field of the permit is 0"),
@@ -284,4 +284,26 @@ fn what_nobody_wants_any_more_is_not_stuck() {
     p.after(120.0);
     p.metrics(load(0.25));
     assert_eq!(p.state.stuck(p.now), None);
+}
+
+/// A VM that shrank without the agent's knowing does not grow back on what the scheduler no longer permits.
+#[test]
+fn what_is_taken_away_is_gone_however_much_the_vm_seemed_to_have() {
+    let mut p = Play::cus(1, 4, 2, settings()).ready();
+    p.metrics(load(0.0));
+    p.ask_down();
+    p.agrees();
+    // Made, but the reply is lost.
+    p.patch();
+    p.after(5.0).ask();
+    p.permit(res(100, 1));
+    p.after(10.0);
+    let outcome = p.state.step(p.now, Event::Timer);
+    assert!(outcome.notes.iter().any(|note| note.to_string().contains("patch failed: no reply")));
+    p.vm.info.set_using(cu(1)).unwrap();
+    p.vm.observed = Some(cu(1));
+    p.metrics(load(0.25));
+    let _ = p.state.step(p.now, Event::Vm(p.vm.clone()));
+    let view = p.state.view(p.now);
+    assert_eq!((view.asked, view.goal, view.permit), (cu(1), cu(2), Some(cu(1))));
 }

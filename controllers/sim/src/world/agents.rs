@@ -255,7 +255,8 @@ impl World {
         let patch = |again| Event::Patch { vm: id, inc, id: number, from, to, revision, again };
         self.after(wait + late, patch(false));
         if self.fault(Fault::Duplicate, 0.1) {
-            let wait = wait + late + self.latency(1, 10_000);
+            // The preconditions are on values, which may be the same again later.
+            let wait = wait + late + self.latency(1, 50);
             self.after(wait, patch(true));
         }
         if self.bug(Bug::ToldTooEarly) {

@@ -55,7 +55,9 @@ fn replica(settings: &SimSettings, bug: Option<Bug>) -> Replica {
 pub(crate) fn build(scenario: &Scenario, options: &Options) -> World {
     let settings = scenario.settings.clone();
     let mut rngs = Rngs::new(options.seed);
-    let faults = options.faults.unwrap_or_else(|| scenario.faults.some(&mut rngs.faults));
+    // Drawn in any case, so that a replay with the faults named is the same run.
+    let drawn = scenario.faults.some(&mut rngs.faults);
+    let faults = options.faults.unwrap_or(drawn);
     let storm_ends = micros(options.until.unwrap_or(scenario.duration).min(scenario.duration));
     let ends = storm_ends.saturating_add(micros(scenario.quiet));
     let replicas = if settings.standby || faults.has(crate::Fault::Handover) { 2 } else { 1 };

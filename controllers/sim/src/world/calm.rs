@@ -67,6 +67,7 @@ impl World {
         let most = bound(super::guest::needed(cpu + NEAR, memory + NEAR));
         let (has, fills) = (units::floor(vm.has, unit), units::ceil(vm.has, unit));
         let stubborn = vm.guest.kind != Guest::Agrees;
+        let denied = view.limit.as_deref().is_some_and(|limit| limit.starts_with("scheduler permits"));
         if has < least {
             let node =
                 vm.pod.and_then(|pod| self.pods.get(pod)?.node).and_then(|node| self.nodes.get(node))?;
@@ -75,7 +76,6 @@ impl World {
                 .map(|amount| (u128::from(amount) * 1000).div_ceil(u128::from(vm.overcommit)));
             // Room for one more in both; what it lacks in one alone it may have there.
             let room = !more.any_greater(free);
-            let denied = view.limit.as_deref().is_some_and(|limit| limit.starts_with("scheduler permits"));
             if denied && !room {
                 return None;
             }
@@ -84,7 +84,7 @@ impl World {
         if fills > most && !stubborn && view.limit.is_none() && view.stuck.is_none() {
             return Some(format!("has {fills} compute units, its load needs no more than {most}"));
         }
-        if view.stuck.is_some() && !stubborn {
+        if view.stuck.is_some() && !stubborn && !denied {
             return Some("is stuck although nothing fails any more".to_owned());
         }
         let on_its_way = view.now != view.asked || vm.has != vm.asked;

@@ -1,4 +1,5 @@
 //! Worlds that have to hold.
 
 mod common;
+mod replay;
 mod storms;

@@ -6,6 +6,7 @@ pub mod image;
 pub mod kernel;
 pub mod local;
 pub mod scaling;
+pub mod simulate;
 pub mod top;
 pub mod vm;
 
@@ -118,6 +119,8 @@ pub enum Command {
     /// Look into what goes on
     #[command(subcommand)]
     Debug(scaling::Debug),
+    /// Try the scaling of a whole fleet under faults, without a cluster
+    Simulate(simulate::Simulate),
     /// Version of this program
     Version(Version),
     /// Script that teaches a shell to complete neonctl, names of clusters included
@@ -178,6 +181,7 @@ impl Command {
             Self::Agent(scaling::Agent::Inspect(args)) => Some(&args.output),
             Self::Scheduler(scaling::Scheduler::Inspect(args)) => Some(&args.output),
             Self::Debug(scaling::Debug::NodePressure(args)) => Some(&args.output),
+            Self::Simulate(args) => Some(&args.output),
             Self::Version(args) => Some(&args.output),
             Self::Completion(_) => None,
             Self::Config(command) => command.output(),

@@ -14,6 +14,7 @@ mod place;
 mod registry;
 mod scheduler;
 mod services;
+pub(crate) mod simulate;
 mod status;
 mod top;
 mod version;
@@ -69,6 +70,7 @@ pub(crate) fn run(env: &Env, settings: &Settings, args: &Args) -> Result<Report>
         Command::Agent(Agent::Inspect(args)) => agent::inspect(settings, args),
         Command::Scheduler(Scheduler::Inspect(args)) => scheduler::inspect(settings, args),
         Command::Debug(Debug::NodePressure(args)) => debug::node_pressure::run(settings, args),
+        Command::Simulate(args) => simulate::run(env, args, quiet),
         Command::Version(_) => Ok(version::run()),
         Command::Completion(args) => completion::run(args.shell),
         Command::Config(Config::View(args)) => config::view::run(settings, args),

@@ -34,6 +34,11 @@ pub(crate) fn machines() -> Vec<CompletionCandidate> {
     names.unwrap_or_default().into_iter().map(CompletionCandidate::new).collect()
 }
 
+/// Scenarios with a name.
+pub(crate) fn scenarios() -> Vec<CompletionCandidate> {
+    crate::commands::simulate::NAMED.iter().map(|(name, _)| CompletionCandidate::new(*name)).collect()
+}
+
 /// One file for each way to reach a cluster.
 fn file(env: &Env) -> PathBuf {
     let mut hash = DefaultHasher::new();

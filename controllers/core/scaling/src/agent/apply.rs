@@ -21,13 +21,16 @@ impl State {
     /// Takes in one event.
     pub(super) fn apply(&mut self, now: Duration, event: Event, note: &mut Note, outcome: &mut Outcome) {
         match event {
-            Event::Vm(vm) => self.vm_seen(now, vm, note, outcome),
+            Event::Vm(vm) => self.vm_seen(now, vm, None, note, outcome),
+            Event::VmSeen { vm, status_generation } => {
+                self.vm_seen(now, vm, status_generation, note, outcome);
+            }
             Event::SystemMetrics(metrics) => self.system_metrics(now, metrics, note),
             Event::LfcMetrics(metrics) => self.lfc_metrics(now, metrics, note),
             Event::MetricsFailed { reason, .. } => self.metrics_failed(&reason, note),
             Event::MonitorConnected { version } => {
                 note.causes.push(Cause::Connected(version.to_string()));
-                self.monitor.connected(now, version, self.machine.now, self.machine.most());
+                self.monitor.connected(now, version, self.machine.low, self.machine.most());
             }
             Event::MonitorLost { reason } => {
                 let reason = shorten(&reason);
@@ -82,7 +85,14 @@ impl State {
         }
     }
 
-    fn vm_seen(&mut self, now: Duration, vm: Vm, note: &mut Note, outcome: &mut Outcome) {
+    fn vm_seen(
+        &mut self,
+        now: Duration,
+        vm: Vm,
+        status_generation: Option<i64>,
+        note: &mut Note,
+        outcome: &mut Outcome,
+    ) {
         let asked = vm.info.using();
         if self.machine.is_stale(now, asked, vm.generation, &self.settings) {
             self.stale_observations = self.stale_observations.saturating_add(1);
@@ -90,7 +100,7 @@ impl State {
         }
         let before = (self.machine.asked, self.machine.now, self.vm.info.min(), self.vm.info.max());
         let hold_before = self.hold(now).map(|(size, _)| size);
-        let outside = self.machine.observed(now, asked, vm.observed, vm.generation);
+        let outside = self.machine.observed(now, asked, &vm, status_generation);
         self.vm = vm;
         self.vm.hold = self.hold(now);
         self.config = self.settings.config_for(&self.vm);

@@ -46,8 +46,16 @@ pub enum Verdict {
 #[derive(Clone, Debug, PartialEq)]
 #[allow(clippy::large_enum_variant, reason = "made once, used up at once, never stored")]
 pub enum Event {
-    /// The VM object was seen, changed or not.
+    /// The VM object was seen, changed or not. Its status counts as one that knows the spec beside it.
     Vm(Vm),
+    /// The VM object was seen, and the generation that its status is about. Older than the object's own, the status says
+    /// nothing certain of NOW: the controller has not looked at the last change yet.
+    VmSeen {
+        /// The object.
+        vm: Vm,
+        /// `status.observedGeneration`.
+        status_generation: Option<i64>,
+    },
     /// A scrape succeeded.
     SystemMetrics(SystemMetrics),
     /// A scrape of the file cache's metrics succeeded.

@@ -10,6 +10,7 @@ use crate::agent::{
     plugin::backoff,
     revision::Stamped,
     settings::Settings,
+    vm::Vm,
 };
 
 /// A patch under way.
@@ -55,8 +56,10 @@ pub struct Machine {
     pub asked: Resources,
     /// NOW, with ASKED where the status shows nothing.
     pub now: Resources,
-    /// The least the VM may have gone to since NOW was seen.
+    /// The least the VM may have gone to since NOW was seen for certain.
     pub low: Resources,
+    /// The most it may have gone to since.
+    pub high: Resources,
     /// The patch under way.
     pub patching: Option<Patching>,
     /// Patches whose end is not known.
@@ -104,6 +107,7 @@ impl Machine {
             asked,
             now: seen(observed, asked),
             low: seen(observed, asked).min(asked),
+            high: seen(observed, asked).max(asked),
             patching: None,
             doubt: None,
             written: None,
@@ -135,7 +139,7 @@ impl Machine {
     /// The most the VM has or may come to have: what the scheduler must not be told less than.
     #[must_use]
     pub fn most(&self) -> Resources {
-        self.possible().fold(self.now, Resources::max)
+        self.possible().fold(self.high, Resources::max)
     }
 
     /// The least it may come to have: what the monitor must not be told more than.
@@ -199,6 +203,7 @@ impl Machine {
     pub fn patched(&mut self, now: Duration, generation: Option<i64>) -> Option<Patching> {
         let patching = self.patching.take()?;
         self.asked = patching.target;
+        self.high = self.high.max(patching.target);
         self.failed_at = None;
         self.failures = 0;
         self.conflict = false;
@@ -262,14 +267,21 @@ impl Machine {
         &mut self,
         now: Duration,
         asked: Resources,
-        observed: Option<Resources>,
-        generation: Option<i64>,
+        vm: &Vm,
+        status_generation: Option<i64>,
     ) -> bool {
-        self.generation = self.generation.max(generation);
+        self.generation = self.generation.max(vm.generation);
         let ours = asked == self.asked || self.tried == Some(asked);
         self.asked = asked;
-        self.now = seen(observed, asked);
-        self.low = self.now.min(asked);
+        self.now = seen(vm.observed, asked);
+        // A status from before the last change hides what was done about the ones before it.
+        if status_generation.zip(vm.generation).is_some_and(|(status, spec)| status < spec) {
+            self.low = self.low.min(self.now).min(asked);
+            self.high = self.high.max(self.now).max(asked);
+        } else {
+            self.low = self.now.min(asked);
+            self.high = self.now.max(asked);
+        }
         // There was one in doubt, and it was made.
         self.doubt = self.doubt.filter(|doubt| doubt.least != asked || doubt.most != asked);
         if self.conflict && self.failures < 3 {

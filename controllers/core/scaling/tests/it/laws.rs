@@ -36,6 +36,7 @@ enum Op {
     Api(Treat),
     Monitor(Treat),
     Machine(bool),
+    Look,
     See,
     SeeOld,
     Scrape(f64),
@@ -64,6 +65,7 @@ fn op(outside: bool) -> impl Strategy<Value = Op> {
         6 => treat().prop_map(Op::Api),
         6 => treat().prop_map(Op::Monitor),
         3 => any::<bool>().prop_map(Op::Machine),
+        3 => Just(Op::Look),
         4 => Just(Op::See),
         1 => Just(Op::SeeOld),
         4 => (0.0..1.5).prop_map(Op::Scrape),
@@ -95,6 +97,7 @@ fn play(world: &mut World, op: &Op) {
         Op::Api(treat) => world.api(treat),
         Op::Monitor(treat) => world.monitor(treat),
         Op::Machine(wholly) => world.machine(wholly),
+        Op::Look => world.look(),
         Op::See => world.see(),
         Op::SeeOld => {
             let mut old = world.vm.clone();
@@ -184,7 +187,7 @@ proptest! {
         // What the guest does not give back stays, but nothing makes the VM grow to it.
         let expected = world.asked();
         prop_assert!(!expected.any_less(cu(wants)) && !expected.any_greater(cu(wants.max(needs))), "{:?}", view);
-        prop_assert_eq!(world.vm.observed, Some(expected));
+        prop_assert_eq!((world.has, world.vm.observed), (expected, Some(expected)));
         prop_assert_eq!(world.reserved, expected, "the scheduler knows");
         prop_assert_eq!(world.knows, expected, "the monitor knows");
         prop_assert_eq!(view.stuck, None);
@@ -230,7 +233,7 @@ proptest! {
         }
         world.load = load;
         world.scrape();
-        for event in [Event::Vm(world.vm.clone()), Event::SystemMetrics(dsl::load(load)), Event::Timer] {
+        for event in [world.seen(), Event::SystemMetrics(dsl::load(load)), Event::Timer] {
             world.step(event.clone());
             let outcome = world.state.step(world.now, event);
             prop_assert_eq!((outcome.actions.len(), outcome.notes.len()), (0, 0));

@@ -307,3 +307,62 @@ fn what_is_taken_away_is_gone_however_much_the_vm_seemed_to_have() {
     let view = p.state.view(p.now);
     assert_eq!((view.asked, view.goal, view.permit), (cu(1), cu(2), Some(cu(1))));
 }
+
+/// A VM object as an API server shows it: generation, spec, and a status about an older generation.
+fn shows(p: &mut Play, generation: i64, asked: u16, status_generation: i64, has: u16) -> Outcome {
+    p.vm.generation = Some(generation);
+    p.vm.info.set_using(cu(asked)).unwrap();
+    p.vm.observed = Some(cu(has));
+    p.event(Event::VmSeen { vm: p.vm.clone(), status_generation: Some(status_generation) })
+}
+
+/// The VM grew from four to five and was set back to four before anything was seen of either: it may have five.
+#[test]
+fn a_growth_that_was_not_seen_counts_until_the_status_is_about_what_came_after() {
+    let mut p = Play::cus(1, 8, 4, settings()).ready();
+    p.event(Event::MonitorConnected { version: MonitorProtoVersion::V2_0 });
+    p.metrics(load(0.625));
+    p.ask();
+    p.permit(cu(5));
+    p.patch();
+    p.event(Event::PatchReply { id: patch_id(&p), result: Ok(Some(2)) });
+    p.metrics(load(0.5));
+    p.ask_down();
+    p.agrees();
+    p.patch();
+    p.event(Event::PatchReply { id: patch_id(&p), result: Ok(Some(3)) });
+    p.after(5.0);
+    assert_eq!(p.next().plugin.map(|request| request.target), Some(cu(5)), "nothing was seen");
+    shows(&mut p, 3, 4, 2, 4);
+    assert_eq!(
+        p.next().plugin.map(|request| request.target),
+        Some(cu(5)),
+        "the status is about the growth at most"
+    );
+    shows(&mut p, 3, 4, 3, 5);
+    assert_eq!(p.next().plugin.map(|request| request.target), Some(cu(5)), "it is going down");
+    shows(&mut p, 3, 4, 3, 4);
+    assert_eq!(p.next().plugin.map(|request| request.target), Some(cu(4)));
+}
+
+/// On the way from five to three somebody fixes the size at five again. The status still shows the five of before.
+#[test]
+fn the_monitor_is_not_told_of_what_an_old_status_shows() {
+    let mut p = Play::cus(1, 8, 5, settings()).ready();
+    p.event(Event::MonitorConnected { version: MonitorProtoVersion::V2_0 });
+    p.metrics(load(0.375));
+    p.ask_down();
+    p.agrees();
+    p.patch();
+    p.event(Event::PatchReply { id: patch_id(&p), result: Ok(Some(2)) });
+    p.vm.hold = Some((cu(5), secs(600.0)));
+    shows(&mut p, 2, 3, 1, 5);
+    p.patch();
+    p.event(Event::PatchReply { id: patch_id(&p), result: Ok(Some(3)) });
+    shows(&mut p, 3, 5, 2, 5);
+    assert_eq!(p.next().monitor_upscale, None, "the machine may be on its way down");
+    shows(&mut p, 3, 5, 3, 4);
+    assert_eq!(p.next().monitor_upscale.map(|change| change.target), Some(cu(4)));
+    shows(&mut p, 3, 5, 3, 5);
+    assert_eq!(p.next().monitor_upscale.map(|change| change.target), Some(cu(5)));
+}

@@ -29,6 +29,10 @@ pub struct World {
     pub now: Duration,
     /// The object: ASKED and its generation are in here; `observed` is what the status says.
     pub vm: Vm,
+    /// What the machine has, what the controller brings it to, and the generation its last look was at.
+    pub has: Resources,
+    commanded: Resources,
+    looked_at: Option<i64>,
     /// What the scheduler holds for the VM, and the most it gives.
     pub reserved: Resources,
     pub capacity: Resources,
@@ -61,6 +65,9 @@ impl World {
             settings,
             now: Duration::ZERO,
             vm,
+            has: cu(using),
+            commanded: cu(using),
+            looked_at: Some(1),
             reserved: cu(using),
             capacity: cu(capacity.max(using)),
             connected: None,
@@ -107,7 +114,8 @@ impl World {
         let view = self.state.view(now);
         assert!(view.decisions.len() <= State::MOST_NOTES);
         if !self.outside {
-            assert!(!self.asked().any_greater(self.reserved), "S2: {:?} > {:?}", self.asked(), self.reserved);
+            let uses = self.asked().max(self.has);
+            assert!(!uses.any_greater(self.reserved), "S2: {uses:?} > {:?}", self.reserved);
             if let Some(permit) = view.permit.filter(|_| !self.lied) {
                 assert!(!view.asked.any_greater(permit), "invariant 1: {:?} > {permit:?}", view.asked);
             }
@@ -170,9 +178,9 @@ impl World {
             Action::TellMonitorUpscale { id, to, .. } => {
                 self.check_question();
                 assert!(
-                    !to.any_greater(self.vm.observed.unwrap()),
-                    "told before it was seen: {to:?}, {:?}, {:?}",
-                    self.vm.observed,
+                    !to.any_greater(self.has),
+                    "told of what is not there: {to:?}, {:?}, {:?}",
+                    self.has,
                     self.state.view(self.now)
                 );
                 self.question = Some((id, to, false, self.now));
@@ -229,14 +237,14 @@ impl World {
     }
 
     /// The scheduler answers with any amount. It holds what it says for the VM, as far as it was asked for, and what the VM
-    /// has already. One who takes away what it permitted must say so in time.
+    /// has or is on its way to. One who takes away what it permitted must say so in time.
     pub fn scheduler_says(&mut self, said: Resources) {
         let Some((id, target, _, since)) = self.asks.take() else { return };
         if self.now >= since + self.settings.plugin_reply_deadline {
             return;
         }
         let coming = self.patch.map_or(self.asked(), |(_, _, to, _)| to);
-        self.reserved = said.min(target).max(self.asked()).max(coming);
+        self.reserved = said.min(target).max(self.asked()).max(coming).max(self.has).max(self.commanded);
         self.lied |= said.any_less(target);
         self.step(Event::PluginReply { id, result: Ok(said) });
     }
@@ -292,27 +300,34 @@ impl World {
         }
     }
 
-    /// The machine catches up with ASKED: wholly, or a part of the way.
+    /// The machine goes where the controller brings it: wholly, or a part of the way.
     pub fn machine(&mut self, wholly: bool) {
-        let asked = self.asked();
-        let observed = self.vm.observed.unwrap();
-        let half = |a: u64, b: u64| a.midpoint(b);
-        self.vm.observed = Some(if wholly {
-            asked
+        self.has = if wholly {
+            self.commanded
         } else {
-            let mem = half(observed.mem.get(), asked.mem.get());
-            Resources::new(observed.vcpus, neonvm_types::Bytes::new(mem))
-        });
+            let mem = self.has.mem.get().midpoint(self.commanded.mem.get());
+            Resources::new(self.has.vcpus, neonvm_types::Bytes::new(mem))
+        };
+    }
+
+    /// The controller looks at the object, and writes into the status what the machine has.
+    pub fn look(&mut self) {
+        (self.commanded, self.looked_at) = (self.asked(), self.vm.generation);
+        self.vm.observed = Some(self.has);
     }
 
     pub fn see(&mut self) {
-        self.step(Event::Vm(self.vm.clone()));
+        self.step(self.seen());
+    }
+
+    pub fn seen(&self) -> Event {
+        Event::VmSeen { vm: self.vm.clone(), status_generation: self.looked_at }
     }
 
     pub fn connect(&mut self, version: MonitorProtoVersion) {
         self.connected = Some(version);
         // It was told nothing, so it knows what it sees.
-        self.knows = self.vm.observed.unwrap().max(self.asked());
+        self.knows = self.has.max(self.asked());
         self.forget();
         self.step(Event::MonitorConnected { version });
     }
@@ -357,9 +372,9 @@ impl World {
                 self.scheduler(Treat::Well);
                 self.api(Treat::Well);
                 self.monitor(Treat::Well);
-                if self.vm.observed != Some(self.asked()) {
-                    self.machine(true);
-                }
+                self.look();
+                self.machine(true);
+                self.look();
                 self.see();
             }
             if self.now >= scrape_at {
@@ -374,6 +389,7 @@ impl World {
 
     /// The agent is started anew: all it knew is gone, the world is as it is.
     pub fn restart(&mut self) {
+        self.outside = true;
         self.state = State::new(self.vm.clone(), self.settings, self.now);
         (self.asks, self.patch, self.metrics_at) = (None, None, None);
         self.forget();

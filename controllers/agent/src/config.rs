@@ -100,9 +100,8 @@ pub struct Clients {
     pub azure_blob: Option<serde_json::Value>,
 }
 
-/// How events are put together and sent; flattened into each client.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
+/// How events are put together and sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Push {
     /// A batch is closed after this without being full.
     pub push_every_seconds: u64,
@@ -112,46 +111,68 @@ pub struct Push {
     pub max_batch_size: u64,
 }
 
-/// Events to an HTTP server: `POST {url}/usage_events`.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct HttpClient {
-    /// Base of the URL.
-    pub url: String,
-    /// When.
-    #[serde(flatten)]
-    pub push: Push,
+/// A client's keys, with those of [`Push`] among them: flattened ones would let unknown keys pass, and not be named when
+/// they are wrong.
+macro_rules! client {
+    ($(#[$about:meta])* $name:ident { $($(#[$field_about:meta])* $field:ident: $kind:ty,)* }) => {
+        $(#[$about])*
+        #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+        #[serde(rename_all = "camelCase", deny_unknown_fields)]
+        pub struct $name {
+            $($(#[$field_about])* pub $field: $kind,)*
+            /// A batch is closed after this without being full.
+            pub push_every_seconds: u64,
+            /// Time for one sending.
+            pub push_request_timeout_seconds: u64,
+            /// Most events of a batch.
+            pub max_batch_size: u64,
+        }
+
+        impl $name {
+            /// When events are sent.
+            #[must_use]
+            pub const fn push(&self) -> Push {
+                Push {
+                    push_every_seconds: self.push_every_seconds,
+                    push_request_timeout_seconds: self.push_request_timeout_seconds,
+                    max_batch_size: self.max_batch_size,
+                }
+            }
+        }
+    };
 }
 
-/// Events as compressed lines of JSON in a store that speaks S3. Keys come from `AWS_ACCESS_KEY_ID` and
-/// `AWS_SECRET_ACCESS_KEY`.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct S3Client {
-    /// Bucket.
-    pub bucket: String,
-    /// Region.
-    pub region: String,
-    /// URL of the store; absent: Amazon's of the region.
-    #[serde(default)]
-    pub endpoint: String,
-    /// In front of each key.
-    #[serde(default)]
-    pub prefix_in_bucket: String,
-    /// When.
-    #[serde(flatten)]
-    pub push: Push,
+client! {
+    /// Events to an HTTP server: `POST {url}/usage_events`.
+    HttpClient {
+        /// Base of the URL.
+        url: String,
+    }
 }
 
-/// Events as compressed lines of JSON in files, under the same names as in a bucket.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct FileClient {
-    /// The directory.
-    pub directory: std::path::PathBuf,
-    /// When.
-    #[serde(flatten)]
-    pub push: Push,
+client! {
+    /// Events as compressed lines of JSON in a store that speaks S3. Keys come from `AWS_ACCESS_KEY_ID` and
+    /// `AWS_SECRET_ACCESS_KEY`.
+    S3Client {
+        /// Bucket.
+        bucket: String,
+        /// Region.
+        region: String,
+        /// URL of the store; absent: Amazon's of the region.
+        #[serde(default)]
+        endpoint: String,
+        /// In front of each key.
+        #[serde(default)]
+        prefix_in_bucket: String,
+    }
+}
+
+client! {
+    /// Events as compressed lines of JSON in files, under the same names as in a bucket.
+    FileClient {
+        /// The directory.
+        directory: std::path::PathBuf,
+    }
 }
 
 /// A VM counts as stuck when more requests than this failed.
@@ -327,8 +348,8 @@ impl AgentConfig {
     /// # Errors
     /// As [`AgentConfig::read`].
     pub fn parse(text: &str, path: &str) -> Result<Self, ConfigError> {
-        let config: Self = serde_json::from_str(text)
-            .map_err(|error| ConfigError::Json { path: path.to_owned(), reason: error.to_string() })?;
+        let config =
+            read_naming_keys(text).map_err(|reason| ConfigError::Json { path: path.to_owned(), reason })?;
         let faults = check::faults(&config);
         if faults.is_empty() {
             Ok(config)
@@ -336,6 +357,17 @@ impl AgentConfig {
             Err(ConfigError::Values { path: path.to_owned(), faults })
         }
     }
+}
+
+/// An error names the key at fault, which that of the parser alone does not.
+fn read_naming_keys(text: &str) -> Result<AgentConfig, String> {
+    let mut parser = serde_json::Deserializer::from_str(text);
+    let config = serde_path_to_error::deserialize(&mut parser).map_err(|error| {
+        let key = error.path().to_string();
+        if key == "." { error.inner().to_string() } else { format!("{key}: {}", error.inner()) }
+    })?;
+    parser.end().map_err(|error| error.to_string())?;
+    Ok(config)
 }
 
 /// Whole seconds as a span.

@@ -93,6 +93,12 @@ impl Metrics {
         self.add(name, labels, 1.0);
     }
 
+    /// Counts several.
+    pub(crate) fn count_many(&self, name: &'static str, labels: &[(&str, &str)], amount: u64) {
+        #[expect(clippy::cast_precision_loss, reason = "Prometheus values are doubles")]
+        self.add(name, labels, amount as f64);
+    }
+
     /// Sets a gauge.
     pub(crate) fn set(&self, name: &'static str, labels: &[(&str, &str)], value: f64) {
         self.lock().gauges.insert((name, joined(labels)), value);

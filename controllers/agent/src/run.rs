@@ -133,7 +133,11 @@ pub async fn run(config: Config, stop: impl Future<Output = ()>) -> Result<(), E
     loop {
         tokio::select! {
             () = elector.acquire() => tracing::info!(node = config.node, "scales the VMs of this node"),
-            () = &mut stop => break,
+            () = &mut stop => {
+                // The last try to get it may have succeeded.
+                elector.release().await;
+                break;
+            }
         }
         let stopped = tokio::select! {
             () = fleet.watch() => false,
@@ -238,6 +242,7 @@ fn sinks(
                 queue: "autoscaling_agent_billing_queue_size",
                 took: "autoscaling_agent_billing_last_send_duration_seconds",
                 errors: "autoscaling_agent_billing_send_errors_total",
+                dropped: "autoscaling_agent_billing_dropped_events_total",
             },
         ),
         Kind::Scaling => (
@@ -248,6 +253,7 @@ fn sinks(
                 queue: "autoscaling_agent_scalingevents_queue_size",
                 took: "autoscaling_agent_scalingevents_last_send_duration_seconds",
                 errors: "autoscaling_agent_scalingevents_send_errors_total",
+                dropped: "autoscaling_agent_scalingevents_dropped_events_total",
             },
         ),
     };
@@ -263,13 +269,13 @@ async fn bill(config: &AgentConfig, fleet: &Fleet, sinks: &[Sink]) {
     let Some(billing) = config.billing.as_ref().filter(|_| !sinks.is_empty()) else {
         return std::future::pending().await;
     };
-    let mut window = Window::new(billing, sinks);
+    let mut window = Window::new(billing, fleet, sinks);
     let mut look = tokio::time::interval(seconds(billing.collect_every_seconds));
     let every = seconds(billing.accumulate_every_seconds);
     let mut close = tokio::time::interval_at(tokio::time::Instant::now() + every, every);
     loop {
         tokio::select! {
-            _ = look.tick() => window.ledger.look(window.started.elapsed(), usages(fleet)),
+            _ = look.tick() => window.look(),
             _ = close.tick() => {
                 for line in window.close() {
                     for sink in sinks {
@@ -285,11 +291,12 @@ async fn bill(config: &AgentConfig, fleet: &Fleet, sinks: &[Sink]) {
 struct Window<'a> {
     ledger: Ledger,
     started: tokio::time::Instant,
+    fleet: &'a Fleet,
     sinks: &'a [Sink],
 }
 
 impl<'a> Window<'a> {
-    fn new(billing: &Billing, sinks: &'a [Sink]) -> Self {
+    fn new(billing: &Billing, fleet: &'a Fleet, sinks: &'a [Sink]) -> Self {
         let host = std::env::var("HOSTNAME").ok().filter(|name| !name.is_empty());
         let names = Names {
             cpu: billing.cpu_metric_name.clone(),
@@ -297,7 +304,11 @@ impl<'a> Window<'a> {
             host: host.unwrap_or_else(|| "agent".to_owned()),
         };
         let ledger = Ledger::new(names, Duration::ZERO, jiff::Timestamp::now());
-        Self { ledger, started: tokio::time::Instant::now(), sinks }
+        Self { ledger, started: tokio::time::Instant::now(), fleet, sinks }
+    }
+
+    fn look(&mut self) {
+        self.ledger.look(self.started.elapsed(), usages(self.fleet));
     }
 
     fn close(&mut self) -> Vec<String> {
@@ -308,7 +319,8 @@ impl<'a> Window<'a> {
 
 impl Drop for Window<'_> {
     fn drop(&mut self) {
-        // What was used since the last events is not given away.
+        // What was used since the last events, and since the last look, is not given away.
+        self.look();
         for line in self.close() {
             for sink in self.sinks {
                 if !sink.try_tell(line.clone()) {

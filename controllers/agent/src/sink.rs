@@ -22,13 +22,16 @@ const CHANNEL: usize = 4096;
 const MOST: usize = 200_000;
 /// Pauses after a failure: first and longest.
 const PAUSES: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(60));
-/// Time for what is left when the agent ends.
-const LAST: Duration = Duration::from_secs(8);
+/// Time for what is left when the agent ends, and the pause between two tries then.
+const LAST: (Duration, Duration) = (Duration::from_secs(8), Duration::from_millis(500));
 
 /// A way to a queue of events, each a line of JSON.
 #[derive(Clone, Debug)]
 pub(crate) struct Sink {
     events: mpsc::Sender<String>,
+    client: &'static str,
+    names: Names,
+    metrics: Arc<Metrics>,
 }
 
 /// Names of the metrics of a kind of sink.
@@ -37,6 +40,8 @@ pub(crate) struct Names {
     pub(crate) queue: &'static str,
     pub(crate) took: &'static str,
     pub(crate) errors: &'static str,
+    /// Events that were given up.
+    pub(crate) dropped: &'static str,
 }
 
 impl Sink {
@@ -47,10 +52,22 @@ impl Sink {
         names: Names,
         metrics: Arc<Metrics>,
     ) -> (Self, JoinHandle<()>) {
+        Self::start_with(target, push, names, metrics, MOST)
+    }
+
+    fn start_with(
+        target: Target,
+        push: Push,
+        names: Names,
+        metrics: Arc<Metrics>,
+        limit: usize,
+    ) -> (Self, JoinHandle<()>) {
         let (events, waiting) = mpsc::channel(CHANNEL);
         let most = usize::try_from(push.max_batch_size).unwrap_or(1);
-        let queue = Queue { target, push, names, metrics, batches: Batches::new(most, MOST) };
-        (Self { events }, tokio::spawn(queue.run(waiting)))
+        let client = target.name();
+        let batches = Batches::new(most, limit);
+        let queue = Queue { target, push, names, metrics: Arc::clone(&metrics), batches };
+        (Self { events, client, names, metrics }, tokio::spawn(queue.run(waiting)))
     }
 
     /// Takes an event. If the channel is full the event waits: nothing is lost between here and the queue.
@@ -58,9 +75,13 @@ impl Sink {
         let _ = self.events.send(event).await;
     }
 
-    /// As [`Sink::tell`], from where nothing may wait; `false` if it could not be taken.
+    /// As [`Sink::tell`], from where nothing may wait; `false`, and counted, if it could not be taken.
     pub(crate) fn try_tell(&self, event: String) -> bool {
-        self.events.try_send(event).is_ok()
+        let taken = self.events.try_send(event).is_ok();
+        if !taken {
+            self.metrics.count(self.names.dropped, &[("client", self.client)]);
+        }
+        taken
     }
 }
 
@@ -88,7 +109,7 @@ impl Queue {
                 () = tokio::time::sleep_until(try_at.unwrap_or(close_at)) => None,
             };
             if let Some(event) = event {
-                self.batches.push(event);
+                self.push(event);
                 if !self.batches.is_ready() || try_at.is_some() {
                     continue;
                 }
@@ -113,8 +134,12 @@ impl Queue {
             }
         }
         self.batches.close();
-        let sent = tokio::time::timeout(LAST, self.send_all()).await;
-        if !matches!(sent, Ok(Ok(()))) {
+        let sent = tokio::time::timeout(LAST.0, async {
+            while self.send_all().await.is_err() {
+                tokio::time::sleep(LAST.1).await;
+            }
+        });
+        if sent.await.is_err() {
             let lost = self.batches.len();
             tracing::error!(
                 client = self.target.name(),
@@ -124,7 +149,30 @@ impl Queue {
         }
     }
 
+    fn push(&mut self, event: String) {
+        let dropped = self.batches.push(event);
+        if dropped > 0 {
+            let total = self.batches.dropped();
+            tracing::error!(
+                client = self.target.name(),
+                dropped,
+                total,
+                "too many events wait: the oldest are dropped"
+            );
+            self.metrics.count_many(self.names.dropped, &[("client", self.target.name())], dropped);
+        }
+    }
+
+    /// Sends all closed batches, until one cannot be.
     async fn send_all(&mut self) -> Result<(), String> {
+        let sent = self.send_closed().await;
+        #[expect(clippy::cast_precision_loss, reason = "a gauge")]
+        let waiting = self.batches.len() as f64;
+        self.metrics.set(self.names.queue, &[("client", self.target.name())], waiting);
+        sent
+    }
+
+    async fn send_closed(&mut self) -> Result<(), String> {
         let client = [("client", self.target.name())];
         while let Some(batch) = self.batches.first() {
             let started = Instant::now();
@@ -141,8 +189,9 @@ impl Queue {
             self.batches.sent();
             self.metrics.set(self.names.took, &client, started.elapsed().as_secs_f64().max(1e-6));
         }
-        #[expect(clippy::cast_precision_loss, reason = "a gauge")]
-        self.metrics.set(self.names.queue, &client, self.batches.len() as f64);
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -30,6 +30,13 @@ impl Faults {
         }
     }
 
+    fn url(&mut self, key: &str, value: &str) {
+        let http = |url: &reqwest::Url| matches!(url.scheme(), "http" | "https") && url.query().is_none();
+        if !reqwest::Url::parse(value).is_ok_and(|url| http(&url)) {
+            self.0.push(format!("{key} is {value:?}; write http://… or https://…"));
+        }
+    }
+
     fn rate(&mut self, key: &str, rate: FailedRate) {
         self.number(&format!("{key}.maxFailedRequestRate.intervalSeconds"), rate.interval_seconds);
     }
@@ -49,21 +56,22 @@ impl Faults {
     fn clients(&mut self, key: &str, clients: &Clients) {
         if let Some(http) = &clients.http {
             let key = format!("{key}.http");
-            if !http.url.starts_with("http://") && !http.url.starts_with("https://") {
-                self.0.push(format!("{key}.url is {:?}; write http://… or https://…", http.url));
-            }
-            self.push(&key, http.push);
+            self.url(&format!("{key}.url"), &http.url);
+            self.push(&key, http.push());
         }
         if let Some(s3) = &clients.s3 {
             let key = format!("{key}.s3");
             self.text(&format!("{key}.bucket"), &s3.bucket);
             self.text(&format!("{key}.region"), &s3.region);
-            self.push(&key, s3.push);
+            if !s3.endpoint.is_empty() {
+                self.url(&format!("{key}.endpoint"), &s3.endpoint);
+            }
+            self.push(&key, s3.push());
         }
         if let Some(file) = &clients.file {
             let key = format!("{key}.file");
             self.text(&format!("{key}.directory"), &file.directory.display().to_string());
-            self.push(&key, file.push);
+            self.push(&key, file.push());
         }
         if clients.azure_blob.is_some() {
             self.0.push(format!(
@@ -78,7 +86,7 @@ pub(super) fn faults(config: &AgentConfig) -> Vec<String> {
     let mut faults = Faults(Vec::new());
     let unit = config.scaling.compute_unit;
     if let Err(error) = unit.validate_non_zero() {
-        faults.0.push(format!("scaling.computeUnit: {error}"));
+        faults.0.push(format!("scaling.computeUnit.{error}"));
     }
     for fault in config.scaling.default_config.validate_complete() {
         faults.0.push(format!("scaling.defaultConfig.{fault}"));

@@ -42,7 +42,7 @@ fn the_shipped_file_is_accepted_and_is_the_default() {
 #[test]
 fn every_wrong_value_is_named_and_none_hides_another() {
     for (pointer, value, part) in [
-        ("/scaling/computeUnit", serde_json::json!({"vCPUs": 0, "mem": "1Gi"}), "scaling.computeUnit: vCPUs"),
+        ("/scaling/computeUnit", serde_json::json!({"vCPUs": 0, "mem": "1Gi"}), "scaling.computeUnit.vCPUs"),
         ("/monitor/serverPort", 0.into(), "monitor.serverPort is 0"),
         ("/metrics/lfc/secondsBetweenRequests", 0.into(), "metrics.lfc.secondsBetweenRequests is 0"),
         ("/scheduler/schedulerName", "".into(), "scheduler.schedulerName is empty"),

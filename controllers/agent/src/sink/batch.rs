@@ -16,11 +16,20 @@ pub(crate) struct Batches {
 impl Batches {
     /// Batches of at most `most` events, of which about `limit` events are kept.
     pub(crate) fn new(most: usize, limit: usize) -> Self {
-        Self { most: most.max(1), limit, open: Vec::new(), closed: VecDeque::new(), kept: 0, dropped: 0 }
+        // An open batch is not dropped from, so it must not hold more than that either.
+        Self {
+            most: most.clamp(1, limit.max(1)),
+            limit,
+            open: Vec::new(),
+            closed: VecDeque::new(),
+            kept: 0,
+            dropped: 0,
+        }
     }
 
-    /// Takes an event.
-    pub(crate) fn push(&mut self, event: String) {
+    /// Takes an event; how many of the oldest were dropped for it.
+    pub(crate) fn push(&mut self, event: String) -> u64 {
+        let before = self.dropped;
         self.open.push(event);
         self.kept += 1;
         if self.open.len() >= self.most {
@@ -31,8 +40,13 @@ impl Batches {
         {
             self.kept -= oldest.len();
             self.dropped += oldest.len() as u64;
-            tracing::error!(dropped = self.dropped, "too many events wait: the oldest are dropped");
         }
+        self.dropped - before
+    }
+
+    /// Events that were dropped so far.
+    pub(crate) fn dropped(&self) -> u64 {
+        self.dropped
     }
 
     /// Closes the open batch, if there is anything in it.
@@ -71,7 +85,7 @@ mod tests {
 
     fn push(batches: &mut Batches, from: u32, to: u32) {
         for number in from..=to {
-            batches.push(number.to_string());
+            let _ = batches.push(number.to_string());
         }
     }
 
@@ -98,5 +112,6 @@ mod tests {
         push(&mut batches, 1, 1000);
         assert!(batches.len() <= 30);
         assert_eq!(batches.first().unwrap()[0], "971");
+        assert_eq!(batches.dropped(), 970);
     }
 }

@@ -10,7 +10,11 @@ use crate::config::S3Client;
 
 /// A bucket and the keys to it.
 pub(crate) struct Store {
-    endpoint: String,
+    /// Scheme and host, and port unless it is the scheme's own: what the client puts into the header `host` is signed.
+    origin: String,
+    host: String,
+    /// Path of the endpoint, without a slash at its end.
+    base: String,
     bucket: String,
     region: String,
     access_key: String,
@@ -20,7 +24,7 @@ pub(crate) struct Store {
 impl std::fmt::Debug for Store {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Store")
-            .field("endpoint", &self.endpoint)
+            .field("origin", &self.origin)
             .field("bucket", &self.bucket)
             .finish_non_exhaustive()
     }
@@ -33,12 +37,20 @@ impl Store {
             let missing = || format!("s3: the environment variable {name} is not set");
             std::env::var(name).ok().filter(|value| !value.is_empty()).ok_or_else(missing)
         };
-        let endpoint = match config.endpoint.trim_end_matches('/') {
+        let endpoint = match config.endpoint.as_str() {
             "" => format!("https://s3.{}.amazonaws.com", config.region),
             given => given.to_owned(),
         };
+        let url = reqwest::Url::parse(&endpoint).map_err(|error| format!("s3: {endpoint}: {error}"))?;
+        let host = match (url.host_str(), url.port()) {
+            (None, _) => return Err(format!("s3: {endpoint} names no host")),
+            (Some(host), None) => host.to_owned(),
+            (Some(host), Some(port)) => format!("{host}:{port}"),
+        };
         Ok(Self {
-            endpoint,
+            origin: format!("{}://{host}", url.scheme()),
+            host,
+            base: url.path().trim_end_matches('/').to_owned(),
             bucket: config.bucket.clone(),
             region: config.region.clone(),
             access_key: key("AWS_ACCESS_KEY_ID")?,
@@ -54,15 +66,14 @@ pub(super) async fn put(
     key: &str,
     body: Vec<u8>,
 ) -> Result<(), String> {
-    let path = format!("/{}/{}", encoded(&store.bucket), encoded(key));
-    let host = store.endpoint.split("://").nth(1).unwrap_or(&store.endpoint).to_owned();
+    let path = format!("{}/{}/{}", store.base, encoded(&store.bucket), encoded(key));
     let at = jiff::Timestamp::now().to_zoned(jiff::tz::TimeZone::UTC);
     let time = at.strftime("%Y%m%dT%H%M%SZ").to_string();
     let hash = hex(digest(&SHA256, &body).as_ref());
-    let headers = [("host", host.as_str()), ("x-amz-content-sha256", &hash), ("x-amz-date", &time)];
+    let headers = [("host", store.host.as_str()), ("x-amz-content-sha256", &hash), ("x-amz-date", &time)];
     let authorization = authorization(store, "PUT", &path, &headers, &hash, &time);
     let request = client
-        .put(format!("{}{path}", store.endpoint))
+        .put(format!("{}{path}", store.origin))
         .header("x-amz-content-sha256", &hash)
         .header("x-amz-date", &time)
         .header("authorization", authorization)
@@ -137,7 +148,9 @@ mod tests {
     #[test]
     fn signs_as_documented() {
         let store = Store {
-            endpoint: "https://examplebucket.s3.amazonaws.com".into(),
+            origin: "https://examplebucket.s3.amazonaws.com".into(),
+            host: "examplebucket.s3.amazonaws.com".into(),
+            base: String::new(),
             bucket: "examplebucket".into(),
             region: "us-east-1".into(),
             access_key: "AKIAIOSFODNN7EXAMPLE".into(),

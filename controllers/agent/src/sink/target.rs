@@ -42,15 +42,15 @@ impl Target {
         let mut all = Vec::new();
         if let Some(http) = &clients.http {
             let url = http.url.trim_end_matches('/').to_owned();
-            all.push((Self::Http { url, client: http_client()? }, http.push));
+            all.push((Self::Http { url, client: http_client()? }, http.push()));
         }
         if let Some(config) = &clients.s3 {
             let store = Box::new(Store::of(config)?);
             let prefix = config.prefix_in_bucket.clone();
-            all.push((Self::S3 { store, prefix, layout, client: http_client()? }, config.push));
+            all.push((Self::S3 { store, prefix, layout, client: http_client()? }, config.push()));
         }
         if let Some(file) = &clients.file {
-            all.push((Self::Files { directory: file.directory.clone(), layout }, file.push));
+            all.push((Self::Files { directory: file.directory.clone(), layout }, file.push()));
         }
         Ok(all)
     }
@@ -115,8 +115,12 @@ fn write(path: &std::path::Path, bytes: &[u8]) -> std::io::Result<()> {
         std::fs::create_dir_all(parent)?;
     }
     let beside = path.with_extension("part");
-    std::fs::write(&beside, bytes)?;
-    std::fs::rename(&beside, path)
+    let written = std::fs::write(&beside, bytes).and_then(|()| std::fs::rename(&beside, path));
+    if written.is_err() {
+        // Each try has a name of its own: a full disk must not fill up with what did not fit.
+        let _ = std::fs::remove_file(&beside);
+    }
+    written
 }
 
 fn name(prefix: &str, layout: Layout, at: jiff::Timestamp, id: &str) -> String {

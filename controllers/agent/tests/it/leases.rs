@@ -1,1 +1,89 @@
-//! To come.
+//! Of two agents of one node one acts.
+
+use crate::cluster::until;
+use crate::guest::Guest;
+use crate::world::{World, set};
+
+/// Two agents that reach the guest at ports of their own, so that it is seen who acts.
+struct Two {
+    world: World,
+    second: Guest,
+}
+
+impl Two {
+    async fn start() -> Self {
+        let world = World::start(1).await;
+        let second = Guest::start([127, 0, 0, 1].into(), None).await;
+        Self { world, second }
+    }
+
+    fn seconds_settings(&self) -> serde_json::Value {
+        let mut settings = self.world.settings();
+        let (metrics, monitor) = self.second.ports();
+        set(&mut settings, "metrics.system.port", metrics);
+        set(&mut settings, "monitor.serverPort", monitor);
+        settings
+    }
+
+    /// What each agent did so far at the guest.
+    fn acts(&self) -> [usize; 2] {
+        [&self.world.guests[0], &self.second].map(|g| g.metrics.count() + g.monitor.connections())
+    }
+}
+
+/// The second waits until the first has ended, and then need not wait for the end of its lease.
+#[tokio::test]
+async fn the_second_agent_waits_for_the_first() {
+    let two = Two::start().await;
+    let world = &two.world;
+    let first = world.agent().await;
+    let second = World::run(world.config("b", &two.seconds_settings()));
+    until("the second's metrics", async || {
+        tokio::net::TcpStream::connect(second.metrics).await.ok().map(drop)
+    })
+    .await;
+    world.guests[0].load(3);
+    world.settles("v0", 3).await;
+    assert_eq!(two.acts()[1], 0);
+    assert_eq!(world.inspect().await.agent, "a");
+    assert!(second.metrics().await.contains("autoscaling_agent_runners_current{state=\"ok\"} 0"));
+
+    two.second.load(5);
+    first.stop().await;
+    let left = two.acts()[0];
+    until("the second", async || (world.inspect().await.agent == "b").then_some(())).await;
+    world.settles("v0", 5).await;
+    assert_eq!(two.acts()[0], left, "the first does nothing any more");
+    // What the first held, the second asks for from the beginning.
+    assert!(world.scheduler.asked("v0-pod").iter().filter(|(_, last)| last.is_none()).count() == 2);
+    assert!(second.is_alive());
+}
+
+/// The first is killed; and one that loses its lease to another while it cannot know stops at once when it sees it.
+#[tokio::test]
+async fn an_agent_that_is_killed_or_loses_its_lease_is_replaced() {
+    use k8s_openapi::api::coordination::v1::Lease;
+    use kube::api::{Api, Patch, PatchParams};
+    let two = Two::start().await;
+    let world = &two.world;
+    let first = world.agent().await;
+    let second = World::run(world.config("b", &two.seconds_settings()));
+    world.settles("v0", 1).await;
+    drop(first);
+    until("the second", async || (two.acts()[1] > 0).then_some(())).await;
+    let left = two.acts()[0];
+    two.second.load(4);
+    world.settles("v0", 4).await;
+    assert_eq!(two.acts()[0], left);
+
+    let leases: Api<Lease> = Api::namespaced(world.cluster.client.clone(), crate::cluster::NAMESPACE);
+    let name = neonvm_api::names::agent_lease(crate::cluster::NODE);
+    let stolen = serde_json::json!({ "spec": { "holderIdentity": "thief", "leaseDurationSeconds": 4 } });
+    leases.patch(&name, &PatchParams::default(), &Patch::Merge(stolen)).await.unwrap();
+    until("the end of all connections", async || (two.second.metrics.open() == 0).then_some(())).await;
+    assert!(second.is_alive());
+    // The thief does nothing, and is not heard of again.
+    two.second.load(2);
+    until("its return", async || (two.second.metrics.open() > 0).then_some(())).await;
+    world.settles("v0", 2).await;
+}

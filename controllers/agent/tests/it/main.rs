@@ -1,6 +1,12 @@
 //! The agent against the embedded API server and peers that misbehave. Traffic stays on the loopback interface.
 
-#![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, reason = "helpers of tests")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    clippy::needless_pass_by_value,
+    reason = "helpers of tests"
+)]
 
 mod cluster;
 mod config;

@@ -1,0 +1,96 @@
+//! Queues whose target works, fails for a while, or never works.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use http::StatusCode;
+use neonvm_kit::http::{Whole, serve, text};
+use tokio::net::TcpListener;
+
+use super::*;
+use crate::config::{Clients, HttpClient};
+
+const NAMES: Names = Names { queue: "queue", took: "took", errors: "errors", dropped: "dropped" };
+
+/// A server that fails so many times, and then takes everything.
+async fn server(failures: usize) -> (String, Arc<std::sync::Mutex<Vec<u64>>>) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("http://{}", listener.local_addr().unwrap());
+    let taken: Arc<std::sync::Mutex<Vec<u64>>> = Arc::default();
+    let left = Arc::new(AtomicUsize::new(failures));
+    let handler = {
+        let taken = Arc::clone(&taken);
+        move |request: Whole| {
+            let (taken, left) = (Arc::clone(&taken), Arc::clone(&left));
+            async move {
+                if left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |n| n.checked_sub(1)).is_ok() {
+                    return text(StatusCode::BAD_GATEWAY, "text/plain", "not now");
+                }
+                let body: serde_json::Value = serde_json::from_slice(request.body()).unwrap();
+                let numbers = body["events"].as_array().unwrap().iter().map(|n| n.as_u64().unwrap());
+                taken.lock().unwrap().extend(numbers);
+                text(StatusCode::OK, "text/plain", "")
+            }
+        }
+    };
+    tokio::spawn(serve(listener, None, handler));
+    (url, taken)
+}
+
+fn target(url: &str, most: u64) -> (Target, Push) {
+    let http = HttpClient {
+        url: url.to_owned(),
+        push_every_seconds: 1,
+        push_request_timeout_seconds: 2,
+        max_batch_size: most,
+    };
+    let clients = Clients { http: Some(http), ..Clients::default() };
+    Target::all(&clients, Layout::Billing).unwrap().remove(0)
+}
+
+#[tokio::test]
+async fn nothing_is_lost_and_nothing_is_sent_twice_while_a_server_fails() {
+    let (url, taken) = server(2).await;
+    let metrics: Arc<Metrics> = Arc::default();
+    let (target, push) = target(&url, 10);
+    let (sink, task) = Sink::start_with(target, push, NAMES, Arc::clone(&metrics), 1000);
+    for number in 0..95_u64 {
+        sink.tell(number.to_string()).await;
+    }
+    // The end comes while it is failing: what is left is tried again.
+    drop(sink);
+    task.await.unwrap();
+    assert_eq!(*taken.lock().unwrap(), (0..95).collect::<Vec<_>>());
+    let text = metrics.render("");
+    assert!(text.contains("errors{client=\"http\",cause=\"HTTP status 502\"} 2"), "{text}");
+    assert!(text.contains("queue{client=\"http\"} 0") && !text.contains("dropped"), "{text}");
+}
+
+#[tokio::test]
+async fn the_oldest_are_dropped_and_counted_when_a_server_never_works() {
+    let metrics: Arc<Metrics> = Arc::default();
+    // Nobody listens on the port of a listener that is gone.
+    let address = TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap();
+    let (target, push) = target(&format!("http://{address}"), 10);
+    let (sink, task) = Sink::start_with(target, push, NAMES, Arc::clone(&metrics), 50);
+    for number in 0..1000_u64 {
+        sink.tell(number.to_string()).await;
+    }
+    let deadline = Instant::now() + Duration::from_secs(20);
+    while !metrics.render("").contains("dropped{client=\"http\"} 950") && Instant::now() < deadline {
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    let text = metrics.render("");
+    assert!(text.contains("dropped{client=\"http\"} 950"), "{text}");
+    // How many wait is said while nothing works, too.
+    assert!(text.contains("queue{client=\"http\"} "), "{text}");
+    task.abort();
+}
+
+#[tokio::test]
+async fn a_queue_that_takes_nothing_is_told_of() {
+    let metrics: Arc<Metrics> = Arc::default();
+    let (events, _waiting) = mpsc::channel(2);
+    let sink = Sink { events, client: "http", names: NAMES, metrics: Arc::clone(&metrics) };
+    assert_eq!((0..5).filter(|number| sink.try_tell(number.to_string())).count(), 2);
+    assert!(metrics.render("").contains("dropped{client=\"http\"} 3"));
+}

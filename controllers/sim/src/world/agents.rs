@@ -194,7 +194,7 @@ impl World {
         self.after(wait, Event::Ask { vm: id, inc, id: number, target, last, load, again: false });
         let again = self.fault(Fault::Duplicate, 0.1);
         if again {
-            let wait = wait + self.latency(1, 50);
+            // Requests of one agent do not overtake each other.
             self.after(wait, Event::Ask { vm: id, inc, id: number, target, last, load, again });
         }
     }

@@ -69,16 +69,38 @@ impl World {
         self.check(Invariant::Capacity);
         let Some(node) = self.nodes.get(at) else { return };
         if !node.lost && node.taken.any_greater(node.total.map(u128::from)) {
-            let message = format!(
-                "{} offers {}m CPU and {} MiB; its pods may take {}m and {} MiB",
-                node.name,
-                node.total.cpu,
-                node.total.mem >> 20,
-                node.taken.cpu,
-                node.taken.mem >> 20
-            );
+            let message = self.overfull(at);
             self.fail(Invariant::Capacity, message);
         }
+    }
+
+    /// A node and its pods, in words: what they may take, and what the scheduler thinks.
+    #[cold]
+    fn overfull(&self, at: Id) -> String {
+        let Some(node) = self.nodes.get(at) else { return String::new() };
+        let mib = |bytes: u128| bytes >> 20;
+        let mut message = format!(
+            "{} offers {}m CPU and {} MiB; its pods may take {}m and {} MiB:",
+            node.name,
+            node.total.cpu,
+            node.total.mem >> 20,
+            node.taken.cpu,
+            mib(node.taken.mem)
+        );
+        let state = self.leader.and_then(|leader| self.replicas.get(leader)).map(|one| &one.state);
+        let view = state.and_then(|state| state.inspect_node(&node.name));
+        for id in &node.pods {
+            let Some(pod) = self.pods.get(*id) else { continue };
+            let (may, has, _) = self.claims(*id);
+            let seen = view.as_ref().and_then(|view| view.pods.iter().find(|seen| seen.pod == pod.key));
+            let seen = seen.map_or_else(
+                || "not known".to_owned(),
+                |seen| format!("{} with buffer {}", text(seen.reserved), text(seen.buffer)),
+            );
+            let (name, may, has) = (&pod.key.name, text(may), text(has));
+            message.push_str(&format!(" {name} {may} (has {has}, scheduler {seen});"));
+        }
+        message
     }
 
     /// A pod is on a node from now on, as the API server has it.
@@ -296,8 +318,9 @@ fn out_of_bounds(
     unit: Resources,
 ) -> Option<&'static str> {
     let hold = seen.hold.filter(|(_, until)| now < *until).map(|(size, _)| size);
-    let field = |from: u64, to: u64, unit: u64, (min, max): (u64, u64), hold: Option<u64>| {
-        if to == from {
+    // To take back a part of a shrinking under way, because the guest denies it, is not growth.
+    let field = |from: u64, to: u64, unit: u64, (min, max): (u64, u64), (hold, has): (Option<u64>, u64)| {
+        if to == from || (from < to && to <= has) {
             return None;
         }
         if let Some(hold) = hold.map(|hold| hold.clamp(min.min(max), max)) {
@@ -313,10 +336,11 @@ fn out_of_bounds(
         (!to.is_multiple_of(unit.max(1)) && to != min && to != max)
             .then_some("is no whole number of compute units")
     };
+    let has = seen.observed.unwrap_or_default();
     let milli = |size: Resources| u64::from(size.vcpus.milli());
     let bytes = |size: Resources| size.mem.get();
     let one = |of: &dyn Fn(Resources) -> u64| {
-        field(of(from), of(to), of(unit), (of(seen.min), of(seen.max)), hold.map(of))
+        field(of(from), of(to), of(unit), (of(seen.min), of(seen.max)), (hold.map(of), of(has)))
     };
     one(&milli).or_else(|| one(&bytes))
 }

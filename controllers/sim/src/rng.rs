@@ -60,6 +60,7 @@ pub(crate) struct Rngs {
     pub(crate) chaos: Rng,
     pub(crate) people: Rng,
     pub(crate) load: Rng,
+    pub(crate) guest: Rng,
 }
 
 impl Rngs {
@@ -70,6 +71,7 @@ impl Rngs {
             chaos: Rng::new(seed, 3),
             people: Rng::new(seed, 4),
             load: Rng::new(seed, 5),
+            guest: Rng::new(seed, 6),
         }
     }
 }

@@ -252,13 +252,7 @@ impl World {
         }
         let wait = self.latency(2, 20);
         let late = if self.fault(Fault::Delay, 0.03) { self.latency(500, 20_000) } else { 0 };
-        let patch = |again| Event::Patch { vm: id, inc, id: number, from, to, revision, again };
-        self.after(wait + late, patch(false));
-        if self.fault(Fault::Duplicate, 0.1) {
-            // The preconditions are on values, which may be the same again later.
-            let wait = wait + late + self.latency(1, 50);
-            self.after(wait, patch(true));
-        }
+        self.after(wait + late, Event::Patch { vm: id, inc, id: number, from, to, revision, again: false });
         if self.bug(Bug::ToldTooEarly) {
             self.send_question(id, inc, 0, to, false);
         }

@@ -54,6 +54,11 @@ impl World {
             return;
         }
         let result = self.try_patch(id, inc, change);
+        if result.is_ok() && !change.again && self.fault(Fault::Duplicate, 0.1) {
+            // The preconditions are on values, which may be the same again later: a copy does not come late.
+            let (wait, Change { from, to, revision, .. }) = (self.latency(1, 50), *change);
+            self.after(wait, Event::Patch { vm: id, inc, id: number, from, to, revision, again: true });
+        }
         if change.again || (result.is_ok() && self.fault(Fault::LostReply, 0.1)) {
             return;
         }

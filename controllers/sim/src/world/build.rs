@@ -280,6 +280,7 @@ fn new_vm(group: &VmGroup, id: Id, settings: &SimSettings, rng: &mut Rng) -> Vm 
         watched: 0,
         needs: group.min,
         counted_at: 0,
+        there_since: 0,
         record: false,
     }
 }

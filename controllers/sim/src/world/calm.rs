@@ -12,6 +12,8 @@ use crate::scenario::Guest;
 
 /// Longest that a migration may take that began in the calm.
 const MIGRATION: Time = 300 * SECOND;
+/// How long a VM that moved may take to be as before.
+const SETTLES: Time = 180 * SECOND;
 /// How far a level may be from the next whole number and still need either.
 const NEAR: f64 = 0.02;
 
@@ -31,7 +33,7 @@ impl World {
     fn check_goal(&mut self, id: Id) {
         let now = duration(self.now);
         let Some(vm) = self.vms.get(id) else { return };
-        if vm.phase != Phase::Running {
+        if vm.phase != Phase::Running || self.now.saturating_sub(vm.there_since) < SETTLES {
             return;
         }
         self.check(Invariant::GoalReached);

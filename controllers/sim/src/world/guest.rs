@@ -8,6 +8,7 @@ use neonvm_types::{Resources, version::MonitorProtoVersion};
 use super::model::{Event, GuestState, Id, Phase, Vm};
 use super::{World, duration};
 use crate::queue::{MILLI, SECOND, Time};
+use crate::rng::Rng;
 use crate::scenario::Guest;
 use crate::{Fault, Invariant};
 
@@ -47,14 +48,17 @@ impl Vm {
         (wanted as u64).min(self.has.mem.get().saturating_sub(KERNEL))
     }
 
-    fn sampled(&self, unit: Resources) -> Sample {
+    /// The guest at one instant. Whether a task is seen to run is chance, as often as it runs.
+    fn sampled(&self, unit: Resources, rng: &mut Rng) -> Sample {
+        let load = self.guest.load(unit);
+        let seen = u32::from(rng.chance(load.fract()));
         let total = self.has.mem.get().saturating_sub(KERNEL);
         let anonymous = self.memory_in_use(unit).saturating_sub(MARGIN);
         Sample {
             anonymous,
             total,
             available: total.saturating_sub(anonymous),
-            runnable: self.guest.load(unit).round() as u32,
+            runnable: (load as u32).saturating_add(seen),
             online: self.has.vcpus.cpus_rounded_up().max(1),
             ..Sample::default()
         }
@@ -62,7 +66,7 @@ impl Vm {
 
     /// Whether the guest is near the end of what it has.
     fn is_tight(&self, unit: Resources) -> bool {
-        let cpu = self.guest.load(unit).round() >= self.has.vcpus.as_f64() * 0.9;
+        let cpu = self.guest.load(unit) >= self.has.vcpus.as_f64() * 0.85;
         cpu || self.memory_in_use(unit) as f64 > self.has.mem.get() as f64 * 0.8
     }
 }
@@ -141,7 +145,7 @@ impl World {
             return;
         }
         let Some((inc, connection)) = vm.guest.connection else { return };
-        let sample = vm.sampled(unit);
+        let sample = vm.sampled(unit, &mut self.rngs.guest);
         let outcome = vm.guest.policy.step(duration(now), Said::Sample(Some(sample)));
         vm.guest.samples += 1;
         let (samples, tight) = (vm.guest.samples, vm.is_tight(unit));
@@ -228,8 +232,8 @@ impl World {
         let nobody = || Err("no answer".to_owned());
         let Some(vm) = self.vms.get_mut(id) else { return nobody() };
         // What it would have sampled meanwhile.
-        let sample = vm.sampled(unit);
         for before in (0..5).rev() {
+            let sample = vm.sampled(unit, &mut self.rngs.guest);
             let at = duration(now.saturating_sub(before * 100 * MILLI));
             let _ = vm.guest.policy.step(at, Said::Sample(Some(sample)));
         }

@@ -15,11 +15,12 @@ impl World {
         let Some(at) = pod.vm else { return };
         let usage = pod.usage;
         self.account(at);
+        let now = self.now;
         let Some(vm) = self.vms.get_mut(at).filter(|vm| vm.pod == Some(id) && vm.phase == Phase::Pending)
         else {
             return;
         };
-        vm.phase = Phase::Running;
+        (vm.phase, vm.there_since) = (Phase::Running, now);
         vm.has = usage;
         vm.asked = usage;
         vm.generation += 1;

@@ -111,6 +111,8 @@ pub(crate) struct Vm {
     pub(crate) watched: Time,
     pub(crate) needs: u32,
     pub(crate) counted_at: Time,
+    /// Since when it is where it is.
+    pub(crate) there_since: Time,
     pub(crate) record: bool,
 }
 

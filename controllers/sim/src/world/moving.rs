@@ -105,7 +105,9 @@ impl World {
         }
         let (stays, goes) = if placed { (target, source) } else { (source, target) };
         self.account(at);
+        let now = self.now;
         let Some(vm) = self.vms.get_mut(at) else { return };
+        vm.there_since = now;
         vm.pod = Some(stays);
         vm.target = None;
         vm.phase = Phase::Running;

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use neonvm_sim::{Options, Outcome, Scenario, run};
+use neonvm_sim::{Outcome, Scenario};
 
 /// Scenarios that are small enough for many seeds.
 pub(crate) const SMALL: &[&str] =
@@ -30,8 +30,4 @@ pub(crate) fn report(scenario: &str, outcome: &Outcome) -> Option<String> {
         outcome.seed,
         outcome.faults
     ))
-}
-
-pub(crate) fn go(scenario: &Scenario, seed: u64) -> Outcome {
-    run(scenario, &Options { seed, ..Options::default() })
 }

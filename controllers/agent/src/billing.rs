@@ -3,11 +3,15 @@
 //! Upstream rounds each window to whole seconds and forgets what was not sent at its end. Here what rounding leaves over is
 //! carried into the next window, and the last window is closed at shutdown.
 
+mod window;
+
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 use k8s_openapi::jiff::{self, Timestamp};
 use serde::Serialize;
+
+pub(crate) use window::bill;
 
 /// Whose usage: UID of the VM, and the endpoint that is billed.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]

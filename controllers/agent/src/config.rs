@@ -4,6 +4,7 @@
 //! deployments ship.
 
 mod check;
+mod clients;
 
 use std::path::Path;
 use std::time::Duration;
@@ -11,6 +12,10 @@ use std::time::Duration;
 use neonvm_api::ScalingConfig;
 use neonvm_types::{Bytes, MilliCpu, Resources};
 use serde::{Deserialize, Serialize};
+
+#[cfg(test)]
+pub(crate) use clients::HttpClient;
+pub(crate) use clients::{Clients, Push, S3Client};
 
 /// All settings.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -80,99 +85,6 @@ pub struct ScalingEvents {
     /// Where events go.
     #[serde(default)]
     pub clients: Clients,
-}
-
-/// Where events go; each may be absent.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
-pub struct Clients {
-    /// An HTTP server.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub http: Option<HttpClient>,
-    /// A store that speaks S3.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub s3: Option<S3Client>,
-    /// A directory.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub file: Option<FileClient>,
-    /// Not supported; read so that it can be refused with a remedy.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub azure_blob: Option<serde_json::Value>,
-}
-
-/// How events are put together and sent.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Push {
-    /// A batch is closed after this without being full.
-    pub push_every_seconds: u64,
-    /// Time for one sending.
-    pub push_request_timeout_seconds: u64,
-    /// Most events of a batch.
-    pub max_batch_size: u64,
-}
-
-/// A client's keys, with those of [`Push`] among them: flattened ones would let unknown keys pass, and not be named when
-/// they are wrong.
-macro_rules! client {
-    ($(#[$about:meta])* $name:ident { $($(#[$field_about:meta])* $field:ident: $kind:ty,)* }) => {
-        $(#[$about])*
-        #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-        #[serde(rename_all = "camelCase", deny_unknown_fields)]
-        pub struct $name {
-            $($(#[$field_about])* pub $field: $kind,)*
-            /// A batch is closed after this without being full.
-            pub push_every_seconds: u64,
-            /// Time for one sending.
-            pub push_request_timeout_seconds: u64,
-            /// Most events of a batch.
-            pub max_batch_size: u64,
-        }
-
-        impl $name {
-            /// When events are sent.
-            #[must_use]
-            pub const fn push(&self) -> Push {
-                Push {
-                    push_every_seconds: self.push_every_seconds,
-                    push_request_timeout_seconds: self.push_request_timeout_seconds,
-                    max_batch_size: self.max_batch_size,
-                }
-            }
-        }
-    };
-}
-
-client! {
-    /// Events to an HTTP server: `POST {url}/usage_events`.
-    HttpClient {
-        /// Base of the URL.
-        url: String,
-    }
-}
-
-client! {
-    /// Events as compressed lines of JSON in a store that speaks S3. Keys come from `AWS_ACCESS_KEY_ID` and
-    /// `AWS_SECRET_ACCESS_KEY`.
-    S3Client {
-        /// Bucket.
-        bucket: String,
-        /// Region.
-        region: String,
-        /// URL of the store; absent: Amazon's of the region.
-        #[serde(default)]
-        endpoint: String,
-        /// In front of each key.
-        #[serde(default)]
-        prefix_in_bucket: String,
-    }
-}
-
-client! {
-    /// Events as compressed lines of JSON in files, under the same names as in a bucket.
-    FileClient {
-        /// The directory.
-        directory: std::path::PathBuf,
-    }
 }
 
 /// A VM counts as stuck when more requests than this failed.

@@ -68,8 +68,17 @@ async fn a_scheduler_that_misbehaves_permits_nothing() {
     assert!(agent.is_alive());
 }
 
-/// A denial is an answer: it is shown, asked again at a decent pace, and used in whole units.
+/// These mostly wait: together they take as long as the longest of them.
 #[tokio::test]
+async fn a_scheduler_that_changes_is_followed() {
+    tokio::join!(
+        a_part_is_taken_and_the_rest_asked_for_again(),
+        the_scheduler_restarts_moves_and_goes(),
+        upstreams_scheduler_is_found_by_its_pod(),
+    );
+}
+
+/// A denial is an answer: it is shown, asked again at a decent pace, and used in whole units.
 async fn a_part_is_taken_and_the_rest_asked_for_again() {
     let world = World::start(1).await;
     let _agent = world.agent().await;
@@ -88,7 +97,6 @@ async fn a_part_is_taken_and_the_rest_asked_for_again() {
 }
 
 /// Gone between request and answer, come back at another address, and gone for good.
-#[tokio::test]
 async fn the_scheduler_restarts_moves_and_goes() {
     let mut world = World::start(1).await;
     let agent = world.agent().await;
@@ -126,7 +134,6 @@ async fn the_scheduler_restarts_moves_and_goes() {
 }
 
 /// With nobody's lease, upstream's scheduler is found by its pod.
-#[tokio::test]
 async fn upstreams_scheduler_is_found_by_its_pod() {
     use k8s_openapi::api::core::v1::Pod;
     use kube::api::{Api, Patch, PatchParams, PostParams};

@@ -5,8 +5,17 @@ use serde_json::json;
 use crate::monitor::Mode;
 use crate::world::World;
 
-/// Up: scheduler, VM, status, monitor. Down: monitor, VM, status, scheduler.
+/// These mostly wait: together they take as long as the longest of them.
 #[tokio::test]
+async fn a_vm_follows_its_load() {
+    tokio::join!(
+        a_vm_follows_its_load_up_and_down(),
+        a_patch_is_not_a_size(),
+        the_monitor_asks_for_more_and_denies_less(),
+    );
+}
+
+/// Up: scheduler, VM, status, monitor. Down: monitor, VM, status, scheduler.
 async fn a_vm_follows_its_load_up_and_down() {
     let world = World::start(1).await;
     let guest = &world.guests[0];
@@ -34,7 +43,6 @@ async fn a_vm_follows_its_load_up_and_down() {
 }
 
 /// Only observation moves NOW: as long as the status shows nothing, the monitor is told nothing.
-#[tokio::test]
 async fn a_patch_is_not_a_size() {
     let world = World::start(1).await;
     let guest = &world.guests[0];
@@ -53,7 +61,6 @@ async fn a_patch_is_not_a_size() {
 }
 
 /// What the monitor wants comes before the next reading of metrics, and shrinking waits for its agreement.
-#[tokio::test]
 async fn the_monitor_asks_for_more_and_denies_less() {
     let world = World::start(1).await;
     let guest = &world.guests[0];

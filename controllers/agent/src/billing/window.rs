@@ -1,0 +1,90 @@
+//! The window of usage that is open, from its beginning to its events.
+
+use std::time::Duration;
+
+use k8s_openapi::jiff;
+use neonvm_api::names::annotation;
+use neonvm_types::MilliCpu;
+
+use super::{Account, Ledger, Names, Usage};
+use crate::config::{AgentConfig, Billing, seconds};
+use crate::fleet::Fleet;
+use crate::sink::Sink;
+
+/// Bills for as long as it is not dropped; the last window is closed when it is.
+pub(crate) async fn bill(config: &AgentConfig, fleet: &Fleet, sinks: &[Sink]) {
+    let Some(billing) = config.billing.as_ref().filter(|_| !sinks.is_empty()) else {
+        return std::future::pending().await;
+    };
+    let mut window = Window::new(billing, fleet, sinks);
+    let mut look = tokio::time::interval(seconds(billing.collect_every_seconds));
+    let every = seconds(billing.accumulate_every_seconds);
+    let mut close = tokio::time::interval_at(tokio::time::Instant::now() + every, every);
+    loop {
+        tokio::select! {
+            _ = look.tick() => window.look(),
+            _ = close.tick() => {
+                for line in window.close() {
+                    for sink in sinks {
+                        sink.tell(line.clone()).await;
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// The window that is open.
+struct Window<'a> {
+    ledger: Ledger,
+    started: tokio::time::Instant,
+    fleet: &'a Fleet,
+    sinks: &'a [Sink],
+}
+
+impl<'a> Window<'a> {
+    fn new(billing: &Billing, fleet: &'a Fleet, sinks: &'a [Sink]) -> Self {
+        let host = std::env::var("HOSTNAME").ok().filter(|name| !name.is_empty());
+        let names = Names {
+            cpu: billing.cpu_metric_name.clone(),
+            active: billing.active_time_metric_name.clone(),
+            host: host.unwrap_or_else(|| "agent".to_owned()),
+        };
+        let ledger = Ledger::new(names, Duration::ZERO, jiff::Timestamp::now());
+        Self { ledger, started: tokio::time::Instant::now(), fleet, sinks }
+    }
+
+    fn look(&mut self) {
+        self.ledger.look(self.started.elapsed(), usages(self.fleet));
+    }
+
+    fn close(&mut self) -> Vec<String> {
+        let events = self.ledger.close(jiff::Timestamp::now());
+        events.iter().filter_map(|event| serde_json::to_string(event).ok()).collect()
+    }
+}
+
+impl Drop for Window<'_> {
+    fn drop(&mut self) {
+        // What was used since the last events, and since the last look, is not given away.
+        self.look();
+        for line in self.close() {
+            for sink in self.sinks {
+                if !sink.try_tell(line.clone()) {
+                    tracing::error!(line, "a billing event is lost: its queue is full");
+                }
+            }
+        }
+    }
+}
+
+fn usages(fleet: &Fleet) -> Vec<Usage> {
+    let billed = |vm: neonvm_api::VirtualMachine| {
+        let endpoint = vm.metadata.annotations.as_ref()?.get(annotation::BILLING_ENDPOINT_ID)?.clone();
+        let status =
+            vm.status.as_ref().filter(|status| status.phase.is_some_and(|phase| phase.is_alive()))?;
+        let cpu_milli = status.cpus.map(MilliCpu::milli)?;
+        Some(Usage { account: Account { uid: vm.metadata.uid?, endpoint }, cpu_milli })
+    };
+    fleet.objects().into_iter().filter_map(billed).collect()
+}

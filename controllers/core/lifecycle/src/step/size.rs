@@ -40,8 +40,9 @@ pub(super) fn step(pass: &mut Pass<'_>) {
         observe_memory(pass, reached.memory);
         limited(pass, problem, reached);
     } else if !moving {
-        // Memory comes in many small steps; only where it ends is written. The first size is written as soon as it is known.
-        if pass.status.memory_size.is_none() || reached.memory == wanted.memory {
+        // Memory comes in many small steps; only where it ends is written. The first size is written as soon as it is known,
+        // and so is what there is when a change is called off on its way: otherwise the status would hide what is plugged.
+        if pass.status.memory_size.is_none() || reached.memory == wanted.memory || asked != wanted {
             observe_memory(pass, reached.memory);
         }
         pass.status.phase = Some(Phase::Scaling);

@@ -294,6 +294,30 @@ fn a_missing_limit_is_told_and_keeps_nothing_from_its_size() {
     }
 }
 
+/// A growing that is called off on its way: what is plugged until it is given back stands in the status, so that nobody
+/// promises it to another machine.
+#[test]
+fn a_change_that_is_called_off_shows_what_is_plugged() {
+    let mut vm = in_phase(Some(Phase::Running));
+    vm.spec.guest.memory_slots.r#use = 3;
+    let under_way = |asked, actual| {
+        let mut status = runner(500, asked);
+        status.memory.actual = Bytes::gib(actual);
+        observed(Some(running(pod(&in_phase(Some(Phase::Running)), "db-old"))), seen(status))
+    };
+    let memory = |vm: &mut neonvm_api::VirtualMachine, asked, actual| {
+        let outcome = step(at(NOW), vm, &under_way(asked, actual), &settings());
+        vm.status = Some(outcome.status.clone());
+        outcome.status.memory_size.unwrap().to_string()
+    };
+    assert_eq!(memory(&mut vm, 3, 2), "1Gi", "steps on the way are not written");
+    vm.spec.guest.memory_slots.r#use = 1;
+    vm.metadata.generation = Some(2);
+    assert_eq!(memory(&mut vm, 3, 2), "2Gi", "it is called off with 2Gi plugged");
+    assert_eq!(memory(&mut vm, 1, 2), "2Gi");
+    assert_eq!(memory(&mut vm, 1, 1), "1Gi");
+}
+
 #[test]
 fn revisions_follow_the_size_even_backwards() {
     use neonvm_types::{Revision, RevisionFlags, RevisionWithTime};

@@ -185,3 +185,45 @@ fn candidate(pod: &Pod, port: u16) -> Option<(k8s_openapi::jiff::Timestamp, Endp
     let created = pod.metadata.creation_timestamp.as_ref()?.0;
     ready.then_some((created, Endpoint { address: (ip, port).into(), plain: true }))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use neonvm_types::{NamespacedName, Resources};
+
+    /// Many VMs and a scheduler that does not answer: nobody waits longer for a place than for an answer.
+    #[tokio::test]
+    async fn who_finds_no_place_in_time_is_told_so() {
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let tls =
+            ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions().unwrap();
+        let tls = tls.with_root_certificates(rustls::RootCertStore::empty()).with_no_client_auth();
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let scheduler = Arc::new(Scheduler::new(Arc::new(tls), Duration::from_millis(200)));
+        scheduler.learn(|known| known.lease = Some(Endpoint { address, plain: true }));
+        let mut asking = tokio::task::JoinSet::new();
+        for number in 0..AT_ONCE * 3 {
+            let scheduler = Arc::clone(&scheduler);
+            asking.spawn(async move {
+                let request = AgentRequest {
+                    proto_version: neonvm_types::version::PluginProtoVersion::V5_0,
+                    pod: NamespacedName::new("default", format!("v{number}")),
+                    compute_unit: Resources::default(),
+                    resources: Resources::default(),
+                    last_permit: None,
+                    metrics: None,
+                };
+                scheduler.ask(&request).await.unwrap_err()
+            });
+        }
+        let errors = asking.join_all().await;
+        let busy = errors.iter().filter(|error| matches!(error, Error::Busy(_))).count();
+        let late = errors.iter().filter(|error| matches!(error, Error::Call(CallError::Late { .. }))).count();
+        // Whoever gets the place of one who gave up has next to no time left.
+        assert!(busy + late == AT_ONCE * 3 && late >= AT_ONCE, "{errors:?}");
+        // Times in texts do not make a label of their own.
+        let codes: std::collections::BTreeSet<String> = errors.iter().map(Error::code).collect();
+        assert!(codes.len() <= 2, "{codes:?}");
+    }
+}

@@ -8,6 +8,7 @@ use crate::agent::{
     action::{Action, Latency, LatencyOf, Outcome, Warning},
     desired::{MEMORY_PRESSURE_GROW, Requested, Wanted},
     event::{Event, PatchError, Verdict},
+    machine::grown,
     metrics::{LfcMetrics, SystemMetrics},
     monitor_peer::Kind,
     note::{Cause, Note, shorten},
@@ -112,6 +113,8 @@ impl State {
             self.monitor.given(asked);
             self.last_desired = None;
         }
+        // Also a patch of our own may have been made after the guest agreed to less.
+        self.monitor.given(grown(before.0, asked));
         if self.machine.now != before.1 {
             note.causes.push(Cause::Reports(self.size(self.machine.now)));
         }
@@ -209,9 +212,6 @@ impl State {
         if before != Some(permit) || denied {
             let asked = self.size(asking.target);
             note.causes.push(Cause::Permits { size: self.size(permit), asked });
-        }
-        if denied && before.is_some_and(|before| !permit.any_greater(before)) {
-            self.plugin_failures.increment(now);
         }
         let passed = propagate(now, asking.stamped, &mut self.plugin.revision);
         let latency = |(took, flags)| Latency { of: LatencyOf::Plugin, flags, took };

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use neonvm_types::{Resources, Revision};
+use neonvm_types::{Bytes, MilliCpu, Resources, Revision};
 use serde::Serialize;
 
 use crate::agent::{
@@ -128,6 +128,12 @@ impl Machine {
         let (least, most) = self.doubt.map(|doubt| (doubt.least, doubt.most)).unzip();
         let patching = self.patching.map(|patching| patching.target);
         [Some(self.asked), patching, least, most].into_iter().flatten()
+    }
+
+    /// What patches may add whose end is not known: their targets, zero in a field that none of them makes larger.
+    #[must_use]
+    pub fn growing(&self) -> Resources {
+        grown(self.asked, self.possible().fold(self.asked, Resources::max))
     }
 
     /// Whether it is time to ask what became of patches whose end is not known.
@@ -300,6 +306,19 @@ impl Machine {
             self.differs_since = Some((now, false));
         }
     }
+}
+
+/// The fields of `to` that are larger than before, the others zero.
+#[must_use]
+pub fn grown(from: Resources, to: Resources) -> Resources {
+    let mut grown = to;
+    if to.vcpus <= from.vcpus {
+        grown.vcpus = MilliCpu::ZERO;
+    }
+    if to.mem <= from.mem {
+        grown.mem = Bytes::ZERO;
+    }
+    grown
 }
 
 /// NOW: what the status shows, and ASKED for a field that it does not show.

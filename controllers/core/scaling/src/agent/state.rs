@@ -235,10 +235,8 @@ impl State {
     #[must_use = "the reply needs the number"]
     pub fn start_monitor(&mut self, now: Duration, kind: Kind, change: &Change) -> u64 {
         let id = self.id();
-        // A patch under way that adds something counts as given meanwhile.
-        let growing = self.machine.patching.filter(|patching| patching.target.any_greater(patching.from));
-        let given = growing.map_or(Resources::default(), |patching| patching.target);
-        self.monitor.started(now, id, kind, change, given);
+        // What a patch adds that is under way, or in doubt, counts as given meanwhile.
+        self.monitor.started(now, id, kind, change, self.machine.growing());
         id
     }
 }

@@ -366,3 +366,43 @@ fn the_monitor_is_not_told_of_what_an_old_status_shows() {
     shows(&mut p, 3, 5, 3, 5);
     assert_eq!(p.next().monitor_upscale.map(|change| change.target), Some(cu(5)));
 }
+
+/// The guest agrees to less while a patch to more is in doubt, which is then made after all: what it brings is not taken
+/// away on that word.
+#[test]
+fn a_guest_is_asked_again_about_what_a_patch_in_doubt_brought() {
+    let mut p = Play::cus(1, 4, 2, settings()).ready();
+    p.event(Event::MonitorConnected { version: MonitorProtoVersion::V2_0 });
+    p.metrics(load(0.375));
+    p.ask();
+    p.permit(cu(3));
+    p.patch();
+    p.patch_fails();
+    p.metrics(load(0.0));
+    p.ask_down();
+    p.agrees();
+    p.vm.info.set_using(cu(3)).unwrap();
+    p.see();
+    let set = p.next();
+    assert_eq!(set.neonvm, None);
+    assert_eq!(set.monitor_downscale.map(|change| (change.current, change.target)), Some((cu(3), cu(1))));
+    p.ask_down();
+    p.agrees();
+    p.after(5.0);
+    assert_eq!(p.next().neonvm.map(|change| change.target), Some(cu(1)));
+}
+
+/// A full node is no fault of the scheduler: the VM is limited, not stuck.
+#[test]
+fn denials_do_not_make_a_vm_stuck() {
+    let mut p = Play::cus(1, 4, 2, settings()).ready();
+    p.metrics(load(0.5));
+    for _ in 0..20 {
+        p.ask();
+        p.permit(cu(2));
+        p.after(8.0);
+    }
+    p.metrics(load(0.5));
+    let view = p.state.view(p.now);
+    assert_eq!((view.stuck, view.limit.as_deref()), (None, Some("scheduler permits 2 of 4")));
+}

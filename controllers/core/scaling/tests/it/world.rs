@@ -155,7 +155,7 @@ impl World {
                 let known = self.state.view(self.now);
                 let mut least = known.asked.max(known.now);
                 // One whose reply is overdue for long was not made.
-                let patch = self.patch.filter(|p| !late(p.3, self.settings.neonvm_reply_deadline));
+                let patch = self.patch.filter(|p| !late(p.3, self.settings.neonvm_reply_deadline * 2));
                 if let Some((_, _, to, _)) = patch {
                     least = least.max(to);
                 }
@@ -251,7 +251,8 @@ impl World {
 
     pub fn api(&mut self, treat: Treat) {
         let Some((id, from, to, since)) = self.patch.take() else { return };
-        if self.now > since + self.settings.neonvm_reply_deadline {
+        // One that seemed to have failed may still be made, but not for ever.
+        if self.now > since + self.settings.neonvm_reply_deadline * 2 {
             return;
         }
         let made = treat == Treat::Well || treat == Treat::Silently;
@@ -262,8 +263,7 @@ impl World {
                 Err(PatchError::Conflict)
             }
         } else {
-            self.vm.info.set_using(to).unwrap();
-            self.bump();
+            self.writes(to);
             Ok(self.vm.generation)
         };
         if treat != Treat::Silently {
@@ -271,7 +271,16 @@ impl World {
         }
     }
 
-    fn bump(&mut self) {
+    /// ASKED changes. A field that grows is one that the guest has not agreed to do without.
+    fn writes(&mut self, to: Resources) {
+        let from = self.asked();
+        if to.vcpus > from.vcpus {
+            self.knows.vcpus = self.knows.vcpus.max(to.vcpus);
+        }
+        if to.mem > from.mem {
+            self.knows.mem = self.knows.mem.max(to.mem);
+        }
+        self.vm.info.set_using(to).unwrap();
         self.vm.generation = self.vm.generation.map(|g| g + 1);
     }
 
@@ -346,8 +355,7 @@ impl World {
     /// Somebody else changes ASKED: what the scheduler holds is no longer the agent's doing.
     pub fn outside(&mut self, units: u16) {
         self.outside = true;
-        self.vm.info.set_using(cu(units)).unwrap();
-        self.bump();
+        self.writes(cu(units));
         self.see();
     }
 

@@ -70,6 +70,14 @@ impl Sink {
         (Self { events, client, names, metrics }, tokio::spawn(queue.run(waiting)))
     }
 
+    /// One whose events stay where a test can see them.
+    #[cfg(test)]
+    pub(crate) fn for_tests(most: usize) -> (Self, mpsc::Receiver<String>) {
+        let names = Names { queue: "queue", took: "took", errors: "errors", dropped: "dropped" };
+        let (events, waiting) = mpsc::channel(most);
+        (Self { events, client: "http", names, metrics: Arc::default() }, waiting)
+    }
+
     /// Takes an event. If the channel is full the event waits: nothing is lost between here and the queue.
     pub(crate) async fn tell(&self, event: String) {
         let _ = self.events.send(event).await;

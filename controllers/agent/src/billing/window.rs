@@ -16,7 +16,7 @@ pub(crate) async fn bill(config: &AgentConfig, fleet: &Fleet, sinks: &[Sink]) {
     let Some(billing) = config.billing.as_ref().filter(|_| !sinks.is_empty()) else {
         return std::future::pending().await;
     };
-    let mut window = Window::new(billing, fleet, sinks);
+    let mut window = Window::new(billing, sinks, || usages(fleet));
     let mut look = tokio::time::interval(seconds(billing.collect_every_seconds));
     let every = seconds(billing.accumulate_every_seconds);
     let mut close = tokio::time::interval_at(tokio::time::Instant::now() + every, every);
@@ -35,15 +35,15 @@ pub(crate) async fn bill(config: &AgentConfig, fleet: &Fleet, sinks: &[Sink]) {
 }
 
 /// The window that is open.
-struct Window<'a> {
+struct Window<'a, F: Fn() -> Vec<Usage>> {
     ledger: Ledger,
     started: tokio::time::Instant,
-    fleet: &'a Fleet,
     sinks: &'a [Sink],
+    usages: F,
 }
 
-impl<'a> Window<'a> {
-    fn new(billing: &Billing, fleet: &'a Fleet, sinks: &'a [Sink]) -> Self {
+impl<'a, F: Fn() -> Vec<Usage>> Window<'a, F> {
+    fn new(billing: &Billing, sinks: &'a [Sink], usages: F) -> Self {
         let host = std::env::var("HOSTNAME").ok().filter(|name| !name.is_empty());
         let names = Names {
             cpu: billing.cpu_metric_name.clone(),
@@ -51,11 +51,11 @@ impl<'a> Window<'a> {
             host: host.unwrap_or_else(|| "agent".to_owned()),
         };
         let ledger = Ledger::new(names, Duration::ZERO, jiff::Timestamp::now());
-        Self { ledger, started: tokio::time::Instant::now(), fleet, sinks }
+        Self { ledger, started: tokio::time::Instant::now(), sinks, usages }
     }
 
     fn look(&mut self) {
-        self.ledger.look(self.started.elapsed(), usages(self.fleet));
+        self.ledger.look(self.started.elapsed(), (self.usages)());
     }
 
     fn close(&mut self) -> Vec<String> {
@@ -64,7 +64,7 @@ impl<'a> Window<'a> {
     }
 }
 
-impl Drop for Window<'_> {
+impl<F: Fn() -> Vec<Usage>> Drop for Window<'_, F> {
     fn drop(&mut self) {
         // What was used since the last events, and since the last look, is not given away.
         self.look();
@@ -87,4 +87,35 @@ fn usages(fleet: &Fleet) -> Vec<Usage> {
         Some(Usage { account: Account { uid: vm.metadata.uid?, endpoint }, cpu_milli })
     };
     fleet.objects().into_iter().filter_map(billed).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Upstream gives away what was used since the last events; and since the last look there may be seconds more.
+    #[tokio::test(start_paused = true)]
+    async fn the_last_window_reaches_to_its_end() {
+        let billing = Billing {
+            cpu_metric_name: "cpu".into(),
+            active_time_metric_name: "active".into(),
+            collect_every_seconds: 60,
+            accumulate_every_seconds: 600,
+            clients: crate::config::Clients::default(),
+        };
+        let (sink, mut told) = Sink::for_tests(8);
+        let usage = || {
+            let account = Account { uid: "u".into(), endpoint: "ep-x".into() };
+            vec![Usage { account, cpu_milli: 500 }]
+        };
+        let sinks = [sink];
+        let mut window = Window::new(&billing, &sinks, usage);
+        window.look();
+        tokio::time::advance(Duration::from_secs(20)).await;
+        drop(window);
+        for (metric, value) in [("cpu", 10), ("active", 20)] {
+            let event: serde_json::Value = serde_json::from_str(&told.try_recv().unwrap()).unwrap();
+            assert_eq!((event["metric"].as_str(), event["value"].as_u64()), (Some(metric), Some(value)));
+        }
+    }
 }

@@ -88,9 +88,7 @@ async fn the_oldest_are_dropped_and_counted_when_a_server_never_works() {
 
 #[tokio::test]
 async fn a_queue_that_takes_nothing_is_told_of() {
-    let metrics: Arc<Metrics> = Arc::default();
-    let (events, _waiting) = mpsc::channel(2);
-    let sink = Sink { events, client: "http", names: NAMES, metrics: Arc::clone(&metrics) };
+    let (sink, _waiting) = Sink::for_tests(2);
     assert_eq!((0..5).filter(|number| sink.try_tell(number.to_string())).count(), 2);
-    assert!(metrics.render("").contains("dropped{client=\"http\"} 3"));
+    assert!(sink.metrics.render("").contains("dropped{client=\"http\"} 3"));
 }

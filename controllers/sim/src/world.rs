@@ -136,6 +136,7 @@ impl World {
             Event::Chaos => self.chaos(),
             Event::People(person) => self.person(person),
             Event::Record => self.record(),
+            Event::Audit => self.look(),
             Event::EndOfStorm => self.end_storm(),
             other => self.happen_to_scheduler(other),
         }

@@ -88,13 +88,16 @@ impl World {
             return;
         }
         if seen.moving {
-            return self.detach(id);
+            self.detach(id);
+            // By now it may have ended.
+            return self.after(SECOND, Event::Attach(id));
         }
         if let Some(agent) = self.agent_of(id, inc) {
             agent.seen = *seen;
         }
         if let Some(observation) = self.observation(id, seen) {
-            self.agent_step(id, Input::Vm(observation));
+            let status_generation = Some(seen.status_generation);
+            self.agent_step(id, Input::VmSeen { vm: observation, status_generation });
         }
     }
 

@@ -29,6 +29,7 @@ impl World {
             max: vm.max,
             hold: vm.hold,
             generation: vm.generation,
+            status_generation: vm.observed_generation,
             revision: vm.revision,
             moving: vm.phase != Phase::Running,
         })

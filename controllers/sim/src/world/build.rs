@@ -203,6 +203,9 @@ impl World {
         }
         let storm_ends: Time = self.storm_ends;
         self.after(storm_ends, Event::EndOfStorm);
+        for before in 1..super::calm::LOOKS {
+            self.after(self.ends - u64::from(before) * super::calm::LOOK, Event::Audit);
+        }
         if self.recorder.is_some() {
             self.after(0, Event::Record);
         }
@@ -281,6 +284,7 @@ fn new_vm(group: &VmGroup, id: Id, settings: &SimSettings, rng: &mut Rng) -> Vm 
         needs: group.min,
         counted_at: 0,
         there_since: 0,
+        misses: 0,
         record: false,
     }
 }

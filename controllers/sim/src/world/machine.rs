@@ -25,6 +25,7 @@ impl World {
         vm.asked = usage;
         vm.generation += 1;
         vm.observed = Some(vm.has);
+        vm.observed_generation = vm.generation;
         vm.guest.agreed = vm.has;
         vm.guest.policy = super::build::policy(vm.max);
         vm.guest.connection = None;

@@ -113,6 +113,8 @@ pub(crate) struct Vm {
     pub(crate) counted_at: Time,
     /// Since when it is where it is.
     pub(crate) there_since: Time,
+    /// How many looks in a row found it not where it should be.
+    pub(crate) misses: u32,
     pub(crate) record: bool,
 }
 
@@ -153,6 +155,8 @@ pub(crate) struct Snapshot {
     pub(crate) max: Resources,
     pub(crate) hold: Option<(Resources, Time)>,
     pub(crate) generation: i64,
+    /// The generation that the status is about.
+    pub(crate) status_generation: i64,
     pub(crate) revision: Revision,
     pub(crate) moving: bool,
 }
@@ -331,6 +335,7 @@ pub(crate) enum Event {
     Chaos,
     People(Person),
     Record,
+    Audit,
     EndOfStorm,
 }
 

@@ -56,12 +56,9 @@ impl World {
         }
         let result = self.try_patch(id, inc, change);
         if result.is_ok() && !change.again && self.fault(Fault::Duplicate, 0.1) {
-            // The preconditions are on values, which may be the same again later: a copy does not come late.
-            let (wait, Change { from, to, revision, .. }) = (self.latency(1, 50), *change);
-            self.after(wait, Event::Patch { vm: id, inc, id: number, from, to, revision, again: true });
-        }
-        if change.again || (result.is_ok() && self.fault(Fault::LostReply, 0.1)) {
-            return;
+            // The preconditions are on values, which may be the same again later: a copy comes at once.
+            let Change { from, to, revision, .. } = *change;
+            self.after(0, Event::Patch { vm: id, inc, id: number, from, to, revision, again: true });
         }
         let wait = self.latency(2, 20);
         let late = if self.fault(Fault::Delay, 0.03) { self.latency(500, 20_000) } else { 0 };

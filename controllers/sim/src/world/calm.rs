@@ -48,7 +48,11 @@ impl World {
         self.check(Invariant::Bounded);
         let Some(vm) = self.vms.get(id) else { return };
         let Some(agent) = vm.agent.as_deref() else {
-            return self.misses(id, "no agent takes care of it".to_owned());
+            let pod = vm.pod.and_then(|pod| self.pods.get(pod));
+            let node = pod.and_then(|pod| self.nodes.get(pod.node?));
+            let up = node.map(|node| (&node.name, node.agent_up, node.lost));
+            let what = format!("no agent takes care of it: observed {:?}, node {up:?}", vm.observed);
+            return self.misses(id, what);
         };
         let view = agent.state.view(now);
         if view.decisions.len() > neonvm_core_scaling::agent::State::MOST_NOTES {

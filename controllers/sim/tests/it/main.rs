@@ -3,5 +3,7 @@
 mod big;
 mod common;
 mod planted;
+mod regressions;
 mod replay;
 mod storms;
+mod tools;

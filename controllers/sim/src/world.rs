@@ -126,7 +126,7 @@ impl World {
                 self.question(vm, (inc, connection), id, to, down);
             }
             Event::Verdict { vm, inc, connection, id, result } => {
-                self.verdict(vm, (inc, connection), id, result)
+                self.verdict(vm, (inc, connection), id, result);
             }
             Event::Wish { vm, inc, connection, wants } => self.wish(vm, (inc, connection), wants),
             Event::Control(vm) => self.control(vm),
@@ -147,7 +147,7 @@ impl World {
             Event::PodWatch { replica, inc, pod } => self.pod_watched(replica, inc, pod),
             Event::NodeWatch { replica, inc, node } => self.node_watched(replica, inc, node),
             Event::MigrationWatch { replica, inc, migration } => {
-                self.migration_watched(replica, inc, migration)
+                self.migration_watched(replica, inc, migration);
             }
             Event::SchedulerWake { replica, inc, at } => self.scheduler_wake(replica, inc, at),
             Event::SchedulerList { replica, inc } => self.scheduler_lists(replica, inc),

@@ -73,6 +73,9 @@ pub enum Demand {
     },
 }
 
+/// A value and what it is called.
+type Named<T> = (&'static str, T);
+
 const fn day() -> Duration {
     Duration::from_secs(24 * 3600)
 }
@@ -158,7 +161,7 @@ impl Curve {
 
 impl Demand {
     /// Every level and every length of time in it, with their names.
-    pub(super) fn parts(&self) -> (Vec<(&'static str, f64)>, Vec<(&'static str, Duration)>) {
+    pub(super) fn parts(&self) -> (Vec<Named<f64>>, Vec<Named<Duration>>) {
         match self {
             Self::Constant { level } => (vec![("level", *level)], vec![]),
             Self::Steps { levels, every } => {

@@ -132,7 +132,7 @@ impl World {
             self.note(Line::Agent(id, Box::new(note)));
         }
         for action in actions {
-            self.perform(id, inc, action);
+            self.perform(id, inc, &action);
         }
         if let Some(again) = quiet {
             self.check(Invariant::Quiet);
@@ -151,8 +151,8 @@ impl World {
         }
     }
 
-    fn perform(&mut self, id: Id, inc: u64, action: Action) {
-        match action {
+    fn perform(&mut self, id: Id, inc: u64, action: &Action) {
+        match *action {
             Action::AskScheduler { id: number, request } => {
                 let load = request.metrics.map(|metrics| metrics.load_avg_1m);
                 self.send_request(id, inc, number, request.target, request.last_permit, load);
@@ -161,10 +161,10 @@ impl World {
                 self.send_patch(id, inc, number, (from, to), revision);
             }
             Action::AskMonitorDownscale { id: number, to, .. } => {
-                self.send_question(id, inc, number, to, true)
+                self.send_question(id, inc, number, to, true);
             }
             Action::TellMonitorUpscale { id: number, to, .. } => {
-                self.send_question(id, inc, number, to, false)
+                self.send_question(id, inc, number, to, false);
             }
             Action::ResetMonitor { .. } => {
                 if let Some(vm) = self.vms.get_mut(id) {

@@ -60,6 +60,9 @@ impl World {
             let Change { from, to, revision, .. } = *change;
             self.after(0, Event::Patch { vm: id, inc, id: number, from, to, revision, again: true });
         }
+        if change.again || (result.is_ok() && self.fault(Fault::LostReply, 0.1)) {
+            return;
+        }
         let wait = self.latency(2, 20);
         let late = if self.fault(Fault::Delay, 0.03) { self.latency(500, 20_000) } else { 0 };
         let to = change.to;

@@ -120,6 +120,7 @@ impl World {
                     pods: BTreeSet::new(),
                     dirty: [false; 2],
                     leaving: 0,
+                    misses: 0,
                 });
                 for pods in &group.pods {
                     for _ in 0..pods.count {
@@ -232,7 +233,6 @@ fn new_vm(group: &VmGroup, id: Id, settings: &SimSettings, rng: &mut Rng) -> Vm 
         },
         current_revision: None,
     };
-    let memory = group.memory.clone().unwrap_or(Demand::Constant { level: f64::from(group.min) / 2.0 });
     let zero = Resources::default();
     Vm {
         name,
@@ -258,27 +258,7 @@ fn new_vm(group: &VmGroup, id: Id, settings: &SimSettings, rng: &mut Rng) -> Vm 
         slow_until: 0,
         stuck_until: 0,
         controlled: false,
-        guest: GuestState {
-            kind: group.guest,
-            cpu: Curve::new(&group.demand, rng),
-            memory: Curve::new(&memory, rng),
-            cpu_level: 0.0,
-            memory_level: 0.0,
-            load1: 0.0,
-            load5: 0.0,
-            load_at: 0,
-            policy: policy(max),
-            connection: None,
-            inbox: 0,
-            silent_until: 0,
-            refuses_until: 0,
-            garbage_until: 0,
-            metrics_lost_until: 0,
-            metrics_lie_until: 0,
-            sampling: false,
-            samples: 0,
-            agreed: zero,
-        },
+        guest: new_guest(group, max, rng),
         agent: None,
         watched: 0,
         needs: group.min,
@@ -286,6 +266,31 @@ fn new_vm(group: &VmGroup, id: Id, settings: &SimSettings, rng: &mut Rng) -> Vm 
         there_since: 0,
         misses: 0,
         record: false,
+    }
+}
+
+fn new_guest(group: &VmGroup, max: Resources, rng: &mut Rng) -> GuestState {
+    let memory = group.memory.clone().unwrap_or(Demand::Constant { level: f64::from(group.min) / 2.0 });
+    GuestState {
+        kind: group.guest,
+        cpu: Curve::new(&group.demand, rng),
+        memory: Curve::new(&memory, rng),
+        cpu_level: 0.0,
+        memory_level: 0.0,
+        load1: 0.0,
+        load5: 0.0,
+        load_at: 0,
+        policy: policy(max),
+        connection: None,
+        inbox: 0,
+        silent_until: 0,
+        refuses_until: 0,
+        garbage_until: 0,
+        metrics_lost_until: 0,
+        metrics_lie_until: 0,
+        sampling: false,
+        samples: 0,
+        agreed: Resources::default(),
     }
 }
 

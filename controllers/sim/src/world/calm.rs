@@ -25,16 +25,21 @@ impl World {
     pub(super) fn check_calm(&mut self) {
         self.look();
         self.check_migrations();
-        for node in 0..self.nodes.len() {
-            self.check_relief(node);
-        }
         self.check_placed();
     }
 
-    /// Looks at the goals of all VMs. Chance moves them also in the calm, so one look alone says nothing.
+    /// Looks at the goals of all VMs, and at nodes above their watermark. Chance moves them also in the calm, so one look alone says nothing.
     pub(super) fn look(&mut self) {
         for id in 0..self.vms.len() {
             self.check_goal(id);
+        }
+        for node in 0..self.nodes.len() {
+            let misses = self.check_relief(node);
+            let Some(entry) = self.nodes.get_mut(node) else { continue };
+            entry.misses = if misses.is_some() { entry.misses + 1 } else { 0 };
+            if let Some(message) = misses.filter(|_| entry.misses >= LOOKS) {
+                self.fail(Invariant::Relieved, message);
+            }
         }
     }
 
@@ -52,7 +57,7 @@ impl World {
             let node = pod.and_then(|pod| self.nodes.get(pod.node?));
             let up = node.map(|node| (&node.name, node.agent_up, node.lost));
             let what = format!("no agent takes care of it: observed {:?}, node {up:?}", vm.observed);
-            return self.misses(id, what);
+            return self.misses(id, &what);
         };
         let view = agent.state.view(now);
         if view.decisions.len() > neonvm_core_scaling::agent::State::MOST_NOTES {
@@ -76,10 +81,10 @@ impl World {
             size(view.goal),
             size(view.permit.unwrap_or_default())
         );
-        self.misses(id, format!("{what}; {state}"));
+        self.misses(id, &format!("{what}; {state}"));
     }
 
-    fn misses(&mut self, id: Id, what: String) {
+    fn misses(&mut self, id: Id, what: &str) {
         let Some(vm) = self.vms.get_mut(id) else { return };
         vm.misses += 1;
         if vm.misses >= LOOKS {
@@ -139,21 +144,19 @@ impl World {
         total.map(|total| (total as f64 * self.settings.watermark) as u128)
     }
 
-    fn check_relief(&mut self, at: Id) {
+    /// What is wrong with a node that is too full.
+    fn check_relief(&mut self, at: Id) -> Option<String> {
         if !self.settings.migration {
-            return;
+            return None;
         }
         self.check(Invariant::Relieved);
-        let Some(node) = self.nodes.get(at).filter(|node| !node.lost) else { return };
+        let node = self.nodes.get(at).filter(|node| !node.lost)?;
         let watermark = self.watermark(node.total);
         if !node.taken.any_greater(watermark) {
-            return;
+            return None;
         }
-        let Some(state) = self.leader.and_then(|leader| self.replicas.get(leader)).map(|one| &one.state)
-        else {
-            return;
-        };
-        let Some(view) = state.inspect_node(&node.name) else { return };
+        let state = self.leader.and_then(|leader| self.replicas.get(leader)).map(|one| &one.state)?;
+        let view = state.inspect_node(&node.name)?;
         let mut movable = node.pods.iter().filter(|id| {
             let Some(pod) = self.pods.get(**id) else { return false };
             let Some(vm) = pod.vm.and_then(|vm| self.vms.get(vm)) else { return false };
@@ -168,13 +171,12 @@ impl World {
         let can = movable.next().is_some();
         let ready = view.next.iter().any(|planned| planned.target.is_some());
         let silent = view.note.is_none() && view.next.is_empty();
-        if view.leaving.is_empty() && can && (ready || silent) {
-            let message = format!(
+        (view.leaving.is_empty() && can && (ready || silent)).then(|| {
+            format!(
                 "{} is above its watermark, a VM could go elsewhere, and none does: next {:?}, note {:?}",
                 node.name, view.next, view.note
-            );
-            self.fail(Invariant::Relieved, message);
-        }
+            )
+        })
     }
 
     fn check_placed(&mut self) {
@@ -183,7 +185,11 @@ impl World {
             let Some(pod) = self.pods.get(*id).filter(|pod| pod.alive && !pod.ended) else { continue };
             let overcommit = pod.vm.and_then(|vm| self.vms.get(vm)).map_or(1000, |vm| vm.overcommit);
             let needs = needs(pod.usage, overcommit);
-            let fits = self.nodes.iter().find(|node| {
+            let source = pod.vm.and_then(|vm| self.vms.get(vm)?.pod).filter(|source| source != id);
+            let source = source.and_then(|source| self.pods.get(source)?.node);
+            let mut nodes =
+                self.nodes.iter().enumerate().filter(|(at, _)| Some(*at) != source).map(|(_, node)| node);
+            let fits = nodes.find(|node| {
                 let with = node.taken.with(needs, u128::saturating_add);
                 !node.lost && node.open && !with.any_greater(node.total.map(u128::from))
             });

@@ -29,6 +29,8 @@ pub(crate) struct Node {
     pub(crate) pods: BTreeSet<Id>,
     pub(crate) dirty: [bool; 2],
     pub(crate) leaving: u32,
+    /// How many looks in a row found it too full for no reason.
+    pub(crate) misses: u32,
 }
 
 /// A pod.

@@ -106,7 +106,9 @@ impl World {
         self.note(Line::Node(id, "is lost"));
         self.touch_node(id);
         for pod in pods {
-            let vm = self.pods.get(pod).and_then(|pod| pod.vm);
+            // Gone already, with the one before it.
+            let Some(entry) = self.pods.get(pod).filter(|pod| pod.alive) else { continue };
+            let vm = entry.vm;
             self.pod_removed(pod);
             let Some(vm) = vm else { continue };
             self.vm_lost(vm, pod);

@@ -1,6 +1,7 @@
 //! Pods get their nodes: chosen and kept room for by the real core, bound by the API server.
 
 use neonvm_core_placement::Choice;
+use neonvm_core_placement::permits::PodSeen;
 
 use super::model::{Event, Id};
 use super::{World, duration};
@@ -45,15 +46,17 @@ impl World {
             open.map(|node| node.name.clone())
         } else {
             let Choice::Node(name) = replica.state.choose(&seen) else { return };
-            // A closed node is left out by rules that need the node's object; the world has none.
             Some(name)
         };
         let Some(node) = name.and_then(|name| self.node_named(&name)) else { return };
-        let node = if self.nodes.get(node).is_some_and(|node| node.open) {
-            node
-        } else {
-            self.open_node(leader, &seen).unwrap_or(usize::MAX)
-        };
+        // Rules that need the objects of nodes and pods, which the world does not have: closed nodes, and a VM does not move
+        // to where it is.
+        let source =
+            self.pods.get(id).and_then(|pod| self.vms.get(pod.vm?)?.pod).filter(|source| *source != id);
+        let source = source.and_then(|source| self.pods.get(source)?.node);
+        let good = Some(node) != source && self.nodes.get(node).is_some_and(|node| node.open);
+        let node = if good { Some(node) } else { self.open_node(leader, &seen, source) };
+        let Some(node) = node else { return };
         let Some(name) = self.nodes.get(node).map(|node| node.name.clone()) else { return };
         let Some(replica) = self.replicas.get_mut(leader) else { return };
         if !matches!(self.bug, Some(Bug::BindWithoutRoom)) && replica.state.reserve(now, seen, &name).is_err()
@@ -69,17 +72,16 @@ impl World {
     }
 
     /// The best open node on which the pod fits.
-    fn open_node(&self, leader: Id, seen: &neonvm_core_placement::permits::PodSeen) -> Option<Id> {
+    fn open_node(&self, leader: Id, seen: &PodSeen, not: Option<Id>) -> Option<Id> {
         let state = &self.replicas.get(leader)?.state;
-        let open = self.nodes.iter().enumerate().filter(|(_, node)| node.open && !node.lost);
+        let open = self.nodes.iter().enumerate();
+        let open = open.filter(|(at, node)| node.open && !node.lost && Some(*at) != not);
         let fitting = open.filter(|(_, node)| state.fits(seen, &node.name).is_ok());
         fitting.max_by_key(|(at, node)| (state.score(seen, &node.name), usize::MAX - at)).map(|(at, _)| at)
     }
 
     pub(super) fn node_named(&self, name: &str) -> Option<Id> {
-        // Names are made from their number.
-        let guess = self.nodes.iter().position(|node| node.name == name);
-        guess
+        self.nodes.iter().position(|node| node.name == name)
     }
 
     /// A binding arrives at the API server.

@@ -1,4 +1,5 @@
 //! Worlds that have to hold.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stdout, reason = "tests")]
 
 mod big;
 mod common;

@@ -215,6 +215,9 @@ pub enum Warning {
     /// A patch failed a moment ago.
     #[error("VM: a patch failed too recently")]
     NeonVmFailedRecently,
+    /// The status is from before the last change, and nothing was seen before.
+    #[error("VM: what it has is not known; its status is older than its spec")]
+    NowUnknown,
     /// A request to the scheduler that asks for less is under way.
     #[error("VM: the request to the scheduler under way asks for less than the VM is to grow to")]
     NeonVmAwaitsPlugin,

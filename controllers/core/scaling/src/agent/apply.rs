@@ -101,6 +101,10 @@ impl State {
         }
         let before = (self.machine.asked, self.machine.now, self.vm.info.min(), self.vm.info.max());
         let hold_before = self.hold(now).map(|(size, _)| size);
+        // With a new generation, a patch of ours may have been made and undone again by somebody else.
+        let newer = vm.generation.zip(self.machine.generation).is_some_and(|(seen, known)| seen > known);
+        let least = if newer { self.machine.least() } else { before.0 };
+        let certain = self.machine.certain;
         let outside = self.machine.observed(now, asked, &vm, status_generation);
         self.vm = vm;
         self.vm.hold = self.hold(now);
@@ -114,7 +118,10 @@ impl State {
             self.last_desired = None;
         }
         // Also a patch of our own may have been made after the guest agreed to less.
-        self.monitor.given(grown(before.0, asked));
+        self.monitor.given(grown(least, asked));
+        if !certain && self.machine.certain {
+            self.monitor.given(self.machine.high);
+        }
         if self.machine.now != before.1 {
             note.causes.push(Cause::Reports(self.size(self.machine.now)));
         }

@@ -148,6 +148,9 @@ impl State {
         let waiting = |until: Option<Duration>| until.filter(|until| now < *until);
         let more = self.plugin.permit.is_none_or(|permit| desired.size.any_greater(permit));
         let to = |size| self.size(size);
+        if !self.machine.certain {
+            return "waiting: VM status older than its spec".to_owned();
+        }
         if let Some(asking) = self.plugin.asking.filter(|asking| asking.held != Some(asking.target)) {
             return format!("asking scheduler for {}", to(asking.target));
         }

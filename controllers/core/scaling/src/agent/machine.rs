@@ -60,6 +60,8 @@ pub struct Machine {
     pub low: Resources,
     /// The most it may have gone to since.
     pub high: Resources,
+    /// Whether NOW was ever seen for certain.
+    pub certain: bool,
     /// The patch under way.
     pub patching: Option<Patching>,
     /// Patches whose end is not known.
@@ -108,6 +110,7 @@ impl Machine {
             now: seen(observed, asked),
             low: seen(observed, asked).min(asked),
             high: seen(observed, asked).max(asked),
+            certain: true,
             patching: None,
             doubt: None,
             written: None,
@@ -281,10 +284,11 @@ impl Machine {
         self.asked = asked;
         self.now = seen(vm.observed, asked);
         // A status from before the last change hides what was done about the ones before it.
-        if status_generation.zip(vm.generation).is_some_and(|(status, spec)| status < spec) {
+        if vm.status_is_old(status_generation) {
             self.low = self.low.min(self.now).min(asked);
             self.high = self.high.max(self.now).max(asked);
         } else {
+            self.certain = true;
             self.low = self.now.min(asked);
             self.high = self.now.max(asked);
         }

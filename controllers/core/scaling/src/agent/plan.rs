@@ -70,6 +70,7 @@ impl State {
             min: info.min(),
             max: info.max(),
             asked: self.machine.asked,
+            now: self.machine.now,
             goal_units: goal.units,
             complete: goal.complete,
             settling: self.settling(now),
@@ -122,7 +123,14 @@ impl State {
         let revision = self.target_revision;
         let size = desired.size;
         let need = Need { current: self.machine.most(), desired: size };
-        let target = self.plugin.plan(now, need, &self.settings, &mut set);
+        let target = if self.machine.certain {
+            self.plugin.plan(now, need, &self.settings, &mut set)
+        } else {
+            // An agent that starts in the middle of a change must not have the rest given to somebody else. What is
+            // permitted stays with the scheduler meanwhile.
+            set.warnings.push(Warning::NowUnknown);
+            None
+        };
         set.plugin = target.map(|target| PluginRequest {
             last_permit: self.plugin.permit,
             target,

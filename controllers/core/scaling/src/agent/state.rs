@@ -68,6 +68,13 @@ impl State {
     /// What is known of a VM that was just found. The first step asks the scheduler for what the VM has.
     #[must_use]
     pub fn new(vm: Vm, settings: Settings, now: Duration) -> Self {
+        Self::found(vm, None, settings, now)
+    }
+
+    /// The same for a VM whose status is about `status_generation` (`status.observedGeneration`). If that is older than the
+    /// object, nothing is asked of the scheduler before an [`Event::VmSeen`] shows for certain what the VM has.
+    #[must_use]
+    pub fn found(vm: Vm, status_generation: Option<i64>, settings: Settings, now: Duration) -> Self {
         let shown = vm.info.current_revision.map(|r| r.revision).unwrap_or_default();
         let counter = |rate: FailureRate| RecentCounter::new(rate.interval, rate.threshold);
         let mut state = Self {
@@ -95,6 +102,7 @@ impl State {
         };
         state.machine.revision = shown;
         state.machine.generation = state.vm.generation;
+        state.machine.certain = !state.vm.status_is_old(status_generation);
         state.machine.mark(now);
         state
     }

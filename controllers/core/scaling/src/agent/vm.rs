@@ -25,4 +25,11 @@ impl Vm {
     pub fn new(info: VmInfo) -> Self {
         Self { info, observed: None, hold: None, generation: None }
     }
+
+    /// Whether a status about `status_generation` is from before the last change of the object. Not, if either is not
+    /// known.
+    #[must_use]
+    pub fn status_is_old(&self, status_generation: Option<i64>) -> bool {
+        status_generation.zip(self.generation).is_some_and(|(status, spec)| status < spec)
+    }
 }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use neonvm_core_scaling::agent::{Action, Event, Outcome, PatchError, State, Verdict};
+use neonvm_core_scaling::agent::{Action, Event, Outcome, PatchError, State, Verdict, Warning};
 use neonvm_types::{Resources, version::MonitorProtoVersion};
 
 use crate::dsl::{Play, cu, load, res, secs, settings, vm};
@@ -405,4 +405,68 @@ fn denials_do_not_make_a_vm_stuck() {
     p.metrics(load(0.5));
     let view = p.state.view(p.now);
     assert_eq!((view.stuck, view.limit.as_deref()), (None, Some("scheduler permits 2 of 4")));
+}
+
+/// The guest denies to give back what a failed patch might have brought. It has three, and keeps three.
+#[test]
+fn a_denial_does_not_make_a_vm_grow() {
+    for held in [false, true] {
+        let mut p = Play::cus(1, 4, 3, settings()).ready();
+        p.event(Event::MonitorConnected { version: MonitorProtoVersion::V2_0 });
+        p.metrics(load(0.5));
+        p.ask();
+        p.permit(cu(4));
+        p.patch();
+        p.patch_fails();
+        if held {
+            p.vm.hold = Some((cu(3), secs(600.0)));
+            p.see();
+        } else {
+            p.bounds(1, 3);
+        }
+        p.ask_down();
+        p.denies();
+        assert_eq!(p.state.view(p.now).goal, cu(3));
+        p.after(8.0);
+        assert_eq!(p.next().neonvm.map(|change| change.target).filter(|target| *target != cu(3)), None);
+    }
+}
+
+/// The agent sets five to four, its reply is lost, and somebody sets five again before it looks: the guest must be asked
+/// again.
+#[test]
+fn a_shrinking_that_somebody_undid_needs_a_new_consent() {
+    let mut p = Play::cus(1, 8, 5, settings());
+    p.vm.generation = Some(1);
+    let mut p = Play::new(p.vm, settings()).ready();
+    p.event(Event::MonitorConnected { version: MonitorProtoVersion::V2_0 });
+    p.metrics(load(0.5));
+    p.ask_down();
+    p.agrees();
+    p.patch();
+    shows(&mut p, 3, 5, 1, 5);
+    p.event(Event::PatchReply { id: patch_id(&p), result: Err(PatchError::Failed("no reply".into())) });
+    p.after(5.0);
+    let set = p.next();
+    assert_eq!(set.neonvm, None);
+    assert_eq!(set.monitor_downscale.map(|change| change.target), Some(cu(4)));
+}
+
+/// An agent that starts while the VM goes from five to four, of which the status knows nothing yet, says nothing to the
+/// scheduler before it knows.
+#[test]
+fn an_agent_that_starts_in_a_change_waits_for_the_status() {
+    let mut vm = vm(cu(1), cu(8), cu(4));
+    (vm.generation, vm.observed) = (Some(3), Some(cu(4)));
+    let mut p = Play::new(vm.clone(), settings());
+    p.state = State::found(vm, Some(2), settings(), Duration::ZERO);
+    p.event(Event::MonitorConnected { version: MonitorProtoVersion::V2_0 });
+    p.due("");
+    p.warns(&Warning::NowUnknown);
+    assert_eq!(p.state.view(p.now).state, "waiting: VM status older than its spec");
+    shows(&mut p, 3, 4, 3, 5);
+    assert_eq!(p.next().plugin.map(|request| request.target), Some(cu(5)));
+    // It may use five, and is asked about each of them.
+    p.metrics(load(0.5));
+    assert_eq!(p.next().monitor_downscale.map(|change| change.current), Some(cu(5)));
 }

@@ -397,8 +397,7 @@ impl World {
 
     /// The agent is started anew: all it knew is gone, the world is as it is.
     pub fn restart(&mut self) {
-        self.outside = true;
-        self.state = State::new(self.vm.clone(), self.settings, self.now);
+        self.state = State::found(self.vm.clone(), self.looked_at, self.settings, self.now);
         (self.asks, self.patch, self.metrics_at) = (None, None, None);
         self.forget();
         if let Some(version) = self.connected {

@@ -176,13 +176,6 @@ impl Denied {
     }
 }
 
-/// Compute units that a denial asks for. What the guest denied may be more than the VM has, because it counts patches in
-/// doubt; a denial keeps what is there, and makes nothing grow but the other field, up to a whole unit.
-fn denied_units(inputs: &Inputs) -> Option<u32> {
-    let there = units::ceil(inputs.asked.max(inputs.now), inputs.unit);
-    inputs.denied.map(|denied| denied.units(inputs.unit).min(there))
-}
-
 /// Compute units with all floors but the bounds, and which floor it was.
 fn floors(inputs: &Inputs) -> (u32, Why) {
     let mut best = (inputs.goal_units, Why::Metrics);
@@ -194,7 +187,7 @@ fn floors(inputs: &Inputs) -> (u32, Why) {
     raise(inputs.pressure_units, Why::MemoryPressure);
     raise(inputs.requested.map(|r| r.units(inputs.unit)), Why::Requested);
     raise(inputs.wanted.map(|w| w.units), Why::Wanted);
-    raise(denied_units(inputs), Why::Denied);
+    raise(inputs.denied.map(|d| d.units(inputs.unit)), Why::Denied);
     best
 }
 
@@ -227,10 +220,11 @@ pub fn desired(inputs: &Inputs) -> Desired {
         size,
         why,
         request_until: requested.into_iter().chain(wanted).min(),
-        denied_until: inputs.denied.filter(|_| denied_units(inputs).is_some_and(differs)).map(|d| d.until),
+        denied_until: inputs.denied.filter(|d| differs(d.units(unit))).map(|d| d.until),
         above_max: false,
     };
     if let Some(denied) = inputs.denied {
+        // Above the maximum or a hold it keeps what is there. What the guest was asked about may be more: patches in doubt.
         let mut floor = denied.floor(unit).min(asked.max(inputs.now));
         floor.mem = units::round_up_to_slot(floor.mem, inputs.slot).min(denied.current.mem.max(size.mem));
         result.size = size.max(floor);

@@ -409,7 +409,7 @@ fn denials_do_not_make_a_vm_stuck() {
 
 /// The guest denies to give back what a failed patch might have brought. It has three, and keeps three.
 #[test]
-fn a_denial_does_not_make_a_vm_grow() {
+fn a_denial_does_not_make_a_vm_grow_above_its_maximum_or_a_hold() {
     for held in [false, true] {
         let mut p = Play::cus(1, 4, 3, settings()).ready();
         p.event(Event::MonitorConnected { version: MonitorProtoVersion::V2_0 });

@@ -311,12 +311,20 @@ impl World {
 
     /// The machine goes where the controller brings it: wholly, or a part of the way.
     pub fn machine(&mut self, wholly: bool) {
+        let before = self.has;
         self.has = if wholly {
             self.commanded
         } else {
             let mem = self.has.mem.get().midpoint(self.commanded.mem.get());
             Resources::new(self.has.vcpus, neonvm_types::Bytes::new(mem))
         };
+        // A guest cannot count on what it no longer has.
+        if self.has.vcpus < before.vcpus {
+            self.knows.vcpus = self.knows.vcpus.min(self.has.vcpus);
+        }
+        if self.has.mem < before.mem {
+            self.knows.mem = self.knows.mem.min(self.has.mem);
+        }
     }
 
     /// The controller looks at the object, and writes into the status what the machine has.

@@ -166,6 +166,7 @@ impl World {
             dirty: [false; 2],
             binding: false,
             counted: [Pair::default(); 2],
+            misses: 0,
             lasts: None,
         });
         id

@@ -25,7 +25,6 @@ impl World {
     pub(super) fn check_calm(&mut self) {
         self.look();
         self.check_migrations();
-        self.check_placed();
     }
 
     /// Looks at the goals of all VMs, and at nodes above their watermark. Chance moves them also in the calm, so one look alone says nothing.
@@ -41,6 +40,7 @@ impl World {
                 self.fail(Invariant::Relieved, message);
             }
         }
+        self.check_placed();
     }
 
     fn check_goal(&mut self, id: Id) {
@@ -181,23 +181,30 @@ impl World {
 
     fn check_placed(&mut self) {
         self.check(Invariant::Placed);
-        for id in &self.waiting {
-            let Some(pod) = self.pods.get(*id).filter(|pod| pod.alive && !pod.ended) else { continue };
-            let overcommit = pod.vm.and_then(|vm| self.vms.get(vm)).map_or(1000, |vm| vm.overcommit);
-            let needs = needs(pod.usage, overcommit);
-            let source = pod.vm.and_then(|vm| self.vms.get(vm)?.pod).filter(|source| source != id);
-            let source = source.and_then(|source| self.pods.get(source)?.node);
-            let mut nodes =
-                self.nodes.iter().enumerate().filter(|(at, _)| Some(*at) != source).map(|(_, node)| node);
-            let fits = nodes.find(|node| {
-                let with = node.taken.with(needs, u128::saturating_add);
-                !node.lost && node.open && !with.any_greater(node.total.map(u128::from))
-            });
-            if let Some(node) = fits {
-                let message = format!("pod {} waits although {} has room", pod.key, node.name);
+        let waiting: Vec<Id> = self.waiting.iter().copied().collect();
+        for id in waiting {
+            let message = self.waits_for_nothing(id);
+            let Some(pod) = self.pods.get_mut(id) else { continue };
+            pod.misses = if message.is_some() { pod.misses + 1 } else { 0 };
+            if let Some(message) = message.filter(|_| pod.misses >= LOOKS) {
                 return self.fail(Invariant::Placed, message);
             }
         }
+    }
+
+    /// Whether a node has room for a pod that waits.
+    fn waits_for_nothing(&self, id: Id) -> Option<String> {
+        let pod = self.pods.get(id).filter(|pod| pod.alive && !pod.ended)?;
+        let vm = pod.vm.and_then(|vm| self.vms.get(vm));
+        let needs = needs(pod.usage, vm.map_or(1000, |vm| vm.overcommit));
+        let source = vm.and_then(|vm| vm.pod).filter(|source| *source != id);
+        let source = source.and_then(|source| self.pods.get(source)?.node);
+        let mut nodes = self.nodes.iter().enumerate().filter(|(at, _)| Some(*at) != source);
+        let (_, node) = nodes.find(|(_, node)| {
+            let with = node.taken.with(needs, u128::saturating_add);
+            !node.lost && node.open && !with.any_greater(node.total.map(u128::from))
+        })?;
+        Some(format!("pod {} waits although {} has room", pod.key, node.name))
     }
 }
 

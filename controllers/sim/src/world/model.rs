@@ -52,6 +52,8 @@ pub(crate) struct Pod {
     pub(crate) binding: bool,
     /// What it adds to `Node::taken` and `Node::used`.
     pub(crate) counted: [Pair<u128>; 2],
+    /// How many looks in a row found it waiting for no reason.
+    pub(crate) misses: u32,
     /// How long it runs, if it ends by itself.
     pub(crate) lasts: Option<Time>,
 }

@@ -14,6 +14,11 @@ use crate::agent::{
     units,
 };
 
+/// How soon after it may shrink again a guest's new wish is one that contradicts the metrics.
+const WISHES_AGAIN: Duration = Duration::from_secs(60);
+/// The most that the time grows by for which a VM does not shrink after a wish.
+pub const MOST_SETTLING: u32 = 16;
+
 /// A connection after its handshake.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Connection {
@@ -70,6 +75,8 @@ pub struct Monitor {
     pub wants_mem: Option<Wanted>,
     /// Until when the VM does not shrink, because it grew by a wish.
     pub settled_at: Option<Duration>,
+    /// When that ended or ends the last time, and how many times the usual it was.
+    pub settling: Option<(Duration, u32)>,
     /// The last denial.
     pub denied: Option<Denied>,
     /// Denials in a row, each after the wait for the one before.
@@ -129,8 +136,24 @@ impl Monitor {
             wants_cpu: self.wants_cpu,
             wants_mem: self.wants_mem,
             settled_at: self.settled_at,
+            settling: self.settling,
             ..Self::default()
         };
+    }
+
+    /// The VM grows by a wish, and does not shrink for `usual`. A guest that wishes again soon after it was made smaller is
+    /// one whose wishes and metrics disagree: each time twice as long, at most [`MOST_SETTLING`] times.
+    pub fn settle(&mut self, now: Duration, usual: Duration) {
+        let factor = match self.settling {
+            Some((until, factor)) if now < until => factor,
+            Some((until, factor)) if now < until.saturating_add(WISHES_AGAIN) => {
+                factor.saturating_mul(2).min(MOST_SETTLING)
+            }
+            _ => 1,
+        };
+        let until = now.saturating_add(usual.saturating_mul(factor));
+        self.settled_at = Some(until);
+        self.settling = Some((until, factor));
     }
 
     /// Something was heard.

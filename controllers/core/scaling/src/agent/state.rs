@@ -233,8 +233,7 @@ impl State {
         self.machine.started(now, id, change);
         self.monitor.given(change.target);
         if change.target.any_greater(change.current) && self.monitor.wanted(now).is_some() {
-            self.monitor.settled_at =
-                Some(now.saturating_add(self.settings.monitor_requested_upscale_valid_period));
+            self.monitor.settle(now, self.settings.monitor_requested_upscale_valid_period);
         }
         id
     }

@@ -216,3 +216,41 @@ fn repeated_decisions_are_counted() {
     assert!(notes <= 4 && view.decisions.len() <= 4, "{notes}, {:?}", view.decisions);
     assert!(view.decisions.iter().any(|note| note.to_string().contains("times)")));
 }
+
+/// Metrics want three units, the guest wants four as soon as it has three: it gets four ever longer, not three and four
+/// in turns for ever.
+#[test]
+fn wishes_against_the_metrics_swing_ever_more_slowly() {
+    let mut p = idle();
+    let mut lasted = Vec::new();
+    for _ in 0..7 {
+        p.event(wants(1000, 0));
+        p.ask();
+        p.permit(cu(4));
+        p.patch();
+        let grown = p.now;
+        p.patched_and_seen(cu(4));
+        p.tell_up();
+        p.confirms();
+        while p.state.view(p.now).goal == cu(4) {
+            p.after(0.5).metrics(load(0.375));
+        }
+        lasted.push((p.now - grown).as_secs());
+        p.ask_down();
+        p.agrees();
+        p.patch();
+        p.patched_and_seen(cu(3));
+        p.ask();
+        p.permit(cu(3));
+        p.after(2.0);
+    }
+    assert_eq!(lasted, [10, 20, 40, 80, 160, 160, 160]);
+    // A guest that was content for a minute is believed at once again.
+    p.after(60.0).event(wants(1000, 0));
+    p.ask();
+    p.permit(cu(4));
+    p.patch();
+    p.patched_and_seen(cu(4));
+    p.after(10.0).metrics(load(0.375));
+    assert_eq!(p.state.view(p.now).goal, cu(3));
+}

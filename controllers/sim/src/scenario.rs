@@ -26,7 +26,7 @@ pub struct Scenario {
     /// How long the storm lasts: 1s to 31 days.
     #[serde(with = "span")]
     pub duration: Duration,
-    /// How long the calm after it lasts: 15m to 1 day.
+    /// How long the calm after it lasts: 15m and three times `settings.idleScrape` at least, 1 day at most.
     #[serde(with = "span", default = "Scenario::default_quiet")]
     pub quiet: Duration,
     /// Nodes.

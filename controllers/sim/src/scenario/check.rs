@@ -74,7 +74,9 @@ impl Scenario {
     pub fn check(&self) -> Result<(), Error> {
         name("name".into(), &self.name)?;
         span("duration", self.duration, Duration::from_secs(1), DAY * 31)?;
-        span("quiet", self.quiet, Duration::from_secs(15 * 60), DAY)?;
+        // Load averages need a quarter of an hour; then every agent must have looked a few times.
+        let least = Duration::from_secs(15 * 60) + self.settings.idle_scrape.min(DAY) * 3;
+        span("quiet", self.quiet, least, DAY)?;
         self.check_settings()?;
         self.check_nodes()?;
         self.check_vms()?;

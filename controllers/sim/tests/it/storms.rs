@@ -10,7 +10,7 @@ use neonvm_sim::{Invariant, Options, Outcome, Scenario, run};
 use crate::common::{SMALL, report, scenario};
 
 /// Seeds of each scenario in a run of the tests.
-const SEEDS: u64 = 210;
+const SEEDS: u64 = 202;
 
 /// The first seed: of the environment, or else of the commit, so that each commit looks at new ones.
 fn first_seed() -> u64 {

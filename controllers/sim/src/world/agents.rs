@@ -92,7 +92,9 @@ impl World {
             // By now it may have ended.
             return self.after(SECOND, Event::Attach(id));
         }
-        if let Some(agent) = self.agent_of(id, inc) {
+        if let Some(agent) = self.agent_of(id, inc).filter(|agent| seen.generation >= agent.books.generation)
+        {
+            agent.books.generation = seen.generation;
             agent.seen = *seen;
         }
         if let Some(observation) = self.observation(id, seen) {

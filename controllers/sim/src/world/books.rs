@@ -262,7 +262,8 @@ impl World {
             return;
         }
         match result {
-            Ok(_) => {
+            Ok(generation) => {
+                books.generation = books.generation.max(generation.unwrap_or(0));
                 books.acknowledged = Some(to);
                 books.unacknowledged.clear();
                 books.patch_failed = None;

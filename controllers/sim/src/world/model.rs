@@ -192,6 +192,8 @@ pub(crate) struct Books {
     /// The last change of its own that it knows of, and those that were made since.
     pub(crate) acknowledged: Option<Resources>,
     pub(crate) unacknowledged: Vec<Resources>,
+    /// The newest generation of the object that it knows of: what is older may be ignored.
+    pub(crate) generation: i64,
     pub(crate) patching: Option<(u64, Time)>,
     pub(crate) patch_failed: Option<Time>,
 }

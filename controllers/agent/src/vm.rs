@@ -78,6 +78,11 @@ pub(crate) fn check(vm: &VirtualMachine) -> Result<(), String> {
     Route::of(vm).map(drop).ok_or_else(|| "status.podIP is no address".to_owned())
 }
 
+/// The generation that the status is about; controllers that do not tell it count as having looked.
+fn status_generation(vm: &VirtualMachine) -> Option<i64> {
+    vm.status.as_ref()?.observed_generation
+}
+
 /// Begins to look after a VM.
 ///
 /// # Errors
@@ -88,7 +93,8 @@ pub(crate) fn start(shared: Arc<Shared>, vm: &VirtualMachine) -> Result<Handle, 
     let observed = observe::observe(&shared, vm).ok_or_else(wrong)?;
     let route = Route::of(vm).ok_or_else(wrong)?;
     let (inbox, waiting) = mpsc::channel(INBOX);
-    let state = State::new(observed, shared.settings_of(&observe::Identity::of(vm).uid), shared.now());
+    let settings = shared.settings_of(&observe::Identity::of(vm).uid);
+    let state = State::found(observed, status_generation(vm), settings, shared.now());
     let actor = Actor {
         identity: observe::Identity::of(vm),
         watched: observe::Watched::of(&shared, vm),
@@ -187,7 +193,8 @@ impl Actor {
             self.connect();
         }
         self.identity = observe::Identity::of(vm);
-        observe::observe(&self.shared, vm).map(Event::Vm)
+        let status_generation = status_generation(vm);
+        observe::observe(&self.shared, vm).map(|vm| Event::VmSeen { vm, status_generation })
     }
 
     fn connect(&mut self) {

@@ -26,7 +26,8 @@ impl World {
         let inc = self.incs;
         let observation = self.observation(id, &seen);
         let Some(observation) = observation else { return };
-        let state = State::new(observation, self.agent_settings, duration(self.now));
+        let state =
+            State::found(observation, Some(seen.status_generation), self.agent_settings, duration(self.now));
         let agent = Agent {
             state,
             inc,

@@ -372,7 +372,7 @@ impl World {
             replica.state.step(now, seen);
         }
         if early {
-            self.after(3 * SECOND, Event::SchedulerRelist { replica: id, inc });
+            self.after(30 * SECOND, Event::SchedulerRelist { replica: id, inc });
         }
         self.place_soon(10 * MILLI);
         self.settle(id, inc);

@@ -10,7 +10,7 @@ use super::prepare;
 use super::stage::Stage;
 
 /// Seconds of load.
-const LOAD: &str = "75";
+const LOAD: &str = "60";
 
 /// A program in the background that ends with its value.
 struct Background(Child);
@@ -72,7 +72,7 @@ fn tables(stage: &Stage, address: &str) -> anyhow::Result<()> {
 /// pgbench, while the machine grows by itself and another one asks for more than the node has; what pgbench said at its end.
 fn under_load(stage: &Stage, address: &str) -> anyhow::Result<String> {
     stage.title("Load: the machine grows by itself");
-    let arguments = ["-h", address, "-U", "postgres", "-n", "-c", "4", "-T", LOAD, "-P", "5", "postgres"];
+    let arguments = ["-h", address, "-U", "postgres", "-n", "-c", "2", "-T", LOAD, "-P", "5", "postgres"];
     stage.show("pgbench", &arguments);
     let mut bench = Background(
         stage.database_client("pgbench", &arguments).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?,
@@ -139,8 +139,8 @@ fn until_refused(stage: &Stage) -> anyhow::Result<()> {
 }
 
 fn idle_again(stage: &Stage) -> anyhow::Result<()> {
-    stage.title("Idle: it gives back what it does not need (the load average of a minute has to fall first)");
-    stage.neonctl(&["vm", "wait", "pg", "--for", "cpu<=0.25", "--timeout", "240s"])?;
+    stage.title("Idle: it gives back what it does not need (the load average of a minute has to fall first: about two minutes)");
+    stage.neonctl(&["vm", "wait", "pg", "--for", "cpu<=0.25", "--timeout", "420s"])?;
     stage.neonctl(&["top", "vms", "--once"])
 }
 

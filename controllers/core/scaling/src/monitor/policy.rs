@@ -10,6 +10,11 @@ use neonvm_types::{Bytes, Resources};
 use super::resize::{Pending, Resize};
 use super::{History, LONELY_INTERVAL, QUIET_INTERVAL, REQUEST_INTERVAL, SAMPLE_INTERVAL, Sample};
 
+/// How long after the last sight of less memory the kernel may still be at work.
+const GIVING_PAUSE: Duration = Duration::from_secs(2);
+/// How long that is believed at most.
+const GIVING_LONGEST: Duration = Duration::from_secs(10);
+
 /// What the guest is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Settings {
@@ -100,6 +105,8 @@ pub struct Policy {
     pub(super) granted: Option<Resources>,
     /// Memory the kernel has, in bytes, as last seen.
     pub(super) total: Option<u64>,
+    /// Memory is being given back: since when, and when the kernel was last seen to have less.
+    pub(super) giving: Option<(Duration, Duration)>,
     pub(super) pending: Option<Pending>,
     pub(super) queue: VecDeque<(Option<u64>, Resize)>,
     pub(super) tokens: u64,
@@ -119,6 +126,7 @@ impl Policy {
             version: None,
             granted: None,
             total: None,
+            giving: None,
             pending: None,
             queue: VecDeque::new(),
             tokens: 0,
@@ -137,6 +145,11 @@ impl Policy {
             Event::Sample(sample) => {
                 self.sampled = Some(now);
                 if let Some(sample) = sample {
+                    if let (Some(giving), Some(total)) = (&mut self.giving, self.total)
+                        && sample.total < total
+                    {
+                        giving.1 = now;
+                    }
                     self.total = Some(sample.total);
                     self.history.push(now, sample);
                     self.ask(now, &mut outcome);
@@ -216,7 +229,7 @@ impl Policy {
         let says_what = version >= MonitorProtoVersion::V2_0;
         let memory = if says_what { self.memory_wanted() } else { self.memory_short() };
         let memory = memory.filter(|_| due(self.asked_memory));
-        let cpu = self.cpu_wanted().filter(|_| says_what && due(self.asked_cpu));
+        let cpu = self.cpu_wanted().filter(|_| says_what && due(self.asked_cpu) && !self.is_giving(now));
         if memory.is_none() && cpu.is_none() {
             return;
         }
@@ -230,6 +243,14 @@ impl Policy {
         let wants = says_what.then_some(Wants { cpu, mem, reason });
         let message = MonitorMessage::UpscaleRequest { wants };
         outcome.actions.push(Action::Send { id: self.ids.advance(), message });
+    }
+
+    /// Whether the kernel is at work to give memory back: its own tasks are no load of the workload. Asking for CPU because of
+    /// them would undo the very change that causes them, again and again.
+    fn is_giving(&self, now: Duration) -> bool {
+        self.giving.is_some_and(|(since, last)| {
+            now.saturating_sub(last) < GIVING_PAUSE && now.saturating_sub(since) < GIVING_LONGEST
+        })
     }
 
     fn next_sample(&self, now: Duration) -> Duration {

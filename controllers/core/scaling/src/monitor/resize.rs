@@ -58,6 +58,7 @@ impl Policy {
             Resize::Up(granted) => {
                 // Whatever becomes of the file cache, the memory is there.
                 self.granted = Some(granted);
+                self.giving = None;
                 self.usable_now()
             }
             Resize::Settle => self.usable_now(),
@@ -88,6 +89,7 @@ impl Policy {
             Resize::Down(target) => match self.refusal(now, target) {
                 Ok(status) => {
                     self.granted = Some(target);
+                    self.giving = self.total.filter(|total| target.mem.get() < *total).map(|_| (now, now));
                     status
                 }
                 // It was agreeable before the file cache was changed: that is undone.

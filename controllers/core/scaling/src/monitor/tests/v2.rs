@@ -222,3 +222,43 @@ fn samples_are_rare_while_nothing_moves_or_nobody_listens() {
     guest.sample.runnable = 1;
     assert_eq!(sampled(&mut guest), SAMPLE_INTERVAL);
 }
+
+/// Memory that is given back keeps the kernel busy. That is no reason to ask for the CPU that was given back with it.
+#[test]
+fn work_of_giving_memory_back_is_no_load() {
+    let mut guest = Guest::new(4 * GIB, 1);
+    guest.connect(MonitorProtoVersion::V2_0);
+    guest.ticks(10);
+    let agreed = guest.down(0.5, 2 * GIB);
+    assert!(matches!(
+        agreed[..],
+        [Action::Send { message: MonitorMessage::DownscaleResult { ok: true, .. }, .. }]
+    ));
+    guest.sample.runnable = 3;
+    // A second of work, then it is done, and the kernel's tasks end.
+    for _ in 0..10 {
+        guest.sample.total -= GIB / 5;
+        assert_eq!(guest.tick(), vec![]);
+    }
+    guest.sample.runnable = 0;
+    assert_eq!(guest.ticks(30), vec![]);
+    // Load that stays is asked for.
+    guest.sample.runnable = 3;
+    assert_ne!(guest.ticks(10), vec![]);
+}
+
+/// However long it takes, load that stays is asked for in the end.
+#[test]
+fn giving_memory_back_does_not_silence_a_guest() {
+    let mut guest = Guest::new(4 * GIB, 1);
+    guest.connect(MonitorProtoVersion::V2_0);
+    guest.ticks(10);
+    guest.down(0.5, 2 * GIB);
+    guest.sample.runnable = 3;
+    let mut asked = Vec::new();
+    for _ in 0..120 {
+        guest.sample.total -= MIB;
+        asked.extend(guest.tick());
+    }
+    assert_ne!(asked, vec![]);
+}

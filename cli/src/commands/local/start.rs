@@ -106,12 +106,6 @@ fn node_flags(env: &Env, settings: &Settings, args: &Up) -> Result<Vec<OsString>
             || Error::new(Code::NotFound, format!("--agent-config: there is no file {}", path.display()));
         set("--agent-config", absolute.ok_or_else(missing)?.into());
     }
-    if let Some(path) = &args.agent_config {
-        let absolute = std::path::absolute(path).ok().filter(|path| path.is_file());
-        let missing =
-            || Error::new(Code::NotFound, format!("--agent-config: there is no file {}", path.display()));
-        set("--agent-config", absolute.ok_or_else(missing)?.into());
-    }
     set("--kernels", place::kernels(env).into());
     set("--image-store", place::images(env).into());
     set("--image-cache", place::cache(env, None).into());

@@ -164,6 +164,21 @@ fn up_twice_is_harmless_and_the_own_context_is_untouched() {
 }
 
 #[test]
+fn the_agents_take_their_configuration_from_a_file() {
+    let machine = Machine::new();
+    let missing = machine.bad("local up --agent-config nowhere.json", 3);
+    assert!(missing.contains("--agent-config: there is no file nowhere.json"), "{missing}");
+    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/agent/config.json");
+    let cluster = machine.json(&format!("local up --agent-config {}", file.display()));
+    let kubeconfig = cluster["kubeconfig"].as_str().unwrap();
+    // Only an agent that read its file takes its lease, which is how it is found.
+    until("the agent answers", || {
+        machine.run(&format!("agent inspect --kubeconfig {kubeconfig}")).status.success()
+    });
+    machine.good("local down --delete");
+}
+
+#[test]
 fn a_killed_cluster_comes_back_with_its_state() {
     let machine = Machine::new();
     let up = machine.json("local up");

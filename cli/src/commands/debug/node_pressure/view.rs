@@ -59,7 +59,10 @@ pub(super) fn in_words(inspect: &Inspect, answer: Option<&(String, WhatIfAnswer)
     }
     if let Some((question, answer)) = answer {
         text.push_str(&format!("\nwhat if {question}: {}", answer.why));
-        if let (Some(units), false) = (answer.most_units, answer.why.starts_with("granted")) {
+        // The reason may have named the same limit already.
+        let said = answer.why.starts_with("granted")
+            || answer.most_units.is_some_and(|units| answer.why.contains(&format!("{units} CU is")));
+        if let (Some(units), false) = (answer.most_units, said) {
             text.push_str(&format!("; {units} CU is the most its node can give now"));
         }
         text.push('\n');

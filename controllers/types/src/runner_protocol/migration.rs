@@ -1,0 +1,321 @@
+//! A move of a machine, as its two runners see it.
+//!
+//! ```text
+//! source:  Negotiating ─▶ Mirroring ─▶ Copying ─▶ Switching ─▶ HandingOver ─▶ Completed
+//!              │              │           │  └──▶ PostCopy ⇄ PostCopyPaused ──┘
+//!              └──────────────┴───────────┴──▶ Cancelling ─▶ Cancelled          any but the last two ─▶ Failed
+//! target:  Waiting ─▶ Receiving ─▶ Arrived ─▶ Completed        any ─▶ Failed
+//! ```
+//!
+//! The source runner drives. The guest of a target runs only after the source has said that its own never will again
+//! (`HandingOver`); so it runs on one of the two, whichever dies when.
+
+use serde::{Deserialize, Serialize};
+
+use crate::Bytes;
+
+/// TCP port on which a target runner takes what the source sends; open only while it waits for it.
+pub const MIGRATION_PORT: u16 = 20187;
+/// Path of a move: begins one with a [`MigrationRequest`] (PUT; 409 while another goes on), at a source.
+pub const MIGRATION_PATH: &str = "/v1/migration";
+/// Path that calls a move off with a [`MigrationCall`] (POST; 409 if the machine has been handed over, 404 if it is another).
+pub const MIGRATION_CANCEL_PATH: &str = "/v1/migration/cancel";
+/// Path that goes on with a paused post-copy with a [`MigrationCall`] (POST), at a source.
+pub const MIGRATION_RECOVER_PATH: &str = "/v1/migration/recover";
+/// Path that ends doubt with a [`MigrationVerdict`] (POST), once the other runner is known to be gone for good.
+pub const MIGRATION_SETTLE_PATH: &str = "/v1/migration/settle";
+/// Path of a disk without writes (GET), followed by its name. Only for a runner of the same machine.
+pub const VOLUME_PATH: &str = "/v1/volume/";
+
+/// A wish to move.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct MigrationRequest {
+    /// UID of the migration object: repeating a request is harmless, and only its own caller can call it off.
+    pub id: String,
+    /// `ADDRESS:PORT` of the target runner's [`MIGRATION_PORT`].
+    pub target: String,
+    /// How.
+    pub parameters: MigrationParameters,
+}
+
+/// Which move is meant.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct MigrationCall {
+    /// UID of the migration object.
+    pub id: String,
+    /// For people; shows in the status.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub reason: String,
+}
+
+/// What the controller has found out about a move whose other runner is gone.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct MigrationVerdict {
+    /// UID of the migration object.
+    pub id: String,
+    /// Whether this runner's guest is the one that runs from now on. The other can never run again.
+    pub keep: bool,
+}
+
+/// How a machine is moved. What is left out has the default of [`MigrationParameters::default`].
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct MigrationParameters {
+    /// Most bytes in a second, of memory; above 0.
+    pub bandwidth: Bytes,
+    /// Longest pause of the guest, in milliseconds, 1–2,000,000 (QEMU's `downtime-limit`).
+    pub downtime_limit_ms: u32,
+    /// Slow the guest down while its memory changes faster than it is copied.
+    pub auto_converge: bool,
+    /// Connections for memory, 1–255; with more than one, or with compression, by QEMU's `multifd`. Not together with post-copy.
+    pub channels: u8,
+    /// What compresses memory on the way.
+    pub compression: Compression,
+    /// When the guest may run on the target before all its memory is there.
+    pub post_copy: PostCopy,
+    /// Seconds until [`MigrationParameters::on_timeout`]; at least 1.
+    pub completion_timeout_s: u32,
+    /// What then.
+    pub on_timeout: OnTimeout,
+}
+
+impl Default for MigrationParameters {
+    fn default() -> Self {
+        Self {
+            bandwidth: Bytes::gib(1),
+            downtime_limit_ms: 300,
+            auto_converge: true,
+            channels: 4,
+            compression: Compression::Zstd,
+            post_copy: PostCopy::Never,
+            completion_timeout_s: 3600,
+            on_timeout: OnTimeout::Abort,
+        }
+    }
+}
+
+/// Compression of memory on the way.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Compression {
+    /// None.
+    #[default]
+    None,
+    /// Zstandard, in each channel (`multifd-compression`).
+    Zstd,
+}
+
+/// When the guest may run on the target before all its memory is there. From then on the source alone cannot go on.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum PostCopy {
+    /// Never.
+    #[default]
+    Never,
+    /// When the time is up.
+    OnTimeout,
+    /// After memory was copied once.
+    AfterFirstPass,
+}
+
+/// What happens when the time of a move is up.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum OnTimeout {
+    /// It is called off; the machine stays.
+    #[default]
+    Abort,
+    /// The guest runs on at the target, its memory follows.
+    PostCopy,
+    /// It goes on, and the status says that it is late.
+    Continue,
+}
+
+/// A move, as a runner sees it; part of its status from the beginning on.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct MigrationStatus {
+    /// UID of the migration object.
+    pub id: String,
+    /// Which of the two this is.
+    pub role: MigrationRole,
+    /// How far it is.
+    pub state: MigrationState,
+    /// Why it ended that way, or what it waits for; for people.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub reason: String,
+    /// How it is carried, such as `multifd x4, zstd, tls, pause-before-switchover`.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub mode: String,
+    /// What was asked for and cannot be had, each with its reason.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub dropped: Vec<String>,
+    /// Numbers; those of a move that has ended are QEMU's last.
+    pub progress: MigrationProgress,
+}
+
+/// Which of the two runners.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum MigrationRole {
+    /// It has the machine.
+    #[default]
+    Source,
+    /// It gets the machine.
+    Target,
+}
+
+/// How far a move is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum MigrationState {
+    /// Target: nothing has come yet.
+    #[default]
+    Waiting,
+    /// Source: the two QEMUs agree on what both can.
+    Negotiating,
+    /// Source: disks are copied.
+    Mirroring,
+    /// Source: memory is copied while the guest runs.
+    Copying,
+    /// Source: the guest stands still; disks are finished, the rest is sent.
+    Switching,
+    /// Source: the guest runs on the target, memory follows.
+    PostCopy,
+    /// Source: the same, and the connection is lost.
+    PostCopyPaused,
+    /// Source: the guest never runs here again; the target is told to let it run.
+    HandingOver,
+    /// Source: being called off.
+    Cancelling,
+    /// Target: something has come.
+    Receiving,
+    /// Target: all is there, and the guest waits for the word of the source.
+    Arrived,
+    /// Source: the guest runs on the target. Target: the guest runs.
+    Completed,
+    /// Source: the guest runs here, as before.
+    Cancelled,
+    /// Source: the guest runs here, as before. Target: of no use any more.
+    Failed,
+    /// A state of a newer runner.
+    #[serde(other)]
+    Unknown,
+}
+
+impl MigrationState {
+    /// Whether nothing more will happen.
+    #[must_use]
+    pub const fn is_over(self) -> bool {
+        matches!(self, Self::Completed | Self::Cancelled | Self::Failed)
+    }
+
+    /// Whether, at a source, its own guest may never run again.
+    #[must_use]
+    pub const fn has_left(self) -> bool {
+        matches!(self, Self::PostCopy | Self::PostCopyPaused | Self::HandingOver | Self::Completed)
+    }
+}
+
+/// Numbers of a move.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct MigrationProgress {
+    /// QEMU's word (`MigrationStatus` in QAPI); empty until it was asked.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub qemu_status: String,
+    /// Milliseconds since memory began to be copied.
+    pub total_time_ms: u64,
+    /// Milliseconds of QEMU's preparation.
+    pub setup_time_ms: u64,
+    /// Milliseconds in which the guest stood still; absent until the end.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub downtime_ms: Option<u64>,
+    /// Milliseconds it would stand still now, by QEMU's estimate.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub expected_downtime_ms: Option<u64>,
+    /// How often memory was gone through (`dirty-sync-count`).
+    pub passes: u64,
+    /// Bytes of memory the guest changes in a second.
+    pub dirty_rate: Bytes,
+    /// Bytes sent in a second.
+    pub throughput: Bytes,
+    /// Percent by which the guest is slowed down.
+    pub throttle_percent: u8,
+    /// Bytes of memory that were sent.
+    pub ram_transferred: Bytes,
+    /// Bytes of memory still to be sent.
+    pub ram_remaining: Bytes,
+    /// Bytes of memory in all.
+    pub ram_total: Bytes,
+    /// Bytes of disks that were copied.
+    pub disk_transferred: Bytes,
+    /// Bytes of disks to copy, as far as known.
+    pub disk_total: Bytes,
+}
+
+/// First bytes of each connection to [`MIGRATION_PORT`], after the TLS handshake: a line of JSON. Answered with a line of
+/// [`MigrationAnswer`] before any other byte.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct MigrationHello {
+    /// UID of the migration object.
+    pub id: String,
+    /// What it is for.
+    pub channel: MigrationChannel,
+}
+
+/// What a connection between two runners is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum MigrationChannel {
+    /// Requests of the source, one JSON line each, and answers.
+    Control,
+    /// A connection to QEMU's migration socket.
+    Memory,
+    /// A connection to QEMU's NBD server.
+    Disk,
+}
+
+/// Answer to a [`MigrationHello`] and to each [`MigrationOrder`].
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct MigrationAnswer {
+    /// Why not; empty if all is well.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub error: String,
+    /// Capabilities of the target's QEMU (`query-migrate-capabilities`); in the answer to [`MigrationOrder::Offer`].
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub capabilities: Vec<String>,
+    /// Version of the target's QEMU, such as `7.2.22`; likewise.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub qemu_version: String,
+}
+
+/// An order of the source on the control connection.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", tag = "order")]
+pub enum MigrationOrder {
+    /// Say what your QEMU can.
+    Offer,
+    /// Set this and wait for data; the disks with these names are to be written by NBD.
+    #[serde(rename_all = "camelCase")]
+    Receive {
+        /// Capabilities to switch on.
+        capabilities: Vec<String>,
+        /// Connections for memory, if by multifd.
+        channels: u8,
+        /// Compression in these.
+        compression: Compression,
+        /// Names of disks.
+        disks: Vec<String>,
+    },
+    /// No disk is written any more; the guest is about to come. Answered when the network is ready for it.
+    Settle,
+    /// The guest will never run at the source again: let it run. Answered when it does.
+    Run,
+    /// Nothing more comes.
+    Stop,
+}
+

@@ -3,7 +3,9 @@
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-use crate::{FieldError, IPPool, PodAutoscaler, VirtualMachine, apply_defaults, normalise, validate};
+use crate::{
+    FieldError, IPPool, MigrationPolicy, PodAutoscaler, VirtualMachine, apply_defaults, normalise, validate,
+};
 
 /// What admission says.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -42,6 +44,11 @@ pub fn admit(kind: &str, new: &mut Value, old: Option<&Value>) -> Verdict {
         "VirtualMachine" => machine(new, old.as_ref()),
         "VirtualMachineMigration" => {
             check(new, old.as_ref(), validate::migration_create, validate::migration_update)
+        }
+        "MigrationPolicy" => {
+            check(new, old.as_ref(), validate::migration_policy, |_: &MigrationPolicy, new| {
+                validate::migration_policy(new)
+            })
         }
         "IPPool" => check(new, old.as_ref(), validate::ip_pool, |_: &IPPool, new| validate::ip_pool(new)),
         "PodAutoscaler" => check(new, old.as_ref(), validate::pod_autoscaler, |_: &PodAutoscaler, new| {

@@ -4,16 +4,17 @@ use kube::CustomResourceExt;
 use serde_json::Value;
 
 use crate::{
-    ip_pool::IPPool, migration::VirtualMachineMigration, pod_autoscaler::PodAutoscaler,
-    schema::make_structural, virtual_machine::VirtualMachine,
+    ip_pool::IPPool, migration::VirtualMachineMigration, migration_policy::MigrationPolicy,
+    pod_autoscaler::PodAutoscaler, schema::make_structural, virtual_machine::VirtualMachine,
 };
 
-/// All definitions: `VirtualMachine`, `VirtualMachineMigration`, `IPPool`, `PodAutoscaler`.
+/// All definitions: `VirtualMachine`, `VirtualMachineMigration`, `MigrationPolicy`, `IPPool`, `PodAutoscaler`.
 #[must_use]
 pub fn crds() -> Vec<Value> {
     vec![
         definition::<VirtualMachine>(),
         definition::<VirtualMachineMigration>(),
+        definition::<MigrationPolicy>(),
         definition::<IPPool>(),
         definition::<PodAutoscaler>(),
     ]

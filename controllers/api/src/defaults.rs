@@ -12,7 +12,8 @@ const MAX_DEPTH: usize = 64;
 fn schemas() -> &'static BTreeMap<&'static str, Value> {
     static SCHEMAS: OnceLock<BTreeMap<&'static str, Value>> = OnceLock::new();
     SCHEMAS.get_or_init(|| {
-        let kinds = ["VirtualMachine", "VirtualMachineMigration", "IPPool", "PodAutoscaler"];
+        let kinds =
+            ["VirtualMachine", "VirtualMachineMigration", "MigrationPolicy", "IPPool", "PodAutoscaler"];
         kinds.into_iter().filter_map(|kind| Some((kind, crd::object_schema(kind)?))).collect()
     })
 }

@@ -1,7 +1,7 @@
 //! Kubernetes objects of the system: Rust types, schemas, defaults, normalisation and validation.
 //!
 //! For: controllers, the embedded API server's start-up, admission webhooks, the CLI.
-//! Owns: field names and printed forms of `VirtualMachine`, `VirtualMachineMigration`, `IPPool` and `PodAutoscaler`.
+//! Owns: field names and printed forms of `VirtualMachine`, `VirtualMachineMigration`, `MigrationPolicy`, `IPPool` and `PodAutoscaler`.
 //! May not: talk to an API server, read a clock.
 //!
 //! Admission ([`admission::admit`]) is three pure steps: [`normalise()`] (spellings), [`apply_defaults`] (what is absent),
@@ -15,6 +15,7 @@ pub mod duration;
 mod field_error;
 pub mod ip_pool;
 pub mod migration;
+pub mod migration_policy;
 pub mod names;
 mod normalise;
 pub mod pod_annotation;
@@ -33,6 +34,7 @@ pub use duration::GoDuration;
 pub use field_error::FieldError;
 pub use ip_pool::{IPPool, IPPoolSpec};
 pub use migration::{VirtualMachineMigration, VirtualMachineMigrationSpec, VirtualMachineMigrationStatus};
+pub use migration_policy::{MigrationPolicy, MigrationPolicySpec, MigrationTuning};
 pub use normalise::normalise;
 pub use pod_autoscaler::{PodAutoscaler, PodAutoscalerSpec, PodAutoscalerStatus};
 pub use scaling::{BoundResources, Hold, ScalingBounds, ScalingConfig, UserMetric};

@@ -4,13 +4,13 @@ use std::collections::BTreeMap;
 
 use k8s_openapi::{api::core::v1 as core, apimachinery::pkg::apis::meta::v1::Condition};
 use kube::CustomResource;
-use neonvm_types::{Bytes, Quantity};
+use neonvm_types::{Bytes, Quantity, Timestamp};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::{schema, schema::rules};
+use crate::{MigrationTuning, schema, schema::rules};
 
-/// What a migration should do. Cannot change.
+/// What a migration should do. Nothing of it can change but `cancel`.
 #[derive(CustomResource, Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[kube(
     group = "vm.neon.tech",
@@ -30,10 +30,11 @@ use crate::{schema, schema::rules};
     printcolumn = r#"{"name":"Target","type":"string","jsonPath":".status.targetPodName"}"#,
     printcolumn = r#"{"name":"TargetIP","type":"string","jsonPath":".status.targetPodIP","priority":1}"#,
     printcolumn = r#"{"name":"Status","type":"string","jsonPath":".status.phase"}"#,
+    printcolumn = r#"{"name":"Reason","type":"string","jsonPath":".status.reason","priority":1}"#,
     printcolumn = r#"{"name":"Age","type":"date","jsonPath":".metadata.creationTimestamp"}"#
 )]
 #[serde(rename_all = "camelCase")]
-#[schemars(extend("x-kubernetes-validations" = rules::immutable_spec()))]
+#[schemars(extend("x-kubernetes-validations" = rules::migration()))]
 pub struct VirtualMachineMigrationSpec {
     /// The machine, in the same namespace.
     #[schemars(length(min = 1, max = 253))]
@@ -65,6 +66,26 @@ pub struct VirtualMachineMigrationSpec {
     #[serde(default = "default_bandwidth")]
     #[schemars(schema_with = "schema::quantity", extend("default" = "1Gi"))]
     pub max_bandwidth: Quantity,
+    /// Call it off. Where the machine has left already, it has.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub cancel: bool,
+    /// Among migrations that wait, those with a higher number go first; then the older ones.
+    #[serde(default, skip_serializing_if = "is_zero_i32")]
+    pub priority: i32,
+    /// The policy to go by; without it the one that matches the machine best.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub policy: String,
+    /// How the machine is moved, where it is not to be as the policy says.
+    #[serde(flatten)]
+    pub tuning: MigrationTuning,
+}
+
+fn is_false(value: &bool) -> bool {
+    !value
+}
+
+fn is_zero_i32(value: &i32) -> bool {
+    *value == 0
 }
 
 fn yes() -> bool {
@@ -93,6 +114,10 @@ impl VirtualMachineMigrationSpec {
             allow_post_copy: false,
             auto_converge: true,
             max_bandwidth: default_bandwidth(),
+            cancel: false,
+            priority: 0,
+            policy: String::new(),
+            tuning: MigrationTuning::default(),
         }
     }
 }
@@ -130,6 +155,94 @@ pub struct VirtualMachineMigrationStatus {
     /// Progress, as QEMU tells it.
     #[serde(default, skip_serializing_if = "MigrationInfo::is_empty")]
     pub info: MigrationInfo,
+    /// One word for where it is or how it ended: see [`MigrationReason`].
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub reason: String,
+    /// The same, for people.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub message: String,
+    /// The policy that applied; empty: none did.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub policy: String,
+    /// How the machine is carried, such as `multifd x4, zstd, tls, pause-before-switchover`.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub mode: String,
+    /// What was asked for and could not be had, each with its reason.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub dropped: Vec<String>,
+    /// When the machine was taken for it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "schema::time")]
+    pub start_time: Option<Timestamp>,
+    /// When it ended.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "schema::time")]
+    pub completion_time: Option<Timestamp>,
+    /// Generation of the object that this status is about.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub observed_generation: Option<i64>,
+}
+
+/// Words of [`VirtualMachineMigrationStatus::reason`], in the order in which a migration comes to them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum MigrationReason {
+    /// It waits for its turn, or until the machine runs.
+    Queued,
+    /// The target pod is made and starts.
+    Preparing,
+    /// The two QEMUs agree, or disks are copied.
+    Mirroring,
+    /// Memory is copied.
+    Copying,
+    /// The machine stands still for a moment.
+    Switching,
+    /// The machine runs on the target, its memory follows.
+    PostCopy,
+    /// The same, and the connection is lost.
+    PostCopyPaused,
+    /// It is being called off.
+    Cancelling,
+    /// The machine runs on the target.
+    Completed,
+    /// It was called off: the machine runs where it was.
+    Cancelled,
+    /// Its time was up: the machine runs where it was.
+    TimedOut,
+    /// The target did not start.
+    TargetFailed,
+    /// QEMU or the connection failed: the machine runs where it was.
+    TransferFailed,
+    /// The machine itself ended meanwhile.
+    MachineEnded,
+    /// There is no such machine, or it is gone.
+    MachineMissing,
+    /// What it asks for cannot be.
+    Refused,
+}
+
+impl MigrationReason {
+    /// The word in the object.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Queued => "Queued",
+            Self::Preparing => "Preparing",
+            Self::Mirroring => "Mirroring",
+            Self::Copying => "Copying",
+            Self::Switching => "Switching",
+            Self::PostCopy => "PostCopy",
+            Self::PostCopyPaused => "PostCopyPaused",
+            Self::Cancelling => "Cancelling",
+            Self::Completed => "Completed",
+            Self::Cancelled => "Cancelled",
+            Self::TimedOut => "TimedOut",
+            Self::TargetFailed => "TargetFailed",
+            Self::TransferFailed => "TransferFailed",
+            Self::MachineEnded => "MachineEnded",
+            Self::MachineMissing => "MachineMissing",
+            Self::Refused => "Refused",
+        }
+    }
 }
 
 /// Where a migration is.
@@ -145,7 +258,7 @@ pub enum MigrationPhase {
     Failed,
 }
 
-/// Progress of a migration.
+/// Bytes of memory or disks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct RamProgress {
@@ -188,6 +301,24 @@ pub struct MigrationInfo {
     /// Milliseconds in which the machine stood still.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub downtime_ms: i64,
+    /// Milliseconds it would stand still now.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub expected_downtime_ms: i64,
+    /// How often memory was gone through.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub passes: i64,
+    /// Bytes of memory that the machine changes in a second.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub dirty_rate: i64,
+    /// Bytes sent in a second.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub throughput: i64,
+    /// Percent by which the machine is slowed down.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub throttle_percent: i64,
+    /// Disks.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub disk: RamProgress,
     /// Memory.
     #[serde(default, skip_serializing_if = "is_default")]
     pub ram: RamProgress,

@@ -48,11 +48,12 @@ const VIRTUAL_MACHINE: [(&str, Scalar); 19] = [
     ("status.memorySize", Scalar::Quantity),
 ];
 const MIGRATION: [(&str, Scalar); 1] = [("spec.maxBandwidth", Scalar::Quantity)];
+const MIGRATION_POLICY: [(&str, Scalar); 1] = [("spec.maxBandwidth", Scalar::Quantity)];
 const POD_AUTOSCALER: [(&str, Scalar); 2] =
     [("spec.metricsSources.*.targetValue", Scalar::Text), ("spec.metricsSources.*.port", Scalar::Text)];
 
 /// Values that are dropped when they are empty: null, false, or without content.
-const OMITTED: [(&str, &str); 23] = [
+const OMITTED: [(&str, &str); 25] = [
     ("VirtualMachine", "spec.nodeSelector"),
     ("VirtualMachine", "spec.tolerations"),
     ("VirtualMachine", "spec.schedulerName"),
@@ -74,6 +75,8 @@ const OMITTED: [(&str, &str); 23] = [
     ("VirtualMachine", "spec.tls.certificateIssuer"),
     ("VirtualMachine", "spec.tls.serverName"),
     ("VirtualMachineMigration", "spec.nodeSelector"),
+    ("VirtualMachineMigration", "spec.cancel"),
+    ("VirtualMachineMigration", "spec.policy"),
     ("PodAutoscaler", "spec.subTargetSelector.roleName"),
     ("PodAutoscaler", "spec.schedules.*.timezone"),
 ];
@@ -84,6 +87,7 @@ pub fn normalise(kind: &str, object: &mut Value) -> Vec<FieldError> {
     let table: &[(&str, Scalar)] = match kind {
         "VirtualMachine" => &VIRTUAL_MACHINE,
         "VirtualMachineMigration" => &MIGRATION,
+        "MigrationPolicy" => &MIGRATION_POLICY,
         "PodAutoscaler" => &POD_AUTOSCALER,
         _ => &[],
     };

@@ -3,6 +3,7 @@
 //! Paths are those inside the container. A node that runs the runner as a plain process lays the same tree out under a
 //! directory of the pod and says so in [`ROOT_VARIABLE`].
 
+use neonvm_types::runner_protocol::{MachineInfo, SizeRequest};
 use serde::{Deserialize, Serialize};
 
 use crate::virtual_machine::{CpuScalingMode, VirtualMachineSpec};
@@ -67,18 +68,44 @@ pub struct RunnerConfig {
     /// Address on the overlay network, if it has one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub extra_net: Option<ExtraNet>,
+    /// The machine does not boot here: it comes from another pod.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub receive: Option<Receive>,
     /// Settings of the installation.
     #[serde(default)]
     pub settings: RunnerSettings,
 }
 
+/// Where a machine comes from, and as what.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Receive {
+    /// UID of the migration object.
+    pub migration: String,
+    /// `ADDRESS:PORT` of the source runner's interface.
+    pub source: String,
+    /// What the machine is made of there; here it must be the same.
+    pub machine: MachineInfo,
+    /// The size it was asked to have there.
+    pub size: SizeRequest,
+    /// CPUs that are plugged there; matters only if they are plugged one by one.
+    pub cpus: u32,
+}
+
 /// An address on the overlay network.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ExtraNet {
+    /// Interface of the pod on that network.
+    #[serde(default = "net1")]
+    pub interface: String,
     /// Dotted quad.
     pub ip: String,
     /// Dotted quad.
     pub mask: String,
+}
+
+fn net1() -> String {
+    "net1".to_owned()
 }
 
 /// Settings of an installation that runners follow.

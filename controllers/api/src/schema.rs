@@ -63,6 +63,23 @@ pub(crate) fn revision_with_time(_: &mut SchemaGenerator) -> Schema {
     })
 }
 
+/// A choice of words.
+fn words(words: &[&str]) -> Schema {
+    json_schema!({ "type": "string", "enum": words })
+}
+
+pub(crate) fn compression(_: &mut SchemaGenerator) -> Schema {
+    words(&["none", "zstd"])
+}
+
+pub(crate) fn post_copy(_: &mut SchemaGenerator) -> Schema {
+    words(&["never", "on-timeout", "after-first-pass"])
+}
+
+pub(crate) fn on_timeout(_: &mut SchemaGenerator) -> Schema {
+    words(&["abort", "post-copy", "continue"])
+}
+
 /// The schema of a type that Kubernetes defines, without its descriptions, which would make up most of the file.
 pub(crate) fn foreign<T: JsonSchema>(generator: &mut SchemaGenerator) -> Schema {
     let mut schema = T::json_schema(generator).to_value();

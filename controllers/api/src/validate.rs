@@ -12,7 +12,7 @@ mod schedule;
 mod virtual_machine;
 
 pub use ip_pool::ip_pool;
-pub use migration::{migration_create, migration_update};
+pub use migration::{migration_create, migration_policy, migration_update};
 pub use pod_autoscaler::pod_autoscaler;
 pub use virtual_machine::{virtual_machine_create, virtual_machine_update, virtual_machine_warnings};
 

@@ -18,7 +18,7 @@ pub use disk::{Disk, EmptyDisk, TmpfsDisk};
 pub use guest::{
     CpuBounds, EnvVar, Guest, GuestSettings, ImagePullPolicy, MemorySlots, Port, PortProtocol, RootDisk,
 };
-pub use status::{LastExit, Machine, Phase, VirtualMachineStatus};
+pub use status::{ActiveMigration, LastExit, Machine, Phase, VirtualMachineStatus};
 
 /// Default TCP port of QEMU's control socket in old runners.
 pub const DEFAULT_QMP_PORT: u16 = 20183;

@@ -3,9 +3,16 @@
 //! answered without a client certificate, because probes have none.
 
 mod exit;
+mod migration;
 mod status;
 
 pub use exit::{Exit, ExitReason, ProcessExit, TERMINATION_MESSAGE_BYTES};
+pub use migration::{
+    Compression, MIGRATION_CANCEL_PATH, MIGRATION_PATH, MIGRATION_PORT, MIGRATION_RECOVER_PATH,
+    MIGRATION_SETTLE_PATH, MigrationAnswer, MigrationCall, MigrationChannel, MigrationHello, MigrationOrder,
+    MigrationParameters, MigrationProgress, MigrationRequest, MigrationRole, MigrationState, MigrationStatus,
+    MigrationVerdict, OnTimeout, PostCopy, VOLUME_PATH,
+};
 pub use status::{
     CpuStatus, MachineInfo, MemoryStatus, Problem, ProblemReason, RunnerState, RunnerStatistics,
     RunnerStatus, SizeRequest, WorkloadStatus,

@@ -105,6 +105,7 @@ fn identity_is_kept() {
     let expected = [
         ("virtualmachines.vm.neon.tech", "VirtualMachine", "neonvm", vec!["vm"], true),
         ("virtualmachinemigrations.vm.neon.tech", "VirtualMachineMigration", "neonvmm", vec!["vmm"], true),
+        ("migrationpolicies.vm.neon.tech", "MigrationPolicy", "migrationpolicy", vec![], false),
         ("ippools.vm.neon.tech", "IPPool", "ippool", vec![], false),
         ("podautoscalers.autoscaling.aibrix.ai", "PodAutoscaler", "podautoscaler", vec!["pa"], true),
     ];
@@ -118,7 +119,8 @@ fn identity_is_kept() {
         assert_eq!(names.get("shortNames").cloned().unwrap_or(json!([])), json!(short));
         // Not "neonvm": that is the singular of a machine, and kubectl would take it for all kinds at once.
         assert_eq!(names["categories"], json!(["neon"]));
-        assert_eq!(crd["spec"]["scope"], "Namespaced");
+        let scope = if kind == "MigrationPolicy" { "Cluster" } else { "Namespaced" };
+        assert_eq!(crd["spec"]["scope"], scope);
         let version = &crd["spec"]["versions"][0];
         assert_eq!(version["subresources"].get("status").is_some(), status, "{object}");
         assert_eq!((&version["served"], &version["storage"]), (&json!(true), &json!(true)));
@@ -151,8 +153,8 @@ fn columns(kind: usize) -> Vec<String> {
 fn printer_columns_are_kept_in_order() {
     let vm = "Cpus Memory Pod ExtraIP Status Restarts Age Node Image CPUScalingMode TargetArchitecture";
     assert_eq!(columns(0).join(" "), vm);
-    assert_eq!(columns(1).join(" "), "VM Source SourceIP Target TargetIP Status Age");
-    assert_eq!(columns(3).join(" "), "MINPODS MAXPODS REPLICAS STRATEGY AGE");
+    assert_eq!(columns(1).join(" "), "VM Source SourceIP Target TargetIP Status Reason Age");
+    assert_eq!(columns(4).join(" "), "MINPODS MAXPODS REPLICAS STRATEGY AGE");
 }
 
 #[test]
@@ -192,7 +194,7 @@ fn fields_of_the_machine_are_kept() {
         (
             "status",
             "conditions phase restartCount podName podIP node extraNetIP extraNetMask cpus memorySize sshSecretName
-             tlsSecretName currentRevision observedGeneration machine lastExit",
+             tlsSecretName currentRevision observedGeneration machine lastExit migration",
         ),
     ] {
         assert_eq!(fields(path), words(expected), "{path}");

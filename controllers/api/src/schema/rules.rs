@@ -174,8 +174,43 @@ pub(crate) fn disk_name() -> Value {
     )])
 }
 
-pub(crate) fn immutable_spec() -> Value {
-    json!([rule("self == oldSelf", "the spec of a migration cannot change; create another migration")])
+/// Nothing of a migration can change, but that it is called off.
+pub(crate) fn migration() -> Value {
+    const MESSAGE: &str =
+        "the spec of a migration cannot change; set cancel or delete it, and create another migration";
+    let always = [
+        "vmName",
+        "preventMigrationToSameHost",
+        "completionTimeout",
+        "incremental",
+        "allowPostCopy",
+        "autoConverge",
+        "maxBandwidth",
+    ];
+    // Clients leave out what is empty, so the two are the same.
+    let sized = ["nodeSelector", "policy"];
+    let optional = ["nodeAffinity", "downtimeLimitMs", "channels", "compression", "postCopy", "onTimeout"];
+    let same = |name: &&str| format!("self.{name} == oldSelf.{name}");
+    let same_or_absent = |name: &&str| {
+        let (new, old) = (format!("self.{name}"), format!("oldSelf.{name}"));
+        format!("has({new}) == has({old}) && (!has({new}) || {new} == {old})")
+    };
+    let same_or_empty = |name: &&str| {
+        let (new, old) = (format!("self.{name}"), format!("oldSelf.{name}"));
+        format!(
+            "has({new}) && has({old}) ? {new} == {old} : \
+             (!has({new}) || size({new}) == 0) && (!has({old}) || size({old}) == 0)"
+        )
+    };
+    let texts = always.iter().map(same).chain(sized.iter().map(same_or_empty));
+    let texts = texts.chain(optional.iter().map(same_or_absent));
+    let mut all: Vec<Value> = texts.map(|text| rule(text, MESSAGE)).collect();
+    let priority =
+        "(has(self.priority) ? self.priority : 0) == (has(oldSelf.priority) ? oldSelf.priority : 0)";
+    all.push(rule(priority, MESSAGE));
+    let once = "!has(oldSelf.cancel) || !oldSelf.cancel || (has(self.cancel) && self.cancel)";
+    all.push(rule(once, "what was called off stays so; create another migration"));
+    all.into()
 }
 
 pub(crate) fn scale_target() -> Value {

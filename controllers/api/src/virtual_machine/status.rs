@@ -66,6 +66,21 @@ pub struct VirtualMachineStatus {
     /// How the machine ended the last time.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_exit: Option<LastExit>,
+    /// The migration that moves the machine now. There is at most one: whoever is not named here does nothing to it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub migration: Option<ActiveMigration>,
+}
+
+/// A migration that moves a machine.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct ActiveMigration {
+    /// Its name; it is in the machine's namespace.
+    pub name: String,
+    /// Its UID.
+    pub uid: String,
+    /// The pod the machine goes to.
+    pub target_pod_name: String,
 }
 
 /// What a machine is made of: a migration target must be its equal.

@@ -4,7 +4,7 @@ use kube::Resource;
 use serde_json::{Value, json};
 
 use super::*;
-use crate::{PodAutoscaler, VirtualMachineMigration, apply_defaults, normalise, validate};
+use crate::{MigrationPolicy, PodAutoscaler, VirtualMachineMigration, apply_defaults, normalise, validate};
 
 fn examples(folder: &str) -> Vec<(PathBuf, Value)> {
     let folder = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../examples").join(folder);
@@ -58,6 +58,11 @@ fn empty_values_do_not_come_and_go() {
 #[test]
 fn example_migrations_are_valid() {
     for (file, object) in examples("migration") {
+        if object["kind"] == "MigrationPolicy" {
+            let policy: MigrationPolicy = admit(&file, "MigrationPolicy", object);
+            assert_eq!(validate::migration_policy(&policy), [], "{file:?}");
+            continue;
+        }
         let migration: VirtualMachineMigration = admit(&file, "VirtualMachineMigration", object);
         assert_eq!(validate::migration_create(&migration), [], "{file:?}");
     }

@@ -58,6 +58,10 @@ pub enum ExitReason {
     AcceleratorFailure,
     /// The machine could not be started: configuration, image, kernel, network.
     StartFailure,
+    /// The machine lives on in the target pod of a migration.
+    Migrated,
+    /// This was the target of a migration that failed or was called off; no guest ever ran here.
+    MigrationFailed,
     /// The runner ended without a word: it was killed.
     RunnerKilled,
     /// A reason of a newer runner.
@@ -79,6 +83,8 @@ impl ExitReason {
             Self::QemuEnded => "QemuEnded",
             Self::AcceleratorFailure => "AcceleratorFailure",
             Self::StartFailure => "StartFailure",
+            Self::Migrated => "Migrated",
+            Self::MigrationFailed => "MigrationFailed",
             Self::RunnerKilled => "RunnerKilled",
             Self::Unknown => "Unknown",
         }
@@ -97,12 +103,15 @@ impl Exit {
     pub fn is_success(&self) -> bool {
         match self.reason {
             ExitReason::WorkloadEnded => self.workload.is_some_and(|exit| exit.code == Some(0)),
-            ExitReason::PoweredOff | ExitReason::Rebooted | ExitReason::Stopped => true,
+            ExitReason::PoweredOff | ExitReason::Rebooted | ExitReason::Stopped | ExitReason::Migrated => {
+                true
+            }
             ExitReason::StoppedByForce
             | ExitReason::GuestPanic
             | ExitReason::QemuEnded
             | ExitReason::AcceleratorFailure
             | ExitReason::StartFailure
+            | ExitReason::MigrationFailed
             | ExitReason::RunnerKilled
             | ExitReason::Unknown => false,
         }

@@ -313,9 +313,11 @@ pub enum MigrationOrder {
     },
     /// No disk is written any more; the guest is about to come. Answered when the network is ready for it.
     Settle,
-    /// The guest will never run at the source again: let it run. Answered when it does.
-    Run,
+    /// The guest will never run at the source again: let it run. Answered when it does; may be repeated.
+    Run {
+        /// The source's last numbers, for when the source is gone.
+        progress: MigrationProgress,
+    },
     /// Nothing more comes.
     Stop,
 }
-

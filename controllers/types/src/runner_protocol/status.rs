@@ -3,6 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::exit::{Exit, ProcessExit};
+use super::migration::MigrationStatus;
 use crate::{Bytes, MilliCpu};
 
 /// The answer to `GET /v1/status`, and each line of `GET /v1/status?watch=true`.
@@ -28,6 +29,9 @@ pub struct RunnerStatus {
     /// What is wrong now; empty when all is well.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub problems: Vec<Problem>,
+    /// The move that goes on, or was the last; absent if there was none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub migration: Option<MigrationStatus>,
     /// Why it ended; present in the last document only.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub exit: Option<Exit>,

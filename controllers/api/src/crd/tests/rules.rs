@@ -132,9 +132,44 @@ fn disks() {
 
 #[test]
 fn migrations_do_not_change() {
-    let rules = rules::immutable_spec();
-    counts(&rules, &json!({"vmName": "a"}), Some(&json!({"vmName": "a"})), 0);
-    counts(&rules, &json!({"vmName": "a"}), Some(&json!({"vmName": "b"})), 1);
+    let rules = rules::migration();
+    let base = json!({"vmName": "a", "preventMigrationToSameHost": true, "completionTimeout": 1,
+        "incremental": true, "allowPostCopy": false, "autoConverge": true, "maxBandwidth": "1Gi"});
+    let with = |key: &str, value: Value| {
+        let mut spec = base.clone();
+        spec[key] = value;
+        spec
+    };
+    counts(&rules, &base, Some(&base), 0);
+    // Each field counts, whether it changes, comes or goes.
+    for (key, one, other) in [
+        ("vmName", json!("b"), json!("c")),
+        ("nodeSelector", json!({"a": "b"}), json!({"a": "c"})),
+        ("nodeAffinity", json!({"x": 1}), json!({"x": 2})),
+        ("preventMigrationToSameHost", json!(false), json!(true)),
+        ("completionTimeout", json!(2), json!(3)),
+        ("incremental", json!(false), json!(true)),
+        ("allowPostCopy", json!(true), json!(false)),
+        ("autoConverge", json!(false), json!(true)),
+        ("maxBandwidth", json!("2Gi"), json!("3Gi")),
+        ("priority", json!(1), json!(2)),
+        ("policy", json!("p"), json!("q")),
+        ("downtimeLimitMs", json!(1), json!(2)),
+        ("channels", json!(1), json!(2)),
+        ("compression", json!("none"), json!("zstd")),
+        ("postCopy", json!("never"), json!("on-timeout")),
+        ("onTimeout", json!("abort"), json!("continue")),
+    ] {
+        counts(&rules, &with(key, one.clone()), Some(&with(key, other)), 1);
+        counts(&rules, &with(key, one.clone()), Some(&base), 1);
+        counts(&rules, &base, Some(&with(key, one)), 1);
+    }
+    // What is empty and what is left out are the same; it can be called off, and not taken up again.
+    counts(&rules, &with("priority", json!(0)), Some(&base), 0);
+    counts(&rules, &base, Some(&with("nodeSelector", json!({}))), 0);
+    counts(&rules, &with("cancel", json!(true)), Some(&base), 0);
+    counts(&rules, &base, Some(&with("cancel", json!(false))), 0);
+    counts(&rules, &base, Some(&with("cancel", json!(true))), 1);
 }
 
 #[test]

@@ -130,7 +130,7 @@ fn two_clusters_side_by_side_and_nothing_stays() {
         let status = machine.json(&format!("status --kubeconfig {kubeconfig}"));
         assert_eq!(status["healthy"], true);
         assert_eq!(status["apiServer"]["server"], cluster["server"]);
-        assert_eq!(status["definitions"]["installed"].as_array().unwrap().len(), 4);
+        assert_eq!(status["definitions"]["installed"].as_array().unwrap().len(), 5);
     }
     let list = machine.json("local list --sort-by name");
     let pids: Vec<Value> = items(&list).iter().map(|item| item["pid"].clone()).collect();

@@ -61,8 +61,12 @@ pub fn owner(vm: &VirtualMachine) -> Result<OwnerReference, PlanError> {
 /// If the object was never stored.
 pub fn config(vm: &VirtualMachine, pod: &str, settings: &Settings) -> Result<RunnerConfig, PlanError> {
     let status = vm.status.clone().unwrap_or_default();
-    let extra_net = (!status.extra_net_ip.is_empty())
-        .then_some(ExtraNet { ip: status.extra_net_ip, mask: status.extra_net_mask });
+    let interface = vm.spec.extra_network.as_ref().map(|network| network.interface.clone());
+    let extra_net = (!status.extra_net_ip.is_empty()).then(|| ExtraNet {
+        interface: interface.unwrap_or_default(),
+        ip: status.extra_net_ip,
+        mask: status.extra_net_mask,
+    });
     Ok(RunnerConfig {
         namespace: vm.metadata.namespace.clone().ok_or(PlanError::Metadata("namespace"))?,
         name: vm.metadata.name.clone().ok_or(PlanError::Metadata("name"))?,
@@ -71,6 +75,7 @@ pub fn config(vm: &VirtualMachine, pod: &str, settings: &Settings) -> Result<Run
         spec: vm.spec.clone(),
         cpu_scaling_mode: vm.spec.cpu_scaling_mode.unwrap_or(settings.cpu_scaling_mode),
         extra_net,
+        receive: None,
         settings: settings.runner.clone(),
     })
 }

@@ -16,6 +16,7 @@ pub(crate) fn runner(spec: &serde_json::Value) -> RunnerConfig {
         spec,
         cpu_scaling_mode: CpuScalingMode::SysfsScaling,
         extra_net: None,
+        receive: None,
         settings: neonvm_api::runner_pod::RunnerSettings::default(),
     }
 }

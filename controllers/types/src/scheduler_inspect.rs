@@ -213,6 +213,29 @@ pub struct WhatIf {
     /// The watermark of both resources is this; above 0, at most 1.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub watermark: Option<f64>,
+    /// The VM is moved: where would it go? Not together with the others.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub leave: bool,
+    /// Only there; empty: anywhere. With `leave`.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub to: Vec<String>,
+    /// Not there. With `leave`.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub avoid: Vec<String>,
+}
+
+/// A node that was looked at for a VM that is moved.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct TargetView {
+    /// Its name.
+    pub node: String,
+    /// Whether the VM fits there.
+    pub fits: bool,
+    /// Whether it would go there.
+    pub chosen: bool,
+    /// Why not, or what the node would have reserved.
+    pub why: String,
 }
 
 /// The answer: nothing was changed.
@@ -231,6 +254,9 @@ pub struct WhatIfAnswer {
     pub sum: Option<(u64, u64)>,
     /// The nodes in question as they would be: the VM's, or with a watermark alone all.
     pub nodes: Vec<NodeView>,
+    /// For a move: every node that was looked at, by name.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub targets: Vec<TargetView>,
 }
 
 #[cfg(test)]

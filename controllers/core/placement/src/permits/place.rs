@@ -79,9 +79,14 @@ impl State {
     /// The node that is least loaded once the pod is there, by the fuller of CPU and memory; of equals the first by name.
     #[must_use]
     pub fn choose(&self, pod: &PodSeen) -> Choice {
+        self.choose_among(pod, |_| true)
+    }
+
+    /// The same, among some of the nodes.
+    pub(crate) fn choose_among(&self, pod: &PodSeen, of: impl Fn(&str) -> bool) -> Choice {
         let mut best: Option<(u128, &str)> = None;
         let mut reasons = Vec::new();
-        for (name, index) in &self.node_index {
+        for (name, index) in self.node_index.iter().filter(|(name, _)| of(name)) {
             let Some(node) = self.nodes.get(*index) else { continue };
             let Some(seen) = &node.seen else { continue };
             if let Err(reason) = self.fits_at(pod, node) {

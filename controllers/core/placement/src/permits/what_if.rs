@@ -8,12 +8,17 @@ use super::leave::cpu;
 use super::request::{Terms, base, grant, is_whole};
 use super::{Pair, State};
 
+mod leave;
+
 impl State {
     /// Answers a question.
     ///
     /// # Errors
     /// If it cannot be answered; the text says why.
     pub fn what_if(&self, question: &WhatIf) -> Result<WhatIfAnswer, String> {
+        if question.leave {
+            return self.what_if_it_leaves(question);
+        }
         let fraction_asked = question.watermark;
         if let Some(watermark) = fraction_asked.filter(|watermark| !(*watermark > 0.0 && *watermark <= 1.0)) {
             return Err(format!("watermark: {watermark} must be above 0 and at most 1"));
@@ -21,7 +26,7 @@ impl State {
         let mut answer = match question.size {
             Some(size) => self.what_if_size(question, size)?,
             None if fraction_asked.is_none() => {
-                return Err("neither a size nor a watermark is asked about".to_owned());
+                return Err("neither a size, a watermark nor a move is asked about".to_owned());
             }
             None => WhatIfAnswer::default(),
         };
@@ -128,7 +133,7 @@ impl State {
             most: Some(most.resources()),
             most_units: is_whole(most, unit).then_some(units),
             sum: Some((sum.cpu, sum.mem)),
-            nodes: Vec::new(),
+            ..WhatIfAnswer::default()
         })
     }
 }

@@ -234,3 +234,45 @@ fn questions_change_nothing_and_are_answered_in_words() {
     }
     assert_eq!(before, state);
 }
+
+#[test]
+fn where_a_vm_would_go_is_said_for_each_node() {
+    use neonvm_types::scheduler_inspect::WhatIf;
+    let mut state = two_nodes(Settings::default());
+    for (name, total) in [("o", cu(10)), ("small", cu(1))] {
+        state.step(at(0), node(name, total));
+    }
+    state.step(at(0), seen(movable("p", "n", 2, 0)));
+    state.step(at(0), seen(plain("filler", "m", cu(5))));
+    let before = state.clone();
+    let asked = |change: fn(&mut WhatIf)| {
+        let mut question =
+            WhatIf { namespace: "d".into(), vm: "vm-p".into(), leave: true, ..WhatIf::default() };
+        change(&mut question);
+        state.what_if(&question)
+    };
+    let answer = asked(|_| {}).unwrap();
+    assert_eq!(answer.why, "vm-p would go from n to o, the least loaded node it fits on");
+    let lines: Vec<String> = answer
+        .targets
+        .iter()
+        .map(|t| format!("{}{} {}", t.node, if t.chosen { "*" } else { "" }, t.why))
+        .collect();
+    assert_eq!(
+        lines,
+        [
+            "m would have 70% of its CPU and 70% of its memory reserved",
+            "n runs it now",
+            "o* would have 20% of its CPU and 20% of its memory reserved",
+            "small insufficient cpu (needs 2, has 1)",
+        ]
+    );
+    let answer = asked(|question| question.avoid.push("o".into())).unwrap();
+    assert!(answer.targets.iter().any(|target| target.node == "m" && target.chosen));
+    let answer = asked(|question| question.to.push("small".into())).unwrap();
+    assert_eq!(answer.why, "vm-p can go nowhere from n");
+    assert!(answer.targets.iter().all(|target| !target.chosen));
+    assert_eq!(asked(|question| question.to.push("x".into())).unwrap_err(), "there is no node x");
+    assert!(asked(|question| question.watermark = Some(0.5)).unwrap_err().starts_with("leave:"));
+    assert_eq!(before, state);
+}

@@ -63,7 +63,7 @@ fn machine() -> anyhow::Result<kube::api::DynamicObject> {
     Ok(serde_json::from_value(json!({
         "apiVersion": "vm.neon.tech/v1", "kind": "VirtualMachine",
         "metadata": {"name": "grows", "labels": {"autoscaling.neon.tech/enabled": "true"},
-            "annotations": {"autoscaling.neon.tech/config": r#"{"loadAverageFractionTarget": 50}"#}},
+            "annotations": {"autoscaling.neon.tech/config": r#"{"loadAverageFractionTarget": 1.9}"#}},
         "spec": {"restartPolicy": "Never", "terminationGracePeriodSeconds": 5, "guest": {
             "cpus": {"min": 1, "max": 2, "use": 1},
             "memorySlotSize": "256Mi", "memorySlots": {"min": 2, "max": 4, "use": 2},

@@ -4,7 +4,9 @@ mod cpu;
 mod event;
 mod exit;
 mod kernel;
+mod meeting;
 mod memory;
+mod migration;
 mod process;
 mod resources;
 mod start;
@@ -24,6 +26,9 @@ pub use event::{MachineEvent, RunState};
 pub use exit::QemuExit;
 pub use kernel::firmware;
 pub use memory::{MemoryError, MemoryState};
+pub use migration::{
+    Abilities, Agreement, JobEnd, MigrationError, MigrationInfo, MigrationPhase, Settings, Wanted, negotiate,
+};
 pub use resources::{Identity, Resources, TapFiles};
 pub use start::StartError;
 pub use statistics::Usage;
@@ -53,6 +58,7 @@ pub struct Machine {
     exit: watch::Receiver<Option<QemuExit>>,
     streams: Mutex<Streams>,
     supervisor: tokio::task::JoinHandle<()>,
+    meeting: Option<meeting::Meeting>,
 }
 
 impl Drop for Machine {

@@ -12,7 +12,7 @@ use std::path::PathBuf;
 use neonvm_types::Bytes;
 
 pub use argv::arguments;
-pub(crate) use block::disk_of;
+pub(crate) use block::{disk_of, export_node, node as disk_node};
 pub use command_line::{KernelArguments, OnlinePolicy, OverlayAddress};
 pub use limits::{
     COMMAND_LINE_BYTES, MEMORY_BLOCK, MOST_CPUS, MOST_DISKS, MOST_INTERFACES, PlanError, SERIAL_BYTES,
@@ -56,6 +56,8 @@ pub struct MachinePlan {
     pub interfaces: Vec<InterfacePlan>,
     /// Bypass the page cache of the host for disks that are written.
     pub direct_io: bool,
+    /// It does not boot: it comes from another QEMU, see [`crate::machine::Machine::receive_memory`].
+    pub incoming: bool,
 }
 
 /// Architecture of a guest.

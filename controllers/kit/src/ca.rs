@@ -143,6 +143,17 @@ impl Authority {
         self.sign(params, name(common, &[]))
     }
 
+    /// A certificate of one of several equals that call each other: for these names, as a server and as a client.
+    ///
+    /// # Errors
+    /// If a name is not valid.
+    pub fn peer(&self, common: &str, names: &[String]) -> Result<Identity, Error> {
+        let mut params = CertificateParams::new(names.to_vec())?;
+        params.extended_key_usages =
+            vec![ExtendedKeyUsagePurpose::ServerAuth, ExtendedKeyUsagePurpose::ClientAuth];
+        self.sign(params, name(common, &[]))
+    }
+
     /// As [`Authority::server`], valid for this many seconds from now.
     ///
     /// # Errors
@@ -227,6 +238,18 @@ mod tests {
         assert_eq!(first.certificate(), second.certificate());
         let mode = fs::metadata(directory.path().join("ca.key")).unwrap().permissions().mode();
         assert_eq!(mode & 0o777, 0o600);
+    }
+
+    #[test]
+    fn peers_are_known_by_their_names() {
+        use rustls::pki_types::CertificateDer;
+        use rustls::pki_types::pem::PemObject as _;
+        let (authority, _) = Authority::generate().unwrap();
+        let peer = authority.peer("one", &["a.example".into(), "b.example".into()]).unwrap();
+        crate::tls::private_server(&peer, authority.certificate()).unwrap();
+        let certificate = CertificateDer::from_pem_slice(peer.certificate.as_bytes()).unwrap();
+        assert_eq!(crate::tls::dns_names(&certificate), ["a.example", "b.example"]);
+        assert!(crate::tls::organisations(&certificate).is_empty());
     }
 
     #[test]

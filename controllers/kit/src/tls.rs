@@ -56,6 +56,22 @@ pub fn server(identity: &Identity, authority: &str) -> Result<ServerConfig, Erro
     Ok(config)
 }
 
+/// A server that takes nobody but clients with a certificate of the authority.
+///
+/// # Errors
+/// If a PEM text cannot be read.
+pub fn private_server(identity: &Identity, authority: &str) -> Result<ServerConfig, Error> {
+    let roots = Arc::new(roots(authority.as_bytes())?);
+    let verifier = WebPkiClientVerifier::builder_with_provider(roots, provider())
+        .build()
+        .map_err(|_| Error::Pem { path: "the certificate authority".into(), wanted: "a certificate" })?;
+    let certificates = certificates(identity.certificate.as_bytes(), "the server certificate")?;
+    Ok(ServerConfig::builder_with_provider(provider())
+        .with_safe_default_protocol_versions()?
+        .with_client_cert_verifier(verifier)
+        .with_single_cert(certificates, key(&identity.key)?)?)
+}
+
 /// A client that trusts `authority` (PEM) and shows `identity` if it has one.
 ///
 /// # Errors
@@ -85,4 +101,18 @@ pub fn organisations(certificate: &CertificateDer<'_>) -> Vec<String> {
     let Ok((_, certificate)) = X509Certificate::from_der(certificate) else { return Vec::new() };
     let organisations = certificate.subject().iter_organization();
     organisations.filter_map(|name| name.as_str().ok()).map(str::to_owned).collect()
+}
+
+/// DNS names in a certificate that TLS has verified. Empty if there are none or it cannot be read.
+#[must_use]
+pub fn dns_names(certificate: &CertificateDer<'_>) -> Vec<String> {
+    use x509_parser::prelude::{FromDer as _, GeneralName, X509Certificate};
+    let Ok((_, certificate)) = X509Certificate::from_der(certificate) else { return Vec::new() };
+    let Ok(Some(names)) = certificate.subject_alternative_name() else { return Vec::new() };
+    let names = names.value.general_names.iter();
+    names
+        .filter_map(
+            |name| if let GeneralName::DNSName(name) = name { Some((*name).to_owned()) } else { None },
+        )
+        .collect()
 }

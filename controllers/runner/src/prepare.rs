@@ -168,6 +168,7 @@ fn plan(
         disks,
         interfaces: vec![interface],
         direct_io: pod.config.settings.direct_io,
+        incoming: pod.config.receive.is_some(),
     })
 }
 

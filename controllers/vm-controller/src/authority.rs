@@ -41,7 +41,8 @@ impl Authority {
 
     /// The certificate of the runner of a machine.
     pub(crate) fn runner(&self, uid: &str) -> Result<Identity, ca::Error> {
-        self.authority.server("neonvm-runner", &[server_name(uid)])
+        // Both at once: the runners of a machine that moves call each other.
+        self.authority.peer("neonvm-runner", &[server_name(uid)])
     }
 
     /// A certificate for these names, for so many seconds.

@@ -3,6 +3,7 @@
 use neonvm_types::Bytes;
 use serde_json::Value;
 
+use super::migration::{self, JobEnd, MigrationPhase};
 use crate::plan;
 use crate::qmp::{Event, QmpError, Session};
 
@@ -81,6 +82,14 @@ pub enum MachineEvent {
         /// For people.
         reason: String,
     },
+    /// A move of the machine has come to this phase.
+    Migration(MigrationPhase),
+    /// Its memory has been gone through so often.
+    MigrationPass(u64),
+    /// The copy of the disk with this number is whole, and is kept in step from now on.
+    MirrorReady(usize),
+    /// The copy of the disk with this number has ended.
+    MirrorEnded(usize, JobEnd),
     /// Another event, by QEMU's name.
     Other(String),
 }
@@ -119,6 +128,21 @@ pub(super) fn translate(event: &Event, plan: &plan::MachinePlan) -> MachineEvent
                 reason: text("reason"),
             }
         }
-        other => MachineEvent::Other(other.to_owned()),
+        "MIGRATION" => MachineEvent::Migration(MigrationPhase::parse(&text("status"))),
+        "MIGRATION_PASS" => MachineEvent::MigrationPass(event.number("pass").unwrap_or(0)),
+        name => job(name, event).unwrap_or_else(|| MachineEvent::Other(name.to_owned())),
     }
+}
+
+/// Events of copies of disks; errors on the way are part of the end.
+fn job(name: &str, event: &Event) -> Option<MachineEvent> {
+    let index = migration::disk_of_job(event.text("device")?)?;
+    let end = match (name, event.text("error")) {
+        ("BLOCK_JOB_READY", _) => return Some(MachineEvent::MirrorReady(index)),
+        ("BLOCK_JOB_COMPLETED", None) => JobEnd::Whole,
+        ("BLOCK_JOB_COMPLETED", Some(error)) => JobEnd::Failed(error.to_owned()),
+        ("BLOCK_JOB_CANCELLED", _) => JobEnd::Cancelled,
+        _ => return None,
+    };
+    Some(MachineEvent::MirrorEnded(index, end))
 }

@@ -1,6 +1,7 @@
 //! What a machine takes from its parent.
 
 use std::os::fd::OwnedFd;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use crate::installation::Installation;
@@ -34,12 +35,21 @@ pub struct Resources {
     pub taps: Vec<TapFiles>,
     /// How long QEMU may take until its monitor answers.
     pub deadline: Duration,
+    /// Directory, made if it is missing, in which QEMU meets its owner for a move: see [`super::Machine::socket`]. It
+    /// becomes the property of QEMU's user, and nobody else's. `None`: the machine cannot move.
+    pub meeting: Option<PathBuf>,
 }
 
 impl Resources {
     /// Without taps, as the parent's user, with ten seconds to start.
     #[must_use]
     pub fn new(installation: Installation) -> Self {
-        Self { installation, identity: None, taps: Vec::new(), deadline: Duration::from_secs(10) }
+        Self {
+            installation,
+            identity: None,
+            taps: Vec::new(),
+            deadline: Duration::from_secs(10),
+            meeting: None,
+        }
     }
 }

@@ -11,6 +11,7 @@ use std::sync::{Arc, Mutex};
 use tokio::net::UnixStream;
 use tokio::time::{Instant, timeout_at};
 
+use super::meeting::Meeting;
 use super::process::Process;
 use super::resources::Resources;
 use super::{Machine, Streams, kernel, stderr, supervise};
@@ -131,6 +132,15 @@ impl Machine {
         let (report, report_stream) = inherited.socket().map_err(process_error)?;
         let mut descriptors = Descriptors { monitor, console, log, report, ..Descriptors::default() };
         files(&plan, &resources, &mut inherited, &mut descriptors)?;
+        let meeting = match &resources.meeting {
+            Some(path) => {
+                let failed = |source| StartError::File { path: path.clone(), source };
+                let (meeting, theirs) = Meeting::open(path, resources.identity).map_err(failed)?;
+                inherited.add(theirs);
+                Some(meeting)
+            }
+            None => None,
+        };
         descriptors.interfaces = taps(resources.taps, &mut inherited);
         let mut command = Command::new(&program);
         command.args(arguments(&plan, &descriptors)?);
@@ -174,8 +184,8 @@ impl Machine {
             stderr: stderr_task,
         };
         let (supervisor, events, exit) = supervise::spawn(watched, first);
-        let streams = Mutex::new(streams);
-        Ok(Self { plan, session, process, version: greeting.version, events, exit, streams, supervisor })
+        let (streams, version) = (Mutex::new(streams), greeting.version);
+        Ok(Self { plan, session, process, version, events, exit, streams, supervisor, meeting })
     }
 }
 

@@ -22,7 +22,7 @@ pub fn arguments(plan: &MachinePlan, descriptors: &Descriptors) -> Result<Vec<St
     for (index, disk) in plan.disks.iter().enumerate() {
         let files: DiskDescriptors =
             *descriptors.disks.get(index).ok_or(PlanError::Descriptor { what: "disk", index })?;
-        block::arguments(index, disk, files, plan.direct_io, &mut out)?;
+        block::arguments(index, disk, files, plan, &mut out)?;
     }
     for (index, interface) in plan.interfaces.iter().enumerate() {
         let none = TapDescriptors::default();
@@ -45,6 +45,9 @@ fn process(plan: &MachinePlan, out: &mut Vec<String>) {
     push(out, ["-display", "none"]);
     // The guest's code waits until its threads are held to their size.
     push(out, ["-S"]);
+    if plan.incoming {
+        push(out, ["-incoming", "defer"]);
+    }
     // Each end of a guest ends QEMU, with a reason in its last event.
     push(out, ["-action", "reboot=shutdown,shutdown=poweroff,panic=exit-failure"]);
     let sandbox = "on,obsolete=deny,elevateprivileges=deny,spawn=deny,resourcecontrol=deny";

@@ -3,11 +3,24 @@
 use serde_json::{Map, Value};
 
 use super::device;
-use super::{BaseFormat, DiskDescriptors, DiskImage, DiskPlan, PlanError, SERIAL_BYTES};
+use super::{BaseFormat, DiskDescriptors, DiskImage, DiskPlan, MachinePlan, PlanError, SERIAL_BYTES};
 
 /// Node of a disk that the guest sees; its number is that of the disk.
-fn node(index: usize) -> String {
+pub(crate) fn node(index: usize) -> String {
     format!("disk{index}")
+}
+
+/// Node that another QEMU writes while the machine comes. That of a raw disk is its file: there zeros may become holes,
+/// whatever the guest may do.
+pub(crate) fn export_node(index: usize, disk: &DiskPlan) -> String {
+    match disk.image {
+        DiskImage::Raw(_) => file_node(&node(index)),
+        DiskImage::Qcow2(_) | DiskImage::Overlay { .. } => node(index),
+    }
+}
+
+fn file_node(node: &str) -> String {
+    format!("{node}-file")
 }
 
 /// Number of the disk that a node or device belongs to.
@@ -53,13 +66,14 @@ pub(super) fn arguments(
     index: usize,
     disk: &DiskPlan,
     descriptors: DiskDescriptors,
-    direct_io: bool,
+    plan: &MachinePlan,
     out: &mut Vec<String>,
 ) -> Result<(), PlanError> {
     let node = node(index);
+    let direct_io = plan.direct_io;
     let discard = if disk.discard { "unmap" } else { "ignore" };
     let file = File {
-        node: format!("{node}-file"),
+        node: file_node(&node),
         set: 2 * index + 1,
         descriptor: descriptors.file,
         read_only: disk.read_only,
@@ -83,7 +97,8 @@ pub(super) fn arguments(
     if !disk.read_only {
         options.push(("discard", discard.into()));
     }
-    push_file(out, &file, discard);
+    // Zeros that come from another node become holes; the guest's discards end at the node above.
+    push_file(out, &file, if plan.incoming { "unmap" } else { discard });
     push(out, options);
     out.extend(["-device".to_owned(), front(index, disk)]);
     Ok(())

@@ -134,6 +134,7 @@ impl Lab {
             disks: vec![],
             interfaces: vec![],
             direct_io: false,
+            incoming: false,
         }
     }
 }

@@ -12,6 +12,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::status::WorkloadStatus;
 use crate::Bytes;
 
 /// TCP port on which a target runner takes what the source sends; open only while it waits for it.
@@ -24,8 +25,21 @@ pub const MIGRATION_CANCEL_PATH: &str = "/v1/migration/cancel";
 pub const MIGRATION_RECOVER_PATH: &str = "/v1/migration/recover";
 /// Path that ends doubt with a [`MigrationVerdict`] (POST), once the other runner is known to be gone for good.
 pub const MIGRATION_SETTLE_PATH: &str = "/v1/migration/settle";
-/// Path of a disk without writes (GET), followed by its name. Only for a runner of the same machine.
+/// Path of a disk without writes (GET), followed by its name; alone, of the list of all disks as [`VolumeInfo`]s. Only for
+/// a runner of the same machine.
 pub const VOLUME_PATH: &str = "/v1/volume/";
+
+/// A disk of a machine, as its runner has it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct VolumeInfo {
+    /// Name of the disk.
+    pub name: String,
+    /// Bytes the guest sees.
+    pub size: Bytes,
+    /// Nobody writes it: its bytes can be had.
+    pub read_only: bool,
+}
 
 /// A wish to move.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -291,6 +305,32 @@ pub struct MigrationAnswer {
     /// Version of the target's QEMU, such as `7.2.22`; likewise.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub qemu_version: String,
+    /// Capabilities that it knows and cannot have there; likewise.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub refused: Vec<MigrationRefusal>,
+}
+
+/// A capability that a QEMU knows and cannot have.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct MigrationRefusal {
+    /// Its name.
+    pub capability: String,
+    /// Why not, and what would help.
+    pub reason: String,
+}
+
+/// What a runner knows of its guest and the guest does not say twice.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct MigrationGuest {
+    /// CPUs on line.
+    pub online: u32,
+    /// Whether it is one that reports.
+    pub reports: bool,
+    /// The workload, as it was reported last.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub workload: Option<WorkloadStatus>,
 }
 
 /// An order of the source on the control connection.
@@ -317,7 +357,12 @@ pub enum MigrationOrder {
     Run {
         /// The source's last numbers, for when the source is gone.
         progress: MigrationProgress,
+        /// What the target takes over.
+        #[serde(default)]
+        guest: MigrationGuest,
     },
-    /// Nothing more comes.
+    /// The connection was lost while memory followed: wait for another.
+    Recover,
+    /// Nothing more comes; after [`MigrationOrder::Run`]: its answer has arrived.
     Stop,
 }

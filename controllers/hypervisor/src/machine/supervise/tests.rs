@@ -48,6 +48,7 @@ fn plan() -> MachinePlan {
         disks: vec![disk("root"), disk("data")],
         interfaces: vec![],
         direct_io: false,
+        incoming: false,
     }
 }
 

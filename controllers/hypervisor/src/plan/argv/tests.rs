@@ -24,6 +24,7 @@ fn small() -> MachinePlan {
         disks: vec![],
         interfaces: vec![],
         direct_io: false,
+        incoming: false,
     }
 }
 

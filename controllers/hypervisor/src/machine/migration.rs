@@ -1,0 +1,247 @@
+//! Moves of a machine between two QEMUs: what both can, numbers, memory, disks.
+//!
+//! QEMU speaks to sockets of its owner only (see [`super::Resources::meeting`]); how bytes come to the other host is
+//! none of its business. A move goes on by events: [`super::MachineEvent::Migration`].
+
+mod info;
+mod mirror;
+mod negotiate;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use neonvm_types::Bytes;
+use neonvm_types::runner_protocol::Compression;
+use serde_json::{Value, json};
+
+pub use info::{MigrationInfo, MigrationPhase};
+pub use mirror::JobEnd;
+pub(super) use mirror::disk_of_job;
+pub use negotiate::{Abilities, Agreement, Wanted, negotiate};
+
+use super::Machine;
+use crate::qmp::QmpError;
+
+/// Not a capability of QEMU's own list, but treated like one: compression by zstd in the channels of `multifd`.
+pub(super) const ZSTD: &str = "multifd-compression-zstd";
+/// Time for commands that open or close connections.
+const CONNECT: Duration = Duration::from_secs(10);
+/// First announcement of the new place, pause up to the longest, and number: within a quarter of a second.
+const ANNOUNCE: [(&str, u64); 4] =
+    [("announce-initial", 10), ("announce-max", 200), ("announce-rounds", 5), ("announce-step", 50)];
+
+/// Why QEMU does not move a machine.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum MigrationError {
+    /// It was started without a directory for it.
+    #[error("this machine was started without a directory for moves")]
+    NoMeeting,
+    /// There is no such disk.
+    #[error("the machine has no disk {0:?} that is written")]
+    Disk(String),
+    /// QEMU refuses, or does not answer.
+    #[error(transparent)]
+    Qmp(#[from] QmpError),
+}
+
+/// How memory is moved.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Settings {
+    /// Capabilities to be on; those of this crate that are not named are switched off.
+    pub capabilities: BTreeSet<String>,
+    /// Most bytes in a second.
+    pub bandwidth: Bytes,
+    /// Longest pause of the guest, in milliseconds.
+    pub downtime_limit_ms: u32,
+    /// Connections of `multifd`.
+    pub channels: u8,
+    /// Compression in them.
+    pub compression: Compression,
+}
+
+/// Capabilities that this crate switches on and off.
+const MANAGED: [&str; 7] = [
+    "events",
+    "return-path",
+    "pause-before-switchover",
+    "multifd",
+    "auto-converge",
+    "postcopy-ram",
+    "postcopy-preempt",
+];
+
+impl Machine {
+    fn theirs(&self, name: &str) -> Result<String, MigrationError> {
+        self.socket_of_qemu(name).ok_or(MigrationError::NoMeeting)
+    }
+
+    /// What this QEMU can. What it knows and is refused on this host is among the refusals: so the target must be asked
+    /// before it waits for data.
+    ///
+    /// # Errors
+    /// See [`QmpError`].
+    pub async fn migration_abilities(&self) -> Result<Abilities, QmpError> {
+        let answer = self.session.execute("query-migrate-capabilities", Value::Null).await?;
+        let names = answer.as_array().map(Vec::as_slice).unwrap_or_default();
+        let name = |entry: &Value| entry.get("capability").and_then(Value::as_str).map(str::to_owned);
+        let mut capabilities: BTreeSet<String> = names.iter().filter_map(name).collect();
+        let mut refused = BTreeMap::new();
+        if capabilities.contains("postcopy-ram") && self.plan.incoming {
+            match self.switch(&BTreeSet::from(["postcopy-ram".to_owned()]), &capabilities).await {
+                Ok(()) => self.switch(&BTreeSet::new(), &capabilities).await?,
+                Err(QmpError::Command { description, .. }) => {
+                    let remedy = "is userfaultfd allowed there? sysctl vm.unprivileged_userfaultfd=1";
+                    refused.insert("postcopy-ram".to_owned(), format!("{description} ({remedy})"));
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        let zstd = json!({"multifd-compression": "zstd"});
+        match self.session.execute("migrate-set-parameters", zstd).await {
+            Ok(_) => {
+                capabilities.insert(ZSTD.to_owned());
+            }
+            Err(QmpError::Command { .. }) => {}
+            Err(error) => return Err(error),
+        }
+        Ok(Abilities { capabilities, refused })
+    }
+
+    async fn switch(&self, on: &BTreeSet<String>, known: &BTreeSet<String>) -> Result<(), QmpError> {
+        let states: Vec<Value> = MANAGED
+            .iter()
+            .filter(|name| known.contains(**name))
+            .map(|name| json!({"capability": name, "state": on.contains(*name)}))
+            .collect();
+        self.session.execute("migrate-set-capabilities", json!({"capabilities": states})).await.map(drop)
+    }
+
+    /// Sets how memory is moved; on both sides before either begins.
+    ///
+    /// # Errors
+    /// If QEMU refuses a capability or a number.
+    pub async fn set_migration(&self, settings: &Settings) -> Result<(), QmpError> {
+        let answer = self.session.execute("query-migrate-capabilities", Value::Null).await?;
+        let names = answer.as_array().map(Vec::as_slice).unwrap_or_default();
+        let name = |entry: &Value| entry.get("capability").and_then(Value::as_str).map(str::to_owned);
+        self.switch(&settings.capabilities, &names.iter().filter_map(name).collect()).await?;
+        let bandwidth = settings.bandwidth.get().clamp(1, i64::MAX.unsigned_abs());
+        let mut parameters = json!({
+            "max-bandwidth": bandwidth,
+            "max-postcopy-bandwidth": bandwidth,
+            "downtime-limit": settings.downtime_limit_ms,
+        });
+        let Some(map) = parameters.as_object_mut() else { return Ok(()) };
+        map.extend(ANNOUNCE.map(|(name, value)| (name.to_owned(), value.into())));
+        if settings.capabilities.contains("multifd") {
+            map.insert("multifd-channels".to_owned(), settings.channels.max(1).into());
+            let method = match settings.compression {
+                Compression::None => "none",
+                Compression::Zstd => "zstd",
+            };
+            map.insert("multifd-compression".to_owned(), method.into());
+        }
+        self.session.execute("migrate-set-parameters", parameters).await.map(drop)
+    }
+
+    /// Begins to send the machine to the socket of this name, on which the owner listens.
+    ///
+    /// # Errors
+    /// If QEMU cannot begin; what happens later comes as events.
+    pub async fn send_memory(&self, socket: &str) -> Result<(), MigrationError> {
+        self.migrate(socket, false).await
+    }
+
+    /// Goes on with a post-copy that lost its connection, by the socket of this name.
+    ///
+    /// # Errors
+    /// If none is paused.
+    pub async fn send_memory_again(&self, socket: &str) -> Result<(), MigrationError> {
+        self.migrate(socket, true).await
+    }
+
+    async fn migrate(&self, socket: &str, resume: bool) -> Result<(), MigrationError> {
+        let mut arguments = json!({"uri": format!("unix:{}", self.theirs(socket)?)});
+        if let Some(map) = arguments.as_object_mut()
+            && resume
+        {
+            map.insert("resume".to_owned(), true.into());
+        }
+        self.session.execute_within("migrate", arguments, CONNECT).await?;
+        Ok(())
+    }
+
+    /// Listens on the socket of this name; the owner connects to it.
+    ///
+    /// # Errors
+    /// If QEMU was not started for it ([`crate::plan::MachinePlan::incoming`]) or listens already.
+    pub async fn receive_memory(&self, socket: &str) -> Result<(), MigrationError> {
+        let arguments = json!({"uri": format!("unix:{}", self.theirs(socket)?)});
+        self.session.execute_within("migrate-incoming", arguments, CONNECT).await?;
+        Ok(())
+    }
+
+    /// Listens anew after a post-copy has lost its connection.
+    ///
+    /// # Errors
+    /// If none is paused.
+    pub async fn receive_memory_again(&self, socket: &str) -> Result<(), MigrationError> {
+        let arguments = json!({"uri": format!("unix:{}", self.theirs(socket)?)});
+        self.session.execute_within("migrate-recover", arguments, CONNECT).await?;
+        Ok(())
+    }
+
+    /// Cuts the connection of a post-copy, which pauses it: for a connection that is dead and does not know.
+    ///
+    /// # Errors
+    /// If there is no post-copy.
+    pub async fn pause_post_copy(&self) -> Result<(), QmpError> {
+        self.session.execute_within("migrate-pause", Value::Null, CONNECT).await.map(drop)
+    }
+
+    /// Lets the guest run on at the target before all its memory is there. That it is accepted does not mean that it
+    /// happens: the event tells.
+    ///
+    /// # Errors
+    /// If the capability is off or no move goes on.
+    pub async fn start_post_copy(&self) -> Result<(), QmpError> {
+        self.session.execute("migrate-start-postcopy", Value::Null).await.map(drop)
+    }
+
+    /// Goes on after [`MigrationPhase::PreSwitchover`].
+    ///
+    /// # Errors
+    /// If that is not the phase.
+    pub async fn switch_over(&self) -> Result<(), QmpError> {
+        let arguments = json!({"state": "pre-switchover"});
+        self.session.execute("migrate-continue", arguments).await.map(drop)
+    }
+
+    /// Calls the move off; [`MigrationPhase::Cancelled`] or another end follows.
+    ///
+    /// # Errors
+    /// See [`QmpError`].
+    pub async fn cancel_migration(&self) -> Result<(), QmpError> {
+        self.session.execute("migrate_cancel", Value::Null).await.map(drop)
+    }
+
+    /// Tells the network where the guest is now, some times within a quarter of a second.
+    ///
+    /// # Errors
+    /// See [`QmpError`].
+    pub async fn announce(&self) -> Result<(), QmpError> {
+        let rounds = ANNOUNCE.iter().filter_map(|(name, value)| {
+            name.strip_prefix("announce-").map(|name| (name.to_owned(), Value::from(*value)))
+        });
+        self.session.execute("announce-self", Value::Object(rounds.collect())).await.map(drop)
+    }
+
+    /// The move as QEMU sees it; phase [`MigrationPhase::None`] if there was none.
+    ///
+    /// # Errors
+    /// See [`QmpError`].
+    pub async fn migration(&self) -> Result<MigrationInfo, QmpError> {
+        let answer = self.session.execute("query-migrate", Value::Null).await?;
+        Ok(MigrationInfo::read(&answer))
+    }
+}

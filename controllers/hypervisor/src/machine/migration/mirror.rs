@@ -1,0 +1,158 @@
+//! Disks of a machine that moves: the target's QEMU serves them by NBD, the source's keeps a copy in step.
+
+use neonvm_types::Bytes;
+use serde_json::{Value, json};
+
+use super::{CONNECT, Machine, MigrationError};
+use crate::plan::{DiskImage, disk_node, export_node};
+use crate::qmp::QmpError;
+
+/// How the copy of a disk ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum JobEnd {
+    /// Both disks are equal.
+    Whole,
+    /// It was given up.
+    Cancelled,
+    /// It failed, in QEMU's words.
+    Failed(String),
+}
+
+fn job(index: usize) -> String {
+    format!("mirror{index}")
+}
+
+/// Number of the disk that a job copies.
+pub(in crate::machine) fn disk_of_job(job: &str) -> Option<usize> {
+    job.strip_prefix("mirror")?.parse().ok()
+}
+
+/// A refusal because there is nothing of that name: what was to be done away with is gone.
+fn gone<T: Default>(result: Result<T, QmpError>) -> Result<T, QmpError> {
+    match result {
+        Err(QmpError::Command { .. }) => Ok(T::default()),
+        other => other,
+    }
+}
+
+impl Machine {
+    /// Names of the disks that are written.
+    #[must_use]
+    pub fn written_disks(&self) -> Vec<String> {
+        self.plan.disks.iter().filter(|disk| !disk.read_only).map(|disk| disk.name.clone()).collect()
+    }
+
+    fn written_disk(&self, name: &str) -> Result<usize, MigrationError> {
+        let place = self.plan.disks.iter().position(|disk| disk.name == name && !disk.read_only);
+        place.ok_or_else(|| MigrationError::Disk(name.to_owned()))
+    }
+
+    /// Target: serves these disks by NBD on the socket of this name, each under its own.
+    ///
+    /// # Errors
+    /// If a disk is not there or not written, or QEMU refuses.
+    pub async fn export_disks(&self, socket: &str, names: &[String]) -> Result<(), MigrationError> {
+        let path = self.theirs(socket)?;
+        let address = json!({"addr": {"type": "unix", "data": {"path": path}}});
+        self.session.execute_within("nbd-server-start", address, CONNECT).await?;
+        for name in names {
+            let index = self.written_disk(name)?;
+            let Some(disk) = self.plan.disks.get(index) else { continue };
+            let export = json!({
+                "type": "nbd",
+                "id": format!("export{index}"),
+                "node-name": export_node(index, disk),
+                "name": name,
+                "writable": true,
+            });
+            self.session.execute("block-export-add", export).await?;
+        }
+        Ok(())
+    }
+
+    /// Target: nobody writes the disks by NBD any more. Harmless if nobody does.
+    ///
+    /// # Errors
+    /// If QEMU does not answer.
+    pub async fn stop_exports(&self) -> Result<(), QmpError> {
+        gone(self.session.execute_within("nbd-server-stop", Value::Null, CONNECT).await.map(drop))
+    }
+
+    /// Source: copies a disk to the NBD server on the socket of this name, and keeps the copy in step:
+    /// [`super::super::MachineEvent::MirrorReady`] tells when it is whole. What the target shares with this disk, the base
+    /// of an overlay, is not copied.
+    ///
+    /// # Errors
+    /// If the disk is not there or QEMU cannot connect.
+    pub async fn mirror_disk(&self, socket: &str, name: &str) -> Result<usize, MigrationError> {
+        let index = self.written_disk(name)?;
+        let overlay =
+            self.plan.disks.get(index).is_some_and(|disk| matches!(disk.image, DiskImage::Overlay { .. }));
+        let target = job(index);
+        let node = json!({
+            "driver": "nbd",
+            "node-name": target,
+            "server": {"type": "unix", "path": self.theirs(socket)?},
+            "export": name,
+            "discard": "unmap",
+        });
+        self.session.execute_within("blockdev-add", node, CONNECT).await?;
+        let mirror = json!({
+            "job-id": target,
+            "device": disk_node(index),
+            "target": target,
+            "sync": if overlay { "top" } else { "full" },
+            // Else a guest that writes fast enough is never caught up with.
+            "copy-mode": "write-blocking",
+            "auto-dismiss": true,
+        });
+        self.session.execute_within("blockdev-mirror", mirror, CONNECT).await?;
+        Ok(index)
+    }
+
+    /// Source: ends a copy that is whole; [`super::super::MachineEvent::MirrorEnded`] follows.
+    ///
+    /// # Errors
+    /// If there is none.
+    pub async fn finish_mirror(&self, index: usize) -> Result<(), QmpError> {
+        self.session.execute("block-job-cancel", json!({"device": job(index)})).await.map(drop)
+    }
+
+    /// Source: gives a copy up; [`super::super::MachineEvent::MirrorEnded`] follows if there was one.
+    ///
+    /// # Errors
+    /// If QEMU does not answer.
+    pub async fn abandon_mirror(&self, index: usize) -> Result<(), QmpError> {
+        let arguments = json!({"device": job(index), "force": true});
+        gone(self.session.execute("block-job-cancel", arguments).await.map(drop))
+    }
+
+    /// Source: closes the connection of a copy that has ended. Harmless if there is none.
+    ///
+    /// # Errors
+    /// If QEMU does not answer.
+    pub async fn close_mirror(&self, index: usize) -> Result<(), QmpError> {
+        gone(
+            self.session
+                .execute_within("blockdev-del", json!({"node-name": job(index)}), CONNECT)
+                .await
+                .map(drop),
+        )
+    }
+
+    /// Source: bytes of disks that were copied, and that are to be copied.
+    ///
+    /// # Errors
+    /// See [`QmpError`].
+    pub async fn mirrored(&self) -> Result<(Bytes, Bytes), QmpError> {
+        let answer = self.session.execute("query-block-jobs", Value::Null).await?;
+        let jobs = answer.as_array().map(Vec::as_slice).unwrap_or_default().iter();
+        let jobs =
+            jobs.filter(|entry| entry.get("device").and_then(Value::as_str).and_then(disk_of_job).is_some());
+        let number = |entry: &Value, key: &str| entry.get(key).and_then(Value::as_u64).unwrap_or(0);
+        let (done, all) = jobs.fold((0_u64, 0_u64), |(done, all), entry| {
+            (done.saturating_add(number(entry, "offset")), all.saturating_add(number(entry, "len")))
+        });
+        Ok((Bytes::new(done), Bytes::new(all)))
+    }
+}

@@ -5,6 +5,7 @@ pub mod config;
 pub mod image;
 pub mod kernel;
 pub mod local;
+pub mod migration;
 pub mod scaling;
 pub mod simulate;
 pub mod top;
@@ -97,6 +98,9 @@ pub enum Command {
     /// Virtual machines and their disks
     #[command(subcommand)]
     Vm(vm::Command),
+    /// Moves of virtual machines from node to node
+    #[command(subcommand, alias = "migrations")]
+    Migration(Box<migration::Command>),
     /// Disk images on this machine and in registries
     #[command(subcommand)]
     Image(image::Command),
@@ -173,6 +177,7 @@ impl Command {
         match self {
             Self::Local(command) => command.output(),
             Self::Vm(command) => command.output(),
+            Self::Migration(command) => command.output(),
             Self::Image(command) => command.output(),
             Self::Kernel(command) => command.output(),
             Self::Status(args) => Some(&args.output),

@@ -10,6 +10,7 @@ mod image;
 mod job;
 mod kernel;
 mod local;
+mod migration;
 mod place;
 mod registry;
 mod scheduler;
@@ -19,11 +20,13 @@ mod status;
 mod top;
 mod version;
 mod vm;
+mod watching;
 
 use crate::args::config::Command as Config;
 use crate::args::image::Command as Image;
 use crate::args::kernel::Command as Kernel;
 use crate::args::local::Command as Local;
+use crate::args::migration::Command as Migration;
 use crate::args::scaling::{Agent, Debug, Scheduler};
 use crate::args::vm::Command as Vm;
 use crate::args::{Args, Command};
@@ -42,6 +45,7 @@ pub(crate) fn run(env: &Env, settings: &Settings, args: &Args) -> Result<Report>
         Command::Vm(Vm::Get(args)) => vm::get::run(settings, args),
         Command::Vm(Vm::Describe(args)) => vm::describe::run(settings, args),
         Command::Vm(Vm::Scale(args)) => vm::scale::run(settings, args),
+        Command::Vm(Vm::Migrate(args)) => migration::begin::run(env, settings, args, quiet),
         Command::Vm(Vm::Delete(args)) => vm::delete::run(settings, args, quiet),
         Command::Vm(Vm::Console(args)) => vm::console::run(settings, args, quiet),
         Command::Vm(Vm::Ssh(args)) => vm::ssh::run(env, settings, args),
@@ -49,6 +53,13 @@ pub(crate) fn run(env: &Env, settings: &Settings, args: &Args) -> Result<Report>
         Command::Vm(Vm::Logs(args)) => vm::logs::run(settings, args),
         Command::Vm(Vm::Events(args)) => vm::events::run(settings, args),
         Command::Vm(Vm::Wait(args)) => vm::wait::run(settings, args),
+        Command::Migration(command) => match &**command {
+            Migration::List(args) => migration::list::list(settings, args),
+            Migration::Get(args) => migration::list::get(settings, args),
+            Migration::Describe(args) => migration::describe::run(settings, args),
+            Migration::Cancel(args) => migration::cancel::run(settings, args),
+            Migration::Wait(args) => migration::wait::run(settings, args),
+        },
         Command::Image(Image::List(args)) => image::list::run(env, args),
         Command::Image(Image::Inspect(args)) => image::inspect::run(env, args),
         Command::Image(Image::Export(args)) => image::export::run(env, args, quiet),

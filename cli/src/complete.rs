@@ -1,13 +1,17 @@
 //! Names that a shell offers: asked of the cluster within half a second, kept for ten; silent on failure.
 
 use std::collections::hash_map::DefaultHasher;
+use std::fmt::Debug;
 use std::hash::{Hash as _, Hasher as _};
 use std::path::PathBuf;
 use std::time::{Duration, SystemTime};
 
 use clap_complete::engine::CompletionCandidate;
+use kube::Resource;
 use kube::api::{Api, ListParams};
-use neonvm_api::VirtualMachine;
+use kube::core::NamespaceResourceScope;
+use neonvm_api::{VirtualMachine, VirtualMachineMigration};
+use serde::de::DeserializeOwned;
 
 use crate::args::vm::Place;
 use crate::connect::{Connection, block_on};
@@ -21,10 +25,22 @@ const FRESH: Duration = Duration::from_secs(10);
 
 /// Names of virtual machines in the namespace of the context.
 pub(crate) fn machines() -> Vec<CompletionCandidate> {
+    names::<VirtualMachine>("machines")
+}
+
+/// Names of moves in the namespace of the context.
+pub(crate) fn migrations() -> Vec<CompletionCandidate> {
+    names::<VirtualMachineMigration>("migrations")
+}
+
+fn names<K>(kind: &str) -> Vec<CompletionCandidate>
+where
+    K: Resource<DynamicType = (), Scope = NamespaceResourceScope> + Clone + DeserializeOwned + Debug,
+{
     let env = Env::of_process();
-    let kept = file(&env);
+    let kept = file(&env, kind);
     let names = fresh(&kept).or_else(|| {
-        let names = asked(&env)?;
+        let names = asked::<K>(&env)?;
         if let Some(directory) = kept.parent() {
             let _ = std::fs::create_dir_all(directory);
         }
@@ -40,12 +56,12 @@ pub(crate) fn scenarios() -> Vec<CompletionCandidate> {
 }
 
 /// One file for each way to reach a cluster.
-fn file(env: &Env) -> PathBuf {
+fn file(env: &Env, kind: &str) -> PathBuf {
     let mut hash = DefaultHasher::new();
     for variable in ["KUBECONFIG", "NEONCTL_KUBECONFIG", "NEONCTL_CONTEXT", "HOME"] {
         env.var(variable).hash(&mut hash);
     }
-    env.directory("XDG_CACHE_HOME", ".cache").join(format!("neonctl/machines-{:016x}", hash.finish()))
+    env.directory("XDG_CACHE_HOME", ".cache").join(format!("neonctl/{kind}-{:016x}", hash.finish()))
 }
 
 fn fresh(file: &std::path::Path) -> Option<Vec<String>> {
@@ -55,11 +71,14 @@ fn fresh(file: &std::path::Path) -> Option<Vec<String>> {
     Some(text.lines().map(str::to_owned).collect())
 }
 
-fn asked(env: &Env) -> Option<Vec<String>> {
+fn asked<K>(env: &Env) -> Option<Vec<String>>
+where
+    K: Resource<DynamicType = (), Scope = NamespaceResourceScope> + Clone + DeserializeOwned + Debug,
+{
     let settings = Settings::load(env).ok()?;
     let names = block_on(async {
         let connection = Connection::open(&settings, &Place::default().access).await?;
-        let api: Api<VirtualMachine> = Api::namespaced(connection.client(), connection.namespace());
+        let api: Api<K> = Api::namespaced(connection.client(), connection.namespace());
         let asked = tokio::time::timeout(BUDGET, api.list_metadata(&ListParams::default())).await;
         Ok(asked.ok().and_then(std::result::Result::ok))
     });

@@ -258,7 +258,12 @@ pub(crate) fn select(expression: &str, value: &Value) -> Result<String> {
 
 /// How long ago, as `3d4h`.
 pub(crate) fn age(since: Timestamp) -> String {
-    let seconds = (Timestamp::now().as_second() - since.as_second()).max(0);
+    let seconds = Timestamp::now().as_second() - since.as_second();
+    span(u64::try_from(seconds).unwrap_or(0))
+}
+
+/// A length of time, as `12s`, `3m`, `3h5m` or `3d4h`.
+pub(crate) fn span(seconds: u64) -> String {
     let (minutes, hours, days) = (seconds / 60, seconds / 3600, seconds / 86_400);
     match (days, hours, minutes) {
         (0, 0, 0) => format!("{seconds}s"),

@@ -5,6 +5,7 @@ mod life;
 mod look;
 mod reach;
 
+pub use super::migration::Migrate;
 pub use build::Build;
 pub use life::{Create, Delete, Scale, Wait};
 pub use look::{Describe, Events, Get, List, Logs};
@@ -28,6 +29,8 @@ pub enum Command {
     Describe(Describe),
     /// Change CPU and memory while it runs
     Scale(Scale),
+    /// Move it to another node while it runs
+    Migrate(Box<Migrate>),
     /// Stop virtual machines and remove them
     Delete(Delete),
     /// The serial console
@@ -53,6 +56,7 @@ impl Command {
             Self::Get(args) => Some(&args.output),
             Self::Describe(args) => Some(&args.output),
             Self::Scale(args) => Some(&args.output),
+            Self::Migrate(args) => Some(&args.output),
             Self::Delete(args) => Some(&args.output),
             Self::Events(args) => Some(&args.output),
             Self::Wait(args) => Some(&args.output),

@@ -33,6 +33,8 @@ pub mod label {
     pub const ALWAYS_MIGRATE: &str = "autoscaling.neon.tech/testing-only-always-migrate";
     /// Migration: the scheduler made it.
     pub const CREATED_BY_SCHEDULER: &str = "autoscaling.neon.tech/created-by-scheduler";
+    /// Migration: it was made because somebody evicted the machine's pod, as a drain of its node does.
+    pub const CREATED_BY_EVICTION: &str = "vm.neon.tech/created-by-eviction";
     /// VM: endpoint shown in metrics.
     pub const ENDPOINT_ID: &str = "neon/endpoint-id";
     /// VM: project shown in metrics.

@@ -20,6 +20,9 @@ pub struct List {
     /// Those that have no node yet
     #[arg(long)]
     pub pending: bool,
+    /// Those that are being moved
+    #[arg(long)]
+    pub migrating: bool,
     /// Those on this node
     #[arg(long, value_name = "NAME")]
     pub node: Option<String>,

@@ -88,7 +88,7 @@ async fn reach(machines: &Machines, args: &Console, boot: Duration) -> Result<ku
             Some(vm) if vm.status.as_ref().is_some_and(|s| !s.pod_name.is_empty()) => Seen::Done,
             Some(_) => Seen::NotYet,
         });
-        let machine = waited.await?.machine;
+        let machine = waited.await?.object;
         let pod = machine.as_ref().map(|machine| machines.pod(machine)).transpose()?.unwrap_or_default();
         // The runner answers once the console is there; before, its words say what is missing.
         match exec::output(machines, &pod, &["status"]).await {

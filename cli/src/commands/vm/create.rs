@@ -87,7 +87,7 @@ async fn send(env: &Env, settings: &Settings, args: &Create, object: Value) -> R
         let limit = duration("timeout", &args.waiting.timeout)?;
         let waited = until(&machines, &name, limit, "condition=Available", |seen| up(&name, seen)).await?;
         text = format!("virtualmachine/{name} created, Running after {}", waiting::seconds(waited.took));
-        if let Some(seen) = waited.machine {
+        if let Some(seen) = waited.object {
             machine = seen;
             document = table::document(&[machine], false, false);
         }

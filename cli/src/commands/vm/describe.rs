@@ -51,6 +51,10 @@ fn describe(machine: &VirtualMachine, agent: Option<&VmInspect>, events: &[Event
     }
     line("Size", size(machine));
     line("Scaling", scaling(machine, agent));
+    if let Some(active) = &status.migration {
+        let (name, target) = (&active.name, &active.target_pod_name);
+        line("Migration", format!("{name}, to pod {target}; see: neonctl migration describe {name}"));
+    }
     if let Some(found) = &status.machine {
         let note = if found.accelerator_note.is_empty() {
             String::new()

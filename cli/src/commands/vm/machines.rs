@@ -28,7 +28,7 @@ impl Machines {
     }
 
     /// The machine of this name; else exit code 3, with the name that may have been meant.
-    pub(super) async fn get(&self, name: &str) -> Result<VirtualMachine> {
+    pub(in crate::commands) async fn get(&self, name: &str) -> Result<VirtualMachine> {
         let api = self.api();
         let attempt = format!("cannot get virtual machine {name:?}");
         match self.connection.within(&attempt, api.get_opt(name)).await? {
@@ -69,7 +69,7 @@ pub(in crate::commands) fn name_of(machine: &VirtualMachine) -> &str {
 }
 
 /// The name that was probably meant: one that differs in at most a third of its characters.
-fn nearest(name: &str, known: &[String]) -> Option<String> {
+pub(in crate::commands) fn nearest(name: &str, known: &[String]) -> Option<String> {
     let distances = known.iter().map(|other| (distance(name, other), other));
     let (distance, other) = distances.min()?;
     (distance <= name.chars().count().max(3) / 3).then(|| other.clone())

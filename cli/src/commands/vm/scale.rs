@@ -49,7 +49,7 @@ pub(in crate::commands) fn run(settings: &Settings, args: &Scale) -> Result<Repo
         if let (true, Some(goal)) = (args.waiting.wait, goal) {
             let waited = wait(&machines, args, goal, &shown).await?;
             text.push_str(&format!(", applied in {}", waiting::seconds(waited.took)));
-            shown = waited.machine.unwrap_or(shown);
+            shown = waited.object.unwrap_or(shown);
         }
         let document = table::document(&[shown], false, false);
         Ok(Report::document(Document { text: Some(text), ..document }))

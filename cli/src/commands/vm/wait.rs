@@ -30,7 +30,7 @@ pub(in crate::commands) fn run(settings: &Settings, args: &Wait) -> Result<Repor
         });
         let waited = waited.await?;
         let text = format!("virtualmachine/{name} {} ({})", args.predicate, waiting::seconds(waited.took));
-        let document = match waited.machine {
+        let document = match waited.object {
             Some(machine) => table::document(&[machine], false, false),
             None => Document {
                 value: serde_json::json!({ "apiVersion": API_VERSION, "kind": "Deleted", "names": [name] }),

@@ -1,30 +1,16 @@
-//! Waiting until something is true of a virtual machine: told by a watch, never by asking again and again.
+//! Waiting until something is true of a virtual machine.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use futures_util::{StreamExt as _, TryStreamExt as _};
-use kube::runtime::watcher;
 use neonvm_api::VirtualMachine;
-use tokio::signal::unix::{SignalKind, signal};
 
 use super::machines::Machines;
+use crate::commands::watching;
+pub(super) use crate::commands::watching::Seen;
 use crate::error::{Code, Error, Result};
 
-/// What waiting has seen.
-pub(super) enum Seen {
-    /// Not yet.
-    NotYet,
-    /// It is true.
-    Done,
-    /// It will not become true.
-    Never(Error),
-}
-
 /// How waiting ended well.
-pub(super) struct Waited {
-    pub(super) machine: Option<VirtualMachine>,
-    pub(super) took: Duration,
-}
+pub(super) type Waited = watching::Waited<VirtualMachine>;
 
 /// Waits until `look` says so of the machine, or of its absence. Ctrl-C detaches: the work goes on.
 pub(super) async fn until(
@@ -32,46 +18,14 @@ pub(super) async fn until(
     name: &str,
     limit: Duration,
     what: &str,
-    mut look: impl FnMut(Option<&VirtualMachine>) -> Seen,
+    look: impl FnMut(Option<&VirtualMachine>) -> Seen,
 ) -> Result<Waited> {
-    let start = Instant::now();
-    let mut interrupt = signal(SignalKind::interrupt())
-        .map_err(|error| Error::new(Code::Failed, "cannot wait").cause(crate::error::reason(&error)))?;
-    let config = watcher::Config::default().fields(&format!("metadata.name={name}"));
-    let mut stream = watcher(machines.api(), config).boxed();
-    let mut last: Option<VirtualMachine> = None;
-    let deadline = tokio::time::sleep(limit);
-    tokio::pin!(deadline);
-    let mut initial = None;
-    loop {
-        let event = tokio::select! {
-            event = stream.try_next() => event,
-            () = &mut deadline => return Err(timed_out(name, limit, what, last.as_ref())),
-            _ = interrupt.recv() => return Err(Error::new(Code::Interrupted, format!("stopped waiting for {name}"))
-                .hint(format!("the work goes on; wait again: neonctl vm wait {name} --for {what}"))),
-        };
-        last = match event {
-            Ok(Some(watcher::Event::Apply(machine))) => Some(machine),
-            Ok(Some(watcher::Event::InitApply(machine))) => {
-                initial = Some(machine);
-                continue;
-            }
-            Ok(Some(watcher::Event::Init)) => continue,
-            Ok(Some(watcher::Event::InitDone)) => initial.take(),
-            Ok(Some(watcher::Event::Delete(_))) => None,
-            Ok(None) => return Err(Error::new(Code::Failed, "the watch ended")),
-            // The watcher goes on by itself, with pauses; the deadline ends it.
-            Err(_) => {
-                tokio::time::sleep(Duration::from_millis(100)).await;
-                continue;
-            }
-        };
-        match look(last.as_ref()) {
-            Seen::Done => return Ok(Waited { machine: last, took: start.elapsed() }),
-            Seen::Never(error) => return Err(error),
-            Seen::NotYet => {}
-        }
-    }
+    let detached = || {
+        Error::new(Code::Interrupted, format!("stopped waiting for {name}"))
+            .hint(format!("the work goes on; wait again: neonctl vm wait {name} --for {what}"))
+    };
+    let late = |last: Option<&VirtualMachine>| timed_out(name, limit, what, last);
+    watching::until(machines.api(), name, limit, detached, late, look).await
 }
 
 fn timed_out(name: &str, limit: Duration, what: &str, last: Option<&VirtualMachine>) -> Error {

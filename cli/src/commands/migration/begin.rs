@@ -1,0 +1,214 @@
+//! `vm migrate`
+
+use std::collections::BTreeSet;
+
+use k8s_openapi::api::core::v1 as core;
+use kube::api::{ListParams, PostParams};
+use neonvm_api::migration::VirtualMachineMigrationSpec;
+use neonvm_api::virtual_machine::Phase;
+use neonvm_api::{VirtualMachine, VirtualMachineMigration};
+use neonvm_kernel::Progress as _;
+use serde::de::DeserializeOwned;
+
+use super::{api, dry_run, is_over, name_of, show, table, until_over, verdict};
+use crate::args::vm::Migrate;
+use crate::commands::vm::machines::{Machines, duration};
+use crate::commands::vm::size;
+use crate::connect::block_on;
+use crate::env::Env;
+use crate::error::{Code, Error, Result};
+use crate::render::Reporter;
+use crate::report::{Document, Report};
+use crate::settings::Settings;
+
+/// Names that are tried before giving up: somebody else makes moves of the same machine at the same time.
+const ATTEMPTS: usize = 5;
+
+/// Makes a move and waits for its end.
+pub(in crate::commands) fn run(
+    env: &Env,
+    settings: &Settings,
+    args: &Migrate,
+    quiet: bool,
+) -> Result<Report> {
+    let spec = spec(args)?;
+    let limit = duration("timeout", &args.waiting.timeout)?;
+    let reporter = Reporter::new(env, &args.showing.progress, quiet);
+    block_on(async {
+        let machines = Machines::open(settings, &args.place).await?;
+        let machine = machines.get(&args.name).await?;
+        check(&machine, args)?;
+        if args.dry_run {
+            return dry_run::explain(&machines, args).await;
+        }
+        let made = create(&machines, args, spec).await?;
+        let name = name_of(&made).to_owned();
+        if args.waiting.no_wait {
+            let text = format!("migration/{name} created (it goes on; see: neonctl migration get {name} -w)");
+            let document = table::document(&[made], false, false);
+            return Ok(Report::document(Document { text: Some(text), ..document }));
+        }
+        let mut steps = Steps { reporter, running: None, latest: made };
+        let waited = until_over(&machines, &name, limit, |migration| steps.see(migration)).await;
+        steps.finish();
+        let waited = waited?;
+        let took = waited.took;
+        let ended = waited.object.unwrap_or(steps.latest);
+        verdict(&ended)?;
+        let status = show::status(&ended);
+        let text = format!(
+            "{} runs on {} (downtime {} ms, total {:.1}s)",
+            args.name,
+            status.target_node,
+            status.info.downtime_ms,
+            took.as_secs_f64()
+        );
+        let document = table::document(&[ended], false, false);
+        Ok(Report::document(Document { text: Some(text), ..document }))
+    })
+}
+
+/// What was asked for, as an object. Errors name the flag.
+fn spec(args: &Migrate) -> Result<VirtualMachineMigrationSpec> {
+    let mut spec = VirtualMachineMigrationSpec::new(&args.name);
+    spec.node_affinity = affinity(&args.to, &args.avoid);
+    spec.auto_converge = !args.no_auto_converge;
+    spec.priority = args.priority;
+    spec.policy = args.policy.clone().unwrap_or_default();
+    if let Some(text) = &args.bandwidth {
+        spec.max_bandwidth = size::memory("bandwidth", text)?.to_quantity();
+    }
+    if let Some(text) = &args.completion_timeout {
+        let seconds = duration("completion-timeout", text)?.as_secs();
+        spec.completion_timeout = i32::try_from(seconds).unwrap_or(i32::MAX);
+    }
+    if let Some(text) = &args.max_downtime {
+        let milliseconds = duration("max-downtime", text)?.as_millis();
+        spec.tuning.downtime_limit_ms = Some(u32::try_from(milliseconds).unwrap_or(u32::MAX));
+    }
+    spec.tuning.channels = args.channels;
+    spec.tuning.compression = args.compress.as_deref().and_then(word);
+    spec.tuning.post_copy = args.postcopy.as_deref().and_then(word);
+    spec.tuning.on_timeout = args.on_timeout.as_deref().and_then(word);
+    let object = VirtualMachineMigration::new(&args.name, spec.clone());
+    match neonvm_api::validate::migration_create(&object).first() {
+        Some(fault) => Err(Error::new(Code::Usage, format!("cannot move {}: {fault}", args.name))),
+        None => Ok(spec),
+    }
+}
+
+/// A value by its word in the API; the words were checked with the flags.
+fn word<T: DeserializeOwned>(text: &str) -> Option<T> {
+    serde_json::from_value(serde_json::Value::String(text.to_owned())).ok()
+}
+
+/// Nodes by name, as a daemon set names its own.
+fn affinity(to: &[String], avoid: &[String]) -> Option<core::NodeAffinity> {
+    let field = |operator: &str, names: &[String]| core::NodeSelectorRequirement {
+        key: "metadata.name".to_owned(),
+        operator: operator.to_owned(),
+        values: Some(names.to_vec()),
+    };
+    let avoided = avoid.iter().map(|name| field("NotIn", std::slice::from_ref(name)));
+    // A field's values are one at most: several nodes are several terms, of which one must hold.
+    let term = |name: Option<&String>| core::NodeSelectorTerm {
+        match_fields: Some(
+            name.map(|name| field("In", std::slice::from_ref(name)))
+                .into_iter()
+                .chain(avoided.clone())
+                .collect(),
+        ),
+        ..core::NodeSelectorTerm::default()
+    };
+    let terms: Vec<core::NodeSelectorTerm> = match (to, avoid) {
+        ([], []) => return None,
+        ([], _) => vec![term(None)],
+        (to, _) => to.iter().map(|name| term(Some(name))).collect(),
+    };
+    Some(core::NodeAffinity {
+        required_during_scheduling_ignored_during_execution: Some(core::NodeSelector {
+            node_selector_terms: terms,
+        }),
+        ..core::NodeAffinity::default()
+    })
+}
+
+/// What is known before anything is made.
+fn check(machine: &VirtualMachine, args: &Migrate) -> Result<()> {
+    let name = &args.name;
+    let status = machine.status.clone().unwrap_or_default();
+    if let Some(active) = &status.migration {
+        let other = &active.name;
+        return Err(Error::new(
+            Code::Conflict,
+            format!("{name} is being moved already, by migration {other}"),
+        )
+        .hint(format!("wait for it: neonctl migration wait {other}")));
+    }
+    if !status.phase.is_some_and(Phase::is_alive) {
+        let phase = status.phase.map_or_else(|| "new".to_owned(), |phase| phase.to_string());
+        return Err(Error::new(Code::Conflict, format!("{name} does not run: it is {phase}"))
+            .hint(format!("see why: neonctl vm describe {name}")));
+    }
+    if args.to.as_slice() == [status.node.clone()] {
+        return Err(Error::new(Code::Conflict, format!("{name} already runs on {}", status.node))
+            .hint(format!("leave the choice to the scheduler: neonctl vm migrate {name}")));
+    }
+    Ok(())
+}
+
+/// Makes the object, with the first free name of `<vm>-1`, `<vm>-2`, ….
+async fn create(
+    machines: &Machines,
+    args: &Migrate,
+    spec: VirtualMachineMigrationSpec,
+) -> Result<VirtualMachineMigration> {
+    let attempt = format!("cannot move {}", args.name);
+    let api = api(machines);
+    for _ in 0..ATTEMPTS {
+        let list = machines.connection.within(&attempt, api.list_metadata(&ListParams::default())).await?;
+        let taken: BTreeSet<String> = list.items.into_iter().filter_map(|item| item.metadata.name).collect();
+        let free =
+            (1..).map(|number: u32| format!("{}-{number}", args.name)).find(|name| !taken.contains(name));
+        let object = VirtualMachineMigration::new(&free.unwrap_or_default(), spec.clone());
+        match machines.connection.within(&attempt, api.create(&PostParams::default(), &object)).await {
+            Err(error) if error.code == Code::Conflict => {}
+            made => return made,
+        }
+    }
+    Err(Error::new(Code::Conflict, attempt).hint("somebody else makes moves of it: neonctl migration list"))
+}
+
+/// Shows the steps of a move as they come.
+struct Steps {
+    reporter: Reporter,
+    running: Option<&'static str>,
+    latest: VirtualMachineMigration,
+}
+
+impl Steps {
+    fn see(&mut self, migration: &VirtualMachineMigration) {
+        self.latest = migration.clone();
+        let step = show::step(migration);
+        if step != self.running {
+            self.finish();
+            if let Some(step) = step {
+                let detail = if step == "queue" { show::reason(migration) } else { show::way(migration) };
+                self.reporter.begin(step, &detail);
+            }
+            self.running = step;
+        }
+        if !is_over(migration) {
+            self.reporter.line(&show::progress(migration));
+        }
+    }
+
+    fn finish(&mut self) {
+        if let Some(step) = self.running.take() {
+            self.reporter.end(&show::step_result(&self.latest, step));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

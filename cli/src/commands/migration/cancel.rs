@@ -1,0 +1,70 @@
+//! `migration cancel`
+
+use kube::api::{Patch, PatchParams};
+use neonvm_api::VirtualMachineMigration;
+use neonvm_api::migration::MigrationPhase;
+use serde_json::json;
+
+use super::{api, find, is_over, name_of, phase, show, table, until_over};
+use crate::args::migration::Cancel;
+use crate::commands::vm::machines::{Machines, duration};
+use crate::connect::block_on;
+use crate::error::{Code, Error, Result};
+use crate::report::{Document, Report};
+use crate::settings::Settings;
+
+/// Calls moves off.
+pub(in crate::commands) fn run(settings: &Settings, args: &Cancel) -> Result<Report> {
+    block_on(async {
+        let machines = Machines::open(settings, &args.place).await?;
+        let mut found = Vec::new();
+        for name in &args.names {
+            let migration = find(&machines, name).await?;
+            refuse(&migration)?;
+            found.push(migration);
+        }
+        let (mut shown, mut lines) = (Vec::new(), Vec::new());
+        for before in &found {
+            let name = name_of(before);
+            let patch = json!({ "metadata": { "uid": before.metadata.uid }, "spec": { "cancel": true } });
+            let (api, parameters, patch) = (api(&machines), PatchParams::default(), Patch::Merge(&patch));
+            let attempt = format!("cannot call off migration {name}");
+            let asked = machines.connection.within(&attempt, api.patch(name, &parameters, &patch)).await?;
+            if args.waiting.no_wait {
+                lines.push(format!("migration/{name} is being called off ({})", show::state(before)));
+                shown.push(asked);
+                continue;
+            }
+            let limit = duration("timeout", &args.waiting.timeout)?;
+            let waited = until_over(&machines, name, limit, |_| {}).await?;
+            let ended = waited.object.unwrap_or(asked);
+            refuse_if_moved(&ended)?;
+            lines.push(format!("migration/{name} {}", show::ending(&ended)));
+            shown.push(ended);
+        }
+        let document = table::document(&shown, false, false);
+        Ok(Report::document(Document { text: Some(lines.join("\n")), ..document }))
+    })
+}
+
+/// What is over cannot be called off.
+fn refuse(migration: &VirtualMachineMigration) -> Result<()> {
+    refuse_if_moved(migration)?;
+    if is_over(migration) {
+        let name = name_of(migration);
+        return Err(Error::new(Code::Conflict, format!("{name} is over: {}", show::reason(migration)))
+            .hint(format!("see the whole story: neonctl migration describe {name}")));
+    }
+    Ok(())
+}
+
+fn refuse_if_moved(migration: &VirtualMachineMigration) -> Result<()> {
+    if phase(migration) != Some(MigrationPhase::Succeeded) {
+        return Ok(());
+    }
+    let source = migration.status.as_ref().map(|status| status.source_node.as_str()).unwrap_or_default();
+    Err(Error::new(Code::Conflict, format!("{} has already succeeded", name_of(migration))).hint(format!(
+        "to move the virtual machine back: neonctl vm migrate {} --to {source}",
+        migration.spec.vm_name
+    )))
+}

@@ -1,0 +1,136 @@
+//! `migration describe`
+
+use std::fmt::Write as _;
+
+use k8s_openapi::jiff::Timestamp;
+use neonvm_api::VirtualMachineMigration;
+
+use super::show::{asked_by, ending, percent, phase_word, reason, size, status, took};
+use super::{find, is_over, name_of, table};
+use crate::args::migration::Describe;
+use crate::commands::vm::machines::Machines;
+use crate::connect::block_on;
+use crate::error::Result;
+use crate::report::{Document, Report};
+use crate::settings::Settings;
+
+/// One move in words.
+pub(in crate::commands) fn run(settings: &Settings, args: &Describe) -> Result<Report> {
+    block_on(async {
+        let machines = Machines::open(settings, &args.place).await?;
+        let migration = find(&machines, &args.name).await?;
+        let text = describe(&migration, Timestamp::now());
+        let document = table::document(&[migration], false, false);
+        Ok(Report::document(Document { text: Some(text), ..document }))
+    })
+}
+
+fn describe(migration: &VirtualMachineMigration, now: Timestamp) -> String {
+    let mut text = String::new();
+    let mut line = |key: &str, value: String| {
+        if !value.is_empty() {
+            let _ = writeln!(text, "{key:<13} {value}");
+        }
+    };
+    let (spec, status) = (&migration.spec, status(migration));
+    let namespace = migration.metadata.namespace.clone().unwrap_or_default();
+    line("Name", format!("{} (namespace {namespace})", name_of(migration)));
+    line("VM", format!("{}, asked for by {}", spec.vm_name, asked_by(migration)));
+    let took = took(migration, now).map(|took| format!(" ({took})")).unwrap_or_default();
+    line("Phase", format!("{}{took}: {}", phase_word(migration), reason(migration)));
+    let place = |node: &str, pod: &str| match (node, pod) {
+        ("", "") => String::new(),
+        ("", pod) => format!("pod {pod}"),
+        (node, pod) => format!("{node}, pod {pod}"),
+    };
+    line("From", place(&status.source_node, &status.source_pod_name));
+    line("To", place(&status.target_node, &status.target_pod_name));
+    line("Policy", status.policy.clone());
+    line("Mode", status.mode.clone());
+    for dropped in &status.dropped {
+        line("Not used", dropped.clone());
+    }
+    let info = &status.info;
+    if info.disk.total > 0 {
+        line("Disks", format!("{} of {}", size(info.disk.transferred), size(info.disk.total)));
+    }
+    if info.ram.total > 0 {
+        let percent = percent(migration).unwrap_or(0);
+        line(
+            "Memory",
+            format!(
+                "{percent}% of {}, {} passes, {} sent, {}/s, changes {}/s",
+                size(info.ram.total),
+                info.passes,
+                size(info.ram.transferred),
+                size(info.throughput),
+                size(info.dirty_rate)
+            ),
+        );
+    }
+    if info.throttle_percent > 0 {
+        line("Slowed by", format!("{}%", info.throttle_percent));
+    }
+    line("Limits", limits(migration));
+    for condition in &status.conditions {
+        let message =
+            if condition.message.is_empty() { String::new() } else { format!(": {}", condition.message) };
+        line(
+            "Condition",
+            format!("{} {} ({}){message}", condition.type_, condition.status, condition.reason),
+        );
+    }
+    if is_over(migration) {
+        line("Result", ending(migration));
+    }
+    text.trim_end().to_owned()
+}
+
+fn limits(migration: &VirtualMachineMigration) -> String {
+    let spec = &migration.spec;
+    let mut parts = vec![format!("{} s", spec.completion_timeout), format!("{}/s", spec.max_bandwidth)];
+    if let Some(pause) = spec.tuning.downtime_limit_ms {
+        parts.push(format!("a pause of {pause} ms"));
+    }
+    if spec.priority != 0 {
+        parts.push(format!("priority {}", spec.priority));
+    }
+    parts.join(", ")
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_move_in_words() {
+        let migration: VirtualMachineMigration = serde_json::from_value(json!({
+            "apiVersion": "vm.neon.tech/v1", "kind": "VirtualMachineMigration",
+            "metadata": { "name": "pg-1", "namespace": "db" },
+            "spec": { "vmName": "pg", "priority": 3, "completionTimeout": 60 },
+            "status": { "phase": "Succeeded", "reason": "Completed", "sourceNode": "n1", "targetNode": "n3",
+                "sourcePodName": "pg-a", "targetPodName": "pg-b", "mode": "multifd x4, zstd", "policy": "databases",
+                "dropped": ["postcopy: not allowed"], "startTime": "2026-01-01T00:00:00Z",
+                "completionTime": "2026-01-01T00:01:00Z",
+                "info": { "downtimeMs": 71, "passes": 3, "ram": { "total": 1 << 30, "transferred": 1 << 29 } } } }))
+        .unwrap();
+        let text = describe(&migration, Timestamp::UNIX_EPOCH);
+        let flat: Vec<String> =
+            text.lines().map(|line| line.split_whitespace().collect::<Vec<_>>().join(" ")).collect();
+        for line in [
+            "VM pg, asked for by user",
+            "Phase Succeeded (1m): Completed",
+            "From n1, pod pg-a",
+            "To n3, pod pg-b",
+            "Policy databases",
+            "Not used postcopy: not allowed",
+            "Memory 100% of 1.0Gi, 3 passes, 512Mi sent, 0/s, changes 0/s",
+            "Limits 60 s, 1Gi/s, priority 3",
+            "Result succeeded: pg runs on n3 (downtime 71 ms)",
+        ] {
+            assert!(flat.iter().any(|own| own == line), "{line}\n{text}");
+        }
+    }
+}

@@ -1,0 +1,204 @@
+//! A move in words and numbers. Pure.
+
+use k8s_openapi::jiff::Timestamp as Instant;
+use neonvm_api::VirtualMachineMigration;
+use neonvm_api::migration::{MigrationPhase, MigrationReason, VirtualMachineMigrationStatus};
+use neonvm_types::Bytes;
+
+use super::{name_of, phase};
+
+pub(super) fn status(migration: &VirtualMachineMigration) -> VirtualMachineMigrationStatus {
+    migration.status.clone().unwrap_or_default()
+}
+
+/// An amount of bytes from the API, which counts in signed numbers.
+pub(super) fn bytes(amount: i64) -> Bytes {
+    Bytes::new(u64::try_from(amount).unwrap_or(0))
+}
+
+/// Bytes with one place, as `11.9Gi`.
+pub(super) fn size(amount: i64) -> String {
+    const UNITS: [&str; 5] = ["", "Ki", "Mi", "Gi", "Ti"];
+    let mut value = bytes(amount).get() as f64;
+    let mut unit = 0;
+    while value >= 1024.0 && unit + 1 < UNITS.len() {
+        value /= 1024.0;
+        unit += 1;
+    }
+    let name = UNITS.get(unit).copied().unwrap_or_default();
+    if unit == 0 || value >= 100.0 { format!("{value:.0}{name}") } else { format!("{value:.1}{name}") }
+}
+
+/// The phase as people see it: one that was called off has not failed.
+pub(super) fn phase_word(migration: &VirtualMachineMigration) -> String {
+    let status = status(migration);
+    match status.phase {
+        None => "Queued".to_owned(),
+        Some(MigrationPhase::Failed) if status.reason == MigrationReason::Cancelled.as_str() => {
+            "Cancelled".to_owned()
+        }
+        Some(MigrationPhase::Pending) if status.reason == MigrationReason::Queued.as_str() => {
+            "Queued".to_owned()
+        }
+        Some(phase) => format!("{phase:?}"),
+    }
+}
+
+/// Percent of the memory that need not be sent any more; absent before it is known.
+pub(super) fn percent(migration: &VirtualMachineMigration) -> Option<u64> {
+    let status = status(migration);
+    if status.phase == Some(MigrationPhase::Succeeded) {
+        return Some(100);
+    }
+    let (total, remaining) = (bytes(status.info.ram.total).get(), bytes(status.info.ram.remaining).get());
+    let done = total.saturating_sub(remaining);
+    u64::try_from((u128::from(done) * 100).checked_div(u128::from(total))?).ok()
+}
+
+/// How long it took, or has taken so far.
+pub(super) fn took(migration: &VirtualMachineMigration, now: Instant) -> Option<String> {
+    let status = status(migration);
+    let start = status.start_time?.unix();
+    let end = status.completion_time.map_or_else(|| now.as_second(), |time| time.unix());
+    Some(crate::render::span(u64::try_from(end.saturating_sub(start)).unwrap_or(0)))
+}
+
+/// Why it is where it is: the word and, if there is one, the message.
+pub(super) fn reason(migration: &VirtualMachineMigration) -> String {
+    let status = status(migration);
+    match (status.reason.as_str(), status.message.as_str()) {
+        ("", "") => "nobody has looked at it yet; is vm-controller running?".to_owned(),
+        (reason, "") => reason.to_owned(),
+        ("", message) => message.to_owned(),
+        (reason, message) => format!("{message} ({reason})"),
+    }
+}
+
+/// Where it is, in a few words.
+pub(super) fn state(migration: &VirtualMachineMigration) -> String {
+    let status = status(migration);
+    let passes = status.info.passes;
+    match (phase(migration), percent(migration)) {
+        (Some(MigrationPhase::Running), Some(percent)) => {
+            format!("{}, pass {passes}, {percent}%", status.reason.to_lowercase())
+        }
+        (Some(MigrationPhase::Succeeded | MigrationPhase::Failed), _) => ending(migration),
+        _ => reason(migration),
+    }
+}
+
+/// How it ended.
+pub(super) fn ending(migration: &VirtualMachineMigration) -> String {
+    let status = status(migration);
+    let vm = &migration.spec.vm_name;
+    match status.phase {
+        Some(MigrationPhase::Succeeded) => {
+            format!(
+                "succeeded: {vm} runs on {} (downtime {} ms)",
+                status.target_node, status.info.downtime_ms
+            )
+        }
+        Some(MigrationPhase::Failed) if status.reason == MigrationReason::Cancelled.as_str() => {
+            format!("cancelled; {vm} stayed on {}", status.source_node)
+        }
+        Some(MigrationPhase::Failed) => format!("failed: {}", reason(migration)),
+        _ => state(migration),
+    }
+}
+
+/// The line of a move that goes on, for a terminal.
+pub(super) fn progress(migration: &VirtualMachineMigration) -> String {
+    let info = status(migration).info;
+    if info.ram.total == 0 {
+        if info.disk.total > 0 {
+            return format!("{}/{} of disks", size(info.disk.transferred), size(info.disk.total));
+        }
+        return status(migration).message;
+    }
+    let mut text = format!(
+        "pass {} {} {}/{} {}/s dirty {}/s",
+        info.passes,
+        bar(percent(migration).unwrap_or(0)),
+        size(info.ram.total - info.ram.remaining),
+        size(info.ram.total),
+        size(info.throughput),
+        size(info.dirty_rate),
+    );
+    if let Some(seconds) = eta(&info) {
+        text.push_str(&format!(" eta {}", crate::render::span(seconds)));
+    }
+    if info.throttle_percent > 0 {
+        text.push_str(&format!(" slowed by {}%", info.throttle_percent));
+    }
+    text
+}
+
+/// Seconds until the rest is sent, if it is sent faster than it changes.
+fn eta(info: &neonvm_api::migration::MigrationInfo) -> Option<u64> {
+    let gain = info.throughput - info.dirty_rate;
+    (gain > 0 && info.ram.remaining > 0).then(|| bytes(info.ram.remaining / gain).get())
+}
+
+fn bar(percent: u64) -> String {
+    let filled = usize::try_from(percent.min(100) / 5).unwrap_or(0);
+    format!("[{}{}]", "#".repeat(filled), ".".repeat(20 - filled))
+}
+
+/// What a finished step has to say for itself.
+pub(super) fn step_result(migration: &VirtualMachineMigration, step: &str) -> String {
+    let status = status(migration);
+    let info = &status.info;
+    match step {
+        "prepare" => format!("target pod {} running", status.target_pod_name),
+        "mirror" if info.disk.total > 0 => format!("{} of disks", size(info.disk.transferred)),
+        "mirror" => status.mode.clone(),
+        "copy" => format!(
+            "{} passes, {}, dirty rate {}/s",
+            info.passes,
+            size(info.ram.transferred),
+            size(info.dirty_rate)
+        ),
+        "switch" => format!("downtime {} ms", info.downtime_ms),
+        _ => String::new(),
+    }
+}
+
+/// The step that a reason belongs to.
+pub(super) fn step(migration: &VirtualMachineMigration) -> Option<&'static str> {
+    if super::is_over(migration) {
+        return None;
+    }
+    Some(match status(migration).reason.as_str() {
+        "Queued" | "" => "queue",
+        "Preparing" => "prepare",
+        "Mirroring" => "mirror",
+        "Copying" => "copy",
+        "Switching" => "switch",
+        "PostCopy" | "PostCopyPaused" => "post-copy",
+        "Cancelling" => "cancel",
+        _ => "wait",
+    })
+}
+
+/// Who asked for it.
+pub(super) fn asked_by(migration: &VirtualMachineMigration) -> &'static str {
+    let labels = migration.metadata.labels.as_ref();
+    let has = |key: &str| labels.is_some_and(|labels| labels.contains_key(key));
+    if has(neonvm_api::names::label::CREATED_BY_SCHEDULER) {
+        "scheduler"
+    } else if has(neonvm_api::names::label::CREATED_BY_EVICTION) {
+        "eviction"
+    } else {
+        "user"
+    }
+}
+
+/// From where to where, as far as known.
+pub(super) fn way(migration: &VirtualMachineMigration) -> String {
+    let status = status(migration);
+    let known = |node: String| if node.is_empty() { "?".to_owned() } else { node };
+    format!("migration/{} {} -> {}", name_of(migration), known(status.source_node), known(status.target_node))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,60 @@
+use serde_json::{Value, json};
+
+use super::*;
+
+fn migration(status: &Value) -> VirtualMachineMigration {
+    serde_json::from_value(json!({
+        "apiVersion": "vm.neon.tech/v1", "kind": "VirtualMachineMigration", "metadata": { "name": "pg-1" },
+        "spec": { "vmName": "pg" }, "status": status }))
+    .unwrap()
+}
+
+#[test]
+fn a_move_that_goes_on() {
+    let gib = 1_i64 << 30;
+    let moving =
+        migration(&json!({ "phase": "Running", "reason": "Copying", "sourceNode": "n1", "targetNode": "n3",
+        "info": { "passes": 2, "throughput": gib, "dirtyRate": gib / 2, "throttlePercent": 20,
+            "ram": { "total": 8 * gib, "remaining": 2 * gib, "transferred": 7 * gib } } }));
+    assert_eq!(percent(&moving), Some(75));
+    assert_eq!(state(&moving), "copying, pass 2, 75%");
+    assert_eq!(way(&moving), "migration/pg-1 n1 -> n3");
+    assert_eq!(
+        progress(&moving),
+        "pass 2 [###############.....] 6.0Gi/8.0Gi 1.0Gi/s dirty 512Mi/s eta 4s slowed by 20%"
+    );
+    assert_eq!(step(&moving), Some("copy"));
+    assert_eq!(asked_by(&moving), "user");
+}
+
+#[test]
+fn how_moves_end() {
+    let ended = migration(
+        json!({ "phase": "Succeeded", "reason": "Completed", "sourceNode": "n1", "targetNode": "n3",
+        "startTime": "2026-01-01T00:00:00Z", "completionTime": "2026-01-01T00:00:12Z", "info": { "downtimeMs": 71 } }),
+    );
+    assert_eq!(ending(&ended), "succeeded: pg runs on n3 (downtime 71 ms)");
+    assert_eq!((percent(&ended), step(&ended)), (Some(100), None));
+    assert_eq!(took(&ended, Instant::UNIX_EPOCH).as_deref(), Some("12s"));
+    let off = migration(&json!({ "phase": "Failed", "reason": "Cancelled", "sourceNode": "n1" }));
+    assert_eq!(
+        (phase_word(&off).as_str(), ending(&off).as_str()),
+        ("Cancelled", "cancelled; pg stayed on n1")
+    );
+    let failed = migration(&json!({ "phase": "Failed", "reason": "TargetFailed", "message": "no room" }));
+    assert_eq!(phase_word(&failed), "Failed");
+    assert_eq!(ending(&failed), "failed: no room (TargetFailed)");
+}
+
+#[test]
+fn what_nobody_has_looked_at() {
+    let new = migration(&json!({}));
+    assert_eq!((phase_word(&new).as_str(), percent(&new), step(&new)), ("Queued", None, Some("queue")));
+    assert!(reason(&new).contains("vm-controller"));
+}
+
+#[test]
+fn sizes_are_short() {
+    assert_eq!((size(0), size(1023), size(1024)), ("0".into(), "1023".into(), "1.0Ki".into()));
+    assert_eq!((size(-5), size(150 << 20), size(3 << 29)), ("0".into(), "150Mi".into(), "1.5Gi".into()));
+}

@@ -1,0 +1,28 @@
+//! `migration wait`
+
+use super::{find, table, until_over, verdict};
+use crate::args::migration::Wait;
+use crate::commands::vm::machines::{Machines, duration};
+use crate::connect::block_on;
+use crate::error::Result;
+use crate::report::{Document, Report};
+use crate::settings::Settings;
+
+/// Waits until moves are over.
+pub(in crate::commands) fn run(settings: &Settings, args: &Wait) -> Result<Report> {
+    let limit = duration("timeout", &args.timeout)?;
+    block_on(async {
+        let machines = Machines::open(settings, &args.place).await?;
+        let (mut ended, mut lines) = (Vec::new(), Vec::new());
+        for name in &args.names {
+            find(&machines, name).await?;
+            let waited = until_over(&machines, name, limit, |_| {}).await?;
+            let Some(migration) = waited.object else { continue };
+            verdict(&migration)?;
+            lines.push(format!("migration/{name} {}", super::show::ending(&migration)));
+            ended.push(migration);
+        }
+        let document = table::document(&ended, false, false);
+        Ok(Report::document(Document { text: Some(lines.join("\n")), ..document }))
+    })
+}

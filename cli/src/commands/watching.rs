@@ -1,0 +1,174 @@
+//! Objects as they change: told by a watch, never by asking again and again.
+
+use std::fmt::Debug;
+use std::time::{Duration, Instant};
+
+use futures_util::{StreamExt as _, TryStreamExt as _};
+use kube::api::Api;
+use kube::runtime::watcher;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use tokio::signal::unix::{SignalKind, signal};
+
+use crate::args::Output;
+use crate::connect::block_on;
+use crate::error::{Code, Error, Result};
+use crate::report::{Body, Column, Report};
+
+/// An object of the API that can be watched.
+pub(super) trait Watched:
+    kube::Resource<DynamicType = ()> + Clone + DeserializeOwned + Debug + Serialize + Send + 'static
+{
+}
+
+impl<K> Watched for K where
+    K: kube::Resource<DynamicType = ()> + Clone + DeserializeOwned + Debug + Serialize + Send + 'static
+{
+}
+
+/// What waiting has seen.
+pub(super) enum Seen {
+    /// Not yet.
+    NotYet,
+    /// It is true.
+    Done,
+    /// It will not become true.
+    Never(Error),
+}
+
+/// How waiting ended well.
+pub(super) struct Waited<K> {
+    pub(super) object: Option<K>,
+    pub(super) took: Duration,
+}
+
+/// Waits until `look` says so of the object, or of its absence. Ctrl-C detaches with `detached`: the work goes on.
+pub(super) async fn until<K: Watched>(
+    api: Api<K>,
+    name: &str,
+    limit: Duration,
+    detached: impl FnOnce() -> Error,
+    timed_out: impl FnOnce(Option<&K>) -> Error,
+    mut look: impl FnMut(Option<&K>) -> Seen,
+) -> Result<Waited<K>> {
+    let start = Instant::now();
+    let mut interrupt = signal(SignalKind::interrupt())
+        .map_err(|error| Error::new(Code::Failed, "cannot wait").cause(crate::error::reason(&error)))?;
+    let config = watcher::Config::default().fields(&format!("metadata.name={name}"));
+    let mut stream = watcher(api, config).boxed();
+    let mut last: Option<K> = None;
+    let deadline = tokio::time::sleep(limit);
+    tokio::pin!(deadline);
+    let mut initial = None;
+    loop {
+        let event = tokio::select! {
+            event = stream.try_next() => event,
+            () = &mut deadline => return Err(timed_out(last.as_ref())),
+            _ = interrupt.recv() => return Err(detached()),
+        };
+        last = match event {
+            Ok(Some(watcher::Event::Apply(object))) => Some(object),
+            Ok(Some(watcher::Event::InitApply(object))) => {
+                initial = Some(object);
+                continue;
+            }
+            Ok(Some(watcher::Event::Init)) => continue,
+            Ok(Some(watcher::Event::InitDone)) => initial.take(),
+            Ok(Some(watcher::Event::Delete(_))) => None,
+            Ok(None) => return Err(Error::new(Code::Failed, "the watch ended")),
+            // The watcher goes on by itself, with pauses; the deadline ends it.
+            Err(_) => {
+                tokio::time::sleep(Duration::from_millis(100)).await;
+                continue;
+            }
+        };
+        match look(last.as_ref()) {
+            Seen::Done => return Ok(Waited { object: last, took: start.elapsed() }),
+            Seen::Never(error) => return Err(error),
+            Seen::NotYet => {}
+        }
+    }
+}
+
+/// The cells of an object, one for each column.
+type Row<K> = dyn Fn(&K) -> Vec<String> + Send;
+
+/// How a kind is shown line by line.
+pub(super) struct Lines<K> {
+    /// The columns; wide ones are left out.
+    pub(super) columns: Vec<Column>,
+    /// Width of each column that is shown.
+    pub(super) widths: &'static [usize],
+    /// What is shown of an object.
+    pub(super) row: Box<Row<K>>,
+    /// Whether an object is shown at all.
+    pub(super) wanted: Box<dyn Fn(&K) -> bool + Send>,
+}
+
+/// A line for each object now, and for each change, until somebody has seen enough. `open` makes the API in the thread
+/// that uses it.
+pub(super) fn follow<K: Watched>(
+    open: impl AsyncFnOnce() -> Result<Api<K>> + Send + 'static,
+    config: watcher::Config,
+    output: &Output,
+    shape: Lines<K>,
+) -> Result<Report> {
+    let json = match output.output.as_deref() {
+        None | Some("table") => false,
+        Some("json") => true,
+        Some(other) => {
+            return Err(Error::new(Code::Usage, format!("-w cannot be combined with -o {other}"))
+                .hint("use -o table or -o json"));
+        }
+    };
+    let headers = !json && !output.no_headers;
+    let (lines, read) = std::sync::mpsc::sync_channel::<String>(64);
+    std::thread::spawn(move || {
+        let _ = block_on(async {
+            if headers {
+                let names = shape.columns.iter().map(|column| column.name.to_owned()).collect();
+                let _ = lines.send(shape.fixed(names));
+            }
+            let mut stream = watcher(open().await?, config).boxed();
+            loop {
+                let object = match stream.try_next().await {
+                    Ok(Some(
+                        watcher::Event::Apply(object)
+                        | watcher::Event::InitApply(object)
+                        | watcher::Event::Delete(object),
+                    )) => object,
+                    Ok(Some(_)) => continue,
+                    Ok(None) => return Ok(()),
+                    Err(_) => {
+                        tokio::time::sleep(Duration::from_millis(500)).await;
+                        continue;
+                    }
+                };
+                if !(shape.wanted)(&object) {
+                    continue;
+                }
+                let line = if json {
+                    serde_json::to_string(&object).unwrap_or_default()
+                } else {
+                    shape.fixed((shape.row)(&object))
+                };
+                if lines.send(line).is_err() {
+                    return Ok(());
+                }
+            }
+        });
+    });
+    Ok(Report { body: Body::Lines(Box::new(read.into_iter())), notes: Vec::new(), code: 0, then: None })
+}
+
+impl<K> Lines<K> {
+    /// Cells of rows that come one by one: of a width that most fit.
+    fn fixed(&self, cells: Vec<String>) -> String {
+        let shown = cells.into_iter().zip(&self.columns).filter(|(_, column)| !column.wide);
+        let padded = shown.enumerate().map(|(index, (cell, _))| {
+            let width = self.widths.get(index).copied().unwrap_or(8);
+            format!("{cell:<width$}")
+        });
+        padded.collect::<Vec<_>>().join("  ").trim_end().to_owned()
+    }
+}

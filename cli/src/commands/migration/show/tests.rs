@@ -30,7 +30,7 @@ fn a_move_that_goes_on() {
 #[test]
 fn how_moves_end() {
     let ended = migration(
-        json!({ "phase": "Succeeded", "reason": "Completed", "sourceNode": "n1", "targetNode": "n3",
+        &json!({ "phase": "Succeeded", "reason": "Completed", "sourceNode": "n1", "targetNode": "n3",
         "startTime": "2026-01-01T00:00:00Z", "completionTime": "2026-01-01T00:00:12Z", "info": { "downtimeMs": 71 } }),
     );
     assert_eq!(ending(&ended), "succeeded: pg runs on n3 (downtime 71 ms)");

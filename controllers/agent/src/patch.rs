@@ -13,6 +13,9 @@ use serde_json::{Value, json};
 pub(crate) struct Change {
     pub(crate) vm: NamespacedName,
     pub(crate) uid: String,
+    /// The object's generation when this was decided: what is sent twice must not pass twice, even if the size is again
+    /// what it was.
+    pub(crate) generation: Option<i64>,
     /// What the VM asks for now.
     pub(crate) from: Size,
     /// What it should ask for.
@@ -80,11 +83,12 @@ async fn attempt(api: &Api<VirtualMachine>, change: &Change) -> Result<Option<i6
         test("/spec/guest/cpus/use", change.from.cpu),
         test("/spec/guest/memorySlots/use", change.from.slots),
     ];
+    tests.extend(change.generation.map(|generation| test("/metadata/generation", generation)));
     match send(api, change, tests).await {
         Err(ApiError::Api(status)) if status.code == 422 => {}
         sent => return sent.map_err(|error| Error::Api(Box::new(error))),
     }
-    // Either it is not what we think it is, or it is spelt in another way.
+    // Either it is not what we think it is, or something else of it changed, or it is spelt in another way.
     let vm = api.get(&change.vm.name).await.map_err(|error| Error::Api(Box::new(error)))?;
     if vm.metadata.uid.as_deref() != Some(&change.uid) {
         return Err(Error::Replaced);

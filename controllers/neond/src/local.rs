@@ -165,7 +165,10 @@ fn services(
         let with = |service: &str| start(service).set("--kubeconfig", &kubeconfig.display());
         all.push(("vm-controller".to_owned(), with("vm-controller")));
         // There is never more than one of each here: names that stay take the lease back at once after a restart.
-        all.push(("scheduler".to_owned(), with("scheduler").set("--identity", &"scheduler")));
+        all.push((
+            "scheduler".to_owned(),
+            with("scheduler").set("--identity", &"scheduler").switch("--do-migration", true),
+        ));
     }
     for index in 1..=args.nodes {
         let name = format!("n{index}");

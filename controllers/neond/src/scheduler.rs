@@ -42,8 +42,8 @@ pub(crate) struct Args {
     /// Share of a node's CPU and memory above which VMs are to leave it; above 0, at most 1 [default: 0.9]
     #[arg(long)]
     watermark: Option<f64>,
-    /// Create migrations of VMs that are to leave their node. Without it, as nothing carries migrations out yet, they are only
-    /// planned and shown
+    /// Create migrations of VMs that are to leave their node and have the label
+    /// autoscaling.neon.tech/auto-migration-enabled=true. Without it they are only planned and shown
     #[arg(long)]
     do_migration: bool,
     /// Most VMs that leave a node at the same time [default: 1]

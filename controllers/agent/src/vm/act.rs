@@ -83,6 +83,7 @@ impl Actor {
                     let change = Change {
                         vm: identity.vm.clone(),
                         uid: identity.uid,
+                        generation: identity.generation,
                         from,
                         to,
                         revision: Some(revision),

@@ -13,6 +13,7 @@ use crate::shared::Shared;
 pub(crate) struct Identity {
     pub(crate) vm: NamespacedName,
     pub(crate) uid: String,
+    pub(crate) generation: Option<i64>,
     pub(crate) pod: NamespacedName,
     pub(crate) slot: Bytes,
 }
@@ -24,6 +25,7 @@ impl Identity {
         Self {
             vm: NamespacedName::new(namespace.clone(), vm.metadata.name.clone().unwrap_or_default()),
             uid: vm.metadata.uid.clone().unwrap_or_default(),
+            generation: vm.metadata.generation,
             pod: NamespacedName::new(namespace, pod),
             slot: vm.spec.guest.slot_size().unwrap_or(Bytes::gib(1)),
         }

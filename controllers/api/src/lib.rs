@@ -18,6 +18,7 @@ pub mod migration;
 pub mod migration_policy;
 pub mod names;
 mod normalise;
+pub mod overlay;
 pub mod pod_annotation;
 pub mod pod_autoscaler;
 pub mod runner_pod;

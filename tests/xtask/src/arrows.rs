@@ -8,13 +8,18 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("neonvm-api", &["neonvm-types"]),
     ("neonvm-core-apistore", &["neonvm-types"]),
     ("neonvm-core-lifecycle", &["neonvm-types", "neonvm-api"]),
+    ("neonvm-core-overlay", &["neonvm-types", "neonvm-api"]),
     ("neonvm-core-placement", &["neonvm-types", "neonvm-api"]),
     // Without its feature `agent`, as in the guest, it knows types only.
     ("neonvm-core-scaling", &["neonvm-types", "neonvm-api"]),
     ("neonvm-kit", &["neonvm-types", "neonvm-api"]),
     ("neonvm-hypervisor", &["neonvm-types", "neonvm-disk"]),
     ("neonvm-runner", &["neonvm-types", "neonvm-api", "neonvm-kit", "neonvm-disk", "neonvm-hypervisor"]),
-    ("neonvm-vm-controller", &["neonvm-types", "neonvm-api", "neonvm-kit", "neonvm-core-lifecycle"]),
+    (
+        "neonvm-vm-controller",
+        &["neonvm-types", "neonvm-api", "neonvm-kit", "neonvm-core-lifecycle", "neonvm-core-overlay"],
+    ),
+    ("neonvm-vxlan-controller", &["neonvm-types", "neonvm-api", "neonvm-kit", "neonvm-core-overlay"]),
     ("neonvm-scheduler", &["neonvm-types", "neonvm-api", "neonvm-kit", "neonvm-core-placement"]),
     ("neonvm-agent", &["neonvm-types", "neonvm-api", "neonvm-kit", "neonvm-core-scaling"]),
     // Runs the cores themselves, not the services around them.
@@ -32,6 +37,7 @@ const ARROWS: &[(&str, &[&str])] = &[
             "neonvm-local",
             "neonvm-runner",
             "neonvm-vm-controller",
+            "neonvm-vxlan-controller",
             "neonvm-scheduler",
             "neonvm-agent",
             "neonvm-node",

@@ -1,0 +1,122 @@
+//! Where the tunnel of a node sends frames: to whom broadcasts go, and behind which node a VM is.
+//!
+//! Entries of VMs are *external*: the kernel does not let them age, but a frame that comes from elsewhere changes them, so
+//! that a VM that has just moved is found before anybody has written down that it did. What the kernel has learned is
+//! therefore left alone until what is wanted changes.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
+
+/// An Ethernet address.
+pub type Hardware = [u8; 6];
+
+/// Frames to all go where entries with this address say.
+pub const ALL: Hardware = [0; 6];
+
+/// A node as others see it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Place {
+    /// Behind which tunnel.
+    pub to: IpAddr,
+    /// The VM is on its way: whatever the kernel has learned is newer.
+    pub is_moving: bool,
+}
+
+/// What the forwarding table should say.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Wanted {
+    /// The other nodes: each gets a copy of what is for all.
+    pub peers: BTreeSet<IpAddr>,
+    /// VMs on other nodes.
+    pub machines: BTreeMap<Hardware, Place>,
+}
+
+/// A VM on the overlay.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Member {
+    /// Its address.
+    pub hardware: Hardware,
+    /// The node it runs on.
+    pub node: String,
+    /// Whether a migration of it is under way.
+    pub is_moving: bool,
+}
+
+impl Wanted {
+    /// What node `own` should have. `nodes` are all, with their addresses on the underlay; of those of another family than
+    /// its own nothing is known.
+    #[must_use]
+    pub fn of<'a>(
+        own: &str,
+        nodes: &BTreeMap<String, IpAddr>,
+        members: impl IntoIterator<Item = &'a Member>,
+    ) -> Self {
+        let Some(here) = nodes.get(own) else { return Self::default() };
+        let others = nodes.iter().filter(|(name, address)| {
+            name.as_str() != own && address.is_ipv4() == here.is_ipv4() && *address != here
+        });
+        let others: BTreeMap<&str, IpAddr> =
+            others.map(|(name, address)| (name.as_str(), *address)).collect();
+        let machines = members.into_iter().filter_map(|member| {
+            let to = *others.get(member.node.as_str())?;
+            Some((member.hardware, Place { to, is_moving: member.is_moving }))
+        });
+        Self { machines: machines.collect(), peers: others.values().copied().collect() }
+    }
+}
+
+/// An entry of the kernel's table.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Entry {
+    /// Whose frames.
+    pub hardware: Hardware,
+    /// Behind which tunnel.
+    pub to: IpAddr,
+    /// Written as external: by us. Otherwise learned, or somebody's own.
+    pub is_external: bool,
+}
+
+/// A change of the kernel's table.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Change {
+    /// Frames to all go there, too.
+    AddPeer(IpAddr),
+    /// They no longer do.
+    RemovePeer(IpAddr),
+    /// The frames of a VM go there, and nowhere else.
+    Set(Hardware, IpAddr),
+    /// They no longer go there.
+    Remove(Hardware, IpAddr),
+}
+
+/// The changes that lead from what the kernel has to what is wanted. `before` is what was wanted when changes were made last.
+#[must_use]
+pub fn plan(wanted: &Wanted, before: &Wanted, have: &[Entry]) -> Vec<Change> {
+    let mut changes = Vec::new();
+    let flood: BTreeSet<IpAddr> =
+        have.iter().filter(|entry| entry.hardware == ALL).map(|entry| entry.to).collect();
+    changes.extend(flood.difference(&wanted.peers).map(|peer| Change::RemovePeer(*peer)));
+    changes.extend(wanted.peers.difference(&flood).map(|peer| Change::AddPeer(*peer)));
+    let unicast = have.iter().filter(|entry| entry.hardware != ALL);
+    let unicast: BTreeMap<Hardware, &Entry> = unicast.map(|entry| (entry.hardware, entry)).collect();
+    for (hardware, entry) in &unicast {
+        let leads_nowhere = !wanted.peers.contains(&entry.to);
+        if !wanted.machines.contains_key(hardware) && (entry.is_external || leads_nowhere) {
+            changes.push(Change::Remove(*hardware, entry.to));
+        }
+    }
+    for (hardware, place) in &wanted.machines {
+        let Some(entry) = unicast.get(hardware) else {
+            changes.push(Change::Set(*hardware, place.to));
+            continue;
+        };
+        let is_known = wanted.peers.contains(&entry.to);
+        let is_news = before.machines.get(hardware).is_none_or(|was| was.to != place.to);
+        let may_be_newer = is_known && (place.is_moving || !is_news);
+        let fits = if entry.to == place.to { entry.is_external } else { may_be_newer };
+        if !fits {
+            changes.push(Change::Set(*hardware, place.to));
+        }
+    }
+    changes
+}

@@ -11,6 +11,7 @@
 mod cpu;
 mod exit;
 mod memory;
+pub(crate) mod migration;
 mod stop;
 #[cfg(test)]
 mod tests;

@@ -98,6 +98,14 @@ impl Context {
                 let asked = self.links.set_size(key, *size).await;
                 asked.map_err(|message| Failed::new(FailureReason::ScaleFailed, message))
             }
+            Action::TakeAddress { wanted } => {
+                let taken = self.addresses.acquire(&key.to_string(), *wanted).await;
+                taken.map_err(|message| Failed::new(FailureReason::AddressFailed, message))
+            }
+            Action::ReleaseAddress => {
+                let given = self.addresses.release(&key.to_string()).await;
+                given.map_err(|message| Failed::new(FailureReason::AddressFailed, message))
+            }
             Action::Tls(action) => self.certificate(key, vm, action).await,
         }
     }

@@ -74,6 +74,10 @@ impl Cache {
         self.lock().vms.get(key).cloned()
     }
 
+    pub(crate) fn all_vms(&self) -> Vec<Arc<VirtualMachine>> {
+        self.lock().vms.values().cloned().collect()
+    }
+
     /// How many machines there are in each phase.
     pub(crate) fn phases(&self) -> std::collections::BTreeMap<&'static str, usize> {
         let mut phases = std::collections::BTreeMap::new();

@@ -8,6 +8,8 @@ use neonvm_core_lifecycle::Settings;
 use neonvm_kit::lease;
 use neonvm_types::NamespacedName;
 
+use crate::addresses::AddressConfig;
+
 /// How a controller is started.
 #[derive(Clone, Debug)]
 pub struct Config {
@@ -27,6 +29,8 @@ pub struct Config {
     pub webhook: Option<WebhookConfig>,
     /// Machines for which a failing update validation only warns.
     pub skip_update_validation: Vec<NamespacedName>,
+    /// Addresses on the overlay network.
+    pub addresses: AddressConfig,
     /// How long a machine must have failed without success to count as degraded.
     pub failure_pending_period: Duration,
 }
@@ -42,6 +46,7 @@ impl Default for Config {
             metrics: None,
             webhook: None,
             skip_update_validation: Vec::new(),
+            addresses: AddressConfig::default(),
             failure_pending_period: Duration::from_secs(60),
         }
     }

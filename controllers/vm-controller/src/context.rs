@@ -11,6 +11,7 @@ use neonvm_core_lifecycle::{Failure, Settings};
 use neonvm_types::Timestamp;
 use ring::rand::{SecureRandom as _, SystemRandom};
 
+use crate::addresses::{AddressConfig, Addresses, Worker};
 use crate::authority::Authority;
 use crate::cache::{Cache, Key};
 use crate::cert_manager::CertManager;
@@ -43,6 +44,7 @@ pub(crate) struct Context {
     pub(crate) links: Links,
     pub(crate) authority: Arc<Authority>,
     pub(crate) cert_manager: CertManager,
+    pub(crate) addresses: Addresses,
     pub(crate) events: Events,
     pub(crate) metrics: Arc<Metrics>,
     pub(crate) lag: Arc<Lag>,
@@ -61,17 +63,22 @@ pub(crate) struct Parts {
     pub(crate) client: Client,
     pub(crate) settings: Settings,
     pub(crate) authority: Arc<Authority>,
+    pub(crate) addresses: AddressConfig,
+    /// Of the controller: address pools are there.
+    pub(crate) namespace: String,
     pub(crate) metrics: Arc<Metrics>,
     pub(crate) lag: Arc<Lag>,
     pub(crate) events: Events,
 }
 
 impl Context {
-    pub(crate) fn new(parts: Parts) -> Self {
-        let Parts { client, settings, authority, metrics, lag, events } = parts;
+    /// The context, and what looks after its addresses.
+    pub(crate) fn new(parts: Parts) -> (Self, Worker) {
+        let Parts { client, settings, authority, addresses, namespace, metrics, lag, events } = parts;
+        let (addresses, worker) = Addresses::new(addresses, &namespace, Arc::clone(&metrics.ipam));
         let queue = Arc::new(Queue::new());
         let links = Links::new(Arc::clone(&queue), Arc::clone(&authority));
-        Self {
+        let context = Self {
             client,
             settings,
             cache: Cache::default(),
@@ -79,12 +86,14 @@ impl Context {
             links,
             authority,
             cert_manager: CertManager::default(),
+            addresses,
             events,
             metrics,
             lag,
             memos: Mutex::default(),
             random: SystemRandom::new(),
-        }
+        };
+        (context, worker)
     }
 
     pub(crate) fn vms(&self, namespace: &str) -> Api<VirtualMachine> {
@@ -109,6 +118,7 @@ impl Context {
         self.links.close(key);
         self.cache.forget(key);
         self.lag.forget(key);
+        self.addresses.gone(&key.to_string());
     }
 
     /// Five random letters and digits.

@@ -5,6 +5,7 @@
 //! do ([`reconcile`]). Nothing is polled and nothing is written twice: at rest there is no traffic at all.
 
 mod act;
+mod addresses;
 mod authority;
 mod cache;
 mod cert_manager;
@@ -22,5 +23,6 @@ mod ssh;
 mod watch;
 mod webhook;
 
+pub use addresses::{AddressConfig, AddressSource};
 pub use config::{Config, Registration, WebhookConfig};
 pub use run::{Error, run, run_with};

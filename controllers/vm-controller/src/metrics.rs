@@ -1,9 +1,11 @@
 //! Metrics in the text format of Prometheus. Names of the upstream controller are kept.
 
 use std::fmt::Write as _;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use crate::addresses::Ipam;
 use crate::cache::Cache;
 use crate::lag::Lag;
 
@@ -29,7 +31,7 @@ pub(crate) struct Histogram {
 }
 
 impl Histogram {
-    fn new(ends: &'static [u64]) -> Self {
+    pub(crate) fn new(ends: &'static [u64]) -> Self {
         let counts = std::array::from_fn(|_| AtomicU64::new(0));
         Self { ends, counts, sum_us: AtomicU64::new(0), count: AtomicU64::new(0) }
     }
@@ -43,7 +45,7 @@ impl Histogram {
         self.count.fetch_add(1, Ordering::Relaxed);
     }
 
-    fn render(&self, out: &mut String, name: &str, label: &str) {
+    pub(crate) fn render(&self, out: &mut String, name: &str, label: &str) {
         let comma = if label.is_empty() { "" } else { "," };
         let mut sum = 0;
         for (end, slot) in self.ends.iter().zip(&self.counts) {
@@ -71,6 +73,7 @@ pub(crate) struct Metrics {
     pub(crate) scaling: Histogram,
     pub(crate) restarts: AtomicU64,
     pub(crate) writes: AtomicU64,
+    pub(crate) ipam: Arc<Ipam>,
 }
 
 impl Default for Metrics {
@@ -86,23 +89,29 @@ impl Default for Metrics {
             scaling: short(),
             restarts: AtomicU64::new(0),
             writes: AtomicU64::new(0),
+            ipam: Arc::default(),
         }
     }
 }
 
 // Writing to a string cannot fail.
-fn line(out: &mut String, text: std::fmt::Arguments<'_>) {
+pub(crate) fn line(out: &mut String, text: std::fmt::Arguments<'_>) {
     out.write_fmt(text).ok();
     out.push('\n');
 }
 
-fn head(out: &mut String, name: &str, kind: &str, help: &str) {
+pub(crate) fn head(out: &mut String, name: &str, kind: &str, help: &str) {
     line(out, format_args!("# HELP {name} {help}\n# TYPE {name} {kind}"));
 }
 
 impl Metrics {
     /// The text.
-    pub(crate) fn render(&self, lag: &Lag, work: Option<(&Cache, usize)>) -> String {
+    pub(crate) fn render(
+        &self,
+        lag: &Lag,
+        work: Option<(&Cache, usize)>,
+        addresses: Option<(usize, usize)>,
+    ) -> String {
         let mut out = String::new();
         let name = "reconcile_failing_objects";
         head(&mut out, name, "gauge", "Objects that only failed for the failure-pending period.");
@@ -153,6 +162,7 @@ impl Metrics {
             head(&mut out, name, "counter", help);
             line(&mut out, format_args!("{name} {}", counter.load(Ordering::Relaxed)));
         }
+        self.ipam.render(&mut out, addresses);
         if let Some((cache, depth)) = work {
             head(&mut out, "neonvm_vm_controller_vms", "gauge", "VMs in each phase.");
             for (phase, count) in cache.phases() {
@@ -174,7 +184,7 @@ mod tests {
         let metrics = Metrics::default();
         metrics.success.observe(Duration::from_millis(7));
         metrics.success.observe(Duration::from_secs(100));
-        let text = metrics.render(&Lag::new(Duration::from_secs(60)), None);
+        let text = metrics.render(&Lag::new(Duration::from_secs(60)), None, None);
         for part in [
             "reconcile_duration_seconds_bucket{outcome=\"success\",le=\"0.005\"} 0\n",
             "reconcile_duration_seconds_bucket{outcome=\"success\",le=\"0.01\"} 1\n",

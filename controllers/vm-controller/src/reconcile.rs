@@ -208,6 +208,7 @@ fn observe(context: &Context, key: &Key, vm: &VirtualMachine, fresh: bool) -> Ob
         strays: strays.iter().map(|pod| pod.view.clone()).collect(),
         runner,
         tls,
+        address: context.addresses.view(&key.to_string()),
         failure: context.memo(key, |memo| memo.failure.clone()),
         suffix: context.suffix(),
     }

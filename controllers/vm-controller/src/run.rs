@@ -5,13 +5,16 @@ use std::time::Duration;
 
 use http::StatusCode;
 use kube::Client;
+use neonvm_api::VirtualMachine;
 use neonvm_kit::http::{Answer, Whole, serve, text};
 use neonvm_kit::lease::Elector;
 use tokio::net::TcpListener;
 use tokio::sync::{Semaphore, watch as channel};
 use tokio::task::JoinSet;
 
+use crate::addresses::Worker as Pools;
 use crate::authority::Authority;
+use crate::cache::key_of;
 use crate::config::Config;
 use crate::context::{Context, Parts};
 use crate::lag::Lag;
@@ -89,6 +92,8 @@ pub async fn run_with(client: Client, config: Config, stop: impl Future<Output =
         client: client.clone(),
         settings: config.settings.clone(),
         authority: Arc::clone(&authority),
+        addresses: config.addresses.clone(),
+        namespace: config.namespace.clone(),
         metrics: Arc::clone(&health.metrics),
         lag: Arc::clone(&health.lag),
         events: events.clone(),
@@ -143,7 +148,8 @@ async fn listen(address: std::net::SocketAddr) -> Result<TcpListener, Error> {
 
 /// Watches and works; never returns.
 async fn lead(parts: Parts, concurrency: usize, health: &Health) {
-    let context = Arc::new(Context::new(parts));
+    let (context, pools) = Context::new(parts);
+    let context = Arc::new(context);
     let (listed, mut ready) = channel::channel(0);
     let listed = Arc::new(listed);
     let mut tasks = JoinSet::new();
@@ -155,6 +161,7 @@ async fn lead(parts: Parts, concurrency: usize, health: &Health) {
         return;
     }
     health.set(Some(Arc::clone(&context)));
+    tasks.spawn(look_after_addresses(Arc::clone(&context), pools));
     let places = Arc::new(Semaphore::new(concurrency.max(1)));
     let mut working = JoinSet::new();
     loop {
@@ -173,6 +180,16 @@ async fn lead(parts: Parts, concurrency: usize, health: &Health) {
             drop(place);
         });
     }
+}
+
+/// Gives addresses; never returns. Machines that wait for the pools to be read go on then.
+async fn look_after_addresses(context: Arc<Context>, pools: Pools) {
+    let known = || {
+        let wants = |vm: &VirtualMachine| vm.spec.extra_network.as_ref().is_some_and(|net| net.enable);
+        let all = context.cache.all_vms();
+        all.iter().filter(|vm| wants(vm)).for_each(|vm| context.queue.add(&key_of(&vm.metadata)));
+    };
+    pools.run(context.client.clone(), &context.cache, known).await;
 }
 
 fn report(result: Result<(), tokio::task::JoinError>) {
@@ -204,7 +221,8 @@ impl Health {
             "/metrics" => {
                 let context = self.context.lock().unwrap_or_else(PoisonError::into_inner).clone();
                 let work = context.as_ref().map(|context| (&context.cache, context.queue.depth()));
-                let body = self.metrics.render(&self.lag, work);
+                let addresses = context.as_ref().and_then(|context| context.addresses.counts());
+                let body = self.metrics.render(&self.lag, work, addresses);
                 text(StatusCode::OK, "text/plain; version=0.0.4", body)
             }
             "/debug/failing" => text(StatusCode::OK, "application/json", self.lag.debug().to_string()),

@@ -24,7 +24,7 @@ mod settings;
 mod step;
 pub mod tls;
 
-pub use observed::{Failure, FailureReason, Observed, PodView, RunnerView};
+pub use observed::{AddressView, Failure, FailureReason, Observed, PodView, RunnerView};
 pub use outcome::{Action, Note, NoteReason, Outcome};
 pub use settings::Settings;
 pub use step::{deserves_link, owned_pod, step};

@@ -1,6 +1,7 @@
 //! What is seen of a machine's partners.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
 
 use k8s_openapi::api::core::v1::{ContainerStatus, Pod, PodCondition};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ManagedFieldsEntry, Time};
@@ -25,10 +26,29 @@ pub struct Observed {
     pub runner: RunnerView,
     /// The guest's certificate; looked at only if the spec asks for one.
     pub tls: TlsObserved,
+    /// The machine's address on the overlay network, as the pools have it.
+    pub address: AddressView,
     /// What went wrong when the actions of the step before were run.
     pub failure: Option<Failure>,
     /// Five random letters and digits for the name of a new pod.
     pub suffix: String,
+}
+
+/// The address of a machine on the overlay network.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum AddressView {
+    /// The pools were not read yet.
+    #[default]
+    Unknown,
+    /// It has none.
+    None,
+    /// It has one, and that is on record.
+    Held {
+        /// The address.
+        ip: IpAddr,
+        /// The mask of its network.
+        mask: IpAddr,
+    },
 }
 
 /// An action that failed.
@@ -49,6 +69,8 @@ pub enum FailureReason {
     SecretFailed,
     /// The certificate could not be made.
     CertificateFailed,
+    /// The machine got no address on the overlay network, or could not give it back.
+    AddressFailed,
     /// The runner refused the size.
     ScaleFailed,
     /// Anything else.
@@ -63,6 +85,7 @@ impl FailureReason {
             Self::PodFailed => "PodFailed",
             Self::SecretFailed => "SecretFailed",
             Self::CertificateFailed => "CertificateFailed",
+            Self::AddressFailed => "AddressFailed",
             Self::ScaleFailed => "ScaleFailed",
             Self::ActionFailed => "ActionFailed",
         }

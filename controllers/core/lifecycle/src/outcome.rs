@@ -1,5 +1,7 @@
 //! What a step decides.
 
+use std::net::IpAddr;
+
 use neonvm_api::VirtualMachineStatus;
 use neonvm_api::virtual_machine::CpuScalingMode;
 use neonvm_types::Timestamp;
@@ -51,6 +53,13 @@ pub enum Action {
         /// What to write, what to remove.
         change: Metadata,
     },
+    /// Take an address on the overlay network; this very one, if the machine says that it has it.
+    TakeAddress {
+        /// The one it says it has.
+        wanted: Option<IpAddr>,
+    },
+    /// Give the address back; nothing of the machine runs any more.
+    ReleaseAddress,
     /// Ask the runner for a size.
     SetSize(SizeRequest),
     /// Do something about the guest's certificate.
@@ -101,6 +110,8 @@ pub enum NoteReason {
     SecretFailed,
     /// The certificate could not be made.
     CertificateFailed,
+    /// There is no address on the overlay network for it.
+    AddressFailed,
     /// The runner, or its node, does not answer.
     RunnerUnreachable,
 }
@@ -125,6 +136,7 @@ impl NoteReason {
             Self::PodMissing => "PodMissing",
             Self::SecretFailed => "SecretFailed",
             Self::CertificateFailed => "CertificateFailed",
+            Self::AddressFailed => "AddressFailed",
             Self::RunnerUnreachable => "RunnerUnreachable",
         }
     }
@@ -140,6 +152,7 @@ impl NoteReason {
                 | Self::PodMissing
                 | Self::SecretFailed
                 | Self::CertificateFailed
+                | Self::AddressFailed
                 | Self::RunnerUnreachable
         )
     }

@@ -61,9 +61,9 @@ pub fn owner(vm: &VirtualMachine) -> Result<OwnerReference, PlanError> {
 /// If the object was never stored.
 pub fn config(vm: &VirtualMachine, pod: &str, settings: &Settings) -> Result<RunnerConfig, PlanError> {
     let status = vm.status.clone().unwrap_or_default();
-    let interface = vm.spec.extra_network.as_ref().map(|network| network.interface.clone());
-    let extra_net = (!status.extra_net_ip.is_empty()).then(|| ExtraNet {
-        interface: interface.unwrap_or_default(),
+    let network = vm.spec.extra_network.as_ref().filter(|network| network.enable);
+    let extra_net = network.filter(|_| !status.extra_net_ip.is_empty()).map(|network| ExtraNet {
+        interface: network.interface.clone(),
         ip: status.extra_net_ip,
         mask: status.extra_net_mask,
     });

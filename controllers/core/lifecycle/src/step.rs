@@ -1,5 +1,6 @@
 //! One pass over a machine.
 
+mod address;
 mod alive;
 mod deleting;
 mod ended;
@@ -58,6 +59,7 @@ fn living(pass: &mut Pass<'_>) {
     pass.status.ssh_secret_name =
         if pass.vm.spec.enable_ssh { ssh_secret_name(&name) } else { String::new() };
     let tls = certificate(pass, &name);
+    address::step(pass);
     match pass.before.phase {
         None => {
             pass.status.phase = Some(Phase::Pending);

@@ -247,6 +247,11 @@ impl Book {
         gone.len()
     }
 
+    /// All machines that have an address; more than once if they have several.
+    pub fn ids(&self) -> impl Iterator<Item = &str> {
+        self.holders.values().map(AsRef::as_ref)
+    }
+
     /// The machine that has an address.
     #[must_use]
     pub fn holder(&self, address: IpAddr) -> Option<&str> {

@@ -1,7 +1,7 @@
 //! The machine is being deleted: its pods end with their grace, then the finalizer goes. Secrets follow by ownership.
 //! What is missing is not waited for.
 
-use super::{Pass, ended, health};
+use super::{Pass, address, ended, health};
 use crate::condition::{AVAILABLE, Say};
 use crate::outcome::{Action, NoteReason};
 
@@ -32,6 +32,7 @@ pub(super) fn step(pass: &mut Pass<'_>) {
     }
     // Nothing of it runs. The status is not worth another write.
     pass.status = pass.before.clone();
+    address::give_back(pass);
     pass.actions.push(Action::RemoveFinalizer);
     pass.note(NoteReason::Deleted, "the machine is gone");
     debug_assert!(ended::stuck(pass).is_empty(), "a pod that ended cannot be stuck");

@@ -59,6 +59,7 @@ fn failed_action(pass: &Pass<'_>) -> Option<Trouble> {
     let event = match reason {
         FailureReason::SecretFailed => NoteReason::SecretFailed,
         FailureReason::CertificateFailed => NoteReason::CertificateFailed,
+        FailureReason::AddressFailed => NoteReason::AddressFailed,
         FailureReason::ScaleFailed => NoteReason::ScaleLimited,
         FailureReason::PodFailed | FailureReason::ActionFailed => NoteReason::Failed,
     };

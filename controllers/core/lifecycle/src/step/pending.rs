@@ -2,7 +2,7 @@
 
 use neonvm_api::virtual_machine::Phase;
 
-use super::{Pass, alive, ended};
+use super::{Pass, address, alive, ended};
 use crate::condition::{AVAILABLE, Say};
 use crate::crash_loop;
 use crate::outcome::{Action, NoteReason};
@@ -67,6 +67,8 @@ fn create(pass: &mut Pass<'_>, tls: &TlsOutcome) {
     let name = pass.before.pod_name.clone();
     if !tls.usable {
         pass.set(AVAILABLE, &Say::no("Pending", "waits for the certificate of the guest"));
+    } else if !address::is_ready(pass) {
+        pass.set(AVAILABLE, &Say::no("Pending", "waits for an address on the overlay network"));
     } else if let Err(error) = pod::plan(pass.vm, &name, pass.settings) {
         pass.set(AVAILABLE, &Say::no("Failed", error.to_string()));
     } else {

@@ -1,0 +1,44 @@
+//! The machine's address on the overlay network: taken before its pod is made, the same for life, given back when nothing
+//! of the machine runs any more.
+
+use std::net::IpAddr;
+
+use super::Pass;
+use crate::observed::AddressView;
+use crate::outcome::Action;
+
+fn is_wanted(pass: &Pass<'_>) -> bool {
+    pass.vm.spec.extra_network.as_ref().is_some_and(|network| network.enable)
+}
+
+/// Takes an address, or shows the one that is held.
+pub(super) fn step(pass: &mut Pass<'_>) {
+    if !is_wanted(pass) {
+        return;
+    }
+    let said: Option<IpAddr> = pass.before.extra_net_ip.parse().ok();
+    match pass.observed.address {
+        AddressView::Unknown => {}
+        AddressView::Held { ip, mask } if said.is_none_or(|said| said == ip) => {
+            pass.status.extra_net_ip = ip.to_string();
+            pass.status.extra_net_mask = mask.to_string();
+        }
+        AddressView::Held { .. } | AddressView::None => {
+            pass.actions.push(Action::TakeAddress { wanted: said });
+        }
+    }
+}
+
+/// Whether a pod may be made: only with the address that the machine will say it has.
+pub(super) fn is_ready(pass: &Pass<'_>) -> bool {
+    let shown = !pass.status.extra_net_ip.is_empty();
+    !is_wanted(pass) || (shown && matches!(pass.observed.address, AddressView::Held { .. }))
+}
+
+/// Gives the address back, if the machine may have one.
+pub(super) fn give_back(pass: &mut Pass<'_>) {
+    let held = matches!(pass.observed.address, AddressView::Held { .. });
+    if is_wanted(pass) || held || !pass.before.extra_net_ip.is_empty() {
+        pass.actions.push(Action::ReleaseAddress);
+    }
+}

@@ -1,0 +1,156 @@
+//! Addresses on the overlay network: `IPPool` objects behind a book in memory.
+//!
+//! Whoever needs an address asks one worker. It answers what waits in one go: the book decides, then each pool that changed
+//! is written once, guarded by its version. So a burst of machines costs a few small writes, and an answer means that the
+//! address is on record. Reads are from memory.
+//!
+//! If the server does not say what became of a write, the book is thrown away and read anew.
+
+mod load;
+mod metrics;
+mod worker;
+
+use std::net::IpAddr;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use neonvm_core_lifecycle::AddressView;
+use neonvm_core_overlay::{Book, Settings};
+use tokio::sync::{mpsc, oneshot};
+
+pub(crate) use metrics::Ipam;
+use metrics::Action;
+pub(crate) use worker::Worker;
+
+/// Requests that wait; whoever has more waits.
+const WAITING: usize = 8192;
+/// Longest wait for an answer.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Where the settings of the overlay's addresses come from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum AddressSource {
+    /// As given.
+    Settings(Box<Settings>),
+    /// A JSON file: the configuration of a network attachment, or what stands in its `ipam`.
+    File(PathBuf),
+    /// A `NetworkAttachmentDefinition`, as upstream has it.
+    Attachment {
+        /// Its namespace.
+        namespace: String,
+        /// Its name.
+        name: String,
+    },
+}
+
+impl Default for AddressSource {
+    fn default() -> Self {
+        Self::Settings(Box::default())
+    }
+}
+
+/// How addresses on the overlay network are given.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AddressConfig {
+    /// Which there are.
+    pub source: AddressSource,
+    /// How long an address rests before another machine gets it; whole seconds.
+    pub quarantine: Duration,
+}
+
+impl Default for AddressConfig {
+    fn default() -> Self {
+        Self { source: AddressSource::default(), quarantine: Duration::from_secs(60) }
+    }
+}
+
+#[derive(Debug)]
+enum Wish {
+    Acquire { id: String, wanted: Option<IpAddr> },
+    Release { id: String },
+}
+
+/// A wish, and where the answer goes; without such a place nobody waits.
+#[derive(Debug)]
+struct Request {
+    wish: Wish,
+    answer: Option<oneshot::Sender<Result<(), String>>>,
+}
+
+/// The book, if it was read.
+#[derive(Clone, Debug, Default)]
+struct Shared(Arc<Mutex<Option<Book>>>);
+
+impl Shared {
+    fn lock(&self) -> MutexGuard<'_, Option<Book>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The addresses.
+#[derive(Debug)]
+pub(crate) struct Addresses {
+    book: Shared,
+    requests: mpsc::Sender<Request>,
+    metrics: Arc<Ipam>,
+}
+
+impl Addresses {
+    /// The addresses, and what the worker takes requests from.
+    pub(crate) fn new(config: AddressConfig, namespace: &str, metrics: Arc<Ipam>) -> (Self, Worker) {
+        let (requests, inbox) = mpsc::channel(WAITING);
+        let book = Shared::default();
+        let worker = Worker::new(config, namespace.to_owned(), book.clone(), inbox);
+        (Self { book, requests, metrics }, worker)
+    }
+
+    /// What a machine has. From memory.
+    pub(crate) fn view(&self, id: &str) -> AddressView {
+        match &*self.book.lock() {
+            None => AddressView::Unknown,
+            Some(book) => match book.held(id) {
+                None => AddressView::None,
+                Some(lease) => AddressView::Held { ip: lease.address, mask: lease.net.mask() },
+            },
+        }
+    }
+
+    /// How many addresses machines have, and how many rest.
+    pub(crate) fn counts(&self) -> Option<(usize, usize)> {
+        self.book.lock().as_ref().map(Book::counts)
+    }
+
+    /// Takes an address for a machine: on record when this returns.
+    pub(crate) async fn acquire(&self, id: &str, wanted: Option<IpAddr>) -> Result<(), String> {
+        self.ask(Action::Acquire, Wish::Acquire { id: id.to_owned(), wanted }).await
+    }
+
+    /// Gives a machine's address back: on record when this returns.
+    pub(crate) async fn release(&self, id: &str) -> Result<(), String> {
+        self.ask(Action::Release, Wish::Release { id: id.to_owned() }).await
+    }
+
+    /// The machine is gone, perhaps without having given anything back. What does not fit the queue is found by the next
+    /// sweep.
+    pub(crate) fn gone(&self, id: &str) {
+        if matches!(self.view(id), AddressView::Held { .. }) {
+            let wish = Wish::Release { id: id.to_owned() };
+            let _ = self.requests.try_send(Request { wish, answer: None });
+        }
+    }
+
+    async fn ask(&self, action: Action, wish: Wish) -> Result<(), String> {
+        let timer = self.metrics.start(action);
+        let (answer, told) = oneshot::channel();
+        let asked = async {
+            let request = Request { wish, answer: Some(answer) };
+            self.requests.send(request).await.map_err(|_| "nobody looks after addresses".to_owned())?;
+            told.await.map_err(|_| "the request was dropped; it is made again".to_owned())?
+        };
+        let late = |_| Err("the API server does not answer".to_owned());
+        let result = tokio::time::timeout(PATIENCE, asked).await.unwrap_or_else(late);
+        timer.end(result.is_ok());
+        result
+    }
+}

@@ -1,0 +1,120 @@
+//! Reading the settings and the pools, and giving back what belongs to no machine.
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+
+use futures_util::{StreamExt as _, TryStreamExt as _};
+use kube::api::{ApiResource, DynamicObject, GroupVersionKind, ListParams};
+use kube::{Api, Client};
+use neonvm_api::{IPPool, VirtualMachine};
+use neonvm_core_overlay::{Book, Settings};
+use neonvm_types::NamespacedName;
+
+use super::{AddressConfig, AddressSource};
+use crate::act::{is_missing, within};
+use crate::cache::Cache;
+use crate::context::now;
+
+/// Objects in one answer.
+const PAGE: u32 = 500;
+/// Machines asked for at the same time.
+const ASKED: usize = 16;
+
+/// Reads everything. The message says what is in the way.
+pub(super) async fn load(
+    client: &Client,
+    config: &AddressConfig,
+    namespace: &str,
+    cache: &Cache,
+) -> Result<Book, String> {
+    let settings = settings(client, &config.source).await?;
+    let rest = i64::try_from(config.quarantine.as_secs()).unwrap_or(i64::MAX);
+    let mut book = Book::new(settings, rest);
+    let pools: Api<IPPool> = Api::namespaced(client.clone(), namespace);
+    let mut page = ListParams::default().limit(PAGE);
+    loop {
+        let list = within(pools.list(&page)).await.map_err(|error| said("the address pools cannot be read", &error))?;
+        for pool in &list.items {
+            book.read(pool);
+        }
+        match list.metadata.continue_.filter(|token| !token.is_empty()) {
+            Some(token) => page = page.continue_token(&token),
+            None => break,
+        }
+    }
+    sweep(client, &mut book, cache).await?;
+    Ok(book)
+}
+
+fn said(what: &str, error: &kube::Error) -> String {
+    match error {
+        kube::Error::Api(status) => format!("{what}: {}", status.message),
+        _ => format!("{what}: the API server cannot be reached"),
+    }
+}
+
+async fn settings(client: &Client, source: &AddressSource) -> Result<Settings, String> {
+    let text = match source {
+        AddressSource::Settings(settings) => return Ok(settings.as_ref().clone()),
+        AddressSource::File(path) => {
+            let read = tokio::fs::read_to_string(path).await;
+            read.map_err(|error| format!("{}: {error}", path.display()))?
+        }
+        AddressSource::Attachment { namespace, name } => {
+            let gvk = GroupVersionKind::gvk("k8s.cni.cncf.io", "v1", "NetworkAttachmentDefinition");
+            let kind = ApiResource::from_gvk_with_plural(&gvk, "network-attachment-definitions");
+            let api: Api<DynamicObject> = Api::namespaced_with(client.clone(), namespace, &kind);
+            let what = format!("network attachment {namespace}/{name}");
+            let object = within(api.get(name)).await.map_err(|error| said(&what, &error))?;
+            let config = object.data.pointer("/spec/config").and_then(|config| config.as_str());
+            config.ok_or_else(|| format!("{what} has no spec.config"))?.to_owned()
+        }
+    };
+    Settings::parse(&text).map_err(|error| error.to_string())
+}
+
+/// What is given to nobody that exists. Our picture of machines may be a little old; who is missing in it is asked for.
+async fn sweep(client: &Client, book: &mut Book, cache: &Cache) -> Result<(), String> {
+    let mut alive: BTreeMap<String, Option<IpAddr>> = BTreeMap::new();
+    for vm in cache.all_vms() {
+        alive.insert(id_of(&vm), address_of(&vm));
+    }
+    let missing: Vec<String> =
+        book.ids().filter(|id| !alive.contains_key(*id)).map(str::to_owned).collect();
+    let asked = missing.into_iter().map(|id| {
+        let client = client.clone();
+        async move {
+            let Some((namespace, name)) = id.split_once('/') else { return Ok(None) };
+            let api: Api<VirtualMachine> = Api::namespaced(client, namespace);
+            match within(api.get_opt(name)).await {
+                Ok(vm) => Ok(vm.map(|vm| (id_of(&vm), address_of(&vm)))),
+                Err(error) if is_missing(&error) => Ok(None),
+                Err(error) => Err(said(&format!("machine {id} cannot be looked for"), &error)),
+            }
+        }
+    });
+    let found: Vec<Option<(String, Option<IpAddr>)>> =
+        futures_util::stream::iter(asked).buffer_unordered(ASKED).try_collect().await?;
+    alive.extend(found.into_iter().flatten());
+    let count = book.sweep(now().unix(), &alive);
+    if count > 0 {
+        tracing::info!(count, "addresses of machines that are gone are given back");
+    }
+    Ok(())
+}
+
+/// How pools name a machine.
+fn id_of(vm: &VirtualMachine) -> String {
+    let meta = &vm.metadata;
+    let part = |part: &Option<String>| part.clone().unwrap_or_default();
+    NamespacedName::new(part(&meta.namespace), part(&meta.name)).to_string()
+}
+
+fn address_of(vm: &VirtualMachine) -> Option<IpAddr> {
+    vm.status.as_ref().and_then(|status| status.extra_net_ip.parse().ok())
+}
+
+/// How pools name a machine.
+pub(crate) fn id(key: &NamespacedName) -> String {
+    format!("{}/{}", key.namespace, key.name)
+}

@@ -55,6 +55,7 @@ pub const NAMES: &[&str] = &[
     "guest",
     "machine",
     "growth",
+    "moves",
     "fleet",
     "scheduler",
     "agents",
@@ -78,6 +79,7 @@ pub async fn run(name: &str, setup: &Setup) -> anyhow::Result<Vec<Row>> {
         "guest" => disk::idle(setup),
         "machine" => machine::run(setup).await,
         "growth" => machine::growth::run(setup).await,
+        "moves" => machine::moves::run(setup).await,
         "agents" => agents::run(setup).await,
         "scheduler" => scheduler::run(setup).await,
         "fleet" => {

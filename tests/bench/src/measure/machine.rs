@@ -6,6 +6,7 @@ mod cluster;
 pub(super) mod growth;
 mod list;
 mod log;
+pub(super) mod moves;
 mod qmp;
 mod quota;
 mod resident;
@@ -27,6 +28,8 @@ use crate::report::{Row, quantile};
 const NAME: &str = "machine";
 /// The same of [`growth`].
 const NAME_GROWTH: &str = "growth";
+/// The same of [`moves`].
+const NAME_MOVES: &str = "moves";
 /// Longest wait for anything; emulated on a busy machine it may be slow.
 const LIMIT: Duration = Duration::from_secs(120);
 

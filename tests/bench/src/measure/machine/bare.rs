@@ -144,8 +144,8 @@ impl Recipe {
         self.directory.join(format!("{id}.sock"))
     }
 
-    /// Starts it over a new overlay and waits until the guest is up; if `held`, the virtual CPUs share a quota of one.
-    pub(super) async fn start(&self, held: bool) -> anyhow::Result<(Bare, Times)> {
+    /// A new overlay, sockets to connect to, and the command.
+    fn prepare(&self) -> anyhow::Result<(Command, Vec<UnixListener>)> {
         let _ = std::fs::remove_file(&self.overlay);
         let mut image = Command::new("qemu-img");
         image.args(["create", "-q", "-f", "qcow2", "-F", "qcow2", "-b"]).arg(&self.base).arg(&self.overlay);
@@ -159,15 +159,36 @@ impl Recipe {
         let log = std::fs::File::create(self.directory.join("qemu.log"))?;
         let mut command = Command::new("qemu-system-x86_64");
         command.args(self.arguments.iter().map(OsString::from));
+        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log);
+        Ok((command, listeners))
+    }
+
+    /// Starts it over a new overlay and waits until the guest is up; if `held`, the virtual CPUs share a quota of one.
+    pub(super) async fn start(&self, held: bool) -> anyhow::Result<(Bare, Times)> {
+        let (mut command, listeners) = self.prepare()?;
         if held {
             command.arg("-S");
         }
-        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log);
         let begun = Instant::now();
         let child = Killed(Some(command.spawn()?));
         let up = self.up(child, listeners, held, begun);
         let waited = tokio::time::timeout(LIMIT, up).await.context("the bare guest is not up in time");
         waited?.with_context(|| std::fs::read_to_string(self.directory.join("qemu.log")).unwrap_or_default())
+    }
+
+    /// Starts it without a guest, over a new overlay: one is to come from another QEMU.
+    pub(super) async fn start_for_a_move(&self) -> anyhow::Result<Bare> {
+        let (mut command, listeners) = self.prepare()?;
+        let child = Killed(Some(command.args(["-incoming", "defer"]).spawn()?));
+        let up = async {
+            let (mut monitor, mut report, mut drains) = accept(&listeners).await?;
+            // Read and thrown away, or a guest that reports would wait.
+            drains.spawn(async move { drop(tokio::io::copy(&mut report, &mut tokio::io::sink()).await) });
+            monitor.greet().await?;
+            let child = child.keep().context("no process")?;
+            anyhow::Ok(Bare { child, monitor, address: self.address, quota: None, _drains: drains })
+        };
+        tokio::time::timeout(LIMIT, up).await.context("QEMU does not start in time")?
     }
 
     async fn up(
@@ -177,20 +198,7 @@ impl Recipe {
         held: bool,
         begun: Instant,
     ) -> anyhow::Result<(Bare, Times)> {
-        let mut streams = Vec::new();
-        for listener in &listeners {
-            streams.push(listener.accept().await?.0);
-        }
-        let [monitor, console, log, report]: [UnixStream; 4] =
-            streams.try_into().map_err(|_| anyhow::anyhow!("not four sockets"))?;
-        let mut drains = tokio::task::JoinSet::new();
-        for mut stream in [console, log] {
-            drains.spawn(async move {
-                let mut buffer = vec![0; 4096];
-                while matches!(stream.read(&mut buffer).await, Ok(1..)) {}
-            });
-        }
-        let mut monitor = Monitor::new(monitor);
+        let (mut monitor, report, mut drains) = accept(&listeners).await?;
         let mut quota = None;
         if held {
             monitor.greet().await?;
@@ -218,6 +226,26 @@ impl Recipe {
         let child = child.keep().context("no process")?;
         Ok((Bare { child, monitor, address: self.address, quota, _drains: drains }, times))
     }
+}
+
+/// Monitor and reports; the rest is read and thrown away.
+async fn accept(
+    listeners: &[UnixListener],
+) -> anyhow::Result<(Monitor, UnixStream, tokio::task::JoinSet<()>)> {
+    let mut streams = Vec::new();
+    for listener in listeners {
+        streams.push(listener.accept().await?.0);
+    }
+    let [monitor, console, log, report]: [UnixStream; 4] =
+        streams.try_into().map_err(|_| anyhow::anyhow!("not four sockets"))?;
+    let mut drains = tokio::task::JoinSet::new();
+    for mut stream in [console, log] {
+        drains.spawn(async move {
+            let mut buffer = vec![0; 4096];
+            while matches!(stream.read(&mut buffer).await, Ok(1..)) {}
+        });
+    }
+    Ok((Monitor::new(monitor), report, drains))
 }
 
 /// Set and descriptor of `-add-fd fd=N,set=S`. QEMU duplicates the descriptors in the order of its options to the lowest

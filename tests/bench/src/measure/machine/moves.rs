@@ -1,0 +1,191 @@
+//! Moves between two nodes, beside two bare QEMUs that do the same: memory by the same channels, disks by the same mirror, but
+//! without encryption and without anybody who decides. And what clients see of it.
+
+mod clients;
+mod pair;
+
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, bail};
+use futures_util::TryStreamExt as _;
+use kube::api::{Api, DeleteParams, DynamicObject, PostParams, WatchEvent, WatchParams};
+use kube::core::{ApiResource, GroupVersionKind};
+use kube::{Client, ResourceExt as _};
+use neonvm_api::migration::MigrationPhase;
+use neonvm_api::{VirtualMachineMigration, VirtualMachineMigrationStatus};
+use serde_json::json;
+
+use self::clients::Clients;
+use self::pair::Pair;
+use super::super::Setup;
+use super::cluster::{self, Cluster, machines};
+use super::watch::Watch;
+use super::{LIMIT, NAME_MOVES as NAME, both, log, milliseconds, missing, start};
+use crate::measure::machine as processors;
+use crate::report::Row;
+
+/// Moves of each kind; an even number, so that a machine ends where it began.
+const ROUNDS: usize = 20;
+/// Connections that are held meanwhile.
+const CONNECTIONS: usize = 1000;
+/// Port of the guest that sends everything back.
+const ECHO: u16 = 7;
+
+/// One move.
+#[derive(Clone, Copy, Debug, Default)]
+struct Move {
+    /// Milliseconds by QEMU, from the first byte of memory.
+    total: f64,
+    /// Milliseconds by QEMU in which the guest stood still.
+    downtime: f64,
+    /// Milliseconds from the request, or the start of the second process, to the end.
+    whole: f64,
+    /// Milliseconds of processor time of the whole computer meanwhile.
+    processor: f64,
+}
+
+/// All of it, in a cluster of its own.
+pub(in super::super) async fn run(setup: &Setup) -> anyhow::Result<Vec<Row>> {
+    if let Some(missing) = missing()? {
+        return Ok(vec![Row::plain(NAME, "skipped", 0.0, "").note(missing)]);
+    }
+    let cluster = Cluster::start(setup, &["--nodes", "2", "--cpus", "4"])?;
+    cluster.image()?;
+    cluster.image_of("echo:1", &format!("exec nc -ll -p {ECHO} -e cat"))?;
+    let client = cluster.client().await?;
+    let mut watch = Watch::open(&client).await?;
+    cluster::create(&machines(&client), "moves").await?;
+    let running = |vm: &neonvm_api::VirtualMachine| {
+        let phase = vm.status.as_ref().and_then(|status| status.phase);
+        phase == Some(neonvm_api::virtual_machine::Phase::Running)
+    };
+    watch.machine("moves", "Running", running).await?;
+    let runner = start::runner(&cluster)?;
+    let pair = Pair::of(log::child(runner)?, &cluster.home().join("bare"))?;
+    let (mut ours, mut bare) = (Vec::new(), Vec::new());
+    for _ in 0..ROUNDS / 2 {
+        // In turn, so that a busy computer is so for both; each goes there and back.
+        for _ in 0..2 {
+            ours.push(once(&client, "moves").await?);
+        }
+        bare.extend(pair.there_and_back().await?);
+    }
+    watch.delete(&client, "moves").await?;
+    let mut rows = beside(&ours, &bare);
+    rows.extend(connections(&client, &mut watch).await?);
+    cluster.down()?;
+    Ok(rows)
+}
+
+fn beside(ours: &[Move], bare: &[Move]) -> Vec<Row> {
+    type Part = (&'static str, fn(&Move) -> f64, f64);
+    let parts: [Part; 3] = [
+        ("total by QEMU, beside bare QEMU", |one| one.total, 1.2),
+        ("downtime, beside bare QEMU", |one| one.downtime, 1.1),
+        ("processor time, start of the target included, beside bare QEMU", |one| one.processor, 1.05),
+    ];
+    let column = |moves: &[Move], of: fn(&Move) -> f64| moves.iter().map(of).collect::<Vec<f64>>();
+    let mut rows = Vec::new();
+    for (what, of, goal) in parts {
+        let ((ours, ours_p90), (bare, bare_p90)) = (both(&column(ours, of)), both(&column(bare, of)));
+        rows.push(Row::at_most(NAME, what, ours / bare.max(0.001), "×", goal).note(format!(
+            "median {ours:.0} beside {bare:.0} ms, p90 {ours_p90:.0} beside {bare_p90:.0} ms, {ROUNDS} moves each"
+        )));
+    }
+    let ((ours, p90), (bare, _)) =
+        (both(&column(ours, |one| one.whole)), both(&column(bare, |one| one.whole)));
+    rows.push(
+        Row::plain(NAME, "request → Succeeded", ours, "ms")
+            .note(format!("p90 {p90:.0} ms; bare: second process started → completed {bare:.0} ms")),
+    );
+    rows
+}
+
+fn migrations(client: &Client) -> Api<DynamicObject> {
+    let kind = GroupVersionKind::gvk("vm.neon.tech", "v1", "VirtualMachineMigration");
+    Api::default_namespaced_with(client.clone(), &ApiResource::from_gvk(&kind))
+}
+
+/// One move of a machine, by an object; it is deleted afterwards.
+async fn once(client: &Client, name: &str) -> anyhow::Result<Move> {
+    let (begun, used) = (Instant::now(), processors()?);
+    let status = object(client, name).await?;
+    let (whole, processor) = (begun.elapsed(), processors()?.saturating_sub(used));
+    let number = |number: i64| number as f64;
+    Ok(Move {
+        total: number(status.info.total_time_ms),
+        downtime: number(status.info.downtime_ms),
+        whole: milliseconds(whole),
+        processor: milliseconds(processor),
+    })
+}
+
+async fn object(client: &Client, name: &str) -> anyhow::Result<VirtualMachineMigrationStatus> {
+    let api = migrations(client);
+    let wish: DynamicObject = serde_json::from_value(json!({
+        "apiVersion": "vm.neon.tech/v1", "kind": "VirtualMachineMigration", "metadata": {"generateName": "move-"},
+        "spec": {"vmName": name}}))?;
+    let made = api.create(&PostParams::default(), &wish).await?;
+    let (made, version) = (made.name_any(), made.metadata.resource_version.context("no version")?);
+    let only = WatchParams::default().fields(&format!("metadata.name={made}")).timeout(290);
+    let mut events = Box::pin(api.watch(&only, &version).await?);
+    let over = async {
+        while let Some(event) = events.try_next().await? {
+            let WatchEvent::Modified(object) = event else { continue };
+            let object: VirtualMachineMigration = serde_json::from_value(serde_json::to_value(&object)?)?;
+            let Some(status) = object.status else { continue };
+            match status.phase {
+                Some(MigrationPhase::Succeeded) => return Ok(status),
+                Some(MigrationPhase::Failed) => bail!("{made}: {} {}", status.reason, status.message),
+                _ => {}
+            }
+        }
+        bail!("the watch of {made} ended")
+    };
+    let status =
+        tokio::time::timeout(LIMIT, over).await.with_context(|| format!("{name} does not move"))??;
+    api.delete(&made, &DeleteParams::default()).await?;
+    Ok(status)
+}
+
+/// Many connections to a machine that moves again and again.
+async fn connections(client: &Client, watch: &mut Watch) -> anyhow::Result<Vec<Row>> {
+    let wish: DynamicObject = serde_json::from_value(json!({
+        "apiVersion": "vm.neon.tech/v1", "kind": "VirtualMachine", "metadata": {"name": "echo"},
+        "spec": {"restartPolicy": "Never", "terminationGracePeriodSeconds": 5, "extraNetwork": {"enable": true},
+            "guest": {"cpus": {"min": 1, "max": 1, "use": 1}, "memorySlotSize": "1Gi",
+                "memorySlots": {"min": 1, "max": 1, "use": 1}, "rootDisk": {"image": "echo:1"}}}}))?;
+    machines(client).create(&PostParams::default(), &wish).await?;
+    let mut address = String::new();
+    let running = |vm: &neonvm_api::VirtualMachine| {
+        let status = vm.status.clone().unwrap_or_default();
+        address.clone_from(&status.extra_net_ip);
+        status.phase == Some(neonvm_api::virtual_machine::Phase::Running)
+    };
+    watch.machine("echo", "Running", running).await?;
+    let clients = Clients::open(format!("{address}:{ECHO}").parse()?, CONNECTIONS).await?;
+    // What silence there is without a move.
+    tokio::time::sleep(Duration::from_secs(5)).await;
+    let quiet = clients.longest();
+    let mut downtime: f64 = 0.0;
+    for _ in 0..ROUNDS {
+        downtime = downtime.max(once(client, "echo").await?.downtime);
+    }
+    let report = clients.close().await;
+    watch.delete(client, "echo").await?;
+    let longest = milliseconds(report.longest);
+    Ok(vec![
+        Row::at_most(NAME, "connections lost", report.lost as f64, "", 0.0).note(format!(
+            "of {CONNECTIONS} with traffic, {ROUNDS} moves there and back, {} answers",
+            report.answers
+        )),
+        Row::at_most(
+            NAME,
+            "longest silence of a connection, beyond the longest downtime",
+            longest - downtime,
+            "ms",
+            200.0,
+        )
+        .note(format!("{longest:.0} beside {downtime:.0} ms; without a move {:.0} ms", milliseconds(quiet))),
+    ])
+}

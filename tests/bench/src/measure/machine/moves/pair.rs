@@ -1,0 +1,115 @@
+//! Two bare QEMUs, one of which hands its guest to the other.
+
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, bail, ensure};
+use serde_json::{Value, json};
+
+use super::super::bare::Recipe;
+use super::super::qmp::Monitor;
+use super::super::{LIMIT, milliseconds};
+use super::{Move, processors};
+
+/// Between two questions to a monitor.
+const ASK_EVERY: Duration = Duration::from_millis(1);
+/// The root disk, the only one that is written.
+const DISK: &str = "disk0";
+
+/// How to start either side.
+pub(super) struct Pair {
+    sides: [Recipe; 2],
+    directory: PathBuf,
+}
+
+impl Pair {
+    /// From a machine that runs now.
+    pub(super) fn of(process: u32, directory: &Path) -> anyhow::Result<Self> {
+        let side = |name: &str| Recipe::of(process, &directory.join(name));
+        Ok(Self { sides: [side("one")?, side("other")?], directory: directory.to_owned() })
+    }
+
+    /// A guest is started, moves to the other side and back.
+    pub(super) async fn there_and_back(&self) -> anyhow::Result<[Move; 2]> {
+        let [one, other] = &self.sides;
+        let (mut guest, _) = one.start(false).await?;
+        let mut moves = [Move::default(); 2];
+        for (target, slot) in [other, one].into_iter().zip(&mut moves) {
+            let (begun, used) = (Instant::now(), processors()?);
+            let mut next = target.start_for_a_move().await?;
+            let (total, downtime) = self.hand_over(&mut guest.monitor, &mut next.monitor).await?;
+            let whole = milliseconds(begun.elapsed());
+            let processor = milliseconds(processors()?.saturating_sub(used));
+            *slot = Move { total, downtime, whole, processor };
+            std::mem::replace(&mut guest, next).end()?;
+        }
+        guest.end()?;
+        Ok(moves)
+    }
+
+    /// Milliseconds by QEMU: in all, and standing still.
+    async fn hand_over(&self, from: &mut Monitor, to: &mut Monitor) -> anyhow::Result<(f64, f64)> {
+        let (memory, disk) = (self.directory.join("memory.sock"), self.directory.join("disk.sock"));
+        for path in [&memory, &disk] {
+            let _ = std::fs::remove_file(path);
+        }
+        settings(from).await?;
+        settings(to).await?;
+        let address = json!({"type": "unix", "data": {"path": disk}});
+        to.ask("nbd-server-start", json!({"addr": address})).await?;
+        let export = json!({"type": "nbd", "id": "e", "node-name": DISK, "name": DISK, "writable": true});
+        to.ask("block-export-add", export).await?;
+        to.ask("migrate-incoming", json!({"uri": format!("unix:{}", memory.display())})).await?;
+        let server = json!({"type": "unix", "path": disk});
+        from.ask(
+            "blockdev-add",
+            json!({"driver": "nbd", "node-name": "copy", "server": server, "export": DISK}),
+        )
+        .await?;
+        let mirror = json!({"job-id": "mirror", "device": DISK, "target": "copy", "sync": "top",
+            "copy-mode": "write-blocking"});
+        from.ask("blockdev-mirror", mirror).await?;
+        until(from, "query-block-jobs", |jobs| jobs.pointer("/0/ready") == Some(&json!(true))).await?;
+        from.ask("migrate", json!({"uri": format!("unix:{}", memory.display())})).await?;
+        until(from, "query-migrate", |info| is(info, "pre-switchover")).await?;
+        from.ask("block-job-cancel", json!({"device": "mirror"})).await?;
+        until(from, "query-block-jobs", |jobs| jobs.as_array().is_some_and(Vec::is_empty)).await?;
+        from.ask("migrate-continue", json!({"state": "pre-switchover"})).await?;
+        let info = until(from, "query-migrate", |info| is(info, "completed") || is(info, "failed")).await?;
+        ensure!(is(&info, "completed"), "{info}");
+        to.ask("block-export-del", json!({"id": "e", "mode": "hard"})).await?;
+        to.ask("nbd-server-stop", json!({})).await?;
+        until(to, "query-status", |status| is(status, "running")).await?;
+        let number = |name: &str| info.get(name).and_then(Value::as_f64).context("a number is missing");
+        Ok((number("total-time")?, number("downtime")?))
+    }
+}
+
+fn is(answer: &Value, status: &str) -> bool {
+    answer.get("status").and_then(Value::as_str) == Some(status)
+}
+
+/// The same as ours.
+async fn settings(monitor: &mut Monitor) -> anyhow::Result<()> {
+    let on = ["events", "return-path", "pause-before-switchover", "multifd", "auto-converge"];
+    let on: Vec<Value> = on.iter().map(|name| json!({"capability": name, "state": true})).collect();
+    monitor.ask("migrate-set-capabilities", json!({"capabilities": on})).await?;
+    let numbers = json!({"max-bandwidth": 1_u64 << 30, "downtime-limit": 300, "multifd-channels": 4,
+        "multifd-compression": "zstd"});
+    monitor.ask("migrate-set-parameters", numbers).await.map(drop)
+}
+
+/// Asks until the answer is as it should be.
+async fn until(monitor: &mut Monitor, command: &str, good: impl Fn(&Value) -> bool) -> anyhow::Result<Value> {
+    let limit = Instant::now() + LIMIT;
+    loop {
+        let answer = monitor.ask(command, json!({})).await?;
+        if good(&answer) {
+            return Ok(answer);
+        }
+        if Instant::now() > limit {
+            bail!("{command}: {answer}");
+        }
+        tokio::time::sleep(ASK_EVERY).await;
+    }
+}

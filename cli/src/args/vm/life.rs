@@ -10,6 +10,7 @@ use crate::args::Output;
 #[command(
     after_help = "Examples:\n  neonctl vm create pg --image pg16:1 --cpu 0.5..2 --memory 1Gi..4Gi --port 5432 --wait\n  \
                   neonctl vm create pg --image pg16:1 --cu 1..8 --start-cu 2 --disk data=10Gi:/var/lib/data\n  \
+                  neonctl vm create pg --image pg16:1 --cu 1..8 --overlay --movable\n  \
                   neonctl vm create once --image tool:1 --restart Never -- /bin/tool --once\n  \
                   neonctl vm create -f vm.yaml --dry-run server -o yaml\n\n\
                   Bounds are MIN..MAX or one number for both; it starts at MIN unless told otherwise, and then follows its load. \
@@ -20,7 +21,7 @@ pub struct Create {
     #[arg(required_unless_present = "file")]
     pub name: Option<String>,
     /// Manifest, YAML or JSON, - for standard input; flags of the machine cannot be combined with it
-    #[arg(short, long, value_name = "FILE", conflicts_with_all = ["image", "cpu", "memory", "cu", "disk", "port", "env", "command"])]
+    #[arg(short, long, value_name = "FILE", conflicts_with_all = ["image", "cpu", "memory", "cu", "disk", "port", "overlay", "movable", "env", "command"])]
     pub file: Option<String>,
     /// Image that holds the disk: a name in the local store, a registry reference, or file:///PATH
     #[arg(long, value_name = "REF", required_unless_present = "file")]
@@ -64,6 +65,12 @@ pub struct Create {
     /// Port of the guest that is reached at the VM's address: PORT or PORT/udp; can be repeated
     #[arg(long, value_name = "PORT")]
     pub port: Vec<String>,
+    /// An address of its own on the overlay network, which stays when it moves, and so do connections to it
+    #[arg(long)]
+    pub overlay: bool,
+    /// The scheduler may move it to another node when its node is full
+    #[arg(long)]
+    pub movable: bool,
     /// NAME=VALUE for the workload; can be repeated
     #[arg(long, value_name = "NAME=VALUE")]
     pub env: Vec<String>,

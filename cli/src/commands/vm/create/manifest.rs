@@ -1,6 +1,7 @@
 //! From flags to an object. Pure.
 
-use neonvm_api::names::{TRUE, label::SCALING_ENABLED};
+use neonvm_api::names::TRUE;
+use neonvm_api::names::label::{AUTO_MIGRATION_ENABLED, SCALING_ENABLED};
 use neonvm_types::{Bytes, MilliCpu};
 use serde_json::{Map, Value, json};
 
@@ -79,6 +80,9 @@ pub(super) fn of_flags(args: &Create) -> Result<Value> {
     if !disks.is_empty() {
         set("disks", Value::Array(disks));
     }
+    if args.overlay {
+        set("extraNetwork", json!({ "enable": true }));
+    }
     if args.no_ssh {
         set("enableSSH", json!(false));
     }
@@ -94,6 +98,9 @@ pub(super) fn of_flags(args: &Create) -> Result<Value> {
     // A machine whose bounds are equal has nothing to follow its load with.
     if let (true, Some(own)) = (!args.no_autoscale && has_room(&spec), own.as_object_mut()) {
         own.entry(SCALING_ENABLED).or_insert(json!(TRUE));
+    }
+    if let (true, Some(own)) = (args.movable, own.as_object_mut()) {
+        own.entry(AUTO_MIGRATION_ENABLED).or_insert(json!(TRUE));
     }
     if let (false, Some(metadata)) = (own == json!({}), metadata.as_object_mut()) {
         metadata.insert("labels".into(), own);
@@ -195,7 +202,7 @@ mod tests {
         let mut object = object(
             "pg --image img:1 --cpu 0.25..4 --memory 512Mi..4Gi --start-cpu 1 --start-memory 1Gi --port 5432 --port 53/udp \
              --env A=b=c --disk data=10Gi:/data --config-map conf:/conf --secret cert:/cert --swap 1Gi --root-size 20Gi \
-             --restart OnFailure --grace 1m --no-ssh --node-selector a=b --label c=d --kernel k:1 -- /bin/x -y",
+             --restart OnFailure --grace 1m --no-ssh --overlay --movable --node-selector a=b --label c=d --kernel k:1 -- /bin/x -y",
         )
         .unwrap();
         let verdict = neonvm_api::admit("VirtualMachine", &mut object, None);
@@ -211,6 +218,8 @@ mod tests {
         assert_eq!(at("/spec/disks/2/secret/secretName"), "cert");
         assert_eq!(at("/spec/terminationGracePeriodSeconds"), 60);
         assert_eq!((at("/spec/enableSSH"), at("/metadata/labels/c")), (json!(false), json!("d")));
+        assert_eq!(at("/spec/extraNetwork/enable"), json!(true));
+        assert_eq!(object["metadata"]["labels"][AUTO_MIGRATION_ENABLED], TRUE);
     }
 
     #[test]

@@ -4,6 +4,7 @@
 mod dhcp;
 mod interface;
 mod nft;
+mod overlay;
 mod resolver;
 mod router;
 mod tap;
@@ -14,6 +15,7 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 
 pub(crate) use nft::Forward;
+pub(crate) use overlay::join;
 pub(crate) use tap::Tap;
 
 /// Address of the guest, as ever.
@@ -69,6 +71,15 @@ pub(crate) enum Error {
         "the pod has no network interface with a default route or an address; a runner needs one to connect its guest"
     )]
     NoInterface,
+    #[error(
+        "spec.extraNetwork: the pod has no interface {interface}; it comes from the network attachment of the pod, which on a cluster \
+         Multus makes"
+    )]
+    NoOverlay { interface: String },
+    #[error(
+        "spec.extraNetwork: this node connects machines by user-mode networking (it runs without root), which has no overlay network"
+    )]
+    OverlayNeedsRoot,
 }
 
 pub(crate) use interface::{Settings, name_guest, set_up};

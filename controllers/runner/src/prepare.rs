@@ -99,7 +99,7 @@ pub(crate) async fn prepare(options: &Options, pod: &Arc<PodFiles>) -> Result<Pr
         initramfs,
         firmware,
         disks,
-        net.interface,
+        net.interfaces,
     )?;
     let identity = rustix::process::geteuid()
         .is_root()
@@ -126,7 +126,7 @@ fn plan(
     initramfs: Option<PathBuf>,
     firmware: Firmware,
     disks: Vec<DiskPlan>,
-    interface: InterfacePlan,
+    interfaces: Vec<InterfacePlan>,
 ) -> Result<MachinePlan, Error> {
     let guest = &pod.config.spec.guest;
     let slot = guest
@@ -166,7 +166,7 @@ fn plan(
             max: memory(guest.memory_slots.max),
         },
         disks,
-        interfaces: vec![interface],
+        interfaces,
         direct_io: pod.config.settings.direct_io,
         incoming: pod.config.receive.is_some(),
     })
@@ -315,7 +315,7 @@ async fn one_disk(pod: &Arc<PodFiles>, disk: &Disk) -> Result<Option<DiskPlan>, 
 }
 
 struct Network {
-    interface: InterfacePlan,
+    interfaces: Vec<InterfacePlan>,
     taps: Vec<TapFiles>,
     reach: Reach,
     services: Vec<tokio::task::JoinHandle<()>>,
@@ -332,16 +332,29 @@ async fn network(options: &Options, pod: &Arc<PodFiles>) -> Result<Network, Erro
     match options.network {
         NetworkMode::Tap => {
             let settings = network::Settings { forwards, hardware: mac, hostname: hostname(&pod.config.pod) };
-            let link = blocking(move || Ok(network::set_up(&settings)?)).await?;
+            let extra = pod.config.extra_net.as_ref().map(|extra| extra.interface.clone());
+            let made = move || {
+                let link = network::set_up(&settings)?;
+                Ok((link, extra.map(|interface| network::join(&interface)).transpose()?))
+            };
+            let (link, overlay) = blocking(made).await?;
+            let mut interfaces = vec![InterfacePlan { mac, mtu: Some(link.mtu), backend: Backend::Tap }];
+            let mut taps = vec![TapFiles { queues: vec![link.tap.0], vhosts: Vec::new() }];
+            if let Some(overlay) = overlay {
+                let mac = neonvm_api::overlay::hardware_address(&pod.config.uid);
+                interfaces.push(InterfacePlan { mac, mtu: Some(overlay.mtu), backend: Backend::Tap });
+                taps.push(TapFiles { queues: vec![overlay.tap.0], vhosts: Vec::new() });
+            }
             Ok(Network {
-                interface: InterfacePlan { mac, mtu: Some(link.mtu), backend: Backend::Tap },
-                taps: vec![TapFiles { queues: vec![link.tap.0], vhosts: Vec::new() }],
+                interfaces,
+                taps,
                 reach: link.reach,
                 services: link.services,
                 mode: "tap",
                 notes: Vec::new(),
             })
         }
+        NetworkMode::User if pod.config.extra_net.is_some() => Err(network::Error::OverlayNeedsRoot.into()),
         NetworkMode::User => {
             let address = options.addresses.first().copied().unwrap_or(IpAddr::V4(Ipv4Addr::LOCALHOST));
             let own = [DAEMON_PORT, SSH_PORT, METRICS_PORT, MONITOR_PORT];
@@ -349,7 +362,7 @@ async fn network(options: &Options, pod: &Arc<PodFiles>) -> Result<Network, Erro
             let reach = Reach::Forwards(Arc::new(network::user::reach(&forwards)));
             let forwards = forwards.iter().filter_map(user_forward).collect();
             Ok(Network {
-                interface: InterfacePlan { mac, mtu: None, backend: Backend::User { forwards } },
+                interfaces: vec![InterfacePlan { mac, mtu: None, backend: Backend::User { forwards } }],
                 taps: Vec::new(),
                 reach,
                 services: Vec::new(),

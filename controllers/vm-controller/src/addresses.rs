@@ -19,8 +19,8 @@ use neonvm_core_lifecycle::AddressView;
 use neonvm_core_overlay::{Book, Settings};
 use tokio::sync::{mpsc, oneshot};
 
-pub(crate) use metrics::Ipam;
 use metrics::Action;
+pub(crate) use metrics::Ipam;
 pub(crate) use worker::Worker;
 
 /// Requests that wait; whoever has more waits.

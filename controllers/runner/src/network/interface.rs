@@ -57,7 +57,7 @@ pub(crate) fn set_up(settings: &Settings) -> Result<Link, Error> {
     let mtu = mtu(&run("ip", &["-o", "link", "show", "dev", &uplink], "")?);
     let names = resolver::parse(&read("/etc/resolv.conf"));
     let guest_v6 = has_v6(&read("/proc/net/if_inet6"), &uplink).then(|| v6_of(settings.hardware));
-    let tap = Tap::open()?;
+    let tap = Tap::open(TAP_NAME)?;
     sysctl(guest_v6.is_some());
     let mut lines = format!("link set dev {TAP_NAME} address {TAP_HARDWARE} mtu {mtu} up\n");
     lines.push_str(&format!("address add {GATEWAY}/{PREFIX} dev {TAP_NAME}\n"));
@@ -110,7 +110,7 @@ fn uplink(routes: &str, devices: &str) -> Option<String> {
 }
 
 /// The word after `mtu` in the output of `ip link`.
-fn mtu(text: &str) -> u16 {
+pub(super) fn mtu(text: &str) -> u16 {
     let mut words = text.split_whitespace().skip_while(|word| *word != "mtu");
     words.nth(1).and_then(|word| word.parse().ok()).unwrap_or(1500)
 }
@@ -156,7 +156,7 @@ fn sysctl(v6: bool) {
 }
 
 /// Runs a program with text on its standard input; returns what it prints, which must fit into a pipe.
-fn run(program: &'static str, arguments: &[&str], input: &str) -> Result<String, Error> {
+pub(super) fn run(program: &'static str, arguments: &[&str], input: &str) -> Result<String, Error> {
     let failed = |source| Error::System { what: format!("cannot run {program}"), source };
     let mut command = Command::new(program);
     command.args(arguments).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());

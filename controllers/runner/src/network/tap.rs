@@ -3,7 +3,7 @@
 use std::fs::{File, OpenOptions};
 use std::os::fd::OwnedFd;
 
-use super::{Error, TAP_NAME};
+use super::Error;
 
 /// `TUNSETIFF` of `linux/if_tun.h`: `_IOW('T', 202, int)`.
 const TUNSETIFF: rustix::ioctl::Opcode = rustix::ioctl::opcode::write::<std::ffi::c_int>(b'T', 202);
@@ -26,17 +26,18 @@ pub(crate) struct Tap(pub(crate) OwnedFd);
 
 impl Tap {
     /// Makes the device in the network namespace of this process.
-    pub(crate) fn open() -> Result<Self, Error> {
+    pub(crate) fn open(device: &str) -> Result<Self, Error> {
         let file = OpenOptions::new().read(true).write(true).open("/dev/net/tun");
         let file =
             file.map_err(|source| Error::System { what: "cannot open /dev/net/tun".into(), source })?;
         let mut name = [0; 16];
-        for (to, from) in name.iter_mut().zip(TAP_NAME.bytes()) {
+        // The last byte stays zero.
+        for (to, from) in name.iter_mut().zip(device.bytes().take(15)) {
             *to = from;
         }
         let flags = TAP | NO_PACKET_INFORMATION | VIRTIO_HEADER;
         attach(&file, InterfaceRequest { name, flags, rest: [0; 22] })
-            .map_err(|source| Error::System { what: format!("cannot make the device {TAP_NAME}"), source })?;
+            .map_err(|source| Error::System { what: format!("cannot make the device {device}"), source })?;
         Ok(Self(file.into()))
     }
 }

@@ -33,7 +33,9 @@ pub(super) async fn load(
     let pools: Api<IPPool> = Api::namespaced(client.clone(), namespace);
     let mut page = ListParams::default().limit(PAGE);
     loop {
-        let list = within(pools.list(&page)).await.map_err(|error| said("the address pools cannot be read", &error))?;
+        let list = within(pools.list(&page))
+            .await
+            .map_err(|error| said("the address pools cannot be read", &error))?;
         for pool in &list.items {
             book.read(pool);
         }
@@ -79,8 +81,7 @@ async fn sweep(client: &Client, book: &mut Book, cache: &Cache) -> Result<(), St
     for vm in cache.all_vms() {
         alive.insert(id_of(&vm), address_of(&vm));
     }
-    let missing: Vec<String> =
-        book.ids().filter(|id| !alive.contains_key(*id)).map(str::to_owned).collect();
+    let missing: Vec<String> = book.ids().filter(|id| !alive.contains_key(*id)).map(str::to_owned).collect();
     let asked = missing.into_iter().map(|id| {
         let client = client.clone();
         async move {

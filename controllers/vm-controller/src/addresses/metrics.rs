@@ -90,7 +90,12 @@ impl Ipam {
         }
         if let Some((held, resting)) = counts {
             let name = "neonvm_overlay_addresses";
-            head(out, name, "gauge", "Addresses on the overlay network that VMs have or that rest after use.");
+            head(
+                out,
+                name,
+                "gauge",
+                "Addresses on the overlay network that VMs have or that rest after use.",
+            );
             line(out, format_args!("{name}{{state=\"held\"}} {held}"));
             line(out, format_args!("{name}{{state=\"resting\"}} {resting}"));
         }

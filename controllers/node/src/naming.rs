@@ -77,6 +77,18 @@ pub fn pod_link(uid: &str) -> String {
     format!("p{}", pod_key(uid))
 }
 
+/// What the node's ends of a pod's links to the overlay begin with.
+#[must_use]
+pub(crate) fn overlay_link_prefix(uid: &str) -> String {
+    format!("o{}", pod_key(uid))
+}
+
+/// The node's end of a pod's link to the overlay; the first has index 0.
+#[must_use]
+pub(crate) fn overlay_link(uid: &str, index: usize) -> String {
+    format!("{}{index}", overlay_link_prefix(uid))
+}
+
 /// The cgroup of a cluster, relative to a hierarchy.
 #[must_use]
 pub fn cluster_cgroup(cluster: &str) -> String {
@@ -171,7 +183,9 @@ mod tests {
 
     #[test]
     fn names_are_short_enough_for_interfaces() {
-        for name in [bridge("a cluster"), node_link("a cluster", "node"), pod_link("uid")] {
+        for name in
+            [bridge("a cluster"), node_link("a cluster", "node"), pod_link("uid"), overlay_link("uid", 9999)]
+        {
             assert!(name.len() <= 15, "{name}");
         }
         assert!(pod_namespace("c", "n", "u").starts_with(&namespace_prefix("c")));

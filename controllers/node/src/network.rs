@@ -8,9 +8,13 @@
 //! pod        eth0 ═╝
 //! ```
 //!
+//! A pod may also have an interface on the overlay, joined to the bridge of that name in its node's namespace; what joins
+//! those bridges is not the node's business.
+//!
 //! Nodes route to each other's pods over the underlay; the host routes to all of them, and hides them behind its own
 //! address on the way out, if it has one. Without root each pod has a loopback address.
 
+pub(crate) mod attachments;
 mod clean_up;
 mod command;
 mod host;
@@ -130,6 +134,15 @@ impl NodeNetwork {
             namespaces::attach(&self.cluster, &self.node, net, uid, address).await?;
         }
         Ok(address)
+    }
+
+    /// Gives a pod interfaces on the overlay; what is there already is kept. Without namespaces there is no overlay, and
+    /// the runner says so.
+    pub(crate) async fn join_overlay(&self, uid: &str, interfaces: &[String]) -> io::Result<()> {
+        if self.namespaces().is_some() && !interfaces.is_empty() {
+            namespaces::join_overlay(&self.cluster, &self.node, uid, interfaces).await?;
+        }
+        Ok(())
     }
 
     /// Removes all of a pod's network. Its address may be used again.

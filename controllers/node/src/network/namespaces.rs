@@ -5,6 +5,8 @@ use std::net::Ipv4Addr;
 
 use super::command::{ask, ip, links};
 use super::{Peer, namespace_path, open_namespace};
+use neonvm_api::overlay::{BRIDGE, OVERHEAD_V4};
+
 use crate::naming;
 use crate::{NamespaceNetwork, sys};
 
@@ -70,11 +72,62 @@ pub(super) async fn attach(
     ip(Some(&pod), &inside).await
 }
 
+/// Joins a connected pod to the overlay's bridge, which is made if nobody has done so.
+pub(super) async fn join_overlay(
+    cluster: &str,
+    node: &str,
+    uid: &str,
+    interfaces: &[String],
+) -> io::Result<()> {
+    let (own, pod) = (naming::node_namespace(cluster, node), naming::pod_namespace(cluster, node, uid));
+    if !links(Some(&own)).await?.iter().any(|name| name == BRIDGE) {
+        let mtu = mtu(&own, "up0").await?.saturating_sub(OVERHEAD_V4);
+        let make = [format!("link add {BRIDGE} mtu {mtu} type bridge forward_delay 0")];
+        // Somebody else may be faster.
+        let made = ip(Some(&own), &make).await;
+        if !links(Some(&own)).await?.iter().any(|name| name == BRIDGE) {
+            made?;
+        }
+    }
+    let mtu = mtu(&own, BRIDGE).await?;
+    let (in_node, in_pod) = (links(Some(&own)).await?, links(Some(&pod)).await?);
+    for (index, interface) in interfaces.iter().enumerate() {
+        let link = naming::overlay_link(uid, index);
+        match (in_node.contains(&link), in_pod.contains(interface)) {
+            (true, true) => {}
+            (there, _) => {
+                if there {
+                    ip(Some(&own), &[format!("link del {link}")]).await?;
+                }
+                let ends = format!("type veth peer name {interface} mtu {mtu} netns {pod}");
+                ip(None, &[format!("link add {link} mtu {mtu} netns {own} {ends}")]).await?;
+            }
+        }
+        let join = [format!("link set {link} master {BRIDGE} up"), format!("link set {BRIDGE} up")];
+        ip(Some(&own), &join).await?;
+        ip(Some(&pod), &[format!("link set {interface} up")]).await?;
+    }
+    Ok(())
+}
+
+/// Greatest packet of an interface.
+async fn mtu(namespace: &str, name: &str) -> io::Result<u32> {
+    let text = ask(Some(namespace), &["-o", "link", "show", "dev", name]).await?;
+    let mut words = text.split_whitespace().skip_while(|word| *word != "mtu");
+    let mtu = words.nth(1).and_then(|word| word.parse().ok());
+    mtu.ok_or_else(|| io::Error::other(format!("the size of packets of {name} is not known")))
+}
+
 /// Removes the namespace of a pod; its interfaces go with it.
 pub(super) async fn detach(cluster: &str, node: &str, uid: &str) -> io::Result<()> {
     remove(&naming::pod_namespace(cluster, node, uid)).await?;
     // A process that still holds the namespace would keep the link alive.
     let (own, link) = (naming::node_namespace(cluster, node), naming::pod_link(uid));
+    let overlay = naming::overlay_link_prefix(uid);
+    for name in links(Some(&own)).await?.iter().filter(|name| name.starts_with(&overlay)) {
+        // It may be gone by now.
+        let _ = ip(Some(&own), &[format!("link del {name}")]).await;
+    }
     match ip(Some(&own), &[format!("link del {link}")]).await {
         Err(error) if links(Some(&own)).await?.contains(&link) => Err(error),
         _ => Ok(()),

@@ -9,6 +9,7 @@ use tokio::sync::{mpsc, watch};
 use super::worker::{Task, Worker};
 use super::{Handle, PodDirectory};
 use crate::core::Event;
+use crate::network::attachments;
 use crate::node::Node;
 use crate::problem::Problem;
 use crate::volumes::Held;
@@ -88,6 +89,9 @@ impl Preparation {
             differs
         });
         let pod = Arc::clone(&self.handle.pod.borrow());
+        let extra = attachments::interfaces(&pod);
+        let extra = extra.map_err(|message| Problem::new("FailedCreatePodSandBox", message))?;
+        node.network.join_overlay(&self.handle.uid, &extra).await.map_err(failed)?;
         let name = pod.metadata.name.clone().unwrap_or_default();
         write_etc(directory, &name, &address.to_string()).map_err(failed)?;
         if let Some(hierarchy) = &node.hierarchy {

@@ -4,6 +4,8 @@ mod certificate;
 mod pod;
 mod secret;
 
+pub(crate) use secret::posting;
+
 pub(crate) use certificate::{ATTEMPT, FINGERPRINT, TLS_LABEL, secret_view};
 
 use std::sync::atomic::Ordering;
@@ -12,7 +14,7 @@ use kube::api::{Patch, PatchParams};
 use kube::{Api, Error};
 use neonvm_api::VirtualMachine;
 use neonvm_api::names::FINALIZER;
-use neonvm_core_lifecycle::{Action, Failure, FailureReason};
+use neonvm_core_lifecycle::{Action, Failure, FailureReason, owned_pod};
 use serde_json::{Value, json};
 
 use crate::cache::Key;
@@ -94,8 +96,14 @@ impl Context {
             Action::CreatePod { name } => self.create_pod(key, vm, name).await,
             Action::DeletePod { name, uid } => self.delete_pod(key, name, uid.as_deref()).await,
             Action::SyncPod { name, change } => self.sync_pod(key, name, change).await,
+            Action::OwnPod { name, uid, migration } => {
+                self.own_pod(key, vm, (name, uid), migration.as_ref()).await
+            }
+            Action::CancelMove(call) => self.cancel_move(key, pod_of(vm), call).await,
+            Action::RecoverMove(call) => self.recover_move(key, pod_of(vm), call).await,
+            Action::Settle { pod, verdict } => self.settle(key, pod, verdict).await,
             Action::SetSize(size) => {
-                let asked = self.links.set_size(key, *size).await;
+                let asked = self.links.set_size(key, pod_of(vm), *size).await;
                 asked.map_err(|message| Failed::new(FailureReason::ScaleFailed, message))
             }
             Action::TakeAddress { wanted } => {
@@ -157,6 +165,11 @@ impl Context {
             }
         }
     }
+}
+
+/// Name of the machine's pod.
+fn pod_of(vm: &VirtualMachine) -> &str {
+    owned_pod(vm).unwrap_or_default()
 }
 
 /// Only this version of this very object.

@@ -14,6 +14,9 @@ use neonvm_types::runner_protocol::Exit;
 
 use crate::context::MANAGER;
 
+/// Ends of pods that are remembered of a machine: those of both sides of a migration.
+const LAST_WORDS: usize = 2;
+
 /// Namespace and name of a machine.
 pub(crate) type Key = Arc<NamespacedName>;
 
@@ -30,8 +33,8 @@ struct Kept {
     vms: HashMap<Key, Arc<VirtualMachine>>,
     /// By machine.
     pods: HashMap<Key, Vec<Arc<KeptPod>>>,
-    /// How the machine's pod ended that was seen to go last.
-    last_words: HashMap<Key, (String, Exit)>,
+    /// How the machine's pods ended that were seen to go last, newest last.
+    last_words: HashMap<Key, Vec<(String, Exit)>>,
     tls: HashMap<Key, TlsSecret>,
     /// UIDs of the secrets with keys of open requests.
     keys: HashMap<Key, String>,
@@ -65,6 +68,15 @@ pub(crate) fn owner(meta: &ObjectMeta) -> Option<(Key, String)> {
     Some((Arc::new(NamespacedName::new(namespace, owner.name.clone())), owner.uid.clone()))
 }
 
+/// The machine that a pod belongs to: its own, or the target of its migration.
+pub(crate) fn machine_of(meta: &ObjectMeta) -> Option<(Key, String)> {
+    let mut owners = meta.owner_references.iter().flatten();
+    let owner = owners
+        .find(|owner| owner.kind == "VirtualMachine" && owner.api_version.starts_with("vm.neon.tech/"))?;
+    let namespace = meta.namespace.clone().unwrap_or_default();
+    Some((Arc::new(NamespacedName::new(namespace, owner.name.clone())), owner.uid.clone()))
+}
+
 impl Cache {
     fn lock(&self) -> MutexGuard<'_, Kept> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
@@ -86,6 +98,13 @@ impl Cache {
             *phases.entry(phase.map_or("None", |phase| phase.as_str())).or_default() += 1;
         }
         phases
+    }
+
+    /// The nodes that machines are leaving now.
+    pub(crate) fn leaving(&self) -> Vec<String> {
+        let kept = self.lock();
+        let statuses = kept.vms.values().filter_map(|vm| vm.status.as_ref());
+        statuses.filter(|status| status.migration.is_some()).map(|status| status.node.clone()).collect()
     }
 
     /// Keeps a machine unless a newer version is known. Whether it is news.
@@ -127,7 +146,7 @@ impl Cache {
 
     /// Keeps a pod of a machine unless a newer version is known. The machine, if it is news.
     pub(crate) fn put_pod(&self, pod: &Pod) -> Option<Key> {
-        let (key, owner) = owner(&pod.metadata)?;
+        let (key, owner) = machine_of(&pod.metadata)?;
         let new = KeptPod { owner, version: version(&pod.metadata), view: PodView::of(pod, MANAGER) };
         let mut kept = self.lock();
         let pods = kept.pods.entry(Arc::clone(&key)).or_default();
@@ -161,13 +180,20 @@ impl Cache {
         let view = PodView::of(pod, MANAGER);
         self.drop_pod(key, &view.name, Some(&view.uid));
         if let Some(exit) = view.ended {
-            self.lock().last_words.insert(Arc::clone(key), (view.name, exit));
+            let mut kept = self.lock();
+            let words = kept.last_words.entry(Arc::clone(key)).or_default();
+            words.retain(|(name, _)| *name != view.name);
+            words.push((view.name, exit));
+            let old = words.len().saturating_sub(LAST_WORDS);
+            words.drain(..old);
         }
     }
 
-    /// How the pod with this name ended, if it is the one that went last.
+    /// How the pod with this name ended, if it is one of those that went last.
     pub(crate) fn last_words(&self, key: &Key, pod: &str) -> Option<Exit> {
-        self.lock().last_words.get(key).filter(|(name, _)| name == pod).map(|(_, exit)| exit.clone())
+        let kept = self.lock();
+        let mut words = kept.last_words.get(key)?.iter();
+        words.find(|(name, _)| name == pod).map(|(_, exit)| exit.clone())
     }
 
     /// The machine is gone.

@@ -6,7 +6,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use k8s_openapi::api::core::v1::{Pod, Secret};
 use kube::{Api, Client};
-use neonvm_api::VirtualMachine;
+use neonvm_api::{VirtualMachine, VirtualMachineMigration};
 use neonvm_core_lifecycle::{Failure, Settings};
 use neonvm_types::Timestamp;
 use ring::rand::{SecureRandom as _, SystemRandom};
@@ -19,6 +19,7 @@ use crate::event::Events;
 use crate::lag::Lag;
 use crate::link::Links;
 use crate::metrics::Metrics;
+use crate::moves::Moves;
 use crate::queue::Queue;
 
 /// Field manager of everything we write.
@@ -33,6 +34,8 @@ pub(crate) struct Memo {
     pub(crate) failure: Option<Failure>,
     /// When a change of size was first seen, for the histogram.
     pub(crate) scaling_since: Option<tokio::time::Instant>,
+    /// When a paused post-copy was told to go on.
+    pub(crate) recovered: Option<Timestamp>,
 }
 
 /// What all workers share.
@@ -40,6 +43,7 @@ pub(crate) struct Context {
     pub(crate) client: Client,
     pub(crate) settings: Settings,
     pub(crate) cache: Cache,
+    pub(crate) moves: Moves,
     pub(crate) queue: Arc<Queue<Key>>,
     pub(crate) links: Links,
     pub(crate) authority: Arc<Authority>,
@@ -82,6 +86,7 @@ impl Context {
             client,
             settings,
             cache: Cache::default(),
+            moves: Moves::default(),
             queue,
             links,
             authority,
@@ -97,6 +102,10 @@ impl Context {
     }
 
     pub(crate) fn vms(&self, namespace: &str) -> Api<VirtualMachine> {
+        Api::namespaced(self.client.clone(), namespace)
+    }
+
+    pub(crate) fn migrations(&self, namespace: &str) -> Api<VirtualMachineMigration> {
         Api::namespaced(self.client.clone(), namespace)
     }
 

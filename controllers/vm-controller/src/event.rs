@@ -9,7 +9,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, ObjectMeta};
 use k8s_openapi::jiff;
 use kube::api::{Api, PostParams};
 use kube::{Client, Resource, ResourceExt as _};
-use neonvm_api::VirtualMachine;
+use neonvm_api::{VirtualMachine, VirtualMachineMigration};
 use neonvm_core_lifecycle::Note;
 use tokio::sync::{Mutex, mpsc};
 
@@ -49,6 +49,20 @@ impl Events {
     pub(crate) fn tell(&self, vm: &VirtualMachine, note: &Note) {
         let kind = if note.reason.is_warning() { "Warning" } else { "Normal" };
         self.tell_of(vm.object_ref(&()), kind, note.reason.as_str(), &note.message);
+    }
+
+    /// Tells a note about a migration and its machine.
+    pub(crate) fn tell_migration(
+        &self,
+        migration: &VirtualMachineMigration,
+        vm: Option<&VirtualMachine>,
+        note: &Note,
+    ) {
+        let kind = if note.reason.is_warning() { "Warning" } else { "Normal" };
+        self.tell_of(migration.object_ref(&()), kind, note.reason.as_str(), &note.message);
+        if let Some(vm) = vm {
+            self.tell(vm, note);
+        }
     }
 
     /// Tells something of an object.

@@ -1,6 +1,6 @@
 //! The controller of virtual machines: the shell around `neonvm-core-lifecycle`, and the admission webhooks.
 //!
-//! Watches keep a picture of machines, pods and secrets ([`cache`]); each runner tells its state over a stream of its own
+//! Watches keep a picture of machines, pods and secrets ([`cache`]) and of migrations ([`moves`]); each runner tells its state over a stream of its own
 //! ([`link`]). Whatever changes puts the machine's key into a queue ([`queue`]); a worker steps the core until nothing is left to
 //! do ([`reconcile`]). Nothing is polled and nothing is written twice: at rest there is no traffic at all.
 
@@ -15,6 +15,7 @@ mod event;
 mod lag;
 mod link;
 mod metrics;
+mod moves;
 mod patch;
 mod queue;
 mod reconcile;

@@ -1,5 +1,5 @@
 //! One connection to each runner: its status as a stream. A lost connection is made again, later and later. Thousands of them
-//! are open at once, so each holds little: one task, small buffers.
+//! are open at once, so each holds little: one task, small buffers. A machine that moves has two runners.
 
 mod call;
 
@@ -8,8 +8,9 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use neonvm_core_lifecycle::RunnerView;
-use neonvm_types::runner_protocol::{RunnerStatus, SizeRequest, server_name};
+use http::Method;
+use neonvm_core_lifecycle::{PodView, RunnerView};
+use neonvm_types::runner_protocol::{RunnerStatus, SIZE_PATH, SizeRequest, server_name};
 use tokio::sync::Semaphore;
 use tokio::task::AbortHandle;
 use tokio::time::Instant;
@@ -18,6 +19,8 @@ use crate::authority::Authority;
 use crate::cache::Key;
 use crate::context::now;
 use crate::queue::Queue;
+
+pub(crate) use call::Refusal;
 
 /// First pause before a connection is made again; doubles.
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
@@ -33,18 +36,21 @@ pub(crate) struct Target {
     pub(crate) vm: String,
     /// UID of the pod.
     pub(crate) pod: String,
+    /// Name of the pod.
+    pub(crate) name: String,
     /// Where it listens.
     pub(crate) address: SocketAddr,
 }
 
 impl Target {
     /// `None` if the pod's address is none.
-    pub(crate) fn new(vm: &str, pod: &str, ip: &str, port: u16) -> Option<Self> {
-        let ip: IpAddr = ip.parse().ok()?;
-        Some(Self { vm: vm.to_owned(), pod: pod.to_owned(), address: SocketAddr::new(ip, port) })
+    pub(crate) fn new(vm: &str, pod: &PodView, port: u16) -> Option<Self> {
+        let ip: IpAddr = pod.ip.parse().ok()?;
+        let address = SocketAddr::new(ip, port);
+        Some(Self { vm: vm.to_owned(), pod: pod.uid.clone(), name: pod.name.clone(), address })
     }
 
-    fn name(&self) -> String {
+    fn host(&self) -> String {
         server_name(&self.vm)
     }
 }
@@ -71,7 +77,7 @@ impl Drop for Link {
 /// All connections.
 #[derive(Debug)]
 pub(crate) struct Links {
-    links: Mutex<HashMap<Key, Link>>,
+    links: Mutex<HashMap<Key, Vec<Link>>>,
     queue: Arc<Queue<Key>>,
     authority: Arc<Authority>,
     connecting: Arc<Semaphore>,
@@ -87,12 +93,14 @@ impl Links {
         Self { links: Mutex::default(), queue, authority, connecting }
     }
 
-    /// Listens to this runner; if another was listened to under the key, no longer to that.
+    /// Listens to this runner.
     pub(crate) fn open(&self, key: &Key, target: Target) {
         let mut links = lock(&self.links);
-        if links.get(key).is_some_and(|link| link.target == target) {
+        let links = links.entry(Arc::clone(key)).or_default();
+        if links.iter().any(|link| link.target == target) {
             return;
         }
+        links.retain(|link| link.target.name != target.name);
         let seen = Arc::<Mutex<Seen>>::default();
         let listener = Listener {
             key: Arc::clone(key),
@@ -103,41 +111,78 @@ impl Links {
             connecting: Arc::clone(&self.connecting),
         };
         let task = tokio::spawn(listener.run()).abort_handle();
-        links.insert(Arc::clone(key), Link { target, seen, task });
+        links.push(Link { target, seen, task });
     }
 
-    /// Listens to this machine's runner no longer.
+    /// Listens to this machine's runners no longer.
     pub(crate) fn close(&self, key: &Key) {
         lock(&self.links).remove(key);
     }
 
-    /// What is known of the runner in the pod with this UID.
-    pub(crate) fn view(&self, key: &Key, pod: &str) -> RunnerView {
-        let links = lock(&self.links);
-        let Some(link) = links.get(key).filter(|link| link.target.pod == pod) else {
-            return RunnerView::Unknown;
-        };
-        let seen = lock(&link.seen);
-        match (seen.lost_since, &seen.last) {
-            (Some(since), last) => RunnerView::Unreachable { since, last: last.clone() },
-            (None, Some(status)) => RunnerView::Seen(status.clone()),
-            (None, None) => RunnerView::Unknown,
+    /// Listens only to the machine's runners in the pods with these names.
+    pub(crate) fn retain(&self, key: &Key, keep: impl Fn(&str) -> bool) {
+        let mut links = lock(&self.links);
+        let Some(own) = links.get_mut(key) else { return };
+        own.retain(|link| keep(&link.target.name));
+        if own.is_empty() {
+            links.remove(key);
         }
     }
 
-    /// The last words of the runner that was listened to last, whatever its pod is now.
-    pub(crate) fn last_view(&self, key: &Key) -> RunnerView {
-        let pod = lock(&self.links).get(key).map(|link| link.target.pod.clone());
-        pod.map_or(RunnerView::Unknown, |pod| self.view(key, &pod))
+    /// What is known of the runner in the pod with this UID.
+    pub(crate) fn view(&self, key: &Key, pod: &str) -> RunnerView {
+        self.find(key, |target| target.pod == pod).map_or(RunnerView::Unknown, |(_, seen)| view(&seen))
     }
 
-    /// Asks the runner for a size.
-    pub(crate) async fn set_size(&self, key: &Key, size: SizeRequest) -> Result<(), String> {
-        let found = lock(&self.links).get(key).map(|link| (link.target.clone(), Arc::clone(&link.seen)));
-        let Some((target, seen)) = found else { return Err("the runner is not connected".to_owned()) };
-        let status = call::put_size(&target, self.authority.client(), size).await?;
-        accept(&seen, status);
+    /// The last words of the runner in the pod with this name, whatever that pod is now.
+    pub(crate) fn last_view(&self, key: &Key, pod: &str) -> RunnerView {
+        self.find(key, |target| target.name == pod).map_or(RunnerView::Unknown, |(_, seen)| view(&seen))
+    }
+
+    fn find(&self, key: &Key, is: impl Fn(&Target) -> bool) -> Option<(Target, Arc<Mutex<Seen>>)> {
+        let links = lock(&self.links);
+        let link = links.get(key)?.iter().find(|link| is(&link.target))?;
+        Some((link.target.clone(), Arc::clone(&link.seen)))
+    }
+
+    /// Asks the runner in the pod with this name for a size.
+    pub(crate) async fn set_size(&self, key: &Key, pod: &str, size: SizeRequest) -> Result<(), String> {
+        let body = serde_json::to_vec(&size).map_err(|error| error.to_string())?;
+        let answered = self.ask(key, |target| target.name == pod, (Method::PUT, SIZE_PATH), body).await;
+        answered.map_err(|refusal| match refusal.status {
+            Some(status) => format!("the runner refused the size ({status}): {}", refusal.message),
+            None => refusal.message,
+        })
+    }
+
+    /// Sends an order to one of the machine's runners. If the answer is a status, it is taken as such.
+    pub(crate) async fn ask(
+        &self,
+        key: &Key,
+        is: impl Fn(&Target) -> bool,
+        what: (Method, &str),
+        body: Vec<u8>,
+    ) -> Result<(), Refusal> {
+        let Some((target, seen)) = self.find(key, is) else {
+            return Err(Refusal { status: None, message: "the runner is not connected".to_owned() });
+        };
+        let answer = call::ask(&target, self.authority.client(), what, body).await?;
+        // A status that was never sent in the stream has no number.
+        if let Ok(status) = serde_json::from_slice::<RunnerStatus>(&answer)
+            && status.sequence > 0
+        {
+            accept(&seen, status);
+        }
         Ok(())
+    }
+}
+
+fn view(seen: &Mutex<Seen>) -> RunnerView {
+    let seen = lock(seen);
+    match (seen.lost_since, &seen.last) {
+        (Some(since), last) => RunnerView::Unreachable { since, last: last.clone() },
+        (None, Some(status)) => RunnerView::Seen(status.clone()),
+        (None, None) => RunnerView::Unknown,
     }
 }
 

@@ -1,12 +1,14 @@
 //! Metrics in the text format of Prometheus. Names of the upstream controller are kept.
 
+mod migrations;
+
+use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use crate::addresses::Ipam;
-use crate::cache::Cache;
 use crate::lag::Lag;
 
 /// Upper ends in milliseconds: short work.
@@ -61,6 +63,35 @@ impl Histogram {
     }
 }
 
+/// What there is to do.
+#[derive(Debug)]
+pub(crate) struct Work {
+    /// Machines in each phase.
+    pub(crate) vms: BTreeMap<&'static str, usize>,
+    /// Migrations in each phase.
+    pub(crate) migrations: BTreeMap<String, usize>,
+    /// Machines that wait for a worker.
+    pub(crate) depth: usize,
+}
+
+impl Work {
+    fn render(&self, out: &mut String) {
+        let vms: Vec<(&str, usize)> = self.vms.iter().map(|(phase, count)| (*phase, *count)).collect();
+        let migrations = self.migrations.iter().map(|(phase, count)| (phase.as_str(), *count)).collect();
+        for (name, help, counts) in [
+            ("neonvm_vm_controller_vms", "VMs in each phase.", vms),
+            ("neonvm_vm_controller_migrations", "Migrations in each phase.", migrations),
+        ] {
+            head(out, name, "gauge", help);
+            for (phase, count) in counts {
+                line(out, format_args!("{name}{{phase=\"{phase}\"}} {count}"));
+            }
+        }
+        head(out, "neonvm_vm_controller_queue_depth", "gauge", "VMs that wait for work.");
+        line(out, format_args!("neonvm_vm_controller_queue_depth {}", self.depth));
+    }
+}
+
 /// All of them.
 #[derive(Debug)]
 pub(crate) struct Metrics {
@@ -73,6 +104,7 @@ pub(crate) struct Metrics {
     pub(crate) scaling: Histogram,
     pub(crate) restarts: AtomicU64,
     pub(crate) writes: AtomicU64,
+    pub(crate) migrations: migrations::Migrations,
     pub(crate) ipam: Arc<Ipam>,
 }
 
@@ -89,6 +121,7 @@ impl Default for Metrics {
             scaling: short(),
             restarts: AtomicU64::new(0),
             writes: AtomicU64::new(0),
+            migrations: migrations::Migrations::default(),
             ipam: Arc::default(),
         }
     }
@@ -106,12 +139,7 @@ pub(crate) fn head(out: &mut String, name: &str, kind: &str, help: &str) {
 
 impl Metrics {
     /// The text.
-    pub(crate) fn render(
-        &self,
-        lag: &Lag,
-        work: Option<(&Cache, usize)>,
-        addresses: Option<(usize, usize)>,
-    ) -> String {
+    pub(crate) fn render(&self, lag: &Lag, work: Option<&Work>, addresses: Option<(usize, usize)>) -> String {
         let mut out = String::new();
         let name = "reconcile_failing_objects";
         head(&mut out, name, "gauge", "Objects that only failed for the failure-pending period.");
@@ -163,13 +191,9 @@ impl Metrics {
             line(&mut out, format_args!("{name} {}", counter.load(Ordering::Relaxed)));
         }
         self.ipam.render(&mut out, addresses);
-        if let Some((cache, depth)) = work {
-            head(&mut out, "neonvm_vm_controller_vms", "gauge", "VMs in each phase.");
-            for (phase, count) in cache.phases() {
-                line(&mut out, format_args!("neonvm_vm_controller_vms{{phase=\"{phase}\"}} {count}"));
-            }
-            head(&mut out, "neonvm_vm_controller_queue_depth", "gauge", "VMs that wait for work.");
-            line(&mut out, format_args!("neonvm_vm_controller_queue_depth {depth}"));
+        self.migrations.render(&mut out);
+        if let Some(work) = work {
+            work.render(&mut out);
         }
         out
     }

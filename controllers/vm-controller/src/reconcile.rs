@@ -7,20 +7,22 @@ use std::time::Duration;
 use kube::api::ListParams;
 use neonvm_api::VirtualMachine;
 use neonvm_api::names::label;
-use neonvm_api::virtual_machine::Phase;
+use neonvm_api::virtual_machine::{ActiveMigration, Phase};
 use neonvm_core_lifecycle::tls::TlsObserved;
 use neonvm_core_lifecycle::{
-    Action, FailureReason, NoteReason, Observed, Outcome, RunnerView, deserves_link,
+    Action, FailureReason, Moving, Note, NoteReason, Observed, Outcome, PodView, RunnerView, deserves_link,
 };
-use neonvm_core_lifecycle::{owned_pod, step};
+use neonvm_core_lifecycle::{migration, owned_pod, step};
+use neonvm_types::NamespacedName;
 use neonvm_types::runner_protocol::{RunnerState, RunnerStatus};
 use tokio::time::Instant;
 
 use crate::act::{Failed, is_missing, within};
-use crate::cache::{KeptPod, Key};
+use crate::cache::Key;
 use crate::context::{Context, now};
 use crate::lag::Ended;
 use crate::link::Target;
+use crate::moves;
 use crate::patch;
 use crate::queue::Turn;
 
@@ -30,7 +32,7 @@ const STEPS: usize = 12;
 /// Works on a machine once.
 pub(crate) async fn turn(context: &Arc<Context>, key: &Key) -> Turn {
     let started = Instant::now();
-    let (turn, ended) = work(context, key).await;
+    let (mut turn, ended) = work(context, key).await;
     let histogram = match ended {
         Ended::Well => &context.metrics.success,
         Ended::Badly => &context.metrics.failure,
@@ -42,7 +44,15 @@ pub(crate) async fn turn(context: &Arc<Context>, key: &Key) -> Turn {
     } else {
         context.lag.record(key, ended);
     }
-    turn
+    let moves = moves::turn(context, key).await;
+    if turn == Turn::Gone && moves != Turn::Gone {
+        turn = moves;
+    }
+    match (turn, moves) {
+        (Turn::Done(wake), Turn::Done(other)) => Turn::Done(wake.into_iter().chain(other).min()),
+        (Turn::Done(_), Turn::Failed) => Turn::Failed,
+        (turn, _) => turn,
+    }
 }
 
 async fn work(context: &Arc<Context>, key: &Key) -> (Turn, Ended) {
@@ -57,7 +67,7 @@ async fn work(context: &Arc<Context>, key: &Key) -> (Turn, Ended) {
         link(context, key, &vm, &observed);
         let outcome = step(now(), &vm, &observed, &context.settings);
         if outcome.actions == [Action::Refresh] {
-            if fresh || refresh(context, key, &vm).await.is_err() {
+            if fresh || refresh(context, key).await.is_err() {
                 return (Turn::Failed, Ended::Badly);
             }
             fresh = true;
@@ -75,7 +85,7 @@ async fn work(context: &Arc<Context>, key: &Key) -> (Turn, Ended) {
             match write(context, key, &vm, &outcome).await {
                 Ok(()) => fresh |= before.phase.is_none(),
                 Err(Failed::Conflict) => {
-                    if refresh(context, key, &vm).await.is_err() {
+                    if refresh(context, key).await.is_err() {
                         return (Turn::Failed, Ended::InConflict);
                     }
                     fresh = true;
@@ -102,7 +112,7 @@ async fn work(context: &Arc<Context>, key: &Key) -> (Turn, Ended) {
                 }
             }
             Err(Failed::Conflict) => {
-                if refresh(context, key, &vm).await.is_err() {
+                if refresh(context, key).await.is_err() {
                     return (Turn::Failed, Ended::InConflict);
                 }
                 // What was in conflict is tried again by the next turn, after a pause.
@@ -178,24 +188,13 @@ async fn tell_failure(context: &Arc<Context>, key: &Key, fresh: bool) {
 
 fn observe(context: &Context, key: &Key, vm: &VirtualMachine, fresh: bool) -> Observed {
     let uid = vm.metadata.uid.clone().unwrap_or_default();
-    let (own, strays): (Vec<Arc<KeptPod>>, Vec<Arc<KeptPod>>) = context
-        .cache
-        .pods(key)
-        .into_iter()
-        .filter(|pod| pod.owner == uid)
-        .partition(|pod| Some(pod.view.name.as_str()) == owned_pod(vm));
-    let pod = own.first().map(|pod| pod.view.clone());
-    let runner = match &pod {
-        Some(pod) => context.links.view(key, &pod.uid),
-        None => match owned_pod(vm).and_then(|pod| context.cache.last_words(key, pod)) {
-            Some(exit) => RunnerView::Seen(Box::new(RunnerStatus {
-                state: RunnerState::Ended,
-                exit: Some(exit),
-                ..RunnerStatus::default()
-            })),
-            None => context.links.last_view(key),
-        },
-    };
+    let (pod, runner) = sight(context, key, &uid, owned_pod(vm).unwrap_or_default());
+    let lock = vm.status.as_ref().and_then(|status| status.migration.as_ref());
+    let moving = lock.map(|lock| moving(context, key, &uid, lock)).unwrap_or_default();
+    let named =
+        |name: &str| owned_pod(vm) == Some(name) || lock.is_some_and(|lock| lock.target_pod_name == name);
+    let pods = context.cache.pods(key);
+    let strays = pods.iter().filter(|pod| pod.owner == uid && !named(&pod.view.name));
     let tls = if vm.spec.tls.is_some() {
         let (secret, key, request) = context.cache.tls(key);
         TlsObserved { api: context.cert_manager.is_present(), secret, request, key }
@@ -205,30 +204,76 @@ fn observe(context: &Context, key: &Key, vm: &VirtualMachine, fresh: bool) -> Ob
     Observed {
         fresh,
         pod,
-        strays: strays.iter().map(|pod| pod.view.clone()).collect(),
+        strays: strays.map(|pod| pod.view.clone()).collect(),
         runner,
         tls,
         address: context.addresses.view(&key.to_string()),
+        moving,
         failure: context.memo(key, |memo| memo.failure.clone()),
         suffix: context.suffix(),
     }
 }
 
-fn link(context: &Context, key: &Key, vm: &VirtualMachine, observed: &Observed) {
-    match &observed.pod {
-        Some(pod) if deserves_link(observed) => {
-            let uid = vm.metadata.uid.as_deref().unwrap_or_default();
-            if let Some(target) = Target::new(uid, &pod.uid, &pod.ip, vm.spec.runner_port)
-                && observed.runner.exit().is_none()
-            {
-                context.links.open(key, target);
-            }
-        }
-        // The last words of a runner whose pod vanished are still needed while the machine counts as running.
-        None if vm.status.as_ref().and_then(|status| status.phase).is_some_and(Phase::is_alive) => {}
-        Some(pod) if pod.is_live() && observed.runner != RunnerView::Unknown => {}
-        Some(_) | None => context.links.close(key),
+/// A pod of the machine and the runner in it, by the pod's name; what was heard last outlives the pod.
+pub(crate) fn sight(context: &Context, key: &Key, vm: &str, pod: &str) -> (Option<PodView>, RunnerView) {
+    if pod.is_empty() {
+        return (None, RunnerView::Unknown);
     }
+    let pods = context.cache.pods(key);
+    if let Some(found) = pods.iter().find(|kept| kept.owner == vm && kept.view.name == pod) {
+        return (Some(found.view.clone()), context.links.view(key, &found.view.uid));
+    }
+    let last = context.links.last_view(key, pod);
+    let Some(exit) = context.cache.last_words(key, pod) else { return (None, last) };
+    let status = last.newest().cloned().unwrap_or_default();
+    let status = RunnerStatus { state: RunnerState::Ended, exit: Some(exit), ..status };
+    (None, RunnerView::Seen(Box::new(status)))
+}
+
+fn moving(context: &Context, key: &Key, vm: &str, lock: &ActiveMigration) -> Moving {
+    let (target, target_runner) = sight(context, key, vm, &lock.target_pod_name);
+    let found = context.moves.get(&Arc::new(NamespacedName::new(&key.namespace, &lock.name)));
+    let found = found.filter(|found| found.metadata.uid.as_ref() == Some(&lock.uid));
+    Moving {
+        mover: found.map(|found| migration::mover(&found)),
+        target,
+        target_runner,
+        recovered: context.memo(key, |memo| memo.recovered),
+    }
+}
+
+/// Listens to the runners of the machine's pod and, while it moves, of the pod it goes to.
+fn link(context: &Context, key: &Key, vm: &VirtualMachine, observed: &Observed) {
+    let uid = vm.metadata.uid.as_deref().unwrap_or_default();
+    let open = |pod: &PodView, runner: &RunnerView| {
+        if let Some(target) = Target::new(uid, pod, vm.spec.runner_port)
+            && runner.exit().is_none()
+        {
+            context.links.open(key, target);
+        }
+    };
+    let status = vm.status.as_ref();
+    let mut keep = context.moves.pods_in_use(key);
+    if let Some(lock) = status.and_then(|status| status.migration.as_ref()) {
+        keep.insert(lock.target_pod_name.clone());
+        keep.extend(owned_pod(vm).map(str::to_owned));
+        if let Some(target) = observed.moving.target.as_ref().filter(|target| deserves_link(target)) {
+            open(target, &observed.moving.target_runner);
+        }
+    }
+    // The last words of a runner whose pod vanished are still needed while the machine counts as running.
+    let alive = status.and_then(|status| status.phase).is_some_and(Phase::is_alive);
+    let keeps = match &observed.pod {
+        Some(pod) => pod.is_live(),
+        None => alive,
+    };
+    if keeps {
+        keep.extend(owned_pod(vm).map(str::to_owned));
+    }
+    if let Some(pod) = observed.pod.as_ref().filter(|pod| deserves_link(pod)) {
+        open(pod, &observed.runner);
+    }
+    context.links.retain(key, |pod| keep.contains(pod));
 }
 
 /// Only machines that name an issuer need to know whether cert-manager is there.
@@ -254,15 +299,25 @@ async fn look_for_cert_manager(
     Ok(())
 }
 
-/// Reads the machine and its pods from the server itself.
-async fn refresh(context: &Context, key: &Key, vm: &VirtualMachine) -> Result<(), kube::Error> {
+/// Reads the machine, its pods and the migration that it names from the server itself.
+pub(crate) async fn refresh(context: &Context, key: &Key) -> Result<(), kube::Error> {
+    let known = context.cache.vm(key).and_then(|vm| vm.metadata.uid.clone());
     match within(context.vms(&key.namespace).get(&key.name)).await {
         Ok(read) => drop(context.cache.put_vm(read)),
         Err(error) if is_missing(&error) => {
-            context.cache.drop_vm(key, vm.metadata.uid.as_deref());
+            context.cache.drop_vm(key, known.as_deref());
             return Ok(());
         }
         Err(error) => return Err(error),
+    }
+    let vm = context.cache.vm(key);
+    if let Some(lock) = vm.as_ref().and_then(|vm| vm.status.as_ref()?.migration.as_ref()) {
+        let name = Arc::new(NamespacedName::new(&key.namespace, &lock.name));
+        match within(context.migrations(&key.namespace).get(&lock.name)).await {
+            Ok(read) => drop(context.moves.put(read)),
+            Err(error) if is_missing(&error) => drop(context.moves.remove(&name, None)),
+            Err(error) => return Err(error),
+        }
     }
     let selector = format!("{}={}", label::VM_NAME, key.name);
     let list = within(context.pods(&key.namespace).list(&ListParams::default().labels(&selector))).await?;
@@ -287,8 +342,26 @@ async fn write(context: &Context, key: &Key, vm: &VirtualMachine, outcome: &Outc
         tracing::info!(vm = %key, from = word(from), to = word(to), pod = %outcome.status.pod_name, "phase");
     }
     count(context, key, vm, outcome);
-    outcome.events.iter().for_each(|note| context.events.tell(vm, note));
+    tell(context, key, vm, &outcome.events);
+    if before.migration.is_some() != outcome.status.migration.is_some() {
+        moves::wake(context);
+    }
     Ok(())
+}
+
+/// Tells people; what is about a migration is told of that too.
+fn tell(context: &Context, key: &Key, vm: &VirtualMachine, notes: &[Note]) {
+    let lock = vm.status.as_ref().and_then(|status| status.migration.as_ref());
+    let migration =
+        lock.and_then(|lock| context.moves.get(&Arc::new(NamespacedName::new(&key.namespace, &lock.name))));
+    for note in notes {
+        match &migration {
+            Some(migration) if note.reason.is_of_migration() => {
+                context.events.tell_migration(migration, Some(vm), note);
+            }
+            _ => context.events.tell(vm, note),
+        }
+    }
 }
 
 fn count(context: &Context, key: &Key, vm: &VirtualMachine, outcome: &Outcome) {

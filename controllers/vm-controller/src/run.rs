@@ -18,7 +18,7 @@ use crate::cache::key_of;
 use crate::config::Config;
 use crate::context::{Context, Parts};
 use crate::lag::Lag;
-use crate::metrics::Metrics;
+use crate::metrics::{Metrics, Work};
 use crate::{event, reconcile, watch, webhook};
 
 /// Pauses while the API server cannot be used at start: half a minute in all.
@@ -156,6 +156,8 @@ async fn lead(parts: Parts, concurrency: usize, health: &Health) {
     tasks.spawn(watch::machines(Arc::clone(&context), Arc::clone(&listed)));
     tasks.spawn(watch::pods(Arc::clone(&context), Arc::clone(&listed)));
     tasks.spawn(watch::secrets(Arc::clone(&context), Arc::clone(&listed)));
+    tasks.spawn(watch::migrations(Arc::clone(&context), Arc::clone(&listed)));
+    tasks.spawn(watch::policies(Arc::clone(&context), Arc::clone(&listed)));
     // Before all is listed, what is missing in the picture is not missing in the cluster.
     if ready.wait_for(|count| *count >= watch::WATCHES).await.is_err() {
         return;
@@ -220,9 +222,13 @@ impl Health {
             "/healthz" | "/readyz" => text(StatusCode::OK, "text/plain", "ok\n"),
             "/metrics" => {
                 let context = self.context.lock().unwrap_or_else(PoisonError::into_inner).clone();
-                let work = context.as_ref().map(|context| (&context.cache, context.queue.depth()));
+                let work = context.as_ref().map(|context| Work {
+                    vms: context.cache.phases(),
+                    migrations: context.moves.phases(),
+                    depth: context.queue.depth(),
+                });
                 let addresses = context.as_ref().and_then(|context| context.addresses.counts());
-                let body = self.metrics.render(&self.lag, work, addresses);
+                let body = self.metrics.render(&self.lag, work.as_ref(), addresses);
                 text(StatusCode::OK, "text/plain; version=0.0.4", body)
             }
             "/debug/failing" => text(StatusCode::OK, "application/json", self.lag.debug().to_string()),

@@ -1,4 +1,7 @@
-//! Watches of machines, pods and secrets: each change goes into the picture and wakes the machine's worker.
+//! Watches of machines, pods, secrets, migrations and their policies: each change goes into the picture and wakes the
+//! machine's worker.
+
+mod moves;
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -13,8 +16,10 @@ use neonvm_api::names::{label, tls_secret_name};
 use tokio::sync::watch;
 
 use crate::act::{TLS_LABEL, secret_view};
-use crate::cache::{Key, key_of, owner};
+use crate::cache::{Key, key_of, machine_of, owner};
 use crate::context::Context;
+
+pub(crate) use moves::{migrations, policies};
 
 /// Selector of what carries a machine's name.
 pub(crate) const NAMED: &str = label::VM_NAME;
@@ -23,7 +28,7 @@ pub(crate) const NAMED: &str = label::VM_NAME;
 pub(crate) type Listed = watch::Sender<usize>;
 
 /// How many watches there are.
-pub(crate) const WATCHES: usize = 3;
+pub(crate) const WATCHES: usize = 5;
 
 /// Watches machines; never returns.
 pub(crate) async fn machines(context: Arc<Context>, listed: Arc<Listed>) {
@@ -59,6 +64,7 @@ pub(crate) async fn machines(context: Arc<Context>, listed: Arc<Listed>) {
                 let key = key_of(meta);
                 context.cache.drop_vm(&key, meta.uid.as_deref());
                 context.queue.add(&key);
+                crate::moves::wake(&context);
             }
         }
     }
@@ -119,7 +125,7 @@ pub(crate) async fn pods(context: Arc<Context>, listed: Arc<Listed>) {
                 done(&listed, &mut first);
             }
             watcher::Event::Delete(pod) => {
-                if let Some((key, _)) = owner(&pod.metadata) {
+                if let Some((key, _)) = machine_of(&pod.metadata) {
                     context.cache.bury_pod(&key, &pod);
                     context.queue.add(&key);
                 }

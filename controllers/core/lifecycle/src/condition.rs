@@ -81,8 +81,19 @@ pub fn set(
     now: Timestamp,
     generation: Option<i64>,
 ) {
+    put(&mut status.conditions, kind, say, now, generation);
+}
+
+/// As [`set`], for the conditions of any object.
+pub fn put(
+    conditions: &mut Vec<Condition>,
+    kind: &str,
+    say: &Say<'_>,
+    now: Timestamp,
+    generation: Option<i64>,
+) {
     let message: String = say.message.chars().take(MESSAGE).collect();
-    if let Some(condition) = status.conditions.iter_mut().find(|condition| condition.type_ == kind) {
+    if let Some(condition) = conditions.iter_mut().find(|condition| condition.type_ == kind) {
         if condition.status != say.status {
             say.status.clone_into(&mut condition.status);
             condition.last_transition_time = stamp(now);
@@ -92,7 +103,7 @@ pub fn set(
         condition.observed_generation = generation;
         return;
     }
-    status.conditions.push(Condition {
+    conditions.push(Condition {
         type_: kind.to_owned(),
         status: say.status.to_owned(),
         reason: say.reason.to_owned(),
@@ -100,7 +111,7 @@ pub fn set(
         last_transition_time: stamp(now),
         observed_generation: generation,
     });
-    status.conditions.sort_by(|a, b| a.type_.cmp(&b.type_));
+    conditions.sort_by(|a, b| a.type_.cmp(&b.type_));
 }
 
 fn stamp(now: Timestamp) -> Time {

@@ -17,6 +17,7 @@
 
 pub mod condition;
 pub mod crash_loop;
+pub mod migration;
 mod observed;
 mod outcome;
 pub mod pod;
@@ -24,7 +25,7 @@ mod settings;
 mod step;
 pub mod tls;
 
-pub use observed::{AddressView, Failure, FailureReason, Observed, PodView, RunnerView};
+pub use observed::{AddressView, Failure, FailureReason, Mover, Moving, Observed, PodView, RunnerView};
 pub use outcome::{Action, Note, NoteReason, Outcome};
-pub use settings::Settings;
+pub use settings::{MigrationSettings, Settings};
 pub use step::{deserves_link, owned_pod, step};

@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
 use k8s_openapi::api::core::v1::{ContainerStatus, Pod, PodCondition};
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ManagedFieldsEntry, Time};
-use neonvm_api::names::RUNNER_CONTAINER;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ManagedFieldsEntry, OwnerReference, Time};
+use neonvm_api::names::{RUNNER_CONTAINER, VM_API_VERSION};
 use neonvm_types::Timestamp;
 use neonvm_types::runner_protocol::{Exit, ExitReason, RunnerStatus};
 use serde_json::Value;
@@ -28,10 +28,34 @@ pub struct Observed {
     pub tls: TlsObserved,
     /// The machine's address on the overlay network, as the pools have it.
     pub address: AddressView,
+    /// The migration that the status names; looked at only if it names one.
+    pub moving: Moving,
     /// What went wrong when the actions of the step before were run.
     pub failure: Option<Failure>,
     /// Five random letters and digits for the name of a new pod.
     pub suffix: String,
+}
+
+/// What is seen of the migration that moves a machine.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Moving {
+    /// The object; `None` if there is none with the UID that the machine's status names.
+    pub mover: Option<Mover>,
+    /// The pod that the machine goes to.
+    pub target: Option<PodView>,
+    /// The runner in it.
+    pub target_runner: RunnerView,
+    /// When a paused post-copy was told to go on.
+    pub recovered: Option<Timestamp>,
+}
+
+/// What a machine must know of its migration.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Mover {
+    /// The source may have been told to begin.
+    pub ordered: bool,
+    /// It is decided that the machine stays: it can be let go.
+    pub over: bool,
 }
 
 /// The address of a machine on the overlay network.
@@ -73,6 +97,8 @@ pub enum FailureReason {
     AddressFailed,
     /// The runner refused the size.
     ScaleFailed,
+    /// The runner did not take an order about a migration.
+    MigrationFailed,
     /// Anything else.
     ActionFailed,
 }
@@ -87,6 +113,7 @@ impl FailureReason {
             Self::CertificateFailed => "CertificateFailed",
             Self::AddressFailed => "AddressFailed",
             Self::ScaleFailed => "ScaleFailed",
+            Self::MigrationFailed => "MigrationFailed",
             Self::ActionFailed => "ActionFailed",
         }
     }
@@ -110,6 +137,15 @@ pub enum RunnerView {
 }
 
 impl RunnerView {
+    /// The newest document of a runner, whether it still answers or not.
+    #[must_use]
+    pub fn newest(&self) -> Option<&RunnerStatus> {
+        match self {
+            Self::Seen(status) | Self::Unreachable { last: Some(status), .. } => Some(status),
+            Self::Unknown | Self::Unreachable { last: None, .. } => None,
+        }
+    }
+
     /// The newest document of a runner that answers.
     #[must_use]
     pub fn current(&self) -> Option<&RunnerStatus> {
@@ -122,10 +158,7 @@ impl RunnerView {
     /// How the machine ended, if the runner said so.
     #[must_use]
     pub fn exit(&self) -> Option<&Exit> {
-        match self {
-            Self::Seen(status) | Self::Unreachable { last: Some(status), .. } => status.exit.as_ref(),
-            Self::Unknown | Self::Unreachable { last: None, .. } => None,
-        }
+        self.newest()?.exit.as_ref()
     }
 }
 
@@ -144,6 +177,10 @@ pub struct PodView {
     pub own_labels: BTreeSet<String>,
     /// Annotations that we wrote.
     pub own_annotations: BTreeSet<String>,
+    /// UID of the object that controls it.
+    pub controller: String,
+    /// UIDs of the migrations among its owners.
+    pub migrations: BTreeSet<String>,
     /// When its grace period ends, if it is being deleted.
     pub deleting: Option<Timestamp>,
     /// Its address; empty if it has none yet.
@@ -180,6 +217,8 @@ impl PodView {
             annotations: meta.annotations.clone().unwrap_or_default(),
             own_labels: own_keys(meta.managed_fields.as_deref(), manager, "f:labels"),
             own_annotations: own_keys(meta.managed_fields.as_deref(), manager, "f:annotations"),
+            controller: controller(meta.owner_references.as_deref()),
+            migrations: migrations(meta.owner_references.as_deref()),
             deleting: meta.deletion_timestamp.as_ref().and_then(time),
             ip: text(status.and_then(|status| status.pod_ip.as_ref())),
             node: text(pod.spec.as_ref().and_then(|spec| spec.node_name.as_ref())),
@@ -196,6 +235,18 @@ impl PodView {
     pub fn is_live(&self) -> bool {
         self.ended.is_none()
     }
+}
+
+fn controller(owners: Option<&[OwnerReference]>) -> String {
+    let found = owners.unwrap_or_default().iter().find(|owner| owner.controller == Some(true));
+    found.map(|owner| owner.uid.clone()).unwrap_or_default()
+}
+
+fn migrations(owners: Option<&[OwnerReference]>) -> BTreeSet<String> {
+    let ours = |owner: &&OwnerReference| {
+        owner.kind == "VirtualMachineMigration" && owner.api_version == VM_API_VERSION
+    };
+    owners.unwrap_or_default().iter().filter(ours).map(|owner| owner.uid.clone()).collect()
 }
 
 /// A time of the API as ours.

@@ -3,9 +3,9 @@
 use std::net::IpAddr;
 
 use neonvm_api::VirtualMachineStatus;
-use neonvm_api::virtual_machine::CpuScalingMode;
+use neonvm_api::virtual_machine::{ActiveMigration, CpuScalingMode};
 use neonvm_types::Timestamp;
-use neonvm_types::runner_protocol::SizeRequest;
+use neonvm_types::runner_protocol::{MigrationCall, MigrationVerdict, SizeRequest};
 
 use crate::pod::Metadata;
 use crate::tls::TlsAction;
@@ -52,6 +52,26 @@ pub enum Action {
         name: String,
         /// What to write, what to remove.
         change: Metadata,
+    },
+    /// Make the machine the controller of its pod, with this migration as the only other owner.
+    OwnPod {
+        /// Its name.
+        name: String,
+        /// Only this very pod.
+        uid: String,
+        /// The migration.
+        migration: Option<ActiveMigration>,
+    },
+    /// Call off the move at the runner in the machine's pod.
+    CancelMove(MigrationCall),
+    /// Tell the runner in the machine's pod to go on with a paused post-copy.
+    RecoverMove(MigrationCall),
+    /// Tell the runner in the pod with this UID that the machine is its own from now on.
+    Settle {
+        /// UID of the pod.
+        pod: String,
+        /// What to tell.
+        verdict: MigrationVerdict,
     },
     /// Take an address on the overlay network; this very one, if the machine says that it has it.
     TakeAddress {
@@ -114,6 +134,18 @@ pub enum NoteReason {
     AddressFailed,
     /// The runner, or its node, does not answer.
     RunnerUnreachable,
+    /// A migration waits for its turn.
+    Queued,
+    /// A migration took the machine.
+    MigrationStarted,
+    /// The machine runs in the target pod.
+    Switched,
+    /// A migration ended well.
+    Migrated,
+    /// A migration failed; the machine stays.
+    MigrationFailed,
+    /// A migration was called off; the machine stays.
+    MigrationCancelled,
 }
 
 impl NoteReason {
@@ -138,6 +170,12 @@ impl NoteReason {
             Self::CertificateFailed => "CertificateFailed",
             Self::AddressFailed => "AddressFailed",
             Self::RunnerUnreachable => "RunnerUnreachable",
+            Self::Queued => "Queued",
+            Self::MigrationStarted => "MigrationStarted",
+            Self::Switched => "Switched",
+            Self::Migrated => "Migrated",
+            Self::MigrationFailed => "MigrationFailed",
+            Self::MigrationCancelled => "MigrationCancelled",
         }
     }
 
@@ -154,6 +192,21 @@ impl NoteReason {
                 | Self::CertificateFailed
                 | Self::AddressFailed
                 | Self::RunnerUnreachable
+                | Self::MigrationFailed
+        )
+    }
+
+    /// Whether it is told of the machine and of its migration.
+    #[must_use]
+    pub const fn is_of_migration(self) -> bool {
+        matches!(
+            self,
+            Self::Queued
+                | Self::MigrationStarted
+                | Self::Switched
+                | Self::Migrated
+                | Self::MigrationFailed
+                | Self::MigrationCancelled
         )
     }
 }

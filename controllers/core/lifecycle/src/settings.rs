@@ -28,6 +28,38 @@ pub struct Settings {
     pub stuck_after: i64,
     /// First pause before a refused certificate is asked for again, in seconds; doubles up to 64 times as much.
     pub certificate_pause: i64,
+    /// Limits of migrations.
+    pub migration: MigrationSettings,
+}
+
+/// Limits of migrations.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MigrationSettings {
+    /// Most migrations at once.
+    pub cluster: usize,
+    /// Most machines that leave a node at once.
+    pub outbound: usize,
+    /// Most machines that come to a node at once.
+    pub inbound: usize,
+    /// How long a target pod may take to be ready for the machine, in seconds.
+    pub prepare_timeout: i64,
+    /// How long the source runner may refuse, or not answer, the order to begin, in seconds.
+    pub start_timeout: i64,
+    /// Pause before a paused post-copy is told again to go on, in seconds.
+    pub recover_pause: i64,
+}
+
+impl Default for MigrationSettings {
+    fn default() -> Self {
+        Self {
+            cluster: 5,
+            outbound: 2,
+            inbound: 2,
+            prepare_timeout: 300,
+            start_timeout: 60,
+            recover_pause: 10,
+        }
+    }
 }
 
 impl Default for Settings {
@@ -44,6 +76,7 @@ impl Default for Settings {
             unreachable_after: 15,
             stuck_after: 30,
             certificate_pause: 10,
+            migration: MigrationSettings::default(),
         }
     }
 }

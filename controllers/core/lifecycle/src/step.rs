@@ -5,6 +5,7 @@ mod alive;
 mod deleting;
 mod ended;
 mod health;
+mod moving;
 mod pending;
 mod size;
 
@@ -14,7 +15,7 @@ use neonvm_api::{VirtualMachine, VirtualMachineStatus};
 use neonvm_types::Timestamp;
 
 use crate::condition::{self, Say};
-use crate::observed::Observed;
+use crate::observed::{Observed, PodView};
 use crate::outcome::{Action, Note, NoteReason, Outcome};
 use crate::settings::Settings;
 use crate::tls::{self, TlsOutcome};
@@ -46,10 +47,10 @@ pub fn owned_pod(vm: &VirtualMachine) -> Option<&str> {
     (!name.is_empty()).then_some(name)
 }
 
-/// Whether a runner in the machine's pod should be listened to.
+/// Whether the runner in a pod should be listened to.
 #[must_use]
-pub fn deserves_link(observed: &Observed) -> bool {
-    observed.pod.as_ref().is_some_and(|pod| pod.is_live() && !pod.ip.is_empty() && pod.running)
+pub fn deserves_link(pod: &PodView) -> bool {
+    pod.is_live() && !pod.ip.is_empty() && pod.running
 }
 
 fn living(pass: &mut Pass<'_>) {
@@ -66,13 +67,28 @@ fn living(pass: &mut Pass<'_>) {
             pending::step(pass, &tls);
         }
         Some(Phase::Pending) => pending::step(pass, &tls),
-        Some(Phase::Running | Phase::Scaling | Phase::PreMigrating | Phase::Migrating) => alive::step(pass),
+        Some(Phase::Running | Phase::Scaling | Phase::PreMigrating | Phase::Migrating) => running(pass),
         Some(Phase::Succeeded | Phase::Failed) => ended::step(pass),
+    }
+    if !pass.status.phase.is_some_and(Phase::is_alive) {
+        // A machine that ended is nobody's.
+        pass.status.migration = None;
     }
     strays(pass);
     let again = crate::crash_loop::forget_if_stable(&mut pass.status, pass.now, pass.settings);
     pass.wake(again);
     health::step(pass, &tls);
+}
+
+fn running(pass: &mut Pass<'_>) {
+    if let Some(lock) = pass.before.migration.clone() {
+        moving::step(pass, &lock);
+        return;
+    }
+    if pass.before.phase != Some(Phase::Scaling) {
+        pass.status.phase = Some(Phase::Running);
+    }
+    alive::step(pass);
 }
 
 fn certificate(pass: &mut Pass<'_>, name: &str) -> TlsOutcome {
@@ -88,7 +104,12 @@ fn certificate(pass: &mut Pass<'_>, name: &str) -> TlsOutcome {
 }
 
 /// Pods of this machine that its status does not name are taken away; whether they are such, only the server knows.
+/// The target of its migration is none of them.
 fn strays(pass: &mut Pass<'_>) {
+    if pass.status.migration.is_some() != pass.before.migration.is_some() {
+        // Not before it is written who the machine belongs to.
+        return;
+    }
     for pod in pass.observed.strays.iter().filter(|pod| pod.deleting.is_none()) {
         if pass.observed.fresh {
             pass.delete_pod(&pod.name, Some(&pod.uid));

@@ -19,7 +19,7 @@ impl Context {
         if vm.spec.enable_ssh {
             self.ensure_ssh(key, vm).await?;
         }
-        self.write_config(key, vm, name).await?;
+        self.write_config(key, vm, name, None).await?;
         let api = self.pods(&key.namespace);
         let made = match self.write(api.create(&posting(), &plan)).await {
             Ok(made) => made,
@@ -43,7 +43,7 @@ impl Context {
         Ok(())
     }
 
-    pub(super) async fn delete_pod(&self, key: &Key, name: &str, uid: Option<&str>) -> Result<(), Failed> {
+    pub(crate) async fn delete_pod(&self, key: &Key, name: &str, uid: Option<&str>) -> Result<(), Failed> {
         if let Some(uid) = uid {
             let api = self.pods(&key.namespace);
             let only = Preconditions { uid: Some(uid.to_owned()), resource_version: None };

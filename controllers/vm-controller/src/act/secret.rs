@@ -8,7 +8,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::api::{Patch, PostParams};
 use neonvm_api::VirtualMachine;
 use neonvm_api::names::{label, ssh_secret_name};
-use neonvm_api::runner_pod::CONFIG_FILE;
+use neonvm_api::runner_pod::{CONFIG_FILE, Receive};
 use neonvm_core_lifecycle::FailureReason::SecretFailed;
 use neonvm_core_lifecycle::pod;
 
@@ -17,7 +17,7 @@ use crate::cache::Key;
 use crate::context::{Context, MANAGER};
 use crate::ssh;
 
-pub(super) fn posting() -> PostParams {
+pub(crate) fn posting() -> PostParams {
     PostParams { field_manager: Some(MANAGER.to_owned()), ..PostParams::default() }
 }
 
@@ -91,14 +91,16 @@ impl Context {
 
     /// What the runner must know, with its certificate. Its existence is what lets a pod run: it is removed before
     /// another pod gets the machine.
-    pub(super) async fn write_config(
+    pub(crate) async fn write_config(
         &self,
         key: &Key,
         vm: &VirtualMachine,
         name: &str,
+        receive: Option<&Receive>,
     ) -> Result<(), Failed> {
         let failed = |error: &dyn std::fmt::Display| Failed::new(SecretFailed, error.to_string());
-        let config = pod::config(vm, name, &self.settings).map_err(|error| failed(&error))?;
+        let mut config = pod::config(vm, name, &self.settings).map_err(|error| failed(&error))?;
+        config.receive = receive.cloned();
         let identity = self.authority.runner(&config.uid).map_err(|error| failed(&error))?;
         let json = serde_json::to_string(&config).map_err(|error| failed(&error))?;
         let data = [

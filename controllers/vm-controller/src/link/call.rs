@@ -4,12 +4,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::{Method, Request, Response};
+use http::{Method, Request, Response, StatusCode};
 use http_body_util::{BodyExt as _, Full, Limited};
 use hyper::body::Incoming;
 use hyper::client::conn::http1::{Builder, Connection, SendRequest};
 use hyper_util::rt::TokioIo;
-use neonvm_types::runner_protocol::{RunnerStatus, SIZE_PATH, STATUS_PATH, SizeRequest};
+use neonvm_types::runner_protocol::{RunnerStatus, STATUS_PATH};
 use rustix::net::sockopt;
 use rustls::ClientConfig;
 use rustls::pki_types::ServerName;
@@ -22,8 +22,8 @@ use super::Target;
 
 /// Time until the answer to a request begins, connection included.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// Time for a change of size to be answered.
-const SIZE: Duration = Duration::from_secs(5);
+/// Time for an order to be answered.
+const ORDER: Duration = Duration::from_secs(5);
 /// Longest document.
 const DOCUMENT: usize = 256 << 10;
 /// A silent peer is asked whether it lives after this, so often, so fast.
@@ -88,38 +88,53 @@ pub(super) async fn listen(
     }
 }
 
-/// Asks for a size; the answer is the status.
-pub(super) async fn put_size(
+/// An order that was not taken.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Refusal {
+    /// The runner's answer; `None`: there was none.
+    pub(crate) status: Option<StatusCode>,
+    /// For people.
+    pub(crate) message: String,
+}
+
+impl From<String> for Refusal {
+    fn from(message: String) -> Self {
+        Self { status: None, message }
+    }
+}
+
+/// Sends an order; the body of the answer.
+pub(super) async fn ask(
     target: &Target,
     tls: Arc<ClientConfig>,
-    size: SizeRequest,
-) -> Result<RunnerStatus, String> {
+    (method, path): (Method, &str),
+    body: Vec<u8>,
+) -> Result<Bytes, Refusal> {
     let asked = async {
-        let body = serde_json::to_vec(&size).map_err(|error| error.to_string())?;
         let (mut sender, mut wire) = connect(target, tls).await?;
-        let request = request(Method::PUT, SIZE_PATH, body.into(), target)?;
+        let request = request(method, path, body.into(), target)?;
         let answer = send(&mut sender, &mut wire, request).await?;
         let status = answer.status();
         let read = Limited::new(answer.into_body(), DOCUMENT).collect();
         let body = tokio::select! {
             read = read => read.map_err(|error| error.to_string())?.to_bytes(),
             // The connection drives the body; it ends only after it, or with an error.
-            Err(error) = &mut wire => return Err(error.to_string()),
+            Err(error) = &mut wire => return Err(error.to_string().into()),
         };
         if !status.is_success() {
             let text: String = String::from_utf8_lossy(&body).chars().take(200).collect();
-            return Err(format!("the runner refused the size ({status}): {}", text.trim()));
+            return Err(Refusal { status: Some(status), message: text.trim().to_owned() });
         }
-        serde_json::from_slice(&body).map_err(|error| format!("a bad answer: {error}"))
+        Ok(body)
     };
-    tokio::time::timeout(SIZE, asked).await.map_err(|_| "the runner does not answer".to_owned())?
+    tokio::time::timeout(ORDER, asked).await.map_err(|_| "the runner does not answer".to_owned())?
 }
 
 fn request(method: Method, path: &str, body: Bytes, target: &Target) -> Result<Request<Full<Bytes>>, String> {
     Request::builder()
         .method(method)
         .uri(path)
-        .header("host", target.name())
+        .header("host", target.host())
         .header("content-type", "application/json")
         .body(Full::new(body))
         .map_err(|error| error.to_string())
@@ -133,7 +148,7 @@ async fn connect(
     let stream = TcpStream::connect(target.address).await.map_err(failed)?;
     stream.set_nodelay(true).map_err(failed)?;
     keep_alive(&stream).map_err(|error| failed(error.into()))?;
-    let name = ServerName::try_from(target.name()).map_err(|error| error.to_string())?;
+    let name = ServerName::try_from(target.host()).map_err(|error| error.to_string())?;
     let stream = TlsConnector::from(tls).connect(name, stream).await.map_err(failed)?;
     let mut builder = Builder::new();
     builder.max_buf_size(BUFFER);

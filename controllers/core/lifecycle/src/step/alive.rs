@@ -51,7 +51,19 @@ pub(super) fn track(pass: &mut Pass<'_>, seen: &PodView) {
     if let Some(change) = pod::metadata_change(pass.vm, seen, pass.settings) {
         pass.actions.push(Action::SyncPod { name: seen.name.clone(), change });
     }
+    own(pass, seen);
     machine(pass);
+}
+
+/// The machine controls its pod; a migration that has it is an owner too, so that others see which one it is.
+fn own(pass: &mut Pass<'_>, seen: &PodView) {
+    let migration = pass.status.migration.clone();
+    let wanted = migration.iter().map(|migration| &migration.uid);
+    let controls = pass.vm.metadata.uid.as_ref().is_some_and(|uid| *uid == seen.controller);
+    if !controls || !seen.migrations.iter().eq(wanted) {
+        let (name, uid) = (seen.name.clone(), seen.uid.clone());
+        pass.actions.push(Action::OwnPod { name, uid, migration });
+    }
 }
 
 /// What the machine is made of, from its runner.

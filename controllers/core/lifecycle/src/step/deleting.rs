@@ -1,13 +1,21 @@
 //! The machine is being deleted: its pods end with their grace, then the finalizer goes. Secrets follow by ownership.
 //! What is missing is not waited for.
 
+use neonvm_api::virtual_machine::Phase;
+
 use super::{Pass, address, ended, health};
 use crate::condition::{AVAILABLE, Say};
 use crate::outcome::{Action, NoteReason};
 
 pub(super) fn step(pass: &mut Pass<'_>) {
     pass.status.observed_generation = pass.vm.metadata.generation;
-    let pods = || pass.observed.pod.iter().chain(&pass.observed.strays);
+    // Whoever moves it: both pods end.
+    pass.status.migration = None;
+    if pass.before.migration.is_some() && pass.before.phase.is_some_and(Phase::is_alive) {
+        pass.status.phase = Some(Phase::Running);
+    }
+    let target = pass.observed.moving.target.as_ref();
+    let pods = || pass.observed.pod.iter().chain(target).chain(&pass.observed.strays);
     let doomed: Vec<_> = pods().filter(|pod| pod.deleting.is_none()).cloned().collect();
     let ending: Vec<_> = pods().filter(|pod| pod.is_live()).filter_map(|pod| pod.deleting).collect();
     let live = pods().any(crate::PodView::is_live);

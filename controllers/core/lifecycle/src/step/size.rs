@@ -23,7 +23,8 @@ pub(super) fn step(pass: &mut Pass<'_>) {
         return;
     };
     let wanted = SizeRequest { cpu: guest.cpus.r#use, memory };
-    let moving = matches!(pass.status.phase, Some(Phase::PreMigrating | Phase::Migrating));
+    // A machine that moves keeps its size; what is asked for meanwhile is applied when it has arrived.
+    let moving = pass.before.migration.is_some() || pass.status.migration.is_some();
     let asked = SizeRequest { cpu: runner.cpu.asked, memory: runner.memory.asked };
     let reached = SizeRequest { cpu: runner.cpu.applied, memory: runner.memory.actual };
     if asked != wanted && !moving {
@@ -33,9 +34,12 @@ pub(super) fn step(pass: &mut Pass<'_>) {
         pass.status.cpus = Some(reached.cpu);
     }
     // A size that is there by chance is not settled: the runner may still be on its way to another.
-    if reached == wanted && (asked == wanted || moving) {
+    if reached == wanted && asked == wanted {
         observe_memory(pass, reached.memory);
         done(pass, wanted);
+    } else if moving && asked != wanted {
+        let say = Say::no("Migrating", format!("{} comes after the migration", text(wanted)));
+        pass.set(SCALED, &say);
     } else if let Some(problem) = problem(runner).filter(|_| asked == wanted) {
         observe_memory(pass, reached.memory);
         limited(pass, problem, reached);

@@ -38,6 +38,7 @@ pub(crate) fn pod(vm: &VirtualMachine, name: &str) -> PodView {
         uid: format!("uid-{name}"),
         labels: plan.metadata.labels.unwrap(),
         annotations: plan.metadata.annotations.unwrap(),
+        controller: vm.metadata.uid.clone().unwrap(),
         ..PodView::default()
     }
 }

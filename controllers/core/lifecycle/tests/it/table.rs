@@ -3,8 +3,10 @@
 use std::fmt::Write as _;
 
 use neonvm_api::VirtualMachine;
-use neonvm_api::virtual_machine::{LastExit, Phase};
-use neonvm_core_lifecycle::{Action, Failure, FailureReason, Observed, Outcome, RunnerView, condition, step};
+use neonvm_api::virtual_machine::{ActiveMigration, LastExit, Phase};
+use neonvm_core_lifecycle::{
+    Action, Failure, FailureReason, Mover, Observed, Outcome, PodView, RunnerView, condition, step,
+};
 use neonvm_types::runner_protocol::{Exit, ExitReason, Problem, ProblemReason, ProcessExit, RunnerState};
 use neonvm_types::{Bytes, MilliCpu, Quantity};
 
@@ -44,6 +46,10 @@ const EVENTS: [&str; 20] = [
     "deleted, no pod",
 ];
 
+fn lock() -> ActiveMigration {
+    ActiveMigration { name: "move".into(), uid: "m-1".into(), target_pod_name: "db-new".into() }
+}
+
 fn in_phase(phase: Option<Phase>) -> VirtualMachine {
     let mut vm = vm();
     let Some(phase) = phase else { return vm };
@@ -60,6 +66,9 @@ fn in_phase(phase: Option<Phase>) -> VirtualMachine {
             console: Vec::new(),
         });
     } else if phase.is_alive() {
+        if matches!(phase, Phase::PreMigrating | Phase::Migrating) {
+            status.migration = Some(lock());
+        }
         status.cpus = Some(MilliCpu::new(500));
         status.memory_size = Some(Bytes::gib(1).to_quantity());
     }
@@ -133,6 +142,20 @@ fn meets(event: &str, vm: &mut VirtualMachine) -> Observed {
     seen_pod
 }
 
+/// In the phases of a migration there is one that goes on.
+fn moving(phase: Option<Phase>, mut seen: Observed) -> Observed {
+    if matches!(phase, Some(Phase::PreMigrating | Phase::Migrating)) {
+        let ordered = phase == Some(Phase::Migrating);
+        seen.moving.mover = Some(Mover { ordered, over: false });
+        if let Some(pod) = seen.pod.as_mut() {
+            pod.migrations = ["m-1".to_owned()].into();
+        }
+        let target = PodView { migrations: ["m-1".to_owned()].into(), ..pod(&vm(), "db-new") };
+        seen.moving.target = Some(running(target));
+    }
+    seen
+}
+
 fn describe(outcome: &Outcome) -> String {
     let mut text = outcome.status.phase.map_or("-", Phase::as_str).to_owned();
     let available = condition::find(&outcome.status, condition::AVAILABLE);
@@ -149,6 +172,12 @@ fn describe(outcome: &Outcome) -> String {
             Action::DeletePod { uid: Some(_), .. } => "DeletePod",
             Action::DeletePod { uid: None, .. } => "DeleteSecret",
             Action::SyncPod { .. } => "SyncPod",
+            Action::TakeAddress { .. } => "TakeAddress",
+            Action::ReleaseAddress => "ReleaseAddress",
+            Action::OwnPod { .. } => "OwnPod",
+            Action::CancelMove(_) => "CancelMove",
+            Action::RecoverMove(_) => "RecoverMove",
+            Action::Settle { .. } => "Settle",
             Action::SetSize(_) => "SetSize",
             Action::Tls(_) => "Tls",
             Action::RemoveFinalizer => "RemoveFinalizer",
@@ -164,7 +193,7 @@ fn table() -> String {
         writeln!(text, "{event}").unwrap();
         for phase in PHASES {
             let mut vm = in_phase(phase);
-            let observed = meets(event, &mut vm);
+            let observed = moving(phase, meets(event, &mut vm));
             let outcome = step(at(NOW), &vm, &observed, &settings());
             writeln!(text, "  {:13}→ {}", phase.map_or("\"\"", Phase::as_str), describe(&outcome)).unwrap();
         }
@@ -342,7 +371,7 @@ fn what_was_observed_twice_is_done_once() {
     for event in EVENTS {
         for phase in PHASES {
             let mut vm = in_phase(phase);
-            let observed = meets(event, &mut vm);
+            let observed = moving(phase, meets(event, &mut vm));
             for _ in 0..12 {
                 let outcome = step(at(NOW), &vm, &observed, &settings());
                 vm.status = Some(outcome.status);

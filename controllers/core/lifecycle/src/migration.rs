@@ -1,0 +1,104 @@
+//! The life of a migration as pure functions.
+//!
+//! Two objects, two writers' worth of status, one order of writes that is right wherever the controller dies:
+//!
+//! ```text
+//! migration                                     machine (status.migration is the lock)
+//! Pending, Queued
+//!      └── its turn ───────────────────────────▶ lock, PreMigrating
+//! Pending, Preparing: target pod is made
+//!      └── target waits, source is told ───────▶ Migrating (the machine looks at the migration)
+//! Running, Mirroring … Switching
+//!      ├── runners say: it is at the target ───▶ podName = target, unlocked, Running     (the machine's own pass)
+//! Succeeded ◀──────────────────────────────────┘
+//!      └── decided that it stays (reason) ─────▶ unlocked, Running                        (the machine's own pass)
+//! Failed ◀─────────────────────────────────────┘
+//! ```
+//!
+//! A migration never says that it has ended before the machine is free of it. A machine whose migration vanished, in whatever
+//! phase, is looked after by its own pass ([`crate::step()`]).
+
+pub(crate) mod fate;
+mod observed;
+mod outcome;
+mod parameters;
+pub mod queue;
+mod report;
+mod step;
+mod target;
+
+use neonvm_api::migration::{MigrationPhase, MigrationReason};
+use neonvm_api::virtual_machine::Phase;
+use neonvm_api::{VirtualMachine, VirtualMachineMigration};
+use neonvm_types::runner_protocol::RunnerState;
+
+use crate::observed::{Mover, RunnerView};
+
+pub use observed::MigrationObserved;
+pub use outcome::{MigrationAction, MigrationOutcome};
+pub use parameters::{PolicyMissing, Resolved, resolve};
+pub use step::step;
+pub use target::{TargetError, plan as plan_target};
+
+/// What its machine must know of a migration.
+#[must_use]
+pub fn mover(migration: &VirtualMachineMigration) -> Mover {
+    let Some(status) = &migration.status else { return Mover::default() };
+    let over = is_over(migration) || decided(&status.reason).is_some();
+    Mover { ordered: status.phase.is_some_and(|phase| phase != MigrationPhase::Pending), over }
+}
+
+/// Whether it has reached its end.
+#[must_use]
+pub fn is_over(migration: &VirtualMachineMigration) -> bool {
+    let phase = migration.status.as_ref().and_then(|status| status.phase);
+    matches!(phase, Some(MigrationPhase::Succeeded | MigrationPhase::Failed))
+}
+
+/// Whether it waits for its turn; `locked`: its machine names it.
+#[must_use]
+pub fn is_waiting(migration: &VirtualMachineMigration, locked: bool) -> bool {
+    let status = migration.status.as_ref();
+    !locked
+        && migration.metadata.deletion_timestamp.is_none()
+        && !migration.spec.cancel
+        && status.is_none_or(|status| {
+            matches!(status.phase, None | Some(MigrationPhase::Pending)) && status.target_pod_name.is_empty()
+        })
+}
+
+/// A reason for which the machine stays, once it is decided.
+fn decided(reason: &str) -> Option<MigrationReason> {
+    use MigrationReason as R;
+    [
+        R::Cancelled,
+        R::TimedOut,
+        R::TargetFailed,
+        R::TransferFailed,
+        R::MachineEnded,
+        R::MachineMissing,
+        R::Refused,
+    ]
+    .into_iter()
+    .find(|decided| decided.as_str() == reason)
+}
+
+/// Whether a machine can be taken for a migration now; why not, for people.
+///
+/// # Errors
+/// What it waits for.
+pub fn ready(vm: &VirtualMachine, runner: &RunnerView) -> Result<(), String> {
+    let status = vm.status.as_ref();
+    if let Some(other) = status.and_then(|status| status.migration.as_ref()) {
+        return Err(format!("waits for migration {} of the same machine", other.name));
+    }
+    let phase = status.and_then(|status| status.phase);
+    if phase != Some(Phase::Running) {
+        let phase = phase.map_or("new", Phase::as_str);
+        return Err(format!("waits until the machine is Running; it is {phase}"));
+    }
+    let known = runner.current().is_some_and(|runner| {
+        runner.machine.is_some() && runner.exit.is_none() && runner.state == RunnerState::Running
+    });
+    if known { Ok(()) } else { Err("waits until the runner of the machine answers".to_owned()) }
+}

@@ -1,0 +1,35 @@
+//! What is seen of a migration's partners.
+
+use neonvm_api::{MigrationPolicy, VirtualMachine};
+
+use super::queue::Admission;
+use crate::observed::{Failure, PodView, RunnerView};
+
+/// What is seen of a migration's partners.
+#[derive(Clone, Debug)]
+pub struct MigrationObserved<'a> {
+    /// All of it was read from the server for this step, the migration before its machine; otherwise watches brought it.
+    pub fresh: bool,
+    /// The machine.
+    pub vm: Option<&'a VirtualMachine>,
+    /// The pod the machine leaves: the one named by the migration, before that by the machine.
+    pub source: Option<PodView>,
+    /// The runner in it.
+    pub source_runner: RunnerView,
+    /// The pod the machine goes to: the one named by the migration, before that by the machine.
+    pub target: Option<PodView>,
+    /// The runner in it.
+    pub target_runner: RunnerView,
+    /// All policies.
+    pub policies: Vec<&'a MigrationPolicy>,
+    /// Whose turn it is; looked at while it waits.
+    pub admission: Admission,
+    /// Other machines that come to the target's node now.
+    pub inbound: usize,
+    /// The source runner has answered that it does not know this migration.
+    pub unknown_at_source: bool,
+    /// What went wrong when the actions of the step before were run.
+    pub failure: Option<Failure>,
+    /// Five random letters and digits for the name of the target pod.
+    pub suffix: String,
+}

@@ -1,0 +1,167 @@
+//! Whose turn it is. Priority, then age; at most so many at once in the cluster and away from each node. One that cannot go
+//! yet because of its node does not hold up those behind it.
+
+use neonvm_types::Timestamp;
+
+use crate::settings::MigrationSettings;
+
+/// A migration that waits.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Waiting {
+    /// `namespace/name`.
+    pub name: String,
+    /// UID.
+    pub uid: String,
+    /// UID of its machine.
+    pub vm: String,
+    /// Higher goes first.
+    pub priority: i32,
+    /// Then the older one.
+    pub created: Option<Timestamp>,
+    /// The machine's node.
+    pub node: String,
+    /// Whether the machine runs and nothing moves it: others need not wait for one that cannot go.
+    pub ready: bool,
+}
+
+/// The word on one migration.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Admission {
+    /// It is its turn.
+    Go,
+    /// Not yet; for people.
+    Wait(String),
+}
+
+/// The order of those that wait.
+#[must_use]
+pub fn ordered(mut waiting: Vec<Waiting>) -> Vec<Waiting> {
+    waiting.sort_by(|a, b| {
+        (b.priority, a.created, &a.name, &a.uid).cmp(&(a.priority, b.created, &b.name, &b.uid))
+    });
+    waiting
+}
+
+/// What is said to each of those that wait, in the order of [`ordered`]. `active`: the nodes that machines are leaving now.
+#[must_use]
+pub fn admit(waiting: &[Waiting], active: &[String], limits: &MigrationSettings) -> Vec<Admission> {
+    let mut leaving: Vec<&str> = active.iter().map(String::as_str).collect();
+    let mut taken: Vec<(&str, &str)> = Vec::new();
+    let mut ahead: Option<&str> = None;
+    let mut answers = Vec::with_capacity(waiting.len());
+    for one in waiting {
+        let behind = ahead.map(|name| format!("; behind {name}")).unwrap_or_default();
+        let from_node = leaving.iter().filter(|node| **node == one.node).count();
+        let rival = taken.iter().find(|(vm, _)| *vm == one.vm);
+        if !one.ready {
+            answers.push(Admission::Wait(String::new()));
+            continue;
+        }
+        let answer = if let Some((_, name)) = rival {
+            Admission::Wait(format!("waits for migration {name} of the same machine"))
+        } else if leaving.len() >= limits.cluster {
+            let (now, most) = (leaving.len(), limits.cluster);
+            Admission::Wait(format!("waits for its turn: {now} migrations at once, at most {most}{behind}"))
+        } else if from_node >= limits.outbound {
+            let (node, most) = (&one.node, limits.outbound);
+            Admission::Wait(format!(
+                "waits for its turn: {from_node} machines leave node {node}, at most {most}{behind}"
+            ))
+        } else {
+            leaving.push(&one.node);
+            Admission::Go
+        };
+        taken.push((&one.vm, &one.name));
+        ahead = Some(&one.name);
+        answers.push(answer);
+    }
+    answers
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn one(name: &str, vm: &str, priority: i32, created: i64, node: &str) -> Waiting {
+        Waiting {
+            name: name.into(),
+            uid: format!("uid-{name}"),
+            vm: vm.into(),
+            priority,
+            created: Timestamp::from_unix(created),
+            node: node.into(),
+            ready: true,
+        }
+    }
+
+    fn say(answer: &Admission) -> &str {
+        match answer {
+            Admission::Go => "go",
+            Admission::Wait(why) => why,
+        }
+    }
+
+    #[test]
+    fn priority_then_age_and_each_reason() {
+        let all = ordered(vec![
+            one("old", "a", 0, 1, "n1"),
+            one("urgent", "b", 9, 3, "n1"),
+            one("again", "b", 0, 2, "n1"),
+            one("third", "c", 0, 4, "n1"),
+            one("fourth", "d", 0, 5, "n2"),
+            one("last", "e", 0, 6, "n3"),
+        ]);
+        let limits = MigrationSettings { cluster: 4, ..MigrationSettings::default() };
+        let answers = admit(&all, &["n9".into()], &limits);
+        let said: Vec<(&str, &str)> =
+            all.iter().zip(&answers).map(|(one, answer)| (one.name.as_str(), say(answer))).collect();
+        assert_eq!(
+            said,
+            [
+                ("urgent", "go"),
+                ("old", "go"),
+                ("again", "waits for migration urgent of the same machine"),
+                ("third", "waits for its turn: 2 machines leave node n1, at most 2; behind again"),
+                ("fourth", "go"),
+                ("last", "waits for its turn: 4 migrations at once, at most 4; behind fourth"),
+            ]
+        );
+    }
+
+    proptest! {
+        /// Limits hold, and nobody waits while there is room for it.
+        #[test]
+        fn limits_are_kept_and_used(
+            waiting in prop::collection::vec((0u8..6, -2i32..3, 0i64..9, 0u8..4, any::<bool>()), 0..20),
+            active in prop::collection::vec(0u8..4, 0..3),
+            cluster in 1usize..7,
+            outbound in 1usize..4,
+        ) {
+            let node = |number: u8| format!("n{number}");
+            let all = ordered(waiting.iter().enumerate().map(|(index, (vm, priority, age, at, ready))| {
+                Waiting { ready: *ready, ..one(&format!("m{index}"), &format!("vm{vm}"), *priority, *age, &node(*at)) }
+            }).collect());
+            let limits = MigrationSettings { cluster, outbound, ..MigrationSettings::default() };
+            let active: Vec<String> = active.into_iter().map(node).collect();
+            let answers = admit(&all, &active, &limits);
+            let went: Vec<&Waiting> =
+                all.iter().zip(&answers).filter(|(_, answer)| **answer == Admission::Go).map(|(one, _)| one).collect();
+            let mut vms: Vec<&str> = went.iter().map(|one| one.vm.as_str()).collect();
+            vms.sort_unstable();
+            let count = vms.len();
+            vms.dedup();
+            prop_assert_eq!(vms.len(), count, "two for one machine");
+            prop_assert!(went.is_empty() || went.len() + active.len() <= cluster);
+            let from = |node: &str| went.iter().filter(|one| one.node == node).count()
+                + active.iter().filter(|other| *other == node).count();
+            prop_assert!(went.iter().all(|one| from(&one.node) <= outbound));
+            for (one, answer) in all.iter().zip(&answers) {
+                if one.ready && *answer != Admission::Go && went.len() + active.len() < cluster && from(&one.node) < outbound {
+                    prop_assert!(all.iter().any(|other| other.ready && other.vm == one.vm && other.name != one.name));
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,123 @@
+//! The source may have been told to begin. From here on only the runners know how it goes; what they say is written down, and
+//! the machine's own pass draws the consequences.
+
+use neonvm_api::VirtualMachine;
+use neonvm_api::migration::MigrationReason;
+use neonvm_types::runner_protocol::{
+    MIGRATION_PORT, MigrationCall, MigrationRequest, MigrationState, MigrationStatus,
+};
+
+use super::Pass;
+use super::preparing::address;
+use crate::condition::AVAILABLE;
+use crate::migration::parameters::resolve;
+use crate::migration::{MigrationAction, report};
+use crate::observed::time;
+
+pub(super) fn step(pass: &mut Pass<'_>, vm: &VirtualMachine) {
+    if pass.source().is_gone() {
+        // Whether the machine is lost or lives at the target is for its own pass to find out.
+        pass.status.message = "the source pod is gone".to_owned();
+        return;
+    }
+    match pass.told_by_source() {
+        Some(told) => carried(pass, told),
+        None if pass.source().is_heard() => begin(pass, vm),
+        None => pass.status.message = "waits for the source runner".to_owned(),
+    }
+}
+
+/// The source does not know of it.
+fn begin(pass: &mut Pass<'_>, vm: &VirtualMachine) {
+    if pass.is_cancelled() {
+        if pass.observed.unknown_at_source {
+            pass.decide(MigrationReason::Cancelled, "called off before anything was copied");
+        } else {
+            // An order that was given and not answered may still be on its way: the source must say that it has none.
+            cancel(pass);
+        }
+        return;
+    }
+    if pass.target().is_gone() {
+        if !pass.observed.fresh {
+            pass.refresh();
+            return;
+        }
+        let why = pass.target().exit().map_or("the target pod is gone", |exit| exit.message.as_str());
+        pass.decide(MigrationReason::TargetFailed, why);
+        return;
+    }
+    let since = pass.before.conditions.iter().find(|now| now.type_ == AVAILABLE && now.status == "True");
+    let since = since.and_then(|now| time(&now.last_transition_time));
+    let late = since.is_some_and(|since| pass.has_passed(since, pass.settings.migration.start_timeout));
+    if late {
+        let failure = pass.observed.failure.as_ref().map(|failure| failure.message.clone());
+        let why = failure.unwrap_or_else(|| "the source runner did not begin".to_owned());
+        pass.decide(MigrationReason::TransferFailed, why);
+        return;
+    }
+    let target = pass.observed.target.as_ref().map(|pod| pod.ip.clone()).unwrap_or_default();
+    if pass.target_state() != Some(MigrationState::Waiting) || target.is_empty() {
+        pass.status.message = "waits for the target runner".to_owned();
+        return;
+    }
+    match resolve(pass.migration, vm, &pass.observed.policies) {
+        Ok(resolved) => {
+            pass.status.policy = resolved.policy;
+            pass.status.dropped = resolved.dropped;
+            pass.actions.push(MigrationAction::Start(MigrationRequest {
+                id: pass.uid().to_owned(),
+                target: address(&target, MIGRATION_PORT),
+                parameters: resolved.parameters,
+            }));
+        }
+        Err(error) => pass.decide(MigrationReason::Refused, error.to_string()),
+    }
+}
+
+fn cancel(pass: &mut Pass<'_>) {
+    let reason = if pass.is_deleting() { "the migration was deleted" } else { "spec.cancel is set" };
+    pass.say(MigrationReason::Cancelling, reason);
+    let id = pass.uid().to_owned();
+    pass.actions.push(MigrationAction::Cancel(MigrationCall { id, reason: reason.to_owned() }));
+}
+
+/// The source tells how far it is.
+fn carried(pass: &mut Pass<'_>, told: &MigrationStatus) {
+    use MigrationState as S;
+    record(pass, told);
+    let why = told.reason.clone();
+    match told.state {
+        S::Cancelled if pass.is_cancelled() => {
+            let why = if why.is_empty() { "called off".to_owned() } else { why };
+            pass.decide(MigrationReason::Cancelled, why);
+        }
+        // Nobody here called it off: its own time was up.
+        S::Cancelled => pass.decide(MigrationReason::TimedOut, why),
+        S::Failed => pass.decide(MigrationReason::TransferFailed, why),
+        S::Waiting | S::Negotiating | S::Mirroring | S::Copying | S::Switching if pass.is_cancelled() => {
+            cancel(pass);
+        }
+        state => {
+            if let Some(reason) = report::reason(state) {
+                pass.say(reason, report::message(told));
+            }
+            if state.has_left() && pass.is_cancelled() {
+                pass.status.message.push_str("; too late to call it off");
+            }
+        }
+    }
+}
+
+/// Numbers and mode, as the source has them.
+pub(super) fn record(pass: &mut Pass<'_>, told: &MigrationStatus) {
+    pass.status.info = report::info(&told.progress);
+    if !told.mode.is_empty() {
+        pass.status.mode.clone_from(&told.mode);
+    }
+    for dropped in &told.dropped {
+        if !pass.status.dropped.contains(dropped) {
+            pass.status.dropped.push(dropped.clone());
+        }
+    }
+}

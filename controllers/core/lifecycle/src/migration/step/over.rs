@@ -1,0 +1,104 @@
+//! The end. The machine is free before it is written; of the target nothing is left but where the machine now runs in it.
+
+use neonvm_api::VirtualMachine;
+use neonvm_api::migration::{MigrationPhase, MigrationReason};
+use neonvm_types::runner_protocol::{MigrationRole, MigrationState};
+
+use super::{Pass, carried};
+use crate::migration::{MigrationAction, decided};
+use crate::outcome::NoteReason;
+
+/// The machine does not name this migration any more, and it did once: it has moved, or it stays.
+pub(super) fn let_go(pass: &mut Pass<'_>, vm: &VirtualMachine) {
+    let pod = vm.status.as_ref().map(|status| status.pod_name.as_str()).unwrap_or_default();
+    if pod == pass.before.target_pod_name {
+        succeed(pass);
+        return;
+    }
+    if !pass.observed.fresh {
+        pass.refresh();
+        return;
+    }
+    if let Some(reason) = decided(&pass.before.reason) {
+        let why = pass.before.message.clone();
+        fail(pass, reason, why);
+        return;
+    }
+    let end = vm.status.as_ref().and_then(|status| status.last_exit.as_ref());
+    let why = end.map_or("the machine ended".to_owned(), |end| format!("{}: {}", end.reason, end.message));
+    fail(pass, MigrationReason::MachineEnded, why);
+}
+
+fn succeed(pass: &mut Pass<'_>) {
+    // The last numbers are QEMU's own last ones: the source's, or what it handed to the target.
+    let uid = pass.uid();
+    let sides = [
+        (&pass.observed.source_runner, MigrationRole::Source),
+        (&pass.observed.target_runner, MigrationRole::Target),
+    ];
+    let told = sides.into_iter().find_map(|(runner, role)| {
+        let told = runner.newest()?.migration.as_ref()?;
+        let last = told.id == uid && told.role == role && told.state == MigrationState::Completed;
+        last.then_some(told)
+    });
+    if let Some(told) = told {
+        carried::record(pass, told);
+    }
+    if let Some(target) = &pass.observed.target {
+        pass.status.target_pod_ip.clone_from(&target.ip);
+        pass.status.target_node.clone_from(&target.node);
+    }
+    pass.status.phase = Some(MigrationPhase::Succeeded);
+    pass.status.completion_time = Some(pass.now);
+    let (from, to) = (&pass.status.source_node, &pass.status.target_node);
+    let text =
+        format!("from node {from} to node {to}, standing still for {} ms", pass.status.info.downtime_ms);
+    pass.say(MigrationReason::Completed, text.clone());
+    pass.note(NoteReason::Migrated, text);
+}
+
+/// The machine stays.
+pub(super) fn fail(pass: &mut Pass<'_>, reason: MigrationReason, why: impl Into<String>) {
+    let why = why.into();
+    let name = pass.before.target_pod_name.clone();
+    pass.say(reason, why.clone());
+    if sweep(pass) {
+        return;
+    }
+    pass.status.phase = Some(MigrationPhase::Failed);
+    pass.status.completion_time = Some(pass.now);
+    if pass.observed.target.is_none() && !name.is_empty() {
+        pass.actions.push(MigrationAction::DeletePod { name, uid: None });
+    }
+    let event = if reason == MigrationReason::Cancelled {
+        NoteReason::MigrationCancelled
+    } else {
+        NoteReason::MigrationFailed
+    };
+    pass.note(event, format!("{}: {why}", reason.as_str()));
+    pass.conditions();
+}
+
+/// Deletes what is left of the target. Whether there was something.
+pub(super) fn sweep(pass: &mut Pass<'_>) -> bool {
+    let Some(target) = pass.observed.target.as_ref().filter(|target| target.deleting.is_none()) else {
+        return false;
+    };
+    let (name, uid) = (target.name.clone(), Some(target.uid.clone()));
+    pass.actions.push(MigrationAction::DeletePod { name, uid });
+    true
+}
+
+/// It has ended: what it left behind goes, and when it is deleted nothing holds it.
+pub(super) fn tidy(pass: &mut Pass<'_>) {
+    let status = pass.observed.vm.and_then(|vm| vm.status.as_ref());
+    let locked =
+        status.and_then(|status| status.migration.as_ref()).is_some_and(|lock| lock.uid == pass.uid());
+    let moved = status.is_some_and(|status| status.pod_name == pass.before.target_pod_name);
+    if !moved && !locked && pass.before.phase == Some(MigrationPhase::Failed) && sweep(pass) {
+        return;
+    }
+    if pass.is_deleting() && !locked {
+        pass.actions.push(MigrationAction::RemoveFinalizer);
+    }
+}

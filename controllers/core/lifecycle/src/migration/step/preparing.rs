@@ -1,0 +1,117 @@
+//! The machine is taken, its target is made. Nothing was sent yet: whatever fails, the machine just stays.
+
+use neonvm_api::migration::{MigrationPhase, MigrationReason};
+use neonvm_api::runner_pod::Receive;
+use neonvm_types::runner_protocol::{ExitReason, MigrationState, SizeRequest};
+
+use super::Pass;
+use crate::migration::MigrationAction;
+
+pub(super) fn step(pass: &mut Pass<'_>) {
+    if pass.is_cancelled() {
+        pass.decide(MigrationReason::Cancelled, "called off while the target was prepared");
+        return;
+    }
+    if let Some(why) = failed(pass) {
+        pass.decide(MigrationReason::TargetFailed, why);
+        return;
+    }
+    if pass.target_state() == Some(MigrationState::Waiting) && pass.target().is_heard() {
+        ready(pass);
+        return;
+    }
+    let limit = pass.settings.migration.prepare_timeout;
+    let late = pass.before.start_time.is_some_and(|start| pass.has_passed(start, limit));
+    let why = waits_for(pass);
+    if late {
+        pass.decide(MigrationReason::TargetFailed, format!("target did not start: {why}"));
+        return;
+    }
+    pass.say(MigrationReason::Preparing, why);
+    if pass.observed.target.is_none() {
+        create(pass);
+    }
+}
+
+/// The target waits for the machine. It goes if not too many go there.
+fn ready(pass: &mut Pass<'_>) {
+    let (now, most) = (pass.observed.inbound, pass.settings.migration.inbound);
+    if now >= most {
+        let node = pass.status.target_node.clone();
+        let why = format!("the target is ready; {now} machines come to node {node} already, at most {most}");
+        pass.say(MigrationReason::Preparing, why);
+        return;
+    }
+    pass.status.phase = Some(MigrationPhase::Running);
+    pass.say(MigrationReason::Mirroring, "the source is told to begin");
+}
+
+/// Why the target will never be ready.
+fn failed(pass: &mut Pass<'_>) -> Option<String> {
+    let name = &pass.before.target_pod_name;
+    let Some(target) = &pass.observed.target else {
+        if pass.before.target_node.is_empty() {
+            return None;
+        }
+        if !pass.observed.fresh {
+            pass.refresh();
+            return None;
+        }
+        return Some(format!("target pod {name} is gone"));
+    };
+    if let Some(exit) = pass.target().exit() {
+        let reason = if exit.reason == ExitReason::MigrationFailed { "" } else { exit.reason.as_str() };
+        let colon = if reason.is_empty() { "" } else { ": " };
+        return Some(format!("{reason}{colon}{}", exit.message));
+    }
+    if target.deleting.is_some() {
+        return Some(format!("target pod {name} is being deleted"));
+    }
+    let told = pass.observed.target_runner.current().and_then(|runner| runner.migration.as_ref());
+    let told = told.filter(|told| told.id == pass.uid() && told.state == MigrationState::Failed)?;
+    Some(told.reason.clone())
+}
+
+/// What the target still lacks.
+fn waits_for(pass: &Pass<'_>) -> String {
+    let failure = pass.observed.failure.as_ref().map(|failure| failure.message.clone());
+    let Some(target) = &pass.observed.target else {
+        return failure.unwrap_or_else(|| "the target pod is being made".to_owned());
+    };
+    if target.node.is_empty() {
+        let why = if target.waiting.is_empty() { "waits for a node" } else { &target.waiting };
+        return format!("target pod: {why}");
+    }
+    if !target.running {
+        let why = if target.waiting.is_empty() { "starts" } else { &target.waiting };
+        return format!("target pod on node {}: {why}", target.node);
+    }
+    format!("the target runner on node {} prepares disks and network", target.node)
+}
+
+fn create(pass: &mut Pass<'_>) {
+    if !pass.observed.fresh {
+        pass.refresh();
+        return;
+    }
+    let source = pass.observed.source.as_ref().map(|pod| pod.ip.clone()).unwrap_or_default();
+    let Some(runner) = pass.observed.source_runner.current().filter(|_| !source.is_empty()) else {
+        pass.say(MigrationReason::Preparing, "waits for the source runner");
+        return;
+    };
+    let Some(machine) = runner.machine.clone() else { return };
+    let port = pass.observed.vm.map_or(neonvm_types::runner_protocol::RUNNER_PORT, |vm| vm.spec.runner_port);
+    let receive = Box::new(Receive {
+        migration: pass.uid().to_owned(),
+        source: address(&source, port),
+        machine,
+        size: SizeRequest { cpu: runner.cpu.asked, memory: runner.memory.asked },
+        cpus: runner.cpu.online,
+    });
+    pass.actions.push(MigrationAction::CreateTarget { name: pass.before.target_pod_name.clone(), receive });
+}
+
+/// `ADDRESS:PORT`, with brackets if the address needs them.
+pub(super) fn address(ip: &str, port: u16) -> String {
+    if ip.contains(':') { format!("[{ip}]:{port}") } else { format!("{ip}:{port}") }
+}

@@ -1,0 +1,65 @@
+//! It waits for its turn. It has nothing yet, and nobody has to clean up after it.
+
+use neonvm_api::VirtualMachine;
+use neonvm_api::migration::{MigrationPhase, MigrationReason};
+use neonvm_api::virtual_machine::{ActiveMigration, Phase};
+
+use super::{Pass, over};
+use crate::migration::parameters::resolve;
+use crate::migration::queue::Admission;
+use crate::migration::{MigrationAction, ready};
+use crate::outcome::NoteReason;
+
+pub(super) fn step(pass: &mut Pass<'_>, vm: &VirtualMachine) {
+    if pass.is_cancelled() {
+        over::fail(pass, MigrationReason::Cancelled, "called off before its turn");
+        return;
+    }
+    if let Some((reason, why)) = impossible(pass, vm) {
+        over::fail(pass, reason, why);
+        return;
+    }
+    pass.status.phase = Some(MigrationPhase::Pending);
+    let waits = ready(vm, &pass.observed.source_runner).err().or_else(|| match &pass.observed.admission {
+        Admission::Go => None,
+        Admission::Wait(why) => Some(why.clone()),
+    });
+    if let Some(why) = waits {
+        if pass.before.reason != MigrationReason::Queued.as_str() {
+            pass.note(NoteReason::Queued, why.clone());
+        }
+        pass.say(MigrationReason::Queued, why);
+        return;
+    }
+    let mut status = vm.status.clone().unwrap_or_default();
+    status.phase = Some(Phase::PreMigrating);
+    status.migration = Some(ActiveMigration {
+        name: pass.migration.metadata.name.clone().unwrap_or_default(),
+        uid: pass.uid().to_owned(),
+        target_pod_name: format!("{}-{}", pass.migration.spec.vm_name, pass.observed.suffix),
+    });
+    pass.actions.push(MigrationAction::Lock(Box::new(status)));
+}
+
+/// Why it can never be.
+fn impossible(pass: &mut Pass<'_>, vm: &VirtualMachine) -> Option<(MigrationReason, String)> {
+    if vm.metadata.deletion_timestamp.is_some() {
+        return Some((MigrationReason::MachineEnded, "the machine is being deleted".to_owned()));
+    }
+    let status = vm.status.as_ref();
+    if let Some(phase @ (Phase::Succeeded | Phase::Failed)) = status.and_then(|status| status.phase) {
+        return Some((MigrationReason::MachineEnded, format!("the machine does not run: it is {phase}")));
+    }
+    if !pass.migration.spec.incremental {
+        let why = "incremental: false is not possible: the machine runs while it is copied";
+        return Some((MigrationReason::Refused, why.to_owned()));
+    }
+    match resolve(pass.migration, vm, &pass.observed.policies) {
+        Ok(resolved) => {
+            pass.status.policy = resolved.policy;
+            pass.status.dropped = resolved.dropped;
+            None
+        }
+        Err(error) => Some((MigrationReason::Refused, error.to_string())),
+    }
+}

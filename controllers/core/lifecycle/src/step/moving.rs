@@ -1,0 +1,128 @@
+//! A migration has the machine: it is watched as ever, on both sides. What the migration does not live to see, such as the
+//! switch or its own end, is done here too; so it does not matter what dies when.
+
+use neonvm_api::virtual_machine::{ActiveMigration, Phase};
+use neonvm_types::runner_protocol::{
+    Exit, ExitReason, MigrationCall, MigrationRole, MigrationState, MigrationVerdict,
+};
+
+use super::{Pass, alive, ended};
+use crate::condition::{AVAILABLE, Say};
+use crate::migration::fate::{self, Fate, Side};
+use crate::outcome::{Action, NoteReason};
+
+pub(super) fn step(pass: &mut Pass<'_>, lock: &ActiveMigration) {
+    let seen = pass.observed;
+    let (source, target) = sides(pass);
+    let mover = seen.moving.mover;
+    let ordered = mover.is_none_or(|mover| mover.ordered);
+    // What is missing may only be missing here.
+    let unsure = seen.pod.is_none() || mover.is_none() || (ordered && seen.moving.target.is_none());
+    if unsure && !seen.fresh {
+        pass.refresh();
+        return;
+    }
+    match fate::fate(&lock.uid, ordered, source, target) {
+        Fate::Target => switch(pass, lock),
+        Fate::Lost => lost(pass),
+        Fate::Doubt => {
+            doubt(pass, lock);
+            if source.is_gone() {
+                let text = "the source is gone; the target has not yet said whether the machine runs there";
+                pass.set(AVAILABLE, &Say::unknown("Migrating", text));
+            } else if source.is_heard() {
+                // It stands still, or runs elsewhere: it is not asked whether its guest answers.
+                track(pass);
+            } else {
+                alive::step(pass);
+            }
+        }
+        Fate::Source => at_source(pass, lock),
+    }
+}
+
+fn sides<'a>(pass: &Pass<'a>) -> (Side<'a>, Side<'a>) {
+    let seen = pass.observed;
+    let target = Side { pod: seen.moving.target.as_ref(), runner: &seen.moving.target_runner };
+    (Side { pod: seen.pod.as_ref(), runner: &seen.runner }, target)
+}
+
+fn track(pass: &mut Pass<'_>) {
+    if let Some(pod) = &pass.observed.pod {
+        alive::track(pass, pod);
+    }
+}
+
+/// The machine runs, or has ended, where it was.
+fn at_source(pass: &mut Pass<'_>, lock: &ActiveMigration) {
+    let (source, _) = sides(pass);
+    let busy = source.told(&lock.uid, MigrationRole::Source).is_some_and(|state| !state.is_over());
+    let mover = pass.observed.moving.mover;
+    if mover.is_none_or(|mover| mover.over) {
+        if busy {
+            let reason = "the migration is gone".to_owned();
+            pass.actions.push(Action::CancelMove(MigrationCall { id: lock.uid.clone(), reason }));
+        } else {
+            pass.status.migration = None;
+            pass.status.phase = Some(Phase::Running);
+        }
+    } else {
+        let ordered = mover.is_some_and(|mover| mover.ordered);
+        pass.status.phase = Some(if ordered { Phase::Migrating } else { Phase::PreMigrating });
+    }
+    alive::step(pass);
+}
+
+/// The machine is the target's: one write says so. The old pod is then one that the machine does not name.
+fn switch(pass: &mut Pass<'_>, lock: &ActiveMigration) {
+    let from = std::mem::take(&mut pass.status.node);
+    let target = pass.observed.moving.target.as_ref();
+    pass.status.pod_name.clone_from(&lock.target_pod_name);
+    pass.status.pod_ip = target.map(|pod| pod.ip.clone()).unwrap_or_default();
+    pass.status.node = target.map(|pod| pod.node.clone()).unwrap_or_default();
+    pass.status.migration = None;
+    pass.status.phase = Some(Phase::Running);
+    let text = format!(
+        "the machine runs in pod {}, from node {from} to node {}",
+        lock.target_pod_name, pass.status.node
+    );
+    pass.note(NoteReason::Switched, text);
+}
+
+/// Neither side has it.
+fn lost(pass: &mut Pass<'_>) {
+    let (source, target) = sides(pass);
+    let exit = source.exit().or_else(|| target.exit()).cloned();
+    let exit = exit.unwrap_or_else(|| {
+        Exit::new(ExitReason::RunnerKilled, "a runner was lost while the machine was between two nodes")
+    });
+    if source.pod.is_none() {
+        pass.note(NoteReason::PodMissing, format!("pod {} is gone", pass.before.pod_name));
+    }
+    let name = pass.before.pod_name.clone();
+    ended::finish(pass, &exit, &name);
+}
+
+/// Ends the doubt where that can be done.
+fn doubt(pass: &mut Pass<'_>, lock: &ActiveMigration) {
+    let (source, target) = sides(pass);
+    let id = lock.uid.clone();
+    if let Some(at_source) = fate::verdict(&id, source, target) {
+        let pod = if at_source { source.pod } else { target.pod };
+        let pod = pod.map(|pod| pod.uid.clone()).unwrap_or_default();
+        pass.actions.push(Action::Settle { pod, verdict: MigrationVerdict { id, keep: true } });
+        return;
+    }
+    let paused = source.told(&id, MigrationRole::Source) == Some(MigrationState::PostCopyPaused);
+    if paused && source.is_heard() {
+        let pause = pass.settings.migration.recover_pause;
+        let due = match pass.observed.moving.recovered {
+            Some(before) => pass.has_passed(before, pause),
+            None => true,
+        };
+        if due {
+            let reason = "the connection was lost".to_owned();
+            pass.actions.push(Action::RecoverMove(MigrationCall { id, reason }));
+        }
+    }
+}

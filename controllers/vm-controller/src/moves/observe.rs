@@ -1,0 +1,107 @@
+//! What a migration's step is told.
+
+use std::sync::Arc;
+
+use neonvm_api::migration::MigrationPhase;
+use neonvm_api::{MigrationPolicy, VirtualMachine, VirtualMachineMigration};
+use neonvm_core_lifecycle::migration::queue::{Admission, Waiting, admit, ordered};
+use neonvm_core_lifecycle::migration::{MigrationObserved, is_over, is_waiting, ready};
+use neonvm_types::Timestamp;
+
+use super::machine_of;
+use crate::cache::{Key, key_of};
+use crate::context::Context;
+use crate::reconcile::sight;
+
+/// Whether the machine names this migration.
+pub(super) fn holds(vm: Option<&VirtualMachine>, migration: &VirtualMachineMigration) -> bool {
+    let lock = vm.and_then(|vm| vm.status.as_ref()?.migration.as_ref());
+    lock.is_some_and(|lock| Some(&lock.uid) == migration.metadata.uid.as_ref())
+}
+
+pub(super) fn observe<'a>(
+    context: &Context,
+    key: &Key,
+    vm: Option<&'a VirtualMachine>,
+    migration: &VirtualMachineMigration,
+    policies: &'a [Arc<MigrationPolicy>],
+    fresh: bool,
+) -> MigrationObserved<'a> {
+    let uid = vm.and_then(|vm| vm.metadata.uid.as_deref()).unwrap_or_default();
+    let status = migration.status.as_ref();
+    let of_vm = vm.and_then(|vm| vm.status.as_ref());
+    let first = |own: Option<&String>, other: Option<&String>| {
+        own.filter(|name| !name.is_empty()).or(other).cloned().unwrap_or_default()
+    };
+    let source = first(status.map(|now| &now.source_pod_name), of_vm.map(|now| &now.pod_name));
+    let lock = of_vm.and_then(|now| now.migration.as_ref()).filter(|_| holds(vm, migration));
+    let target = first(status.map(|now| &now.target_pod_name), lock.map(|lock| &lock.target_pod_name));
+    let (source, source_runner) = sight(context, key, uid, &source);
+    let (target, target_runner) = sight(context, key, uid, &target);
+    let waiting = is_waiting(migration, holds(vm, migration));
+    let admission = if waiting { admission(context, migration) } else { Admission::Wait(String::new()) };
+    let node = target.as_ref().map(|pod| pod.node.clone()).unwrap_or_default();
+    let memo = context.moves.memo(migration.metadata.uid.as_deref().unwrap_or_default(), |memo| memo.clone());
+    MigrationObserved {
+        fresh,
+        vm,
+        source,
+        source_runner,
+        target,
+        target_runner,
+        policies: policies.iter().map(AsRef::as_ref).collect(),
+        admission,
+        inbound: if node.is_empty() { 0 } else { inbound(context, migration, &node) },
+        unknown_at_source: memo.unknown_at_source,
+        failure: memo.failure,
+        suffix: context.suffix(),
+    }
+}
+
+/// The line, and what is said to each in it.
+pub(super) fn line(context: &Context) -> Vec<(Waiting, Admission)> {
+    let mut waiting = Vec::new();
+    let mut active = context.cache.leaving();
+    for migration in context.moves.open() {
+        let key = machine_of(&migration);
+        let Some(vm) = context.cache.vm(&key) else { continue };
+        if !is_waiting(&migration, holds(Some(&vm), &migration)) {
+            continue;
+        }
+        let status = vm.status.clone().unwrap_or_default();
+        let (_, runner) =
+            sight(context, &key, vm.metadata.uid.as_deref().unwrap_or_default(), &status.pod_name);
+        let created = migration.metadata.creation_timestamp.as_ref();
+        waiting.push(Waiting {
+            name: key_of(&migration.metadata).to_string(),
+            uid: migration.metadata.uid.clone().unwrap_or_default(),
+            vm: vm.metadata.uid.clone().unwrap_or_default(),
+            priority: migration.spec.priority,
+            created: created.and_then(|time| Timestamp::from_unix(time.0.as_second())),
+            node: status.node,
+            ready: vm.metadata.deletion_timestamp.is_none() && ready(&vm, &runner).is_ok(),
+        });
+    }
+    active.sort_unstable();
+    let waiting = ordered(waiting);
+    let answers = admit(&waiting, &active, &context.settings.migration);
+    waiting.into_iter().zip(answers).collect()
+}
+
+fn admission(context: &Context, migration: &VirtualMachineMigration) -> Admission {
+    let uid = migration.metadata.uid.as_deref().unwrap_or_default();
+    let own = line(context).into_iter().find(|(waiting, _)| waiting.uid == uid);
+    own.map_or(Admission::Wait(String::new()), |(_, answer)| answer)
+}
+
+/// Other machines that are on their way to the node.
+fn inbound(context: &Context, migration: &VirtualMachineMigration, node: &str) -> usize {
+    let coming = |other: &&Arc<VirtualMachineMigration>| {
+        other.metadata.uid != migration.metadata.uid
+            && !is_over(other)
+            && other.status.as_ref().is_some_and(|status| {
+                status.phase == Some(MigrationPhase::Running) && status.target_node == node
+            })
+    };
+    context.moves.open().iter().filter(coming).count()
+}

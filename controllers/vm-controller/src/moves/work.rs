@@ -1,0 +1,231 @@
+//! A turn of work on the migrations of one machine, as for machines: step, write the status, do what it says, step again.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use kube::ResourceExt as _;
+use neonvm_api::VirtualMachineMigration;
+use neonvm_api::migration::MigrationPhase;
+use neonvm_core_lifecycle::NoteReason;
+use neonvm_core_lifecycle::migration::queue::Admission;
+use neonvm_core_lifecycle::migration::{MigrationAction, MigrationOutcome, is_over, step};
+
+use super::machine_of;
+use super::observe::{holds, line, observe};
+use crate::act::{Failed, is_missing, within};
+use crate::cache::{Key, key_of};
+use crate::context::{Context, now};
+use crate::queue::Turn;
+use crate::{patch, reconcile};
+
+/// Steps in a turn.
+const STEPS: usize = 12;
+/// If no more than so many wait, each is told anew where it stands whenever the line moves.
+const TOLD: usize = 64;
+
+/// Works on the migrations of a machine once. `Gone`: there are none.
+pub(crate) async fn turn(context: &Arc<Context>, vm: &Key) -> Turn {
+    let all = context.moves.of(vm);
+    let mut result = Turn::Gone;
+    for migration in all {
+        let key = key_of(&migration.metadata);
+        let one = work(context, vm, &key).await;
+        result = match (result, one) {
+            (Turn::Failed, _) | (_, Turn::Failed) => Turn::Failed,
+            (Turn::Gone, one) => one,
+            (one, Turn::Gone) => one,
+            (Turn::Done(a), Turn::Done(b)) => Turn::Done(a.into_iter().chain(b).min()),
+        };
+    }
+    result
+}
+
+async fn work(context: &Arc<Context>, vm_key: &Key, key: &Key) -> Turn {
+    let mut fresh = false;
+    let mut done: Vec<MigrationAction> = Vec::new();
+    for _ in 0..STEPS {
+        let Some(migration) = context.moves.get(key) else { return Turn::Gone };
+        let vm = context.cache.vm(vm_key);
+        // From the look at the line to the turn that is taken nobody else takes one.
+        let begun = migration.status.as_ref().is_some_and(|now| now.phase == Some(MigrationPhase::Running));
+        let _gate = match begun || is_over(&migration) {
+            true => None,
+            false => Some(context.moves.gate.lock().await),
+        };
+        let policies = context.moves.policies();
+        let observed = observe(context, vm_key, vm.as_deref(), &migration, &policies, fresh);
+        let outcome = step(now(), &migration, &observed, &context.settings);
+        if outcome.actions == [MigrationAction::Refresh] {
+            if fresh || refresh(context, vm_key, key).await.is_err() {
+                return Turn::Failed;
+            }
+            fresh = true;
+            continue;
+        }
+        let before = migration.status.clone().unwrap_or_default();
+        let todo: Vec<MigrationAction> =
+            outcome.actions.iter().filter(|action| !done.contains(action)).cloned().collect();
+        if outcome.status == before && todo.is_empty() {
+            if observed.failure.is_some() && outcome.actions.is_empty() {
+                forget_failure(context, &migration);
+                context.queue.add(vm_key);
+            }
+            return rest(&outcome);
+        }
+        let wrote = outcome.status != before;
+        let result = match wrote {
+            true => write(context, vm_key, &migration, &outcome).await,
+            false => Ok(()),
+        };
+        let result = match result {
+            Ok(()) => run(context, vm_key, key, &todo, &mut done).await,
+            failed => failed,
+        };
+        match result {
+            Ok(()) => {
+                if !todo.is_empty() {
+                    forget_failure(context, &migration);
+                }
+                // The machine's own pass looks at what was decided.
+                context.queue.add(vm_key);
+            }
+            Err(Failed::Conflict) => {
+                if fresh || refresh(context, vm_key, key).await.is_err() {
+                    return Turn::Failed;
+                }
+                fresh = true;
+            }
+            Err(Failed::Failure(failure)) => {
+                tracing::info!(migration = %key, reason = failure.reason.as_str(), error = %failure.message, "not done");
+                let uid = migration.uid().unwrap_or_default();
+                let known = context.moves.memo(&uid, |memo| memo.failure.replace(failure.clone()));
+                if known.as_ref() != Some(&failure) {
+                    tell_failure(context, vm_key, key, fresh).await;
+                }
+                return Turn::Failed;
+            }
+        }
+    }
+    tracing::error!(migration = %key, "the migration does not come to rest");
+    Turn::Failed
+}
+
+fn forget_failure(context: &Context, migration: &VirtualMachineMigration) {
+    context.moves.memo(&migration.uid().unwrap_or_default(), |memo| memo.failure = None);
+}
+
+fn rest(outcome: &MigrationOutcome) -> Turn {
+    Turn::Done(outcome.wake_at.map(|at| {
+        let seconds = u64::try_from(at.unix().saturating_sub(now().unix())).unwrap_or(0);
+        // Whole seconds are compared; a little more, so that the second has surely come.
+        Duration::from_secs(seconds) + Duration::from_millis(20)
+    }))
+}
+
+async fn run(
+    context: &Arc<Context>,
+    vm: &Key,
+    key: &Key,
+    todo: &[MigrationAction],
+    done: &mut Vec<MigrationAction>,
+) -> Result<(), Failed> {
+    for action in todo {
+        let Some(migration) = context.moves.get(key) else { return Ok(()) };
+        context.act_on_migration(vm, &migration, action).await?;
+        done.push(action.clone());
+    }
+    Ok(())
+}
+
+/// Writes down that an action failed; the action itself waits for the next turn.
+async fn tell_failure(context: &Arc<Context>, vm_key: &Key, key: &Key, fresh: bool) {
+    let Some(migration) = context.moves.get(key) else { return };
+    let vm = context.cache.vm(vm_key);
+    let policies = context.moves.policies();
+    let observed = observe(context, vm_key, vm.as_deref(), &migration, &policies, fresh);
+    let outcome = step(now(), &migration, &observed, &context.settings);
+    if outcome.actions != [MigrationAction::Refresh]
+        && outcome.status != migration.status.clone().unwrap_or_default()
+        && let Err(error) = write(context, vm_key, &migration, &outcome).await
+    {
+        tracing::debug!(migration = %key, ?error, "the failure was not written down");
+    }
+}
+
+/// Reads the migration, then its machine and pods, from the server itself.
+async fn refresh(context: &Context, vm_key: &Key, key: &Key) -> Result<(), kube::Error> {
+    match within(context.migrations(&key.namespace).get(&key.name)).await {
+        Ok(read) => drop(context.moves.put(read)),
+        Err(error) if is_missing(&error) => drop(context.moves.remove(key, None)),
+        Err(error) => return Err(error),
+    }
+    reconcile::refresh(context, vm_key).await
+}
+
+/// Writes the status, then tells people.
+async fn write(
+    context: &Context,
+    vm_key: &Key,
+    migration: &VirtualMachineMigration,
+    outcome: &MigrationOutcome,
+) -> Result<(), Failed> {
+    let json =
+        |status: &neonvm_api::VirtualMachineMigrationStatus| serde_json::to_value(status).unwrap_or_default();
+    let before = migration.status.clone().unwrap_or_default();
+    let change = patch::difference(&json(&before), &json(&outcome.status));
+    let change = if migration.status.is_none() { Some(json(&outcome.status)) } else { change };
+    if let Some(change) = change {
+        context.write_migration_status(migration, change).await?;
+    }
+    let (from, to) = (before.phase, outcome.status.phase);
+    if from != to || before.reason != outcome.status.reason {
+        let name = migration.name_any();
+        tracing::info!(vm = %vm_key, migration = name, phase = ?to, reason = %outcome.status.reason, "migration");
+    }
+    count(context, outcome);
+    let vm = context.cache.vm(vm_key);
+    for note in &outcome.events {
+        context.events.tell_migration(migration, vm.as_deref(), note);
+    }
+    if from != to {
+        // A place has become free, or has been taken.
+        wake(context);
+    }
+    Ok(())
+}
+
+fn count(context: &Context, outcome: &MigrationOutcome) {
+    for note in &outcome.events {
+        match note.reason {
+            NoteReason::Migrated => {
+                let downtime = u64::try_from(outcome.status.info.downtime_ms).unwrap_or(0);
+                let total = u64::try_from(outcome.status.info.total_time_ms).unwrap_or(0);
+                context
+                    .metrics
+                    .migrations
+                    .succeeded(Duration::from_millis(downtime), Duration::from_millis(total));
+            }
+            NoteReason::MigrationFailed | NoteReason::MigrationCancelled => {
+                context.metrics.migrations.failed(&outcome.status.reason);
+            }
+            _ => {}
+        }
+    }
+}
+
+/// Wakes those whose turn may have come.
+pub(crate) fn wake(context: &Context) {
+    let open = context.moves.open();
+    let line = line(context);
+    let told = line.len() <= TOLD;
+    let goes =
+        |uid: &str| line.iter().any(|(one, answer)| one.uid == uid && (told || *answer == Admission::Go));
+    for migration in open {
+        let vm = machine_of(&migration);
+        let uid = migration.metadata.uid.as_deref().unwrap_or_default();
+        // Those that are prepared may wait for a place on their target's node.
+        if goes(uid) || holds(context.cache.vm(&vm).as_deref(), &migration) {
+            context.queue.add(&vm);
+        }
+    }
+}

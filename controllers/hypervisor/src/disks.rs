@@ -11,5 +11,5 @@ mod whole;
 pub use base::{Base, inspect};
 pub use empty::{EmptyDisk, empty, swap};
 pub use error::DiskError;
-pub use overlay::overlay;
+pub use overlay::{overlay, overlay_size};
 pub use volume::{VolumeFile, volume};

@@ -1,6 +1,7 @@
 //! The runner interface over HTTP: with mutual TLS on the pod's addresses, without on a socket inside the container.
 
 mod answer;
+mod moves;
 mod serve;
 mod statistics;
 #[cfg(test)]
@@ -24,7 +25,9 @@ pub(crate) use serve::{listen_locally, listen_with_tls};
 pub(crate) use statistics::Statistics;
 
 use crate::console::Console;
+use crate::migrate::volumes::Volume;
 use crate::network::Reach;
+use crate::wish::{Refusal, Wish};
 
 /// Bytes of a request's body.
 const LARGEST: usize = 64 << 10;
@@ -36,17 +39,10 @@ const CONNECT: Duration = Duration::from_secs(5);
 pub(crate) enum Peer {
     /// Everything: it showed the right certificate, or is inside the container.
     Trusted,
+    /// Take disks that nobody writes: it is a runner of the same machine.
+    Twin,
     /// Ask whether the guest is ready.
     Stranger,
-}
-
-/// A wish of a client, for the runner to decide.
-#[derive(Debug)]
-pub(crate) enum Wish {
-    /// Another size; the answer says why not.
-    Resize(SizeRequest, oneshot::Sender<Result<(), String>>),
-    /// Power off.
-    PowerOff,
 }
 
 /// What the machine offers once it runs.
@@ -55,11 +51,14 @@ pub(crate) struct Running {
     pub(crate) console: Console,
     pub(crate) reach: Reach,
     pub(crate) statistics: Arc<Statistics>,
+    pub(crate) volumes: Arc<Vec<Volume>>,
 }
 
 /// What all requests share.
 #[derive(Debug)]
 pub(crate) struct Shared {
+    /// Name in the certificate of a runner of this machine.
+    pub(crate) name: String,
     pub(crate) status: watch::Receiver<Arc<RunnerStatus>>,
     pub(crate) wishes: mpsc::Sender<Wish>,
     pub(crate) running: watch::Receiver<Option<Running>>,
@@ -68,7 +67,9 @@ pub(crate) struct Shared {
 /// Answers a request.
 pub(crate) async fn handle(shared: Arc<Shared>, peer: Peer, request: Request<Incoming>) -> Response<Body> {
     let path = request.uri().path().to_owned();
-    if peer != Peer::Trusted && path != protocol::READY_PATH {
+    let free =
+        path == protocol::READY_PATH || (peer == Peer::Twin && path.starts_with(protocol::VOLUME_PATH));
+    if peer != Peer::Trusted && !free {
         return text(StatusCode::FORBIDDEN, "a client certificate of the internal authority is needed");
     }
     let allowed = match path.as_str() {
@@ -78,7 +79,11 @@ pub(crate) async fn handle(shared: Arc<Shared>, peer: Peer, request: Request<Inc
         | protocol::STATISTICS_PATH
         | protocol::CONSOLE_PATH => Method::GET,
         protocol::CPU_CHANGE_PATH | protocol::POWER_OFF_PATH => Method::POST,
-        protocol::SIZE_PATH => Method::PUT,
+        protocol::MIGRATION_CANCEL_PATH
+        | protocol::MIGRATION_RECOVER_PATH
+        | protocol::MIGRATION_SETTLE_PATH => Method::POST,
+        protocol::SIZE_PATH | protocol::MIGRATION_PATH => Method::PUT,
+        path if path.starts_with(protocol::VOLUME_PATH) => Method::GET,
         path if path.starts_with(protocol::GUEST_PORT_PATH) => Method::GET,
         _ => return text(StatusCode::NOT_FOUND, "no such path"),
     };
@@ -97,6 +102,11 @@ pub(crate) async fn handle(shared: Arc<Shared>, peer: Peer, request: Request<Inc
         protocol::STATISTICS_PATH => statistics(&shared).await,
         protocol::POWER_OFF_PATH => power_off(&shared).await,
         protocol::CONSOLE_PATH => console(&shared, request),
+        protocol::MIGRATION_PATH => moves::call(&shared, request, Wish::Move).await,
+        protocol::MIGRATION_CANCEL_PATH => moves::call(&shared, request, Wish::CancelMove).await,
+        protocol::MIGRATION_RECOVER_PATH => moves::call(&shared, request, Wish::RecoverMove).await,
+        protocol::MIGRATION_SETTLE_PATH => moves::call(&shared, request, Wish::SettleMove).await,
+        path if path.starts_with(protocol::VOLUME_PATH) => moves::volume(&shared, path).await,
         path => {
             let port = path.trim_start_matches(protocol::GUEST_PORT_PATH).to_owned();
             guest_port(&shared, &port, request).await
@@ -157,8 +167,16 @@ async fn resize(shared: &Shared, size: SizeRequest) -> Result<(), Response<Body>
     shared.wishes.send(Wish::Resize(size, answer)).await.map_err(|_| gone())?;
     match answered.await {
         Ok(Ok(())) => Ok(()),
-        Ok(Err(why)) => Err(text(StatusCode::BAD_REQUEST, &why)),
+        Ok(Err(why)) => Err(refusal(&why)),
         Err(_) => Err(gone()),
+    }
+}
+
+fn refusal(why: &Refusal) -> Response<Body> {
+    match why {
+        Refusal::Wrong(why) => text(StatusCode::BAD_REQUEST, why),
+        Refusal::Conflict(why) => text(StatusCode::CONFLICT, why),
+        Refusal::Unknown(why) => text(StatusCode::NOT_FOUND, why),
     }
 }
 

@@ -20,8 +20,8 @@ use std::time::Duration;
 
 use neonvm_types::guest::ReportKind;
 use neonvm_types::runner_protocol::{
-    Exit, MachineInfo, Problem, ProblemReason, ProcessExit, RunnerState, RunnerStatus, SizeRequest,
-    WorkloadStatus,
+    Exit, MachineInfo, MigrationGuest, MigrationRole, MigrationStatus, Problem, ProblemReason, ProcessExit,
+    RunnerState, RunnerStatus, SizeRequest, WorkloadStatus,
 };
 use neonvm_types::{Bytes, MilliCpu};
 
@@ -43,6 +43,10 @@ const ASK_OVERDUE: Duration = Duration::from_secs(20);
 pub(crate) enum Event {
     /// QEMU runs, at the size asked for.
     Started(MachineInfo),
+    /// QEMU runs a machine that has come from elsewhere; what was known of its guest there.
+    TakenOver(MachineInfo, Option<MigrationGuest>),
+    /// A move has come so far.
+    Moved(Box<MigrationStatus>),
     /// Another size is wanted.
     Resize(SizeRequest),
     /// The runner is to stop within this time.
@@ -114,6 +118,8 @@ pub(crate) struct Core {
     asking: (Duration, Option<Duration>),
     /// Whether the guest is one that reports.
     reports: bool,
+    /// The machine moves: its size is left alone.
+    held: bool,
     announced_shutdown: Option<String>,
     workload_exit: Option<ProcessExit>,
     faults: Vec<Problem>,
@@ -133,6 +139,7 @@ impl Core {
             stop: stop::Stop::default(),
             asking: (ASK_FIRST, None),
             reports: false,
+            held: false,
             announced_shutdown: None,
             workload_exit: None,
             faults: Vec::new(),
@@ -149,10 +156,19 @@ impl Core {
         if self.status.state == RunnerState::Ended {
             return None;
         }
-        [self.asking.1, self.cpu.wake_at(), self.memory.wake_at(), self.stop.wake_at()]
-            .into_iter()
-            .flatten()
-            .min()
+        let size = [self.cpu.wake_at(), self.memory.wake_at()].into_iter().flatten().filter(|_| !self.held);
+        [self.asking.1, self.stop.wake_at()].into_iter().flatten().chain(size).min()
+    }
+
+    /// Whether the machine moves, so that its size cannot be changed.
+    pub(crate) fn is_held(&self) -> bool {
+        self.held
+    }
+
+    /// What the next runner should know of the guest.
+    pub(crate) fn guest(&self) -> MigrationGuest {
+        let (_, online) = self.cpu.observed();
+        MigrationGuest { online, reports: self.reports, workload: self.status.workload }
     }
 
     /// Whether a size may be asked for; the message names the field and the bounds.
@@ -197,6 +213,12 @@ impl Core {
                 self.cpu.booted();
                 self.asking.1 = Some(now + ASK_UNREPORTED);
             }
+            Event::TakenOver(..) if self.status.state != RunnerState::Preparing => {}
+            Event::TakenOver(machine, guest) => self.taken_over(machine, guest),
+            Event::Moved(status) => {
+                self.held = status.role == MigrationRole::Source && !status.state.is_over();
+                self.status.migration = Some(*status);
+            }
             Event::Resize(size) => {
                 self.status.memory.asked = size.memory;
                 actions.extend(self.memory.ask(now, size.memory));
@@ -227,6 +249,22 @@ impl Core {
         }
     }
 
+    /// The guest is up and does not say again what it has said elsewhere.
+    fn taken_over(&mut self, machine: MachineInfo, guest: Option<MigrationGuest>) {
+        self.status.machine = Some(machine);
+        self.status.state = RunnerState::Booting;
+        self.cpu.booted();
+        let guest = guest.unwrap_or_default();
+        self.reports = guest.reports;
+        self.status.workload = guest.workload;
+        self.workload_exit = guest.workload.and_then(|workload| workload.last_exit);
+        if guest.online > 0 {
+            self.cpu.answered(self.now, guest.online);
+        } else {
+            self.asking = (ASK_FIRST, Some(self.now));
+        }
+    }
+
     fn ask(&mut self, actions: &mut Vec<Action>) {
         self.asking.1 = None;
         actions.push(Action::AskGuest((self.asking.0 * 8).clamp(ASK_WITHIN, ASK_LONGEST)));
@@ -248,6 +286,9 @@ impl Core {
         if self.status.state == RunnerState::Booting && self.cpu.has_answered() && workload {
             self.status.state = RunnerState::Running;
             self.memory.guest_is_up(self.now);
+        }
+        if self.held {
+            return;
         }
         actions.extend(self.cpu.tend(self.now));
         actions.extend(self.cpu.lower(self.now, self.memory.is_settled()));

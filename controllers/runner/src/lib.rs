@@ -12,12 +12,14 @@ mod console;
 mod core;
 mod guest;
 pub mod logs;
+mod migrate;
 mod network;
 pub mod options;
 mod prepare;
 mod run;
 mod runtime;
 mod volume;
+mod wish;
 
 pub use options::Options;
 pub use run::run;

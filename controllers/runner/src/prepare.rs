@@ -24,6 +24,10 @@ use crate::network::{self, Reach};
 use crate::options::{NetworkMode, Options};
 use crate::{runtime, volume};
 
+mod incoming;
+
+/// Directory of sockets for moves, below that of the runner's own.
+const MEETING: &str = "migration";
 /// Time for the user's own script.
 const SCRIPT: Duration = Duration::from_secs(300);
 
@@ -50,6 +54,8 @@ pub(crate) enum Error {
     Kernel { path: String, source: std::io::Error },
     #[error("guest program {path}: {source}")]
     GuestProgram { path: String, source: std::io::Error },
+    #[error("the machine cannot be received: {0}")]
+    Receive(String),
     #[error("spec.initScript: {0}")]
     Script(String),
     #[error("{field}: {reason}")]
@@ -79,7 +85,11 @@ pub(crate) async fn prepare(options: &Options, pod: &Arc<PodFiles>) -> Result<Pr
         script(&spec.init_script).await?;
     }
     let installation = Installation::find(None, architecture);
-    let request = if spec.enable_acceleration { options.accelerator } else { accelerator::Request::Tcg };
+    let request = match &pod.config.receive {
+        Some(receive) => incoming::accelerator(options, &receive.machine)?,
+        None if spec.enable_acceleration => options.accelerator,
+        None => accelerator::Request::Tcg,
+    };
     let accelerator = accelerator::choose(request, &options.probe, options.probe_kept.as_deref());
     let (installation, chosen, disks, net) =
         tokio::join!(installation, accelerator, all_disks(options, pod), network(options, pod));
@@ -101,10 +111,14 @@ pub(crate) async fn prepare(options: &Options, pod: &Arc<PodFiles>) -> Result<Pr
         disks,
         net.interfaces,
     )?;
+    if let Some(receive) = &pod.config.receive {
+        incoming::check(&plan, &receive.machine)?;
+    }
     let identity = rustix::process::geteuid()
         .is_root()
         .then_some(Identity { user: options.qemu_user.0, group: options.qemu_user.1 });
-    let resources = Resources { identity, taps: net.taps, ..Resources::new(installation) };
+    let meeting = Some(pod.run_directory()?.join(MEETING));
+    let resources = Resources { identity, taps: net.taps, meeting, ..Resources::new(installation) };
     Ok(Prepared {
         plan,
         resources,
@@ -137,7 +151,16 @@ fn plan(
         CpuScalingMode::QmpScaling => CpuMode::Qmp,
         CpuScalingMode::SysfsScaling => CpuMode::Sysfs,
     };
-    let boot = guest.cpus.r#use.cpus_rounded_up().max(1);
+    let receive = pod.config.receive.as_ref();
+    let boot = match (mode, receive) {
+        // The others are plugged before the machine comes, so that they can be unplugged as they could be there.
+        (CpuMode::Qmp, Some(_)) => 1,
+        (_, Some(receive)) => receive.size.cpu.cpus_rounded_up().max(1),
+        (_, None) => guest.cpus.r#use.cpus_rounded_up().max(1),
+    };
+    let (min, max) = (memory(guest.memory_slots.min), memory(guest.memory_slots.max));
+    let start =
+        receive.map_or(memory(guest.memory_slots.r#use), |receive| receive.size.memory.clamp(min, max));
     let ratio = guest.memhp_auto_movable_ratio.clone();
     let ratio = ratio.unwrap_or_else(|| pod.config.settings.memhp_auto_movable_ratio.clone());
     let command_line = KernelArguments {
@@ -154,17 +177,16 @@ fn plan(
         uuid: pod.config.uid.clone(),
         architecture,
         accelerator,
-        machine_type: installation.machine_type(),
+        machine_type: receive
+            .map(|receive| receive.machine.machine_type.clone())
+            .filter(|kind| !kind.is_empty())
+            .unwrap_or_else(|| installation.machine_type()),
         firmware,
         kernel,
         initramfs,
         command_line: command_line.render(),
         cpu: CpuPlan { mode, boot, max: guest.cpus.max.cpus_rounded_up().max(1) },
-        memory: MemoryPlan {
-            min: memory(guest.memory_slots.min),
-            start: memory(guest.memory_slots.r#use),
-            max: memory(guest.memory_slots.max),
-        },
+        memory: MemoryPlan { min, start, max },
         disks,
         interfaces,
         direct_io: pod.config.settings.direct_io,
@@ -224,6 +246,9 @@ fn plan_disk(name: &str, image: DiskImage, read_only: bool, discard: bool) -> Di
 
 /// In the order that fixes their names in the guest: root, runtime, keys, swap, then those of the VM.
 async fn all_disks(options: &Options, pod: &Arc<PodFiles>) -> Result<Vec<DiskPlan>, Error> {
+    if let Some(receive) = &pod.config.receive {
+        return incoming::disks(pod, receive).await;
+    }
     let named = |name: &str| {
         let name = name.to_owned();
         move |source| Error::Disk { name, source }

@@ -1,6 +1,7 @@
 //! One machine from start to end: the loop that feeds [`crate::core::Core`] and does what it says.
 
 mod act;
+mod moves;
 mod watch;
 
 use std::sync::Arc;
@@ -13,14 +14,16 @@ use neonvm_types::runner_protocol::{Exit, ExitReason, MachineInfo, RunnerState, 
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::{broadcast, mpsc, watch as channel};
 
-use crate::api::{self, Running, Shared, Wish};
+use crate::api::{self, Running, Shared};
 use crate::config::PodFiles;
 use crate::console::Console;
 use crate::core::{Core, Event, Limits, QemuEnd};
 use crate::guest::daemon::Daemon;
 use crate::logs::Sink;
+use crate::migrate::{self, Message, Moving};
 use crate::options::Options;
 use crate::prepare::{Error, Prepared, prepare};
+use crate::wish::{Refusal, Wish};
 
 /// Events that wait for the loop.
 const QUEUE: usize = 64;
@@ -70,12 +73,16 @@ async fn start(options: &Options, sink: &Sink) -> Result<Exit, Error> {
     let (status, status_seen) = channel::channel(Arc::new(core.status().clone()));
     let (running, running_seen) = channel::channel(None);
     let (wishes, wished) = mpsc::channel(QUEUE);
-    let shared = Arc::new(Shared { status: status_seen, wishes, running: running_seen });
+    let name = neonvm_types::runner_protocol::server_name(&pod.config.uid);
+    let shared = Arc::new(Shared { name, status: status_seen, wishes, running: running_seen });
     serve(options, &pod, &shared).await?;
     // Asked to stop while nothing runs: there is nothing to power off.
     let prepared = tokio::select! {
         prepared = prepare(options, &pod) => prepared?,
-        () = signals.next() => return Ok(Exit::new(ExitReason::Stopped, "stopped before the machine was started")),
+        () = signals.next() => {
+            let reason = if pod.config.receive.is_some() { ExitReason::MigrationFailed } else { ExitReason::Stopped };
+            return Ok(Exit::new(reason, "stopped before the machine was started"));
+        }
     };
     for note in &prepared.notes {
         tracing::warn!("{note}");
@@ -111,8 +118,9 @@ fn limits(pod: &PodFiles) -> Result<Limits, Error> {
         .slot_size()
         .map_err(|error| Error::Spec { field: "spec.guest.memorySlotSize", reason: error.to_string() })?;
     let memory = |slots: u16| slot.saturating_mul(u32::from(slots));
+    let own = SizeRequest { cpu: guest.cpus.r#use, memory: memory(guest.memory_slots.r#use) };
     Ok(Limits {
-        size: SizeRequest { cpu: guest.cpus.r#use, memory: memory(guest.memory_slots.r#use) },
+        size: pod.config.receive.as_ref().map_or(own, |receive| receive.size),
         cpu: (guest.cpus.min, guest.cpus.max),
         memory: (memory(guest.memory_slots.min), memory(guest.memory_slots.max)),
         slot,
@@ -138,6 +146,14 @@ struct Loop {
     memory_base: Bytes,
     killed: bool,
     grace: Duration,
+    pod: Arc<PodFiles>,
+    info: MachineInfo,
+    /// The move that goes on, or the last; and what it says.
+    moving: Option<Moving>,
+    messages: mpsc::Sender<Message>,
+    moved: mpsc::Receiver<Message>,
+    /// Number of the last move to elsewhere.
+    moves: u64,
 }
 
 impl Loop {
@@ -164,9 +180,18 @@ impl Loop {
         let (group, group_problem) = act::limit(options, pod, &machine).await;
         let daemon = Daemon::new(prepared.reach.clone());
         let statistics = act::statistics(&machine, group.clone(), begun, daemon.clone()).await;
-        running.send_replace(Some(Running { console: console.clone(), reach: prepared.reach, statistics }));
-        let mut services = prepared.services;
-        services.push(watch::files(pod, &daemon, &events));
+        let volumes = Arc::new(migrate::volumes::of(&plan.disks));
+        let reach = prepared.reach;
+        running.send_replace(Some(Running { console: console.clone(), reach, statistics, volumes }));
+        let (messages, moved) = mpsc::channel(migrate::QUEUE);
+        let info = MachineInfo {
+            accelerator: plan.accelerator.as_str().to_owned(),
+            accelerator_note: prepared.accelerator_note,
+            machine_type: plan.machine_type.clone(),
+            cpu_model: plan.accelerator.cpu_model().to_owned(),
+            qemu_version: machine.version().to_string(),
+            network: prepared.network.to_owned(),
+        };
         let mut this = Self {
             memory_base: plan.memory.min,
             machine,
@@ -180,7 +205,7 @@ impl Loop {
             daemon,
             console,
             readers,
-            services,
+            services: prepared.services,
             asking: None,
             following: None,
             killed: false,
@@ -188,26 +213,36 @@ impl Loop {
                 let seconds = pod.config.spec.termination_grace_period_seconds.unwrap_or(5);
                 Duration::from_secs(seconds.max(0).unsigned_abs())
             }),
+            pod: Arc::clone(pod),
+            info,
+            moving: None,
+            messages,
+            moved,
+            moves: 0,
         };
         if let Some(problem) = group_problem {
             this.take(Event::QuotaFailed(problem));
         }
-        this.take(Event::Started(MachineInfo {
-            accelerator: plan.accelerator.as_str().to_owned(),
-            accelerator_note: prepared.accelerator_note,
-            machine_type: plan.machine_type.clone(),
-            cpu_model: plan.accelerator.cpu_model().to_owned(),
-            qemu_version: this.machine.version().to_string(),
-            network: prepared.network.to_owned(),
-        }));
-        this.machine.continue_().await.map_err(|error| Error::Task(format!("QEMU: {error}")))?;
-        tracing::info!(
-            accelerator = plan.accelerator.as_str(),
-            machine = plan.machine_type,
-            "the guest boots"
-        );
-        this.follow_memory();
+        match &pod.config.receive {
+            Some(receive) => this.receive(options, receive).await?,
+            None => this.boot().await?,
+        }
         Ok(this)
+    }
+
+    async fn boot(&mut self) -> Result<(), Error> {
+        self.take(Event::Started(self.info.clone()));
+        self.machine.continue_().await.map_err(|error| Error::Task(format!("QEMU: {error}")))?;
+        let (accelerator, machine) = (self.info.accelerator.as_str(), self.info.machine_type.as_str());
+        tracing::info!(accelerator, machine, "the guest boots");
+        self.keep_files();
+        self.follow_memory();
+        Ok(())
+    }
+
+    /// Keeps the guest's files in step with the pod's from now on.
+    fn keep_files(&mut self) {
+        self.services.push(watch::files(&self.pod, &self.daemon, &self.events));
     }
 
     /// Until the machine has ended.
@@ -216,7 +251,9 @@ impl Loop {
         let end = machine.wait();
         tokio::pin!(end);
         loop {
-            let wake = self.core.wake_at().map(|at| tokio::time::Instant::from_std(self.begun + at));
+            let moving = self.moving.as_ref().and_then(Moving::wake_at);
+            let wake = [self.core.wake_at(), moving].into_iter().flatten().min();
+            let wake = wake.map(|at| tokio::time::Instant::from_std(self.begun + at));
             let timer = async {
                 match wake {
                     Some(at) => tokio::time::sleep_until(at).await,
@@ -227,12 +264,13 @@ impl Loop {
                 exit = &mut end => return self.finish(exit).await,
                 Some(event) = self.heard.recv() => self.take(event),
                 event = self.from_qemu.recv() => self.heard_of_qemu(event),
+                Some(message) = self.moved.recv() => self.heard_of_move(message),
                 Some(wish) = wished.recv() => self.wish(wish),
-                () = signals.next() => {
-                    tracing::info!(grace = self.grace.as_secs(), "asked to stop: the power button is pressed");
-                    self.take(Event::Stop { grace: self.grace });
+                () = signals.next() => self.stop(),
+                () = timer => {
+                    self.take(Event::Timer);
+                    self.wake_move();
                 }
-                () = timer => self.take(Event::Timer),
             }
         }
     }
@@ -257,16 +295,32 @@ impl Loop {
 
     fn wish(&mut self, wish: Wish) {
         match wish {
-            Wish::PowerOff => self.take(Event::Stop { grace: self.grace }),
-            Wish::Resize(size, answer) => {
-                let checked = self.core.check(&size);
-                let good = checked.is_ok();
-                if good {
-                    tracing::info!(cpu = %size.cpu, memory = %size.memory, "another size is wanted");
-                    self.take(Event::Resize(size));
-                }
-                let _ = answer.send(checked);
-            }
+            Wish::PowerOff => self.stop(),
+            Wish::Resize(size, answer) => drop(answer.send(self.resize(size))),
+            Wish::Move(request, answer) => drop(answer.send(self.begin_move(request))),
+            Wish::CancelMove(call, answer) => drop(answer.send(self.cancel_move(&call))),
+            Wish::RecoverMove(call, answer) => drop(answer.send(self.recover_move(&call))),
+            Wish::SettleMove(verdict, answer) => drop(answer.send(self.settle_move(&verdict))),
+        }
+    }
+
+    fn resize(&mut self, size: SizeRequest) -> Result<(), Refusal> {
+        self.core.check(&size).map_err(Refusal::Wrong)?;
+        if self.core.is_held() || self.core.status().state == RunnerState::Preparing && self.moving.is_some()
+        {
+            return Err(Refusal::Conflict(
+                "the machine moves: its size can be changed afterwards".to_owned(),
+            ));
+        }
+        tracing::info!(cpu = %size.cpu, memory = %size.memory, "another size is wanted");
+        self.take(Event::Resize(size));
+        Ok(())
+    }
+
+    fn stop(&mut self) {
+        if self.stop_move() {
+            tracing::info!(grace = self.grace.as_secs(), "asked to stop: the power button is pressed");
+            self.take(Event::Stop { grace: self.grace });
         }
     }
 
@@ -303,7 +357,9 @@ impl Loop {
         while let Ok(event) = self.heard.try_recv() {
             self.take(event);
         }
+        let moved = self.end_of_move(&exit);
         let end = QemuEnd {
+            moved,
             cause: exit.shutdown.as_ref().map(|(_, cause)| cause.clone()),
             internal_error: exit.internal_error,
             panicked: exit.guest_panicked,

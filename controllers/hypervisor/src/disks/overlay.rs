@@ -104,6 +104,19 @@ fn write(file: &File, size: u64, entries: u64, name: &[u8], format: &str) -> std
     file.write_all_at(&counts, COUNTS)
 }
 
+/// Size of the disk that an overlay stands for.
+///
+/// # Errors
+/// If it cannot be read or is none.
+pub fn overlay_size(path: &Path) -> Result<Bytes, DiskError> {
+    let file = File::open(path).map_err(DiskError::io("open", path))?;
+    let source = raw::Reader::open(file).map_err(DiskError::io("read", path))?;
+    let reader = Reader::open_with(source, |_| Ok(Box::new(Memory::default())));
+    let reader =
+        reader.map_err(|error| DiskError::Image { path: path.to_owned(), reason: error.to_string() })?;
+    Ok(Bytes::new(reader.length()))
+}
+
 /// Size of an overlay that is there.
 fn existing(path: &Path, base: &Base) -> Result<Option<Bytes>, DiskError> {
     let file = match File::open(path) {

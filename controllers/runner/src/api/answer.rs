@@ -30,6 +30,12 @@ pub(crate) fn json(status: StatusCode, document: &impl serde::Serialize) -> Resp
     answer(status, "application/json", Full::new(Bytes::from(body)).boxed())
 }
 
+/// Bytes.
+pub(crate) fn stream(bytes: impl Stream<Item = Bytes> + Send + Sync + 'static) -> Response<Body> {
+    let body = StreamBody::new(bytes.map(|bytes| Ok(Frame::data(bytes))));
+    answer(StatusCode::OK, "application/octet-stream", BodyExt::boxed(body))
+}
+
 /// Documents, a line each.
 pub(crate) fn lines(lines: impl Stream<Item = Bytes> + Send + Sync + 'static) -> Response<Body> {
     let body = StreamBody::new(lines.map(|line| Ok(Frame::data(line))));

@@ -50,7 +50,7 @@ pub(crate) async fn listen_with_tls(
                 let (shared, acceptor) = (Arc::clone(&shared), acceptor.clone());
                 tokio::spawn(async move {
                     if let Ok(Ok(stream)) = tokio::time::timeout(PATIENCE, acceptor.accept(stream)).await {
-                        let peer = of_certificates(stream.get_ref().1.peer_certificates());
+                        let peer = of_certificates(stream.get_ref().1.peer_certificates(), &shared.name);
                         connection(shared, peer, stream).await;
                     }
                     drop(place);
@@ -62,12 +62,14 @@ pub(crate) async fn listen_with_tls(
 }
 
 /// TLS has verified the certificate; what it says decides.
-fn of_certificates(certificates: Option<&[rustls::pki_types::CertificateDer<'_>]>) -> Peer {
-    let organisations =
-        certificates.and_then(|chain| chain.first()).map(|der| neonvm_kit::tls::organisations(der));
-    match organisations {
-        Some(all) if all.iter().any(|name| name == CLIENT_ORGANISATION) => Peer::Trusted,
-        _ => Peer::Stranger,
+fn of_certificates(certificates: Option<&[rustls::pki_types::CertificateDer<'_>]>, own: &str) -> Peer {
+    let Some(certificate) = certificates.and_then(|chain| chain.first()) else { return Peer::Stranger };
+    if neonvm_kit::tls::organisations(certificate).iter().any(|name| name == CLIENT_ORGANISATION) {
+        Peer::Trusted
+    } else if neonvm_kit::tls::dns_names(certificate).iter().any(|name| name == own) {
+        Peer::Twin
+    } else {
+        Peer::Stranger
     }
 }
 

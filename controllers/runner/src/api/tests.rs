@@ -22,13 +22,14 @@ fn stand() -> Stand {
     let (status, status_seen) = watch::channel(Arc::new(RunnerStatus::default()));
     let (running, running_seen) = watch::channel(None);
     let (wishes, mut wished) = mpsc::channel(4);
-    let shared = Arc::new(Shared { status: status_seen, wishes, running: running_seen });
+    let name = "x.vm.neon.tech".to_owned();
+    let shared = Arc::new(Shared { name, status: status_seen, wishes, running: running_seen });
     listen_locally(&shared, &directory.path().join("s")).unwrap();
     tokio::spawn(async move {
         while let Some(wish) = wished.recv().await {
             if let Wish::Resize(size, answer) = wish {
                 let fits = size.cpu <= MilliCpu::new(4000);
-                let _ = answer.send(if fits { Ok(()) } else { Err("cpu: too many".into()) });
+                let _ = answer.send(if fits { Ok(()) } else { Err(Refusal::Wrong("cpu: too many".into())) });
             }
         }
     });
@@ -152,7 +153,8 @@ async fn console_and_ports_of_the_guest_are_streams() {
     let (machine, line) = tokio::io::duplex(64);
     let statistics = Statistics::new(Box::new(Default::default), Daemon::new(reach.clone()));
     let console = Console::attach(line, sink).0;
-    stand.running.send_replace(Some(Running { console, reach, statistics: Arc::new(statistics) }));
+    let (statistics, volumes) = (Arc::new(statistics), Arc::default());
+    stand.running.send_replace(Some(Running { console, reach, statistics, volumes }));
     assert_eq!(stand.ask("GET", "/v1/console", "").await.0, 426);
     assert_eq!(stand.ask("GET", "/v1/guest/0", "").await.0, 400);
     assert_eq!(stand.ask("GET", "/v1/statistics", "").await.0, 200);

@@ -17,6 +17,8 @@ pub(crate) struct QemuEnd {
     pub(crate) words: String,
     /// The last lines of the console.
     pub(crate) console: Vec<String>,
+    /// The end of a move, if that ended it.
+    pub(crate) moved: Option<(ExitReason, String)>,
 }
 
 /// What the kernel writes before it resets the machine (`panic=-1`).
@@ -33,6 +35,9 @@ pub(super) fn of(
     let panic = end.console.iter().find(|line| line.contains(PANIC));
     let reset = end.cause.as_deref() == Some("guest-reset");
     let off = matches!(end.cause.as_deref(), Some("guest-shutdown"));
+    if let Some((reason, message)) = &end.moved {
+        return Exit::new(*reason, message.clone());
+    }
     let mut exit = if end.internal_error {
         Exit::new(
             ExitReason::AcceleratorFailure,

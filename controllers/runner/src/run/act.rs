@@ -207,6 +207,8 @@ pub(super) async fn limit(
         Ok(threads) => threads,
         Err(error) => return (None, Some(error.to_string())),
     };
+    let cpu =
+        pod.config.receive.as_ref().map_or(pod.config.spec.guest.cpus.r#use, |receive| receive.size.cpu);
     let made = || {
         let hierarchy = Hierarchy::find(std::path::Path::new(neonvm_hypervisor::cgroup::DEFAULT_ROOT))?;
         let parent = match &options.cgroup {
@@ -214,7 +216,7 @@ pub(super) async fn limit(
             None => hierarchy.own_group()?,
         };
         let group = hierarchy.create(&parent, GROUP)?;
-        group.set_limit(Some(pod.config.spec.guest.cpus.r#use))?;
+        group.set_limit(Some(cpu))?;
         for thread in &threads {
             group.add_thread(thread.thread)?;
         }

@@ -106,7 +106,10 @@ impl Machine {
             "copy-mode": "write-blocking",
             "auto-dismiss": true,
         });
-        self.session.execute_within("blockdev-mirror", mirror, CONNECT).await?;
+        if let Err(error) = self.session.execute_within("blockdev-mirror", mirror, CONNECT).await {
+            self.close_mirror(index).await?;
+            return Err(error.into());
+        }
         Ok(index)
     }
 
@@ -138,6 +141,16 @@ impl Machine {
                 .await
                 .map(drop),
         )
+    }
+
+    /// Source: numbers of the disks that are being copied.
+    ///
+    /// # Errors
+    /// See [`QmpError`].
+    pub async fn running_mirrors(&self) -> Result<Vec<usize>, QmpError> {
+        let answer = self.session.execute("query-block-jobs", Value::Null).await?;
+        let jobs = answer.as_array().map(Vec::as_slice).unwrap_or_default().iter();
+        Ok(jobs.filter_map(|entry| disk_of_job(entry.get("device")?.as_str()?)).collect())
     }
 
     /// Source: bytes of disks that were copied, and that are to be copied.

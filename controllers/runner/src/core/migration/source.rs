@@ -56,8 +56,8 @@ pub(crate) enum Event {
     NotRecovered(String),
     /// The other runner is gone for good: whether this guest is the one that runs from now on.
     Verdict(bool),
-    /// Everything made for the move is removed, and the guest runs here.
-    Cleaned,
+    /// Everything made for the move is removed, and the guest runs here. What the target had to say about it, if anything.
+    Cleaned(String),
     /// QEMU has ended.
     Gone(String),
     /// Numbers.
@@ -152,10 +152,6 @@ impl Source {
         &self.status
     }
 
-    pub(crate) fn request(&self) -> &MigrationRequest {
-        &self.request
-    }
-
     fn state(&self) -> State {
         self.status.state
     }
@@ -206,16 +202,14 @@ impl Source {
     fn take(&mut self, event: Event, actions: &mut Vec<Action>) {
         let state = self.state();
         match event {
-            Event::Agreed { mode, dropped, post_copy, disks } => {
-                if state == State::Negotiating {
-                    (self.status.mode, self.status.dropped, self.post_copy) = (mode, dropped, post_copy);
-                    self.step_by = None;
-                    if disks {
-                        self.status.state = State::Mirroring;
-                        actions.push(Action::Mirror);
-                    } else {
-                        self.copy(actions);
-                    }
+            Event::Agreed { mode, dropped, post_copy, disks } if state == State::Negotiating => {
+                (self.status.mode, self.status.dropped, self.post_copy) = (mode, dropped, post_copy);
+                self.step_by = None;
+                if disks {
+                    self.status.state = State::Mirroring;
+                    actions.push(Action::Mirror);
+                } else {
+                    self.copy(actions);
                 }
             }
             Event::Mirrored if state == State::Mirroring => self.copy(actions),
@@ -238,8 +232,11 @@ impl Source {
                 self.status.reason = format!("the connection cannot be made again: {why}");
                 self.recover = ((self.recover.0 * 2).min(RECOVER.1), Some(self.now + self.recover.0));
             }
-            Event::Cleaned => {
-                if let Some((state, reason)) = self.end.take() {
+            Event::Cleaned(words) => {
+                if let Some((state, mut reason)) = self.end.take() {
+                    if state == State::Failed && !words.is_empty() && !reason.contains(&words) {
+                        reason.push_str(&format!("; the target: {words}"));
+                    }
                     self.finish(state, reason);
                 }
             }

@@ -33,8 +33,6 @@ pub(crate) enum Event {
     Stop,
     /// The control connection is lost.
     Lost,
-    /// What was ordered could not be done.
-    Trouble(String),
     /// The source is gone for good: whether this guest is the one that runs from now on.
     Verdict(bool),
     /// QEMU has ended.
@@ -130,10 +128,10 @@ impl Target {
                 State::Receiving => self.by = Some(self.now + LAST_BYTES),
                 _ => {}
             },
-            Event::Trouble(why) | Event::Gone(why) if !runs => return Ok(self.fail(why)),
+            Event::Gone(why) if !runs => return Ok(self.fail(why)),
             Event::Verdict(keep) => return self.verdict(keep, runs),
             Event::Timer => return Ok(self.timer()),
-            Event::Runs | Event::Trouble(_) | Event::Gone(_) => {}
+            Event::Runs | Event::Gone(_) => {}
         }
         Ok(Vec::new())
     }

@@ -170,11 +170,7 @@ impl World {
                 }
                 return;
             }
-            Action::HandOver => {
-                let content = Box::new((MigrationProgress::default(), MigrationGuest::default()));
-                let done = self.reachable() && self.target(target::Event::Run(content));
-                if done && !ill { Event::HandedOver } else { Event::NotHandedOver("lost".into()) }
-            }
+            Action::HandOver => self.hand_over(ill),
             Action::Recover => {
                 if self.reachable() && !ill && self.phase == Phase::PostCopyPaused {
                     return self.say(Phase::PostCopyActive, "");
@@ -186,11 +182,17 @@ impl World {
                     self.target(target::Event::Stop);
                 }
                 self.runs_here = true;
-                Event::Cleaned
+                Event::Cleaned(String::new())
             }
             Action::Leave => return,
         };
         self.source(event);
+    }
+
+    fn hand_over(&mut self, ill: bool) -> Event {
+        let content = Box::new((MigrationProgress::default(), MigrationGuest::default()));
+        let done = self.reachable() && self.target(target::Event::Run(content));
+        if done && !ill { Event::HandedOver } else { Event::NotHandedOver("lost".into()) }
     }
 
     fn give_up(&mut self, phase: Phase) {

@@ -1,0 +1,119 @@
+//! Connections between two runners: TLS, a line of greeting, a line of answer.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use neonvm_kit::ca::Identity;
+use neonvm_types::runner_protocol::{MigrationAnswer, MigrationChannel, MigrationHello, server_name};
+use rustls::pki_types::ServerName;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
+use tokio::net::TcpStream;
+use tokio_rustls::TlsConnector;
+
+use super::LINE;
+
+/// Time for each of connection, handshake and greeting.
+const PATIENCE: Duration = Duration::from_secs(5);
+/// A connection on which nothing arrives any more is given up after this: a guest that writes to its disk waits for it.
+const DEAD: u32 = 10_000;
+/// An idle connection is looked after with probes so far apart; so many without an answer end it.
+const PROBE: (Duration, u32) = (Duration::from_secs(3), 3);
+/// Bytes that TLS may take before they are sent: whole buffers of the relay.
+pub(super) const TLS_BUFFER: usize = 512 << 10;
+
+/// A connection to the target.
+pub(super) type Client = tokio_rustls::client::TlsStream<TcpStream>;
+
+/// Whom to call, and how.
+#[derive(Clone)]
+pub(crate) struct Connector {
+    tls: TlsConnector,
+    name: ServerName<'static>,
+    target: SocketAddr,
+    id: String,
+}
+
+impl std::fmt::Debug for Connector {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Connector").field("target", &self.target).finish_non_exhaustive()
+    }
+}
+
+impl Connector {
+    /// For a move of this machine.
+    pub(crate) fn new(
+        identity: &Identity,
+        authority: &str,
+        uid: &str,
+        target: SocketAddr,
+        id: &str,
+    ) -> Result<Self, String> {
+        let tls = neonvm_kit::tls::client(Some(identity), authority.as_bytes());
+        let mut tls = tls.map_err(|error| format!("certificate: {error}"))?;
+        tls.alpn_protocols.clear();
+        let name = ServerName::try_from(server_name(uid)).map_err(|error| error.to_string())?;
+        Ok(Self { tls: TlsConnector::from(Arc::new(tls)), name, target, id: id.to_owned() })
+    }
+
+    /// A connection for `channel` that the target has taken. Errors are for people.
+    pub(super) async fn open(&self, channel: MigrationChannel) -> Result<Client, String> {
+        let within = |what: &'static str| move |_| format!("{what} {}: no answer within 5 s", self.target);
+        let stream = tokio::time::timeout(PATIENCE, TcpStream::connect(self.target)).await;
+        let stream = stream.map_err(within("connect to"))?;
+        let stream = stream.map_err(|error| format!("connect to {}: {error}", self.target))?;
+        tune(&stream);
+        let stream = tokio::time::timeout(PATIENCE, self.tls.connect(self.name.clone(), stream)).await;
+        let stream = stream.map_err(within("TLS with"))?;
+        let mut stream = stream.map_err(|error| format!("TLS with {}: {error}", self.target))?;
+        stream.get_mut().1.set_buffer_limit(Some(TLS_BUFFER));
+        let hello = MigrationHello { id: self.id.clone(), channel };
+        let greeting = async {
+            write(&mut stream, &hello).await?;
+            read::<MigrationAnswer, _>(&mut stream).await
+        };
+        let answer = tokio::time::timeout(PATIENCE, greeting).await.map_err(within("greet"))?;
+        let answer = answer.map_err(|error| format!("greet {}: {error}", self.target))?;
+        if answer.error.is_empty() { Ok(stream) } else { Err(format!("the target: {}", answer.error)) }
+    }
+}
+
+/// Small packets at once; dead connections are noticed.
+pub(super) fn tune(stream: &TcpStream) {
+    let _ = stream.set_nodelay(true);
+    use rustix::net::sockopt;
+    let (pause, count) = PROBE;
+    let _ = sockopt::set_socket_keepalive(stream, true);
+    let _ = sockopt::set_tcp_keepidle(stream, pause);
+    let _ = sockopt::set_tcp_keepintvl(stream, pause);
+    let _ = sockopt::set_tcp_keepcnt(stream, count);
+    let _ = sockopt::set_tcp_user_timeout(stream, DEAD);
+}
+
+/// Writes a line.
+pub(super) async fn write<S: AsyncWrite + Unpin>(
+    stream: &mut S,
+    document: &impl Serialize,
+) -> std::io::Result<()> {
+    let mut line = serde_json::to_vec(document).map_err(std::io::Error::other)?;
+    line.push(b'\n');
+    stream.write_all(&line).await?;
+    stream.flush().await
+}
+
+/// Reads a line, and not a byte more: what follows belongs to others.
+pub(super) async fn read<T: DeserializeOwned, S: AsyncRead + Unpin>(stream: &mut S) -> std::io::Result<T> {
+    let mut line = Vec::new();
+    loop {
+        match stream.read_u8().await? {
+            b'\n' => break,
+            byte => line.push(byte),
+        }
+        if line.len() > LINE {
+            return Err(std::io::Error::other("a line without an end"));
+        }
+    }
+    serde_json::from_slice(&line).map_err(std::io::Error::other)
+}

@@ -1,0 +1,341 @@
+//! The source's end: does what [`crate::core::migration::Source`] says. What takes time is a task that ends with a message.
+
+mod disks;
+mod watch;
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use neonvm_hypervisor::machine::{
+    Agreement, Machine, MachineEvent, MigrationInfo, MigrationPhase, RunState, Settings, Wanted, negotiate,
+};
+use neonvm_types::runner_protocol::{
+    MigrationAnswer, MigrationChannel, MigrationGuest, MigrationOrder, MigrationProgress, MigrationRefusal,
+    MigrationRequest,
+};
+use tokio::sync::{Mutex as AsyncMutex, mpsc};
+
+use super::carrier::{Carrier, Guarded};
+use super::connect::Connector;
+use super::control::Control;
+use super::{DISK, MEMORY, Message, relay};
+use crate::core::migration::source::{Action, Event};
+use crate::core::migration::{Refused, Source};
+
+/// Time for the target to set its QEMU up, and for most other orders.
+const ORDER: Duration = Duration::from_secs(10);
+/// Time for the target to let the guest run: it waits a while for what is on its way.
+const RUN: Duration = Duration::from_secs(8);
+/// Time for the last order, whose answer matters to nobody but logs.
+const LAST: Duration = Duration::from_secs(1);
+/// Attempts to reach the target at the beginning, and the first pause between them; doubled.
+const ATTEMPTS: (u32, Duration) = (5, Duration::from_millis(100));
+/// Time for a guest that goes on here to run.
+const RESUME: Duration = Duration::from_secs(10);
+
+/// What the tasks of one move share.
+#[derive(Debug)]
+struct Work {
+    number: u64,
+    machine: Arc<Machine>,
+    messages: mpsc::Sender<Message>,
+    connector: Connector,
+    request: MigrationRequest,
+    carrier: Carrier,
+    control: AsyncMutex<Option<Control>>,
+    relays: Mutex<Vec<Guarded>>,
+    agreement: Mutex<Agreement>,
+    /// Numbers of the disks that are copied.
+    mirrors: Mutex<Vec<usize>>,
+}
+
+/// The end, and the tasks that serve it.
+#[derive(Debug)]
+pub(crate) struct Shell {
+    pub(crate) core: Source,
+    number: u64,
+    work: Arc<Work>,
+    tasks: Vec<Guarded>,
+}
+
+/// What a move needs of the runner.
+pub(crate) struct Parts {
+    pub(crate) number: u64,
+    pub(crate) machine: Arc<Machine>,
+    pub(crate) messages: mpsc::Sender<Message>,
+    pub(crate) connector: Connector,
+}
+
+impl Shell {
+    /// Begins a move.
+    pub(crate) fn begin(now: Duration, parts: Parts, request: MigrationRequest) -> Result<Self, String> {
+        let carrier = Carrier::start().map_err(|error| format!("threads: {error}"))?;
+        let Parts { number, machine, messages, connector } = parts;
+        let (core, actions) = Source::new(now, request.clone());
+        let work = Arc::new(Work {
+            number,
+            machine,
+            messages,
+            connector,
+            request,
+            carrier,
+            control: AsyncMutex::default(),
+            relays: Mutex::default(),
+            agreement: Mutex::default(),
+            mirrors: Mutex::default(),
+        });
+        let tasks = vec![tokio::spawn(watch::follow(Arc::clone(&work))).into()];
+        let mut shell = Self { core, number, work, tasks };
+        for action in actions {
+            shell.act(action, MigrationGuest::default());
+        }
+        Ok(shell)
+    }
+
+    /// Whether a message is about this move.
+    pub(crate) fn is(&self, number: u64) -> bool {
+        self.number == number
+    }
+
+    /// Takes in what has happened; `guest`: what the target must know if the guest leaves now.
+    pub(crate) fn step(
+        &mut self,
+        now: Duration,
+        event: Event,
+        guest: &MigrationGuest,
+    ) -> Result<(), Refused> {
+        let before = self.core.status().state;
+        let actions = self.core.step(now, event)?;
+        let status = self.core.status();
+        if status.state != before {
+            tracing::info!(id = status.id, state = ?status.state, reason = status.reason, "the move goes on");
+        }
+        for action in actions {
+            tracing::debug!(?action);
+            self.act(action, guest.clone());
+        }
+        if self.core.status().state.is_over() {
+            self.tasks.clear();
+        }
+        Ok(())
+    }
+
+    fn act(&mut self, action: Action, guest: MigrationGuest) {
+        let work = Arc::clone(&self.work);
+        let last = self.core.status().progress.clone();
+        let copying = action == Action::Copy;
+        let task = tokio::spawn(async move {
+            let event = match action {
+                Action::Negotiate => work.negotiate().await.unwrap_or_else(Event::Trouble),
+                Action::Mirror => work.mirror().await.map_or_else(Event::Trouble, |()| Event::Mirrored),
+                Action::Copy => match work.machine.send_memory(MEMORY).await {
+                    Ok(()) => return,
+                    Err(error) => Event::Phase(MigrationPhase::Failed, error.to_string()),
+                },
+                Action::StartPostCopy => match work.machine.start_post_copy().await {
+                    Ok(()) => return,
+                    Err(error) => Event::Trouble(error.to_string()),
+                },
+                Action::Settle => work.settle().await.map_or_else(Event::Trouble, |()| Event::Settled),
+                Action::SwitchOver => match work.machine.switch_over().await {
+                    Ok(()) => return,
+                    Err(error) => Event::Trouble(error.to_string()),
+                },
+                Action::CancelCopy => work.cancel().await,
+                Action::HandOver => work
+                    .hand_over(last, guest)
+                    .await
+                    .map_or_else(Event::NotHandedOver, |()| Event::HandedOver),
+                Action::Recover => match work.recover().await {
+                    Ok(()) => return,
+                    Err(why) => Event::NotRecovered(why),
+                },
+                Action::StayHere => work.stay_here().await,
+                Action::Leave => return work.leave().await,
+            };
+            work.tell(event).await;
+        });
+        // What ends the move must be done even if nobody keeps the shell.
+        if !matches!(action, Action::StayHere | Action::Leave) {
+            self.tasks.push(task.into());
+        }
+        if copying {
+            self.tasks.push(tokio::spawn(watch::numbers(Arc::clone(&self.work))).into());
+        }
+    }
+}
+
+fn locked<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Work {
+    async fn tell(&self, event: Event) {
+        let _ = self.messages.send(Message::Source(self.number, event)).await;
+    }
+
+    /// A new control connection, whose loss is told.
+    async fn connect(&self) -> Result<Control, String> {
+        let (messages, number) = (self.messages.clone(), self.number);
+        let lost = move |why: String| {
+            tokio::spawn(async move {
+                let _ = messages.send(Message::Source(number, Event::Trouble(why))).await;
+            });
+        };
+        Control::open(&self.connector, lost).await
+    }
+
+    /// Gives an order, by a new connection if the old one is lost.
+    async fn order(&self, order: MigrationOrder, within: Duration) -> Result<MigrationAnswer, String> {
+        let mut control = self.control.lock().await;
+        if !control.as_ref().is_some_and(Control::is_open) {
+            *control = Some(self.connect().await?);
+        }
+        match control.as_ref() {
+            Some(control) => control.order(order, within).await,
+            None => Err("the connection to the target is lost".to_owned()),
+        }
+    }
+
+    async fn negotiate(&self) -> Result<Event, String> {
+        let mut pause = ATTEMPTS.1;
+        let mut attempt = 1;
+        let offer = loop {
+            match self.order(MigrationOrder::Offer, ORDER).await {
+                Ok(answer) => break answer,
+                Err(why) if attempt == ATTEMPTS.0 => return Err(why),
+                Err(why) => tracing::debug!(why, attempt, "the target cannot be reached yet"),
+            }
+            tokio::time::sleep(pause).await;
+            (pause, attempt) = (pause * 2, attempt + 1);
+        };
+        let text = |error: &dyn std::fmt::Display| format!("QEMU: {error}");
+        let blocked = self.machine.migration().await.map_err(|error| text(&error))?.blocked;
+        if let Some(reason) = blocked.first() {
+            return Err(format!("QEMU: {reason}"));
+        }
+        let own = self.machine.migration_abilities().await.map_err(|error| text(&error))?;
+        let theirs = neonvm_hypervisor::machine::Abilities {
+            capabilities: offer.capabilities.into_iter().collect(),
+            refused: offer
+                .refused
+                .into_iter()
+                .map(|MigrationRefusal { capability, reason }| (capability, reason))
+                .collect(),
+        };
+        let parameters = &self.request.parameters;
+        let agreement = negotiate(&Wanted::from(parameters), &own, &theirs)?;
+        let disks = self.machine.written_disks();
+        let settings = Settings {
+            capabilities: agreement.capabilities.clone(),
+            bandwidth: parameters.bandwidth,
+            downtime_limit_ms: parameters.downtime_limit_ms,
+            channels: agreement.channels,
+            compression: agreement.compression,
+        };
+        self.machine.set_migration(&settings).await.map_err(|error| text(&error))?;
+        let receive = MigrationOrder::Receive {
+            capabilities: agreement.capabilities.iter().cloned().collect(),
+            channels: agreement.channels,
+            compression: agreement.compression,
+            disks: disks.clone(),
+        };
+        self.order(receive, ORDER).await?;
+        self.listen().map_err(|error| format!("sockets: {error}"))?;
+        let (dropped, post_copy) = (agreement.dropped.clone(), agreement.has_post_copy());
+        let mode = format!("{}, tls", agreement.mode());
+        *locked(&self.agreement) = agreement;
+        Ok(Event::Agreed { mode, dropped, post_copy, disks: !disks.is_empty() })
+    }
+
+    /// Sockets for our QEMU. What they cannot pass on QEMU notices, and says so.
+    fn listen(&self) -> std::io::Result<()> {
+        let missing = || std::io::Error::other("the machine was started without a place for them");
+        let (sender, mut troubles) = mpsc::channel(1);
+        let handle = self.carrier.handle().ok_or_else(missing)?;
+        let mut relays = Vec::new();
+        for (name, channel) in [(MEMORY, MigrationChannel::Memory), (DISK, MigrationChannel::Disk)] {
+            let path = self.machine.socket(name).ok_or_else(missing)?;
+            relays.push(relay::listen(&handle, &path, self.connector.clone(), channel, sender.clone())?);
+        }
+        let (messages, number) = (self.messages.clone(), self.number);
+        let task = tokio::spawn(async move {
+            while let Some(why) = troubles.recv().await {
+                let _ = messages.send(Message::Source(number, Event::Trouble(why))).await;
+            }
+        });
+        relays.push(task.into());
+        *locked(&self.relays) = relays;
+        Ok(())
+    }
+
+    /// QEMU's word about the end may have come before it was asked for, or not at all.
+    async fn cancel(&self) -> Event {
+        if let Err(error) = self.machine.cancel_migration().await {
+            tracing::warn!(%error, "QEMU cannot be told to call the move off");
+        }
+        let until = Instant::now() + Duration::from_secs(5);
+        loop {
+            match self.machine.migration().await {
+                Ok(MigrationInfo { phase, error, .. }) if phase.is_over() => {
+                    return Event::Phase(phase, error);
+                }
+                Err(error) => return Event::Trouble(format!("QEMU: {error}")),
+                Ok(info) if Instant::now() > until => return Event::Phase(info.phase, String::new()),
+                Ok(_) => tokio::time::sleep(Duration::from_millis(50)).await,
+            }
+        }
+    }
+
+    async fn hand_over(&self, last: MigrationProgress, guest: MigrationGuest) -> Result<(), String> {
+        let progress = self.machine.migration().await.map_or(last, |info| info.progress);
+        self.order(MigrationOrder::Run { progress, guest }, RUN).await.map(drop)
+    }
+
+    async fn recover(&self) -> Result<(), String> {
+        self.order(MigrationOrder::Recover, ORDER).await?;
+        self.machine.send_memory_again(MEMORY).await.map_err(|error| error.to_string())
+    }
+
+    /// The guest goes on here: nothing is left of the move.
+    async fn stay_here(&self) -> Event {
+        self.give_up_disks().await;
+        locked(&self.relays).clear();
+        let control = self.control.lock().await.take();
+        let mut words = String::new();
+        if let Some(control) = control {
+            if control.is_open() {
+                let _ = control.order(MigrationOrder::Stop, LAST).await;
+            }
+            words = control.words();
+        }
+        let until = Instant::now() + RESUME;
+        let mut pause = Duration::from_millis(2);
+        while Instant::now() < until {
+            match self.machine.status().await {
+                // After its own failure QEMU lets the guest go on by itself, a moment later.
+                Ok(RunState::Paused | RunState::Other(_)) => {
+                    if let Err(error) = self.machine.continue_().await {
+                        tracing::warn!(%error, "the guest cannot go on");
+                    }
+                    let _ = self.machine.announce().await;
+                }
+                Ok(_) | Err(_) => break,
+            }
+            tokio::time::sleep(pause).await;
+            pause = (pause * 2).min(Duration::from_millis(500));
+        }
+        Event::Cleaned(words)
+    }
+
+    /// The guest lives on the target.
+    async fn leave(&self) {
+        if let Ok(info) = self.machine.migration().await {
+            self.tell(Event::Numbers(info.progress)).await;
+        }
+        let _ = tokio::time::timeout(LAST, self.order(MigrationOrder::Stop, LAST)).await;
+        if self.machine.quit().await.is_err() {
+            self.machine.kill();
+        }
+    }
+}

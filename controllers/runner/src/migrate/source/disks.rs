@@ -1,0 +1,132 @@
+//! Copies of the disks.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use neonvm_hypervisor::machine::JobEnd;
+use neonvm_types::Bytes;
+use neonvm_types::runner_protocol::{MigrationOrder, MigrationProgress};
+use tokio::sync::broadcast::Receiver;
+use tokio::sync::broadcast::error::RecvError;
+use tokio::time::{Instant, timeout_at};
+
+use super::super::{DISK, NUMBERS};
+use super::{Event, MachineEvent, ORDER, Work, locked};
+
+/// Time for copies that are given up or finished to end.
+const END: Duration = Duration::from_secs(10);
+
+impl Work {
+    /// Until all disks are whole on the target. Has no limit of its own: that of the move ends it.
+    pub(super) async fn mirror(&self) -> Result<(), String> {
+        let mut events = self.machine.events();
+        let mut missing = BTreeSet::new();
+        for name in self.machine.written_disks() {
+            let index = self.machine.mirror_disk(DISK, &name).await;
+            let index = index.map_err(|error| format!("disk {name}: {error}"))?;
+            missing.insert(index);
+            locked(&self.mirrors).push(index);
+        }
+        let mut tick = tokio::time::interval(NUMBERS);
+        while !missing.is_empty() {
+            tokio::select! {
+                event = events.recv() => match event {
+                    Ok(MachineEvent::MirrorReady(index)) => drop(missing.remove(&index)),
+                    Ok(MachineEvent::MirrorEnded(index, end)) if missing.contains(&index) => {
+                        return Err(format!("a disk cannot be copied: {}", words(end)));
+                    }
+                    Ok(_) => {}
+                    Err(RecvError::Lagged(_)) => return Err("QEMU says more than can be read".to_owned()),
+                    Err(RecvError::Closed) => return Err("QEMU is gone".to_owned()),
+                },
+                _ = tick.tick() => self.tell_disks().await,
+            }
+        }
+        self.tell_disks().await;
+        Ok(())
+    }
+
+    async fn tell_disks(&self) {
+        if let Some((disk_transferred, disk_total)) = self.mirrored().await {
+            let progress = MigrationProgress { disk_transferred, disk_total, ..MigrationProgress::default() };
+            self.tell(Event::Numbers(progress)).await;
+        }
+    }
+
+    /// Bytes copied and to copy; `None` if no disk is being copied.
+    pub(super) async fn mirrored(&self) -> Option<(Bytes, Bytes)> {
+        if locked(&self.mirrors).is_empty() {
+            return None;
+        }
+        self.machine.mirrored().await.ok().filter(|(_, all)| *all > Bytes::ZERO)
+    }
+
+    /// The guest stands still: the copies are ended whole, and the target closes them.
+    pub(super) async fn settle(&self) -> Result<(), String> {
+        let mut events = self.machine.events();
+        let indexes = locked(&self.mirrors).clone();
+        let text = |error: &dyn std::fmt::Display| format!("a disk cannot be finished: {error}");
+        for &index in &indexes {
+            self.machine.finish_mirror(index).await.map_err(|error| text(&error))?;
+        }
+        let ends = ended(&mut events, indexes.iter().copied().collect()).await?;
+        if let Some(end) = ends.into_iter().find(|end| *end != JobEnd::Whole) {
+            return Err(text(&words(end)));
+        }
+        for &index in &indexes {
+            self.machine.close_mirror(index).await.map_err(|error| text(&error))?;
+        }
+        locked(&self.mirrors).clear();
+        self.order(MigrationOrder::Settle, ORDER).await.map(drop)
+    }
+
+    /// The guest goes on here, and so do its disks alone.
+    pub(super) async fn give_up_disks(&self) {
+        let mut events = self.machine.events();
+        let indexes = std::mem::take(&mut *locked(&self.mirrors));
+        let running = self.machine.running_mirrors().await.unwrap_or_default();
+        let mut waiting = BTreeSet::new();
+        for index in &indexes {
+            if running.contains(index) && self.machine.abandon_mirror(*index).await.is_ok() {
+                waiting.insert(*index);
+            }
+        }
+        if let Err(why) = ended(&mut events, waiting).await {
+            tracing::warn!(why, "copies of disks");
+        }
+        for index in indexes {
+            if let Err(error) = self.machine.close_mirror(index).await {
+                tracing::warn!(%error, "a connection of a disk is left over");
+            }
+        }
+    }
+}
+
+fn words(end: JobEnd) -> String {
+    match end {
+        JobEnd::Whole => "the copy ended too early".to_owned(),
+        JobEnd::Cancelled => "the copy was given up".to_owned(),
+        JobEnd::Failed(why) => why,
+    }
+}
+
+async fn ended(
+    events: &mut Receiver<MachineEvent>,
+    mut waiting: BTreeSet<usize>,
+) -> Result<Vec<JobEnd>, String> {
+    let until = Instant::now() + END;
+    let mut ends = Vec::new();
+    while !waiting.is_empty() {
+        match timeout_at(until, events.recv()).await {
+            Ok(Ok(MachineEvent::MirrorEnded(index, end))) => {
+                if waiting.remove(&index) {
+                    ends.push(end);
+                }
+            }
+            Ok(Ok(_) | Err(RecvError::Lagged(_))) => {}
+            Ok(Err(RecvError::Closed)) => return Err("QEMU is gone".to_owned()),
+            Err(_) => return Err(format!("no end within {} s", END.as_secs())),
+        }
+    }
+    Ok(ends)
+}

@@ -1,0 +1,54 @@
+//! What the source's QEMU says while the machine moves.
+
+use std::sync::Arc;
+
+use neonvm_hypervisor::machine::JobEnd;
+use tokio::sync::broadcast::error::RecvError;
+
+use super::super::NUMBERS;
+use super::{Event, MachineEvent, MigrationPhase, Work};
+
+/// Passes on what concerns the move.
+pub(super) async fn follow(work: Arc<Work>) {
+    let mut events = work.machine.events();
+    loop {
+        match events.recv().await {
+            Ok(MachineEvent::Migration(phase)) => {
+                let failed = phase == MigrationPhase::Failed;
+                let words = if failed { words(&work).await } else { String::new() };
+                work.tell(Event::Phase(phase, words)).await;
+            }
+            Ok(MachineEvent::MigrationPass(pass)) => work.tell(Event::Pass(pass)).await,
+            Ok(MachineEvent::MirrorEnded(_, JobEnd::Failed(why))) => {
+                work.tell(Event::Trouble(format!("a disk cannot be copied: {why}"))).await;
+            }
+            Ok(_) => {}
+            Err(RecvError::Lagged(_)) => {
+                if let Ok(info) = work.machine.migration().await {
+                    work.tell(Event::Phase(info.phase, info.error)).await;
+                }
+            }
+            Err(RecvError::Closed) => return,
+        }
+    }
+}
+
+async fn words(work: &Work) -> String {
+    work.machine.migration().await.map(|info| info.error).unwrap_or_default()
+}
+
+/// Asks for numbers once a second.
+pub(super) async fn numbers(work: Arc<Work>) {
+    let mut last_disks = None;
+    loop {
+        tokio::time::sleep(NUMBERS).await;
+        let Ok(mut info) = work.machine.migration().await else { return };
+        if let Some((done, all)) = work.mirrored().await {
+            last_disks = Some((done, all));
+        }
+        if let Some((done, all)) = last_disks {
+            (info.progress.disk_transferred, info.progress.disk_total) = (done, all);
+        }
+        work.tell(Event::Numbers(info.progress)).await;
+    }
+}

@@ -1,0 +1,261 @@
+//! The target's end: does what [`crate::core::migration::Target`] says, and what its source orders.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use neonvm_hypervisor::machine::{Machine, MachineEvent, MigrationPhase, RunState, Settings};
+use neonvm_types::Bytes;
+use neonvm_types::runner_protocol::{
+    MigrationAnswer, MigrationOrder, MigrationRefusal, MigrationState, MigrationStatus,
+};
+use tokio::sync::broadcast::error::RecvError;
+use tokio::sync::{mpsc, oneshot, watch};
+
+use super::carrier::{Carrier, Guarded};
+use super::{INCOMING, Message, NBD, listen};
+use crate::config::PodFiles;
+use crate::core::migration::target::{Action, Event};
+use crate::core::migration::{Refused, Target};
+
+/// How long an order to let the guest run waits for what is on its way.
+const ARRIVE: Duration = Duration::from_secs(5);
+/// How long a listener of QEMU may take to be there.
+const PAUSED: Duration = Duration::from_secs(10);
+
+/// What the tasks of this end share.
+#[derive(Debug)]
+pub(super) struct Work {
+    pub(super) machine: Arc<Machine>,
+    pub(super) messages: mpsc::Sender<Message>,
+    pub(super) status: watch::Receiver<MigrationStatus>,
+    pub(super) id: String,
+    /// Name that the other runner's certificate must have.
+    pub(super) name: String,
+    pub(super) carrier: Carrier,
+}
+
+/// The end, and the tasks that serve it.
+#[derive(Debug)]
+pub(crate) struct Shell {
+    pub(crate) core: Target,
+    status: watch::Sender<MigrationStatus>,
+    work: Arc<Work>,
+    listeners: Vec<Guarded>,
+    tasks: Vec<Guarded>,
+}
+
+/// What the loop must do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Consequence {
+    /// Nothing.
+    None,
+    /// QEMU is to be killed: nothing will ever run here.
+    End,
+}
+
+impl Shell {
+    /// Waits for the source.
+    pub(crate) async fn begin(
+        now: Duration,
+        pod: &PodFiles,
+        id: &str,
+        machine: Arc<Machine>,
+        addresses: &[SocketAddr],
+        messages: mpsc::Sender<Message>,
+    ) -> Result<Self, String> {
+        let core = Target::new(now, id.to_owned());
+        let (status, seen) = watch::channel(core.status().clone());
+        let carrier = Carrier::start().map_err(|error| format!("threads: {error}"))?;
+        let name = neonvm_types::runner_protocol::server_name(&pod.config.uid);
+        let work = Arc::new(Work { machine, messages, status: seen, id: id.to_owned(), name, carrier });
+        let mut listeners = Vec::new();
+        for address in addresses {
+            listeners.push(listen::listen(&work, pod, *address).await?);
+        }
+        let tasks = vec![tokio::spawn(follow(Arc::clone(&work))).into()];
+        Ok(Self { core, status, work, listeners, tasks })
+    }
+
+    /// Takes in what has happened.
+    pub(crate) fn step(&mut self, now: Duration, event: Event) -> Result<Consequence, Refused> {
+        let before = self.core.status().state;
+        let actions = self.core.step(now, event)?;
+        let status = self.core.status();
+        if status.state != before {
+            tracing::info!(id = status.id, state = ?status.state, reason = status.reason, "the move goes on");
+        }
+        self.status.send_if_modified(|seen| {
+            let changed = seen != status;
+            seen.clone_from(status);
+            changed
+        });
+        let mut consequence = Consequence::None;
+        for action in actions {
+            match action {
+                Action::Continue => self.let_run(),
+                Action::End => consequence = Consequence::End,
+                Action::Close => self.listeners.clear(),
+            }
+        }
+        Ok(consequence)
+    }
+
+    fn let_run(&mut self) {
+        let work = Arc::clone(&self.work);
+        self.tasks.push(
+            tokio::spawn(async move {
+                let event = match work.machine.continue_().await {
+                    Ok(()) => Event::Runs,
+                    Err(error) => {
+                        tracing::warn!(%error, "the guest cannot be let run");
+                        Event::RunsNot
+                    }
+                };
+                let _ = work.messages.send(Message::Target(event, None)).await;
+                if let Err(error) = work.machine.announce().await {
+                    tracing::warn!(%error, "the new place cannot be announced");
+                }
+            })
+            .into(),
+        );
+    }
+}
+
+/// Passes on what QEMU says about the move.
+async fn follow(work: Arc<Work>) {
+    let mut events = work.machine.events();
+    loop {
+        let phase = match events.recv().await {
+            Ok(MachineEvent::Migration(phase)) => phase,
+            Ok(_) => continue,
+            Err(RecvError::Lagged(_)) => match work.machine.migration().await {
+                Ok(info) => info.phase,
+                Err(_) => return,
+            },
+            Err(RecvError::Closed) => return,
+        };
+        // Said when pages can be asked for; the devices come after that, and only then the guest is whole.
+        if phase == MigrationPhase::PostCopyActive && !has_devices(&work.machine).await {
+            continue;
+        }
+        let _ = work.messages.send(Message::Target(Event::Phase(phase), None)).await;
+    }
+}
+
+/// Waits until QEMU has left the state in which it takes devices. No event tells.
+async fn has_devices(machine: &Machine) -> bool {
+    let until = Instant::now() + PAUSED;
+    while Instant::now() < until {
+        match machine.status().await {
+            Ok(RunState::Paused) => return true,
+            Ok(_) => tokio::time::sleep(Duration::from_millis(1)).await,
+            Err(_) => return false,
+        }
+    }
+    false
+}
+
+fn failed(why: impl std::fmt::Display) -> MigrationAnswer {
+    MigrationAnswer { error: why.to_string(), ..MigrationAnswer::default() }
+}
+
+fn answer(result: Result<(), String>) -> MigrationAnswer {
+    result.map_or_else(failed, |()| MigrationAnswer::default())
+}
+
+impl Work {
+    /// Tells the loop and waits for what it says.
+    pub(super) async fn tell(&self, event: Event) -> Result<(), String> {
+        let (sender, answer) = oneshot::channel();
+        let gone = || "the runner ends".to_owned();
+        self.messages.send(Message::Target(event, Some(sender))).await.map_err(|_| gone())?;
+        answer.await.map_err(|_| gone())?
+    }
+
+    /// Follows an order.
+    pub(super) async fn order(&self, order: MigrationOrder) -> MigrationAnswer {
+        tracing::debug!(?order, "ordered by the source");
+        match order {
+            MigrationOrder::Offer => self.offer().await,
+            MigrationOrder::Receive { capabilities, channels, compression, disks } => {
+                let settings = Settings {
+                    capabilities: capabilities.into_iter().collect(),
+                    // The source keeps the limits.
+                    bandwidth: Bytes::gib(1024),
+                    downtime_limit_ms: 300,
+                    channels,
+                    compression,
+                };
+                answer(self.receive(settings, &disks).await)
+            }
+            MigrationOrder::Settle => answer(self.settle().await),
+            MigrationOrder::Run { progress, guest } => {
+                answer(self.run(Event::Run(Box::new((progress, guest)))).await)
+            }
+            MigrationOrder::Recover => answer(self.recover().await),
+            MigrationOrder::Stop => answer(self.tell(Event::Stop).await),
+        }
+    }
+
+    async fn offer(&self) -> MigrationAnswer {
+        match self.machine.migration_abilities().await {
+            Ok(abilities) => MigrationAnswer {
+                capabilities: abilities.capabilities.into_iter().collect(),
+                qemu_version: self.machine.version().to_string(),
+                refused: abilities
+                    .refused
+                    .into_iter()
+                    .map(|(capability, reason)| MigrationRefusal { capability, reason })
+                    .collect(),
+                ..MigrationAnswer::default()
+            },
+            Err(error) => failed(format!("QEMU: {error}")),
+        }
+    }
+
+    async fn receive(&self, settings: Settings, disks: &[String]) -> Result<(), String> {
+        let state = self.status.borrow().state;
+        if state != MigrationState::Waiting {
+            return Err(format!("this target is {state:?}"));
+        }
+        let text = |error: &dyn std::fmt::Display| format!("QEMU: {error}");
+        self.machine.set_migration(&settings).await.map_err(|error| text(&error))?;
+        if !disks.is_empty() {
+            self.machine.export_disks(NBD, disks).await.map_err(|error| text(&error))?;
+        }
+        self.machine.receive_memory(INCOMING).await.map_err(|error| text(&error))?;
+        self.tell(Event::Listening).await
+    }
+
+    async fn settle(&self) -> Result<(), String> {
+        self.machine.stop_exports().await.map_err(|error| format!("QEMU: {error}"))?;
+        self.tell(Event::Settled).await
+    }
+
+    /// The end of the stream and the order come by different ways: whichever is first waits for the other.
+    async fn run(&self, event: Event) -> Result<(), String> {
+        let mut status = self.status.clone();
+        let whole = |status: &MigrationStatus| status.state != MigrationState::Receiving;
+        let _ = tokio::time::timeout(ARRIVE, status.wait_for(whole)).await;
+        self.tell(event).await?;
+        let done =
+            |status: &MigrationStatus| status.state.is_over() || status.state == MigrationState::PostCopy;
+        match tokio::time::timeout(ARRIVE, status.wait_for(done)).await {
+            Ok(Ok(status)) if status.state == MigrationState::Failed => Err(status.reason.clone()),
+            Ok(Ok(_)) => Ok(()),
+            Ok(Err(_)) => Err("the runner ends".to_owned()),
+            Err(_) => Err("QEMU does not let the guest run".to_owned()),
+        }
+    }
+
+    async fn recover(&self) -> Result<(), String> {
+        let text = |error: &dyn std::fmt::Display| format!("QEMU: {error}");
+        let info = self.machine.migration().await.map_err(|error| text(&error))?;
+        if info.phase == MigrationPhase::PostCopyActive {
+            // The connection is dead, and nobody has told this side.
+            self.machine.pause_post_copy().await.map_err(|error| text(&error))?;
+        }
+        self.machine.receive_memory_again(INCOMING).await.map_err(|error| text(&error))
+    }
+}

@@ -8,7 +8,7 @@ mod status;
 
 pub use exit::{Exit, ExitReason, ProcessExit, TERMINATION_MESSAGE_BYTES};
 pub use migration::{
-    Compression, MIGRATION_CANCEL_PATH, MIGRATION_PATH, MIGRATION_PORT, MIGRATION_RECOVER_PATH,
+    Compression, MIGRATION_CANCEL_PATH, MIGRATION_NOT_IN_TIME, MIGRATION_PATH, MIGRATION_PORT, MIGRATION_RECOVER_PATH,
     MIGRATION_SETTLE_PATH, MigrationAnswer, MigrationCall, MigrationChannel, MigrationGuest, MigrationHello,
     MigrationOrder, MigrationParameters, MigrationProgress, MigrationRefusal, MigrationRequest,
     MigrationRole, MigrationState, MigrationStatus, MigrationVerdict, OnTimeout, PostCopy, VOLUME_PATH,

@@ -36,6 +36,8 @@ pub(crate) struct Memo {
     pub(crate) scaling_since: Option<tokio::time::Instant>,
     /// When a paused post-copy was told to go on.
     pub(crate) recovered: Option<Timestamp>,
+    /// The pod whose runner has answered that it cannot have the machine, by its UID.
+    pub(crate) refused: Option<String>,
 }
 
 /// What all workers share.

@@ -236,9 +236,12 @@ fn moving(context: &Context, key: &Key, vm: &str, lock: &ActiveMigration) -> Mov
     let found = found.filter(|found| found.metadata.uid.as_ref() == Some(&lock.uid));
     Moving {
         mover: found.map(|found| migration::mover(&found)),
+        recovered: context.memo(key, |memo| memo.recovered),
+        refused: target.as_ref().is_some_and(|target| {
+            context.memo(key, |memo| memo.refused.as_deref() == Some(target.uid.as_str()))
+        }),
         target,
         target_runner,
-        recovered: context.memo(key, |memo| memo.recovered),
     }
 }
 

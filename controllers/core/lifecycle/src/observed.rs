@@ -47,6 +47,8 @@ pub struct Moving {
     pub target_runner: RunnerView,
     /// When a paused post-copy was told to go on.
     pub recovered: Option<Timestamp>,
+    /// The target has answered that it cannot have the machine: a part of it is at the source only.
+    pub refused: bool,
 }
 
 /// What a machine must know of its migration.

@@ -25,6 +25,8 @@ pub const MIGRATION_CANCEL_PATH: &str = "/v1/migration/cancel";
 pub const MIGRATION_RECOVER_PATH: &str = "/v1/migration/recover";
 /// Path that ends doubt with a [`MigrationVerdict`] (POST), once the other runner is known to be gone for good.
 pub const MIGRATION_SETTLE_PATH: &str = "/v1/migration/settle";
+/// How the reason of a move begins whose time was up, at a source that has `Failed`.
+pub const MIGRATION_NOT_IN_TIME: &str = "not done within";
 /// Path of a disk without writes (GET), followed by its name; alone, of the list of all disks as [`VolumeInfo`]s. Only for
 /// a runner of the same machine.
 pub const VOLUME_PATH: &str = "/v1/volume/";

@@ -127,6 +127,9 @@ impl Context {
     ) -> Result<(), Failed> {
         let what = (Method::POST, MIGRATION_SETTLE_PATH);
         let answer = self.links.ask(key, |to| to.pod == pod, what, bytes(verdict)?).await;
+        if let Err(Refusal { status: Some(http::StatusCode::CONFLICT), .. }) = &answer {
+            self.memo(key, |memo| memo.refused = Some(pod.to_owned()));
+        }
         answer.map_err(|refusal| refused("the runner does not take the machine", &refusal))
     }
 

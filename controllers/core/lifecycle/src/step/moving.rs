@@ -22,7 +22,12 @@ pub(super) fn step(pass: &mut Pass<'_>, lock: &ActiveMigration) {
         pass.refresh();
         return;
     }
-    match fate::fate(&lock.uid, ordered, source, target) {
+    let fate = match fate::fate(&lock.uid, ordered, source, target) {
+        // Half of it was at the source.
+        Fate::Doubt if source.is_gone() && seen.moving.refused => Fate::Lost,
+        fate => fate,
+    };
+    match fate {
         Fate::Target => switch(pass, lock),
         Fate::Lost => lost(pass),
         Fate::Doubt => {

@@ -4,7 +4,7 @@
 use neonvm_api::VirtualMachine;
 use neonvm_api::migration::MigrationReason;
 use neonvm_types::runner_protocol::{
-    MIGRATION_PORT, MigrationCall, MigrationRequest, MigrationState, MigrationStatus,
+    MIGRATION_NOT_IN_TIME, MIGRATION_PORT, MigrationCall, MigrationRequest, MigrationState, MigrationStatus,
 };
 
 use super::Pass;
@@ -92,7 +92,8 @@ fn carried(pass: &mut Pass<'_>, told: &MigrationStatus) {
             let why = if why.is_empty() { "called off".to_owned() } else { why };
             pass.decide(MigrationReason::Cancelled, why);
         }
-        // Nobody here called it off: its own time was up.
+        S::Failed if why.starts_with(MIGRATION_NOT_IN_TIME) => pass.decide(MigrationReason::TimedOut, why),
+        // Nobody here called it off.
         S::Cancelled => pass.decide(MigrationReason::TimedOut, why),
         S::Failed => pass.decide(MigrationReason::TransferFailed, why),
         S::Waiting | S::Negotiating | S::Mirroring | S::Copying | S::Switching if pass.is_cancelled() => {

@@ -1,0 +1,99 @@
+//! How a controller is started.
+
+use std::net::{IpAddr, SocketAddr};
+use std::path::PathBuf;
+
+use neonvm_api::overlay;
+use neonvm_core_overlay::Net;
+
+/// How a controller is started.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Config {
+    /// Kubeconfig file; absent: the pod's service account.
+    pub kubeconfig: Option<PathBuf>,
+    /// Name of the node.
+    pub node: String,
+    /// Address of the node that tunnels start from; absent: the internal address in its object.
+    pub address: Option<IpAddr>,
+    /// Network namespace of the node, a file such as `/run/netns/NAME`; absent: that of the process. The API server is
+    /// always spoken to from there.
+    pub namespace: Option<PathBuf>,
+    /// Bridge that pods are joined to; at most 15 characters.
+    pub bridge: String,
+    /// The tunnel; at most 15 characters.
+    pub tunnel: String,
+    /// Number of the virtual network, 24 bits.
+    pub vni: u32,
+    /// UDP port.
+    pub port: u16,
+    /// Addresses of the overlay: packets between them are never translated.
+    pub range: Net,
+    /// Where metrics and health are served.
+    pub metrics: Option<SocketAddr>,
+}
+
+impl Config {
+    /// The usual names and numbers.
+    #[must_use]
+    pub fn new(node: impl Into<String>) -> Self {
+        Self {
+            kubeconfig: None,
+            node: node.into(),
+            address: None,
+            namespace: None,
+            bridge: overlay::BRIDGE.to_owned(),
+            tunnel: overlay::TUNNEL.to_owned(),
+            vni: overlay::VNI,
+            port: overlay::PORT,
+            range: default_range(),
+            metrics: None,
+        }
+    }
+
+    /// What cannot be; the message says why.
+    pub(crate) fn check(&self) -> Result<(), String> {
+        for (what, name) in [("bridge", &self.bridge), ("tunnel", &self.tunnel)] {
+            let plain = |c: char| c.is_ascii_graphic() && !matches!(c, '/' | '"' | ':' | '%');
+            if name.is_empty() || name.len() > 15 || !name.chars().all(plain) || name.starts_with('.') {
+                return Err(format!("{what}: {name:?} cannot name an interface"));
+            }
+        }
+        if self.bridge == self.tunnel {
+            return Err(format!("bridge and tunnel are both {:?}", self.bridge));
+        }
+        if self.vni >= 1 << 24 {
+            return Err(format!("VNI {}: the largest is 16777215", self.vni));
+        }
+        if self.node.is_empty() {
+            return Err("the name of the node is empty".to_owned());
+        }
+        Ok(())
+    }
+}
+
+fn default_range() -> Net {
+    let first = IpAddr::from([10, 100, 0, 0]);
+    // The constant is a range; a test says so.
+    overlay::RANGE.parse().unwrap_or_else(|_| Net::new(first, 16))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_cannot_be_is_named() {
+        let good = Config::new("n1");
+        assert_eq!((good.check(), good.range.to_string()), (Ok(()), overlay::RANGE.to_owned()));
+        let bad = [
+            Config { bridge: "sixteen-letters-".into(), ..good.clone() },
+            Config { tunnel: "a b".into(), ..good.clone() },
+            Config { tunnel: good.bridge.clone(), ..good.clone() },
+            Config { vni: 1 << 24, ..good.clone() },
+            Config { node: String::new(), ..good },
+        ];
+        for config in bad {
+            assert!(config.check().is_err(), "{config:?}");
+        }
+    }
+}

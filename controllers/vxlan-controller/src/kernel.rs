@@ -1,0 +1,284 @@
+//! Bridge, tunnel and forwarding table of the node, as netlink shows and changes them.
+
+use std::io;
+use std::net::IpAddr;
+
+use neonvm_api::overlay::{OVERHEAD_V4, OVERHEAD_V6};
+use neonvm_core_overlay::forwarding::{ALL, Change, Entry, Hardware};
+use netlink_packet_core::{NLM_F_APPEND, NLM_F_CREATE, NLM_F_EXCL, NLM_F_REPLACE};
+use netlink_packet_route::address::{AddressAttribute, AddressMessage};
+use netlink_packet_route::link::{
+    InfoBridge, InfoData, InfoKind, InfoVxlan, LinkAttribute, LinkFlags, LinkInfo, LinkMessage,
+};
+use netlink_packet_route::neighbour::{
+    NeighbourAddress, NeighbourAttribute, NeighbourFlags, NeighbourMessage, NeighbourState,
+};
+use netlink_packet_route::{AddressFamily, RouteNetlinkMessage};
+
+use crate::Config;
+use crate::netlink::Netlink;
+
+/// What of a link matters.
+#[derive(Clone, Debug)]
+struct Link {
+    index: u32,
+    name: String,
+    mtu: u32,
+    is_up: bool,
+    master: Option<u32>,
+    kind: Option<InfoKind>,
+    data: Option<InfoData>,
+}
+
+impl Link {
+    fn of(message: LinkMessage) -> Self {
+        let mut link = Self {
+            index: message.header.index,
+            name: String::new(),
+            mtu: 0,
+            is_up: message.header.flags.contains(LinkFlags::Up),
+            master: None,
+            kind: None,
+            data: None,
+        };
+        for attribute in message.attributes {
+            match attribute {
+                LinkAttribute::IfName(name) => link.name = name,
+                LinkAttribute::Mtu(mtu) => link.mtu = mtu,
+                LinkAttribute::Controller(master) => link.master = Some(master),
+                LinkAttribute::LinkInfo(infos) => {
+                    for info in infos {
+                        match info {
+                            LinkInfo::Kind(kind) => link.kind = Some(kind),
+                            LinkInfo::Data(data) => link.data = Some(data),
+                            _ => {}
+                        }
+                    }
+                }
+                _ => {}
+            }
+        }
+        link
+    }
+}
+
+fn named(what: impl std::fmt::Display) -> impl FnOnce(io::Error) -> io::Error {
+    move |error| io::Error::new(error.kind(), format!("{what}: {error}"))
+}
+
+fn links(netlink: &mut Netlink) -> io::Result<Vec<Link>> {
+    let all = netlink.list(RouteNetlinkMessage::GetLink(LinkMessage::default()))?;
+    let link = |message| match message {
+        RouteNetlinkMessage::NewLink(link) => Some(Link::of(link)),
+        _ => None,
+    };
+    Ok(all.into_iter().filter_map(link).collect())
+}
+
+fn find(netlink: &mut Netlink, name: &str) -> io::Result<Option<Link>> {
+    Ok(links(netlink)?.into_iter().find(|link| link.name == name))
+}
+
+/// Greatest packet of the interface that has an address.
+fn underlay_mtu(netlink: &mut Netlink, address: IpAddr) -> io::Result<u32> {
+    let all = netlink.list(RouteNetlinkMessage::GetAddress(AddressMessage::default()))?;
+    let index = all.iter().find_map(|message| {
+        let RouteNetlinkMessage::NewAddress(message) = message else { return None };
+        let own = message.attributes.iter().any(|attribute| match attribute {
+            AddressAttribute::Local(local) => *local == address,
+            AddressAttribute::Address(local) => address.is_ipv6() && *local == address,
+            _ => false,
+        });
+        own.then_some(message.header.index)
+    });
+    let link = links(netlink)?.into_iter().find(|link| Some(link.index) == index);
+    link.map(|link| link.mtu).ok_or_else(|| {
+        io::Error::new(
+            io::ErrorKind::AddrNotAvailable,
+            format!("no interface of the node has the address {address}"),
+        )
+    })
+}
+
+/// Makes bridge and tunnel what they should be. The tunnel's number; what was changed is logged.
+pub(crate) fn ensure(netlink: &mut Netlink, config: &Config, local: IpAddr) -> io::Result<u32> {
+    let overhead = if local.is_ipv4() { OVERHEAD_V4 } else { OVERHEAD_V6 };
+    let mtu = underlay_mtu(netlink, local)?.saturating_sub(overhead).max(576);
+    let bridge = match find(netlink, &config.bridge)? {
+        Some(link) if link.kind == Some(InfoKind::Bridge) => link,
+        Some(_) => return Err(io::Error::other(format!("the interface {} is no bridge", config.bridge))),
+        None => {
+            tracing::info!(bridge = config.bridge, "made");
+            let data = InfoData::Bridge(vec![InfoBridge::ForwardDelay(0)]);
+            add(netlink, &config.bridge, InfoKind::Bridge, data, mtu)?
+        }
+    };
+    settle(netlink, &bridge, mtu, None)?;
+    let tunnel = match find(netlink, &config.tunnel)? {
+        Some(link) if fits(&link, config, local) => link,
+        other => {
+            if let Some(other) = other {
+                tracing::info!(tunnel = config.tunnel, "differs from what it should be and is made anew");
+                remove(netlink, &other)?;
+            }
+            tracing::info!(tunnel = config.tunnel, vni = config.vni, %local, mtu, "made");
+            let source = match local {
+                IpAddr::V4(local) => InfoVxlan::Local(local),
+                IpAddr::V6(local) => InfoVxlan::Local6(local),
+            };
+            let data = vec![
+                InfoVxlan::Id(config.vni),
+                source,
+                InfoVxlan::Learning(true),
+                InfoVxlan::Port(config.port),
+            ];
+            let made = add(netlink, &config.tunnel, InfoKind::Vxlan, InfoData::Vxlan(data), mtu);
+            made.map_err(named(format!("VNI {} on port {}", config.vni, config.port)))?
+        }
+    };
+    settle(netlink, &tunnel, mtu, Some(bridge.index))?;
+    Ok(tunnel.index)
+}
+
+fn fits(link: &Link, config: &Config, local: IpAddr) -> bool {
+    let Some(InfoData::Vxlan(data)) = &link.data else { return false };
+    let source = match local {
+        IpAddr::V4(local) => InfoVxlan::Local(local),
+        IpAddr::V6(local) => InfoVxlan::Local6(local),
+    };
+    let wanted = [InfoVxlan::Id(config.vni), source, InfoVxlan::Learning(true), InfoVxlan::Port(config.port)];
+    link.kind == Some(InfoKind::Vxlan) && wanted.iter().all(|attribute| data.contains(attribute))
+}
+
+fn add(netlink: &mut Netlink, name: &str, kind: InfoKind, data: InfoData, mtu: u32) -> io::Result<Link> {
+    let mut message = LinkMessage::default();
+    message.attributes = vec![
+        LinkAttribute::IfName(name.to_owned()),
+        LinkAttribute::Mtu(mtu),
+        LinkAttribute::LinkInfo(vec![LinkInfo::Kind(kind), LinkInfo::Data(data)]),
+    ];
+    let made = netlink.ask(RouteNetlinkMessage::NewLink(message), NLM_F_CREATE | NLM_F_EXCL);
+    match (made, find(netlink, name)?) {
+        (_, Some(link)) => Ok(link),
+        (made, None) => {
+            made.map_err(named(format!("cannot make {name}")))?;
+            Err(io::Error::other(format!("{name} vanished")))
+        }
+    }
+}
+
+/// Size of packets, master, up.
+fn settle(netlink: &mut Netlink, link: &Link, mtu: u32, master: Option<u32>) -> io::Result<()> {
+    if link.mtu == mtu && link.is_up && (master.is_none() || link.master == master) {
+        return Ok(());
+    }
+    let mut message = LinkMessage::default();
+    message.header.index = link.index;
+    message.header.flags = LinkFlags::Up;
+    message.header.change_mask = LinkFlags::Up;
+    if link.mtu != mtu {
+        message.attributes.push(LinkAttribute::Mtu(mtu));
+    }
+    message.attributes.extend(master.filter(|_| link.master != master).map(LinkAttribute::Controller));
+    netlink
+        .ask(RouteNetlinkMessage::SetLink(message), 0)
+        .map_err(named(format!("cannot set up {}", link.name)))
+}
+
+fn remove(netlink: &mut Netlink, link: &Link) -> io::Result<()> {
+    let mut message = LinkMessage::default();
+    message.header.index = link.index;
+    match netlink.ask(RouteNetlinkMessage::DelLink(message), 0) {
+        Err(error) if error.raw_os_error() == Some(rustix::io::Errno::NODEV.raw_os_error()) => Ok(()),
+        done => done.map_err(named(format!("cannot remove {}", link.name))),
+    }
+}
+
+/// Removes tunnel and bridge, if they are there.
+pub(crate) fn delete(netlink: &mut Netlink, config: &Config) -> io::Result<()> {
+    for (name, kind) in [(&config.tunnel, InfoKind::Vxlan), (&config.bridge, InfoKind::Bridge)] {
+        if let Some(link) = find(netlink, name)?.filter(|link| link.kind == Some(kind)) {
+            remove(netlink, &link)?;
+        }
+    }
+    Ok(())
+}
+
+/// The forwarding table of the tunnel.
+pub(crate) fn entries(netlink: &mut Netlink, tunnel: u32) -> io::Result<Vec<Entry>> {
+    let mut ask = NeighbourMessage::default();
+    ask.header.family = AddressFamily::Bridge;
+    let all = netlink.list(RouteNetlinkMessage::GetNeighbour(ask))?;
+    let entry = |message| {
+        let RouteNetlinkMessage::NewNeighbour(NeighbourMessage { header, attributes, .. }) = message else {
+            return None;
+        };
+        if header.ifindex != tunnel || !header.flags.contains(NeighbourFlags::Own) {
+            return None;
+        }
+        let (mut hardware, mut to) = (None, None);
+        for attribute in attributes {
+            match attribute {
+                NeighbourAttribute::LinkLayerAddress(bytes) => hardware = Hardware::try_from(bytes).ok(),
+                NeighbourAttribute::Destination(address) => to = destination(&address),
+                _ => {}
+            }
+        }
+        let is_external = header.flags.contains(NeighbourFlags::ExtLearned);
+        Some(Entry { hardware: hardware?, to: to?, is_external })
+    };
+    Ok(all.into_iter().filter_map(entry).collect())
+}
+
+fn destination(address: &NeighbourAddress) -> Option<IpAddr> {
+    match address {
+        NeighbourAddress::Inet(address) => Some((*address).into()),
+        NeighbourAddress::Inet6(address) => Some((*address).into()),
+        NeighbourAddress::Other(bytes) => match bytes.len() {
+            4 => Some(IpAddr::from(*bytes.first_chunk::<4>()?)),
+            16 => Some(IpAddr::from(*bytes.first_chunk::<16>()?)),
+            _ => None,
+        },
+        _ => None,
+    }
+}
+
+/// Changes the forwarding table. What is gone already is no error.
+pub(crate) fn apply(netlink: &mut Netlink, tunnel: u32, change: Change) -> io::Result<()> {
+    let (hardware, to, is_new) = match change {
+        Change::AddPeer(to) => (ALL, to, true),
+        Change::RemovePeer(to) => (ALL, to, false),
+        Change::Set(hardware, to) => (hardware, to, true),
+        Change::Remove(hardware, to) => (hardware, to, false),
+    };
+    let mut message = NeighbourMessage::default();
+    message.header.family = AddressFamily::Bridge;
+    message.header.ifindex = tunnel;
+    message.header.flags = NeighbourFlags::Own;
+    // What machines send may change theirs; only where frames to all go is ours alone to say.
+    message.header.state = NeighbourState::Permanent;
+    if hardware != ALL {
+        message.header.state = NeighbourState::Reachable;
+        message.header.flags |= NeighbourFlags::ExtLearned;
+    }
+    let address = match to {
+        IpAddr::V4(to) => NeighbourAddress::Inet(to),
+        IpAddr::V6(to) => NeighbourAddress::Inet6(to),
+    };
+    message.attributes = vec![
+        NeighbourAttribute::LinkLayerAddress(hardware.to_vec()),
+        NeighbourAttribute::Destination(address),
+    ];
+    let done = if is_new {
+        let how = if hardware == ALL { NLM_F_APPEND } else { NLM_F_REPLACE };
+        netlink.ask(RouteNetlinkMessage::NewNeighbour(message), NLM_F_CREATE | how)
+    } else {
+        netlink.ask(RouteNetlinkMessage::DelNeighbour(message), 0)
+    };
+    let is = |error: &io::Error, errno: rustix::io::Errno| error.raw_os_error() == Some(errno.raw_os_error());
+    match done {
+        Err(error) if !is_new && is(&error, rustix::io::Errno::NOENT) => Ok(()),
+        Err(error) if is_new && is(&error, rustix::io::Errno::EXIST) => Ok(()),
+        done => done.map_err(named(format!("cannot change the entry of {to}"))),
+    }
+}

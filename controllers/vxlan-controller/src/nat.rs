@@ -1,0 +1,87 @@
+//! Packets of the overlay are nobody's to translate: a table of our own takes them out of connection tracking, so that no
+//! rule of others masquerades them, whatever chains there are and come.
+
+use std::io::{self, Read as _, Write as _};
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use neonvm_core_overlay::{Family, Net};
+
+/// Name of the table, in the family of the range.
+const TABLE: &str = "neonvm_vxlan";
+/// Time for the program.
+const DEADLINE: Duration = Duration::from_secs(10);
+
+fn family(range: Net) -> &'static str {
+    match range.family() {
+        Family::V4 => "ip",
+        Family::V6 => "ip6",
+    }
+}
+
+/// The script that makes the table what it should be; all of it takes effect, or nothing.
+fn script(range: Net) -> String {
+    let family = family(range);
+    let rule = format!("{family} saddr {range} {family} daddr {range} notrack");
+    format!(
+        "table {family} {TABLE} {{}}\ndelete table {family} {TABLE}\ntable {family} {TABLE} {{\n \
+         chain arriving {{\n  type filter hook prerouting priority raw; policy accept;\n  {rule}\n }}\n \
+         chain own {{\n  type filter hook output priority raw; policy accept;\n  {rule}\n }}\n}}\n"
+    )
+}
+
+/// Makes the table. In the namespace of this thread; blocks.
+pub(crate) fn ensure(range: Net) -> io::Result<()> {
+    run(&script(range))
+}
+
+/// Removes the tables of both families.
+pub(crate) fn delete() -> io::Result<()> {
+    run(&["ip", "ip6"]
+        .map(|family| format!("table {family} {TABLE} {{}}\ndelete table {family} {TABLE}\n"))
+        .concat())
+}
+
+fn run(script: &str) -> io::Result<()> {
+    let named = |error: io::Error| io::Error::new(error.kind(), format!("nft: {error}"));
+    let mut command = Command::new("nft");
+    command.args(["-f", "-"]).stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::piped());
+    let mut child = command.spawn().map_err(named)?;
+    if let Some(mut pipe) = child.stdin.take() {
+        // The program may end before it has read everything; its exit code tells why.
+        let _ = pipe.write_all(script.as_bytes());
+    }
+    let start = Instant::now();
+    let status = loop {
+        if let Some(status) = child.try_wait().map_err(named)? {
+            break status;
+        }
+        if start.elapsed() > DEADLINE {
+            let _ = child.kill();
+            let _ = child.wait();
+            return Err(io::Error::new(io::ErrorKind::TimedOut, "nft took more than 10 s"));
+        }
+        std::thread::sleep(Duration::from_millis(2));
+    };
+    if status.success() {
+        return Ok(());
+    }
+    let mut said = String::new();
+    if let Some(mut pipe) = child.stderr.take() {
+        let _ = pipe.read_to_string(&mut said);
+    }
+    Err(io::Error::other(format!("nft: {}", said.trim())))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_table_is_of_the_family_of_the_range() {
+        let text = script("10.100.0.0/16".parse().unwrap());
+        assert!(text.contains("ip saddr 10.100.0.0/16 ip daddr 10.100.0.0/16 notrack"), "{text}");
+        let text = script("fd00::/64".parse().unwrap());
+        assert!(text.starts_with("table ip6 neonvm_vxlan"), "{text}");
+    }
+}

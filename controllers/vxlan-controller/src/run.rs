@@ -1,0 +1,205 @@
+//! The whole controller: watches, the kernel's own news, and one loop.
+
+use std::io;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::time::Duration;
+
+use http::StatusCode;
+use kube::Client;
+use neonvm_kit::http::{Whole, serve, text};
+use tokio::io::Interest;
+use tokio::net::{TcpListener, UdpSocket};
+use tokio::sync::Notify;
+use tokio::task::JoinSet;
+use tokio::time::{Instant, sleep, sleep_until};
+
+use crate::Config;
+use crate::metrics::Metrics;
+use crate::namespace::Namespace;
+use crate::netlink::{self, Netlink};
+use crate::sync::Sync;
+use crate::watch::{self, Picture};
+use crate::{kernel, nat};
+
+/// What happens within this time is carried out together.
+const TOGETHER: Duration = Duration::from_millis(20);
+/// First and longest pause after a failure.
+const PAUSES: (Duration, Duration) = (Duration::from_millis(250), Duration::from_secs(30));
+
+/// Why the controller cannot run.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// Settings.
+    #[error("{0}")]
+    Config(String),
+    /// No client.
+    #[error(transparent)]
+    Client(#[from] neonvm_kit::client::Error),
+    /// The namespace, or the kernel.
+    #[error("{what}")]
+    System {
+        /// What was tried.
+        what: String,
+        /// Why it failed.
+        #[source]
+        source: io::Error,
+    },
+    /// The node was set up anew; everything begins again.
+    #[error("the network namespace of the node was replaced")]
+    Replaced,
+}
+
+fn failed(what: impl Into<String>) -> impl FnOnce(io::Error) -> Error {
+    let what = what.into();
+    move |source| Error::System { what: format!("{what}: {source}"), source }
+}
+
+/// Runs until `stop` ends. What was made stays, so that nothing is interrupted.
+///
+/// # Errors
+/// If settings contradict each other, or namespace, address or kernel cannot be used at start.
+pub async fn run(config: Config, stop: impl Future<Output = ()>) -> Result<(), Error> {
+    let client = neonvm_kit::client::connect(config.kubeconfig.as_deref()).await?;
+    run_with(client, config, stop).await
+}
+
+/// As [`run`], with a client at hand.
+///
+/// # Errors
+/// As [`run`].
+pub async fn run_with(client: Client, config: Config, stop: impl Future<Output = ()>) -> Result<(), Error> {
+    config.check().map_err(Error::Config)?;
+    let namespace =
+        Namespace::open(config.namespace.clone()).map_err(failed("network namespace of the node"))?;
+    let namespace = Arc::new(namespace);
+    let metrics = Arc::new(Metrics::default());
+    let sync = Sync::open(config.clone(), Arc::clone(&namespace), Arc::clone(&metrics));
+    let sync = sync.map_err(failed("netlink"))?;
+    let changes = namespace.run(netlink::changes).map_err(failed("netlink"))?;
+    let mut tasks = JoinSet::new();
+    if let Some(address) = config.metrics {
+        let listener =
+            TcpListener::bind(address).await.map_err(failed(format!("cannot listen on {address}")))?;
+        let metrics = Arc::clone(&metrics);
+        tasks.spawn(serve(listener, None, move |request: Whole| {
+            let metrics = Arc::clone(&metrics);
+            async move {
+                match request.uri().path() {
+                    "/healthz" | "/readyz" => text(StatusCode::OK, "text/plain", "ok\n"),
+                    "/metrics" => text(StatusCode::OK, "text/plain; version=0.0.4", metrics.render()),
+                    _ => text(StatusCode::NOT_FOUND, "text/plain", "not found\n"),
+                }
+            }
+        }));
+    }
+    let picture = Arc::new(Picture::default());
+    tasks.spawn(watch::nodes(client.clone(), Arc::clone(&picture)));
+    tasks.spawn(watch::machines(client, Arc::clone(&picture)));
+    let kernel = Arc::new(Notify::new());
+    tasks.spawn(follow_kernel(changes, Arc::clone(&kernel)));
+    tokio::select! {
+        ended = work(&config, sync, &namespace, &picture, &kernel) => ended,
+        () = stop => Ok(()),
+    }
+}
+
+/// Compares whenever something changes; returns only if there is nothing left to compare.
+async fn work(
+    config: &Config,
+    mut sync: Sync,
+    namespace: &Namespace,
+    picture: &Picture,
+    kernel: &Notify,
+) -> Result<(), Error> {
+    let mut retry: Option<Instant> = None;
+    let mut pause = PAUSES.0;
+    let mut said = String::new();
+    // An address that was given is reason enough to begin before anything was heard of the cluster.
+    let mut begin = config.address.is_some();
+    loop {
+        if !std::mem::take(&mut begin) {
+            tokio::select! {
+                () = picture.changed.notified() => {}
+                () = kernel.notified() => {}
+                () = sleep_until(retry.unwrap_or_else(Instant::now)), if retry.is_some() => {}
+            }
+            sleep(TOGETHER).await;
+        }
+        if !namespace.is_current() {
+            return Err(Error::Replaced);
+        }
+        let Some(local) = config.address.or_else(|| picture.address(&config.node)) else { continue };
+        let wanted = picture.wanted(&config.node, local);
+        let started = Instant::now();
+        let work = tokio::task::spawn_blocking(move || {
+            let done = sync.run(local, wanted);
+            (sync, done)
+        });
+        let (back, done) = work.await.map_err(|error| failed("a comparison")(io::Error::other(error)))?;
+        sync = back;
+        let took = started.elapsed();
+        match done {
+            Ok(()) => {
+                if !said.is_empty() {
+                    tracing::info!("the overlay is what it should be again");
+                }
+                (retry, pause) = (None, PAUSES.0);
+                said.clear();
+            }
+            Err(error) => {
+                let text = error.to_string();
+                if text != said {
+                    tracing::warn!(error = text, "the overlay is not what it should be; it is tried again");
+                }
+                said = text;
+                retry = Some(Instant::now() + pause);
+                pause = (pause * 2).min(PAUSES.1);
+            }
+        }
+        // A large table takes its time; the node has other things to do as well.
+        sleep(took * 4).await;
+    }
+}
+
+/// Tells when links or tables of the node change.
+async fn follow_kernel(socket: OwnedFd, changed: Arc<Notify>) {
+    // Not UDP, but waited for like it.
+    let socket = match UdpSocket::from_std(socket.into()) {
+        Ok(socket) => socket,
+        Err(error) => return tracing::warn!(%error, "changes that others make to the overlay are not seen"),
+    };
+    loop {
+        let ready = socket.readable().await;
+        let mut matters = false;
+        let read =
+            ready.and_then(|()| socket.try_io(Interest::READABLE, || netlink::drain(&socket, &mut matters)));
+        if matters {
+            changed.notify_one();
+        }
+        match read {
+            Err(error) if error.kind() != io::ErrorKind::WouldBlock => {
+                return tracing::warn!(%error, "changes that others make to the overlay are not seen");
+            }
+            _ => {}
+        }
+    }
+}
+
+/// Removes everything that a controller with these settings makes. Blocks.
+///
+/// # Errors
+/// If something cannot be removed.
+pub fn delete(config: &Config) -> Result<(), Error> {
+    config.check().map_err(Error::Config)?;
+    let namespace =
+        Namespace::open(config.namespace.clone()).map_err(failed("network namespace of the node"))?;
+    let links = namespace.run(|| kernel::delete(&mut Netlink::open()?, config));
+    let rules = namespace.run(nat::delete);
+    links.map_err(failed("links"))?;
+    match rules {
+        // Without the program no rules can have been made.
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        done => done.map_err(failed("rules")),
+    }
+}

@@ -1,0 +1,80 @@
+//! One comparison of what is with what should be.
+
+use std::io;
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use neonvm_core_overlay::forwarding::{Wanted, plan};
+
+use crate::metrics::Metrics;
+use crate::namespace::Namespace;
+use crate::netlink::Netlink;
+use crate::{Config, kernel, nat};
+
+/// What is kept between comparisons.
+#[derive(Debug)]
+pub(crate) struct Sync {
+    config: Config,
+    namespace: Arc<Namespace>,
+    netlink: Netlink,
+    /// What was wanted when changes were made last.
+    before: Wanted,
+    metrics: Arc<Metrics>,
+    /// What is wrong with the rules against translation; told once.
+    nat_problem: Option<String>,
+}
+
+impl Sync {
+    /// Opens the way to the kernel. Blocks.
+    pub(crate) fn open(config: Config, namespace: Arc<Namespace>, metrics: Arc<Metrics>) -> io::Result<Self> {
+        let netlink = namespace.run(Netlink::open)?;
+        Ok(Self { config, namespace, netlink, before: Wanted::default(), metrics, nat_problem: None })
+    }
+
+    /// Makes everything what it should be; without `wanted` the forwarding table is left alone. Blocks.
+    pub(crate) fn run(&mut self, local: IpAddr, wanted: Option<Wanted>) -> io::Result<()> {
+        self.metrics.runs.fetch_add(1, Ordering::Relaxed);
+        let done = self.work(local, wanted);
+        if done.is_err() {
+            self.metrics.failures.fetch_add(1, Ordering::Relaxed);
+        }
+        done
+    }
+
+    fn work(&mut self, local: IpAddr, wanted: Option<Wanted>) -> io::Result<()> {
+        let tunnel = kernel::ensure(&mut self.netlink, &self.config, local)?;
+        self.translate();
+        let Some(wanted) = wanted else { return Ok(()) };
+        let have = kernel::entries(&mut self.netlink, tunnel)?;
+        let mut failed = None;
+        for change in plan(&wanted, &self.before, &have) {
+            tracing::debug!(?change, "forwarding");
+            self.metrics.changes.fetch_add(1, Ordering::Relaxed);
+            if let Err(error) = kernel::apply(&mut self.netlink, tunnel, change) {
+                failed.get_or_insert(error);
+            }
+        }
+        let count = |length: usize| u64::try_from(length).unwrap_or(u64::MAX);
+        self.metrics.peers.store(count(wanted.peers.len()), Ordering::Relaxed);
+        self.metrics.machines.store(count(wanted.machines.len()), Ordering::Relaxed);
+        match failed {
+            Some(error) => Err(error),
+            None => {
+                self.before = wanted;
+                Ok(())
+            }
+        }
+    }
+
+    /// The overlay works without these rules wherever nobody translates; so they hold nothing up.
+    fn translate(&mut self) {
+        let range = self.config.range;
+        let problem = self.namespace.run(move || nat::ensure(range)).err().map(|error| error.to_string());
+        if let Some(problem) = problem.as_ref().filter(|problem| Some(*problem) != self.nat_problem.as_ref())
+        {
+            tracing::warn!(problem, "packets of the overlay may be translated by rules of others");
+        }
+        self.nat_problem = problem;
+    }
+}

@@ -191,6 +191,16 @@ impl Machine {
         Ok(())
     }
 
+    /// Changes the most bytes in a second while the move goes on.
+    ///
+    /// # Errors
+    /// If QEMU refuses.
+    pub async fn set_migration_bandwidth(&self, bandwidth: Bytes) -> Result<(), QmpError> {
+        let bandwidth = bandwidth.get().clamp(1, i64::MAX.unsigned_abs());
+        let parameters = json!({"max-bandwidth": bandwidth, "max-postcopy-bandwidth": bandwidth});
+        self.session.execute("migrate-set-parameters", parameters).await.map(drop)
+    }
+
     /// Cuts the connection of a post-copy, which pauses it: for a connection that is dead and does not know.
     ///
     /// # Errors

@@ -19,5 +19,7 @@ mod fake;
 mod lab;
 mod life;
 mod memory;
+mod migration;
 mod qmp;
 mod safety;
+mod walker;

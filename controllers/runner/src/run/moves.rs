@@ -14,6 +14,9 @@ use crate::core::migration::{Refused, source as source_core, target as target_co
 use crate::migrate::connect::Connector;
 use crate::migrate::{source, target};
 
+/// Lines of QEMU that say why it could not take the machine.
+const WORDS: usize = 4;
+
 fn conflict(Refused(why): Refused) -> Refusal {
     Refusal::Conflict(why)
 }
@@ -191,7 +194,9 @@ impl Loop {
 
     /// QEMU has ended: whether that was the end of a move.
     pub(super) fn end_of_move(&mut self, exit: &QemuExit) -> Option<(ExitReason, String)> {
-        let words = exit.stderr.last().cloned().unwrap_or_else(|| exit.to_string());
+        // The first of its lines names the cause, the last is the same for all.
+        let lines = exit.stderr.get(exit.stderr.len().saturating_sub(WORDS)..).unwrap_or_default();
+        let words = if lines.is_empty() { exit.to_string() } else { lines.join("; ") };
         match &self.moving {
             Some(Moving::Source(_)) => {
                 drop(self.step_source(source_core::Event::Gone(format!("the machine has ended: {words}"))));

@@ -57,8 +57,12 @@ fn succeed(pass: &mut Pass<'_>) {
     pass.note(NoteReason::Migrated, text);
 }
 
-/// The machine stays.
+/// The machine stays: that it does not name this migration, only the server knows.
 pub(super) fn fail(pass: &mut Pass<'_>, reason: MigrationReason, why: impl Into<String>) {
+    if !pass.observed.fresh {
+        pass.refresh();
+        return;
+    }
     let why = why.into();
     let name = pass.before.target_pod_name.clone();
     pass.say(reason, why.clone());

@@ -31,6 +31,11 @@ pub(super) fn step(pass: &mut Pass<'_>, vm: &VirtualMachine) {
         pass.say(MigrationReason::Queued, why);
         return;
     }
+    // Whether it still wants the machine, only the server knows.
+    if !pass.observed.fresh {
+        pass.refresh();
+        return;
+    }
     let mut status = vm.status.clone().unwrap_or_default();
     status.phase = Some(Phase::PreMigrating);
     status.migration = Some(ActiveMigration {

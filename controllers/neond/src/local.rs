@@ -193,6 +193,14 @@ fn services(
             .set("--identity", &format!("agent-{name}"))
             .path("--config", args.agent_config.as_ref());
         all.push((format!("agent-{name}"), agent));
+        if rooted {
+            let namespace = neonvm_node::naming::node_namespace(&crate::node::identity(directory), &name);
+            let vxlan = start("vxlan-controller")
+                .set("--kubeconfig", &kubeconfig.display())
+                .set("--node", &name)
+                .set("--netns", &namespace);
+            all.push((format!("vxlan-controller-{name}"), vxlan));
+        }
     }
     Ok(all.into_iter().map(|(name, flags)| service(&logs, name, flags)).collect())
 }

@@ -10,6 +10,7 @@ mod runner;
 mod scheduler;
 mod service;
 mod vm_controller;
+mod vxlan_controller;
 
 use clap::{Parser, Subcommand};
 
@@ -36,6 +37,8 @@ enum Service {
     Scheduler(scheduler::Args),
     /// Scales the VMs of a node by their load
     Agent(Box<agent::Args>),
+    /// Joins a node to the overlay network of machines
+    VxlanController(Box<vxlan_controller::Args>),
     /// A node on this machine
     Node(Box<node::Args>),
     /// One virtual machine; runs in its pod
@@ -57,6 +60,7 @@ fn main() -> anyhow::Result<()> {
                 Service::VmController(args) => vm_controller::run(&args),
                 Service::Scheduler(args) => scheduler::run(&args),
                 Service::Agent(args) => agent::run(&args),
+                Service::VxlanController(args) => vxlan_controller::run(&args),
                 Service::Node(args) => node::run(&args),
                 Service::Runner(_) | Service::KvmProbe => Ok(()),
             }

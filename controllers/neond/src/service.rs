@@ -29,12 +29,12 @@ pub(crate) fn stop() -> anyhow::Result<impl Future<Output = ()>> {
     })
 }
 
-/// Waits until the file is there: services are started together with the API server that writes it.
-pub(crate) async fn wait_for(kubeconfig: Option<&Path>) -> anyhow::Result<()> {
-    let Some(path) = kubeconfig else { return Ok(()) };
+/// Waits until a file is there: services are started together with the API server that writes the kubeconfig.
+pub(crate) async fn wait_for(path: Option<&Path>) -> anyhow::Result<()> {
+    let Some(path) = path else { return Ok(()) };
     let until = Instant::now() + API_SERVER;
     while !path.exists() {
-        anyhow::ensure!(Instant::now() < until, "there is no kubeconfig at {}", path.display());
+        anyhow::ensure!(Instant::now() < until, "there is no {}", path.display());
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
     Ok(())

@@ -2,10 +2,11 @@
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use anyhow::Context as _;
 use neonvm_api::virtual_machine::CpuScalingMode;
-use neonvm_vm_controller::{Config, Registration, WebhookConfig};
+use neonvm_vm_controller::{AddressSource, Config, Registration, WebhookConfig};
 
 /// Flags.
 #[derive(clap::Args, Debug)]
@@ -58,6 +59,25 @@ pub(crate) struct Args {
     /// Machines for which a failing update validation only warns: NAMESPACE/NAME, comma separated
     #[arg(long, default_value = "")]
     skip_update_validation_for: String,
+    /// Addresses on the overlay network: a JSON file with ipRanges, as in the ipam of a network attachment [default:
+    /// 10.100.0.0/16 from 10.100.128.0 on]
+    #[arg(long, value_name = "FILE", conflicts_with = "nad_ipam_name")]
+    ipam_config: Option<PathBuf>,
+    /// The same from a NetworkAttachmentDefinition: its name
+    #[arg(long, env = "NAD_IPAM_NAME", requires = "nad_ipam_namespace")]
+    nad_ipam_name: Option<String>,
+    /// And its namespace
+    #[arg(long, env = "NAD_IPAM_NAMESPACE")]
+    nad_ipam_namespace: Option<String>,
+    /// Network attachment of runner pods on the overlay: its name
+    #[arg(long, env = "NAD_RUNNER_NAME", default_value = neonvm_api::overlay::ATTACHMENT)]
+    nad_runner_name: String,
+    /// And its namespace [default: that of the controller]
+    #[arg(long, env = "NAD_RUNNER_NAMESPACE")]
+    nad_runner_namespace: Option<String>,
+    /// How long an address on the overlay rests before another VM gets it, in seconds
+    #[arg(long, value_name = "SECONDS", default_value_t = 60)]
+    address_quarantine: u32,
 }
 
 /// Runs until SIGTERM or SIGINT.
@@ -86,6 +106,7 @@ fn config(args: &Args) -> anyhow::Result<Config> {
     config.settings.runner.cgroup = !args.disable_runner_cgroup;
     config.settings.runner.direct_io = args.direct_io;
     config.settings.runner.memhp_auto_movable_ratio.clone_from(&args.memhp_auto_movable_ratio);
+    overlay(args, &mut config);
     if args.leader_elect {
         config.leader_election =
             Some(config.lease(args.identity.clone().unwrap_or_else(crate::service::identity)));
@@ -100,4 +121,17 @@ fn config(args: &Args) -> anyhow::Result<Config> {
         config.webhook = Some(WebhookConfig { listen, names: vec![listen.ip().to_string()], register });
     }
     anyhow::Ok(config).context("flags")
+}
+
+/// Addresses, and the network attachment of runner pods.
+fn overlay(args: &Args, config: &mut Config) {
+    let namespace = args.nad_runner_namespace.as_ref().unwrap_or(&args.namespace);
+    config.settings.network_attachment = Some(format!("{namespace}/{}", args.nad_runner_name));
+    config.addresses.quarantine = Duration::from_secs(args.address_quarantine.into());
+    if let Some(path) = &args.ipam_config {
+        config.addresses.source = AddressSource::File(path.clone());
+    } else if let (Some(namespace), Some(name)) = (&args.nad_ipam_namespace, &args.nad_ipam_name) {
+        config.addresses.source =
+            AddressSource::Attachment { namespace: namespace.clone(), name: name.clone() };
+    }
 }

@@ -163,7 +163,7 @@ pub(crate) async fn machines(client: Client, picture: Arc<Picture>) {
     loop {
         match events.try_next().await {
             Ok(Some(event)) => {
-                picture.take_machine(news(event, name_of, |vm| vm.0.as_ref().ok().and_then(member)))
+                picture.take_machine(news(event, name_of, |vm| vm.0.as_ref().ok().and_then(member)));
             }
             Ok(None) => return,
             Err(error) => tracing::warn!(%error, "machines cannot be watched"),

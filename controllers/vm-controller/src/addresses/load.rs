@@ -114,8 +114,3 @@ fn id_of(vm: &VirtualMachine) -> String {
 fn address_of(vm: &VirtualMachine) -> Option<IpAddr> {
     vm.status.as_ref().and_then(|status| status.extra_net_ip.parse().ok())
 }
-
-/// How pools name a machine.
-pub(crate) fn id(key: &NamespacedName) -> String {
-    format!("{}/{}", key.namespace, key.name)
-}

@@ -1,6 +1,7 @@
 //! Machines that move, in an abstract world where anything dies at any time.
 
 mod runners;
+mod work;
 mod world;
 
 use neonvm_api::migration::MigrationPhase;
@@ -29,6 +30,7 @@ enum Turn {
     DeleteMove { which: u8, by_force: bool },
     Resize(u16),
     Wait(i64),
+    Delete,
 }
 
 fn turn() -> impl Strategy<Value = Turn> {
@@ -49,6 +51,7 @@ fn turn() -> impl Strategy<Value = Turn> {
         1 => (0u8..3, prop::bool::weighted(0.2)).prop_map(|(which, by_force)| Turn::DeleteMove { which, by_force }),
         1 => (1u16..=4).prop_map(Turn::Resize),
         1 => (0i64..400).prop_map(Turn::Wait),
+        1 => prop::bool::weighted(0.2).prop_map(|really| if really { Turn::Delete } else { Turn::Boot }),
     ]
 }
 
@@ -110,6 +113,7 @@ impl World {
             Turn::Cancel(which) => self.with_move(&name(*which), |migration| migration.spec.cancel = true),
             Turn::DeleteMove { which, by_force } => self.delete_move(&name(*which), *by_force),
             Turn::Resize(slots) => self.change(|next| next.vm.spec.guest.memory_slots.r#use = *slots),
+            Turn::Delete => self.delete(),
             Turn::Wait(seconds) => self.now += seconds,
         }
         self.notice();
@@ -131,7 +135,7 @@ impl World {
                 s.set(S::Mirroring);
             }
             (S::Mirroring, _) => s.set(S::Copying),
-            (S::Copying, _) if choice % 4 == 0 => {
+            (S::Copying, _) if choice.is_multiple_of(4) => {
                 (s.guest, t.post_copy) = (false, true);
                 s.set(S::PostCopy);
                 t.set(S::Arrived);
@@ -150,10 +154,10 @@ impl World {
                 t.guest = true;
                 t.set(S::PostCopy);
             }
-            (S::PostCopy, Some(S::PostCopy)) if choice % 3 == 0 => s.set(S::PostCopyPaused),
+            (S::PostCopy, Some(S::PostCopy)) if choice.is_multiple_of(3) => s.set(S::PostCopyPaused),
             (S::PostCopy, Some(S::PostCopy)) => t.set(S::Completed),
             // The answer may be lost; it is asked for again.
-            (S::HandingOver | S::PostCopy, Some(S::Completed)) if choice % 3 != 0 => {
+            (S::HandingOver | S::PostCopy, Some(S::Completed)) if !choice.is_multiple_of(3) => {
                 s.set(S::Completed);
                 leaves = true;
             }
@@ -182,23 +186,18 @@ impl World {
             let Some(told) = run.migration.clone().filter(|_| run.alive) else { continue };
             let partner = self.runners.get(&run.partner).cloned().unwrap_or_default();
             match told.role {
-                MigrationRole::Source if run.is_leaving() && !told.state.has_left() => {
-                    if !lives(self, &run.partner) {
-                        let run = self.runners.get_mut(&name).unwrap();
-                        run.set(S::Failed);
-                        run.guest = true;
-                    }
+                MigrationRole::Source
+                    if run.is_leaving() && !told.state.has_left() && !lives(self, &run.partner) =>
+                {
+                    let run = self.runners.get_mut(&name).unwrap();
+                    run.set(S::Failed);
+                    run.guest = true;
                 }
-                MigrationRole::Target if told.state == S::Receiving => {
+                MigrationRole::Target => {
                     let goes_on = partner.alive && partner.is_leaving();
-                    if !goes_on {
-                        self.runners.get_mut(&name).unwrap().set(S::Failed);
-                        self.end_pod(&name, ExitReason::MigrationFailed);
-                    }
-                }
-                MigrationRole::Target if told.state == S::Arrived => {
                     // The source lives and keeps the guest.
-                    if partner.alive && partner.state() == Some(S::Failed) {
+                    let stays = partner.alive && partner.state() == Some(S::Failed);
+                    if (told.state == S::Receiving && !goes_on) || (told.state == S::Arrived && stays) {
                         self.runners.get_mut(&name).unwrap().set(S::Failed);
                         self.end_pod(&name, ExitReason::MigrationFailed);
                     }
@@ -224,6 +223,11 @@ impl World {
 /// In the end the machine runs, in one pod, and nothing is left of what moved it.
 fn audit(world: &mut World) {
     let newest = world.newest().clone();
+    ended(world);
+    if newest.vm.metadata.deletion_timestamp.is_some() {
+        assert!(newest.gone && newest.pods.is_empty(), "{:?}", newest.pods);
+        return;
+    }
     let status = newest.vm.status.clone().unwrap();
     assert_eq!(status.phase, Some(Phase::Running), "{status:#?}");
     assert_eq!(status.migration, None);
@@ -233,7 +237,14 @@ fn audit(world: &mut World) {
     let guests: Vec<&String> =
         world.runners.iter().filter(|(_, run)| run.guest).map(|(name, _)| name).collect();
     assert_eq!(guests, [&status.pod_name]);
-    for migration in newest.moves.values() {
+    let before = world.history.len();
+    world.turn(&Turn::Work { age: 0, writes: 99 });
+    assert_eq!(world.history.len(), before, "S11: idle, and it writes");
+}
+
+/// L2, with a reason.
+fn ended(world: &World) {
+    for migration in world.newest().moves.values() {
         assert!(is_over(migration), "L2: {:#?}", migration.status);
         let last = migration.status.as_ref().unwrap();
         assert!(last.completion_time.is_some() && !last.reason.is_empty());
@@ -241,14 +252,9 @@ fn audit(world: &mut World) {
             assert_eq!(last.reason, "Completed");
         }
     }
-    let before = world.history.len();
-    world.turn(&Turn::Work { age: 0, writes: 99 });
-    assert_eq!(world.history.len(), before, "S11: idle, and it writes");
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(1024))]
-
     #[test]
     fn whatever_dies_the_machine_runs_once_and_every_migration_ends(turns in prop::collection::vec(turn(), 0..120)) {
         let mut world = World::new();

@@ -4,18 +4,14 @@ use std::collections::BTreeMap;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use neonvm_api::migration::MigrationPhase;
-use neonvm_api::names::FINALIZER;
 use neonvm_api::virtual_machine::Phase;
 use neonvm_api::{VirtualMachine, VirtualMachineMigration, VirtualMachineMigrationSpec};
-use neonvm_core_lifecycle::migration::queue::{Admission, Waiting, admit, ordered};
-use neonvm_core_lifecycle::migration::{
-    self, MigrationAction, MigrationObserved, is_over, is_waiting, plan_target, ready,
-};
+use neonvm_core_lifecycle::migration::{self, is_over};
 use neonvm_core_lifecycle::{Action, Moving, Observed, PodView, RunnerView, owned_pod, step};
 use neonvm_types::Timestamp;
 use neonvm_types::runner_protocol::{Exit, ExitReason, MigrationRole, MigrationState as S};
 
-use super::runners::{Heard, Runner, Runners, status};
+use super::runners::{Heard, Runner, Runners};
 use crate::machine::{at, pod, running, settings, vm};
 
 #[derive(Clone, PartialEq)]
@@ -23,6 +19,8 @@ pub(crate) struct Version {
     pub(crate) vm: VirtualMachine,
     pub(crate) moves: BTreeMap<String, VirtualMachineMigration>,
     pub(crate) pods: Vec<PodView>,
+    /// The machine is no more.
+    pub(crate) gone: bool,
 }
 
 pub(crate) struct World {
@@ -30,9 +28,9 @@ pub(crate) struct World {
     pub(crate) history: Vec<Version>,
     pub(crate) runners: Runners,
     /// Target pods, with their migration.
-    targets: BTreeMap<String, String>,
-    names: u32,
-    unknown: Vec<String>,
+    pub(super) targets: BTreeMap<String, String>,
+    pub(super) names: u32,
+    pub(super) unknown: Vec<String>,
     refused: Vec<String>,
     recovered: Option<Timestamp>,
 }
@@ -52,7 +50,7 @@ impl World {
         let runners = [("db-first".to_owned(), Runner::booted(1))].into();
         Self {
             now: 1000,
-            history: vec![Version { vm, moves: BTreeMap::new(), pods }],
+            history: vec![Version { vm, moves: BTreeMap::new(), pods, gone: false }],
             runners,
             targets: BTreeMap::new(),
             names: 0,
@@ -97,7 +95,7 @@ impl World {
                 .migration
                 .as_ref()
                 .is_some_and(|lock| Some(&lock.uid) == migration.metadata.uid.as_ref());
-            assert!(!locked, "S8: {name} has ended and holds the machine");
+            assert!(!locked || version.gone, "S8: {name} has ended and holds the machine");
             let target = migration.status.as_ref().map(|now| now.target_pod_name.clone()).unwrap_or_default();
             let left = version.pods.iter().any(|pod| pod.name == target && pod.deleting.is_none());
             let failed = migration.status.as_ref().unwrap().phase == Some(MigrationPhase::Failed);
@@ -108,6 +106,10 @@ impl World {
         }
         let moving = matches!(status.phase, Some(Phase::PreMigrating | Phase::Migrating));
         assert!(!moving || status.migration.is_some(), "S8: {:?} without a migration", status.phase);
+    }
+
+    pub(crate) fn delete(&mut self) {
+        self.change(|next| next.vm.metadata.deletion_timestamp = deleted());
     }
 
     pub(crate) fn create(&mut self, name: &str) {
@@ -126,7 +128,11 @@ impl World {
     }
 
     pub(crate) fn with_move(&mut self, name: &str, change: impl FnOnce(&mut VirtualMachineMigration)) {
-        self.change(|next| drop(next.moves.get_mut(name).map(change)));
+        self.change(|next| {
+            if let Some(found) = next.moves.get_mut(name) {
+                change(found);
+            }
+        });
     }
 
     pub(crate) fn delete_move(&mut self, name: &str, by_force: bool) {
@@ -139,7 +145,7 @@ impl World {
         self.collect();
     }
 
-    fn collect(&mut self) {
+    pub(super) fn collect(&mut self) {
         self.change(|next| {
             next.moves.retain(|_, migration| {
                 migration.metadata.deletion_timestamp.is_none()
@@ -148,13 +154,13 @@ impl World {
         });
     }
 
-    fn sight(&mut self, version: &Version, name: &str) -> (Option<PodView>, RunnerView) {
+    pub(super) fn sight(&mut self, version: &Version, name: &str) -> (Option<PodView>, RunnerView) {
         let pod = version.pods.iter().find(|pod| pod.name == name).cloned();
         let view = self.runners.get_mut(name).map_or(RunnerView::Unknown, Runner::view);
         (pod, view)
     }
 
-    fn suffix(&mut self) -> String {
+    pub(super) fn suffix(&mut self) -> String {
         self.names += 1;
         format!("{:05}", self.names)
     }
@@ -164,7 +170,7 @@ impl World {
         let mut view = self.history[self.history.len().saturating_sub(1 + age)].clone();
         for _ in 0..4 {
             let before = self.history.len();
-            if !self.work_on_vm(&mut view, &mut writes) {
+            if !view.gone && !self.work_on_vm(&mut view, &mut writes) {
                 return;
             }
             let names: Vec<String> = view.moves.keys().cloned().collect();
@@ -183,6 +189,9 @@ impl World {
         let mut fresh = false;
         let mut done: Vec<Action> = Vec::new();
         for _ in 0..12 {
+            if view.gone {
+                return true;
+            }
             let observed = self.observe_vm(view, fresh);
             let outcome = step(at(self.now), &view.vm, &observed, &settings());
             if outcome.actions == [Action::Refresh] {
@@ -195,7 +204,7 @@ impl World {
                 if *writes == 0 {
                     return false;
                 }
-                if self.newest().vm != view.vm {
+                if self.newest().vm != view.vm || self.newest().gone {
                     (*view, fresh) = (self.newest().clone(), true);
                     continue;
                 }
@@ -221,7 +230,7 @@ impl World {
             }
             view.pods.clone_from(&self.newest().pods);
         }
-        panic!("the machine does not come to rest: {:?}", done);
+        panic!("the machine does not come to rest: {done:?}");
     }
 
     fn observe_vm(&mut self, view: &Version, fresh: bool) -> Observed {
@@ -256,6 +265,11 @@ impl World {
 
     fn act(&mut self, action: &Action) {
         match action {
+            Action::RemoveFinalizer => {
+                assert!(!self.newest().pods.iter().any(PodView::is_live), "a pod outlives its machine");
+                self.change(|next| next.gone = true);
+            }
+            Action::CreatePod { .. } | Action::OwnPod { .. } if self.newest().gone => {}
             Action::CreatePod { name } => {
                 let made = pod(&self.newest().vm, name);
                 self.change(|next| next.pods.push(made));
@@ -299,7 +313,7 @@ impl World {
         self.check();
     }
 
-    fn delete_pod(&mut self, name: &str, uid: &str) {
+    pub(super) fn delete_pod(&mut self, name: &str, uid: &str) {
         let grace = at(self.now + 5);
         self.change(|next| {
             next.pods.retain(|pod| !(pod.name == name && pod.uid == uid && pod.ended.is_some()));
@@ -326,7 +340,7 @@ impl World {
         }
     }
 
-    fn cancel(&mut self, name: &str, id: &str) {
+    pub(super) fn cancel(&mut self, name: &str, id: &str) {
         let Some(run) = self.runners.get_mut(name).filter(|run| run.alive && run.heard == Heard::Well) else {
             return;
         };
@@ -411,171 +425,5 @@ impl World {
                 pod.node = format!("n-{name}");
             }
         });
-    }
-
-    fn work_on_move(&mut self, name: &str, view: &mut Version, writes: &mut usize) -> bool {
-        let mut fresh = false;
-        let mut done: Vec<MigrationAction> = Vec::new();
-        for _ in 0..12 {
-            let Some(migration) = view.moves.get(name).cloned() else { return true };
-            let outcome = {
-                let seen = self.observe_move(&migration, view, fresh);
-                migration::step(at(self.now), &migration, &seen, &settings())
-            };
-            if outcome.actions == [MigrationAction::Refresh] {
-                assert!(!fresh, "asks for what it has");
-                (*view, fresh) = (self.newest().clone(), true);
-                continue;
-            }
-            let mut changed = false;
-            let current = self.newest().moves.get(name).cloned();
-            if outcome.status != migration.status.clone().unwrap_or_default() {
-                if *writes == 0 {
-                    return false;
-                }
-                if current.as_ref() != Some(&migration) {
-                    (*view, fresh) = (self.newest().clone(), true);
-                    continue;
-                }
-                *writes -= 1;
-                self.with_move(name, |migration| migration.status = Some(outcome.status.clone()));
-                changed = true;
-            }
-            for action in &outcome.actions {
-                if done.contains(action) {
-                    continue;
-                }
-                if *writes == 0 {
-                    return false;
-                }
-                *writes -= 1;
-                if !self.act_on_move(name, action, &view.vm) {
-                    (*view, fresh) = (self.newest().clone(), true);
-                }
-                done.push(action.clone());
-                changed = true;
-            }
-            if !changed {
-                return true;
-            }
-            *view = self.newest().clone();
-        }
-        panic!("{name} does not come to rest: {done:?}");
-    }
-
-    fn observe_move<'a>(
-        &mut self,
-        migration: &VirtualMachineMigration,
-        view: &'a Version,
-        fresh: bool,
-    ) -> MigrationObserved<'a> {
-        let status = migration.status.clone().unwrap_or_default();
-        let of_vm = view.vm.status.clone().unwrap_or_default();
-        let uid = migration.metadata.uid.clone().unwrap();
-        let lock = of_vm.migration.filter(|lock| lock.uid == uid);
-        let source = if status.source_pod_name.is_empty() { of_vm.pod_name } else { status.source_pod_name };
-        let target = if status.target_pod_name.is_empty() {
-            lock.as_ref().map(|lock| lock.target_pod_name.clone()).unwrap_or_default()
-        } else {
-            status.target_pod_name
-        };
-        let (source, source_runner) = self.sight(view, &source);
-        let (target, target_runner) = self.sight(view, &target);
-        let admission = self.admission(migration, view, &source_runner);
-        MigrationObserved {
-            fresh,
-            vm: Some(&view.vm),
-            source,
-            source_runner,
-            target,
-            target_runner,
-            policies: Vec::new(),
-            admission,
-            inbound: 0,
-            unknown_at_source: self.unknown.contains(&uid),
-            failure: None,
-            suffix: self.suffix(),
-        }
-    }
-
-    fn admission(&self, own: &VirtualMachineMigration, view: &Version, runner: &RunnerView) -> Admission {
-        let locked = view.vm.status.as_ref().and_then(|status| status.migration.clone());
-        let holds = |uid: Option<&String>| locked.as_ref().is_some_and(|lock| Some(&lock.uid) == uid);
-        let waiting =
-            view.moves.iter().filter(|(_, other)| is_waiting(other, holds(other.metadata.uid.as_ref())));
-        let line = waiting.map(|(name, other)| Waiting {
-            name: name.clone(),
-            uid: other.metadata.uid.clone().unwrap(),
-            vm: "u-1".into(),
-            priority: 0,
-            created: None,
-            node: "n".into(),
-            ready: ready(&view.vm, runner).is_ok(),
-        });
-        let line = ordered(line.collect());
-        let answers = admit(&line, &[], &settings().migration);
-        let found = line.iter().zip(answers).find(|(one, _)| Some(&one.uid) == own.metadata.uid.as_ref());
-        found.map_or(Admission::Wait(String::new()), |(_, answer)| answer)
-    }
-
-    /// Whether it was taken.
-    fn act_on_move(&mut self, name: &str, action: &MigrationAction, seen: &VirtualMachine) -> bool {
-        match action {
-            MigrationAction::Adopt => {
-                self.with_move(name, |migration| {
-                    migration.metadata.finalizers = Some(vec![FINALIZER.into()])
-                });
-            }
-            MigrationAction::Lock(status) => {
-                if self.newest().vm != *seen {
-                    return false;
-                }
-                self.change(|next| next.vm.status = Some((**status).clone()));
-            }
-            MigrationAction::CreateTarget { name: target, receive } => {
-                let version = self.newest().clone();
-                if version.pods.iter().any(|pod| pod.name == *target) {
-                    return true;
-                }
-                let Some(migration) = version.moves.get(name) else { return true };
-                plan_target(&version.vm, migration, target, "n1", &settings()).unwrap();
-                let mut made = pod(&version.vm, target);
-                made.controller = receive.migration.clone();
-                made.migrations = [receive.migration.clone()].into();
-                self.targets.insert(target.clone(), receive.migration.clone());
-                self.change(|next| next.pods.push(made));
-            }
-            MigrationAction::Start(request) => self.begin(name, &request.id.clone()),
-            MigrationAction::Cancel(call) => {
-                let status = self.newest().moves.get(name).and_then(|migration| migration.status.clone());
-                let source = status.map(|status| status.source_pod_name).unwrap_or_default();
-                self.cancel(&source, &call.id);
-            }
-            MigrationAction::DeletePod { name, uid: Some(uid) } => self.delete_pod(name, uid),
-            MigrationAction::RemoveFinalizer => {
-                self.with_move(name, |migration| migration.metadata.finalizers = None);
-                self.collect();
-            }
-            MigrationAction::DeletePod { .. } | MigrationAction::Refresh => {}
-        }
-        self.check();
-        true
-    }
-
-    fn begin(&mut self, name: &str, id: &str) {
-        let status_of =
-            self.newest().moves.get(name).and_then(|migration| migration.status.clone()).unwrap_or_default();
-        let Some(run) = self.runners.get_mut(&status_of.source_pod_name).filter(|run| run.alive) else {
-            return;
-        };
-        let busy = run.migration.as_ref().is_some_and(|migration| {
-            migration.id == id
-                || (migration.role == MigrationRole::Source && !migration.state.is_over())
-                || (migration.role == MigrationRole::Target && migration.state != S::Completed)
-        });
-        if !busy {
-            run.migration = Some(status(id, MigrationRole::Source, S::Negotiating));
-            run.partner = status_of.target_pod_name;
-        }
     }
 }

@@ -79,17 +79,17 @@ impl Side {
     }
 
     /// Laps that the walker has made here; none of its pages was wrong.
-    fn laps(&self) -> usize {
+    fn laps(&self, what: &str) -> usize {
         let text = self.console.text();
-        let side = if self.machine.plan().incoming { "target" } else { "source" };
-        assert!(!text.contains('X'), "memory is damaged at the {side}: {} laps", text.matches('.').count());
+        let side = if self.machine.plan().incoming { "a target" } else { "the source" };
+        assert!(!text.contains('X'), "{what}: memory is damaged at {side}");
         text.matches('.').count()
     }
 
     async fn walks_on(&self, what: &str) {
-        let seen = self.laps();
+        let seen = self.laps(what);
         // More than one: each looks at all that the one before has left.
-        until(what, async || self.laps() >= seen + 3).await;
+        until(what, async || self.laps(what) >= seen + 3).await;
     }
 }
 
@@ -134,7 +134,7 @@ async fn switch(source: &mut Side, target: &mut Side) {
     source.phase(Phase::Completed).await;
     target.phase(Phase::Completed).await;
     assert_eq!(target.machine.status().await, Ok(RunState::Paused));
-    assert_eq!(target.laps(), 0, "the guest waits for its word");
+    assert_eq!(target.laps("before its word"), 0, "the guest waits for its word");
 }
 
 async fn goes_on_at(target: &Side) {
@@ -160,9 +160,9 @@ async fn memory_arrives_intact() {
         progress.ram_transferred >= Bytes::mib(50) && progress.ram_total >= Bytes::mib(96),
         "{progress:?}"
     );
-    let laps = source.laps();
+    let laps = source.laps("after its end");
     assert_eq!(source.machine.status().await, Ok(RunState::Other("postmigrate".into())));
-    assert_eq!(source.laps(), laps);
+    assert_eq!(source.laps("after its end"), laps);
     // And on to a third.
     let mut third = target.target().await;
     begin(&target, &third, &settings()).await;
@@ -240,7 +240,7 @@ async fn a_move_that_is_called_off_leaves_the_guest_where_it_is() {
     .await;
     if end == MachineEvent::Migration(Phase::Completed) {
         target.machine.continue_().await.unwrap();
-        target.walks_on("laps at the target").await;
+        target.walks_on("laps after a cancel that came too late").await;
         return;
     }
     source.walks_on("laps after the second cancel").await;

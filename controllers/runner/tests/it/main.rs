@@ -1,0 +1,16 @@
+//! Real runners with real guests: two processes, two directories, loopback addresses, and a machine that moves between
+//! them. What is missing (QEMU, a kernel, a compiler) makes a test print why it is skipped.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    clippy::print_stdout,
+    clippy::exit,
+    reason = "helpers of tests fail by panicking and say on standard output what they skip"
+)]
+
+mod lab;
+mod moves;
+mod runner;

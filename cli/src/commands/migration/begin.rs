@@ -57,10 +57,12 @@ pub(in crate::commands) fn run(
         verdict(&ended)?;
         let status = show::status(&ended);
         let text = format!(
-            "{} runs on {} (downtime {} ms, total {:.1}s)",
+            "{} runs on {} (downtime {} ms, {} sent in {} passes, total {:.1}s)",
             args.name,
             status.target_node,
             status.info.downtime_ms,
+            show::size(status.info.ram.transferred),
+            status.info.passes,
             took.as_secs_f64()
         );
         let document = table::document(&[ended], false, false);
@@ -193,7 +195,10 @@ impl Steps {
         if step != self.running {
             self.finish();
             if let Some(step) = step {
-                let detail = if step == "queue" { show::reason(migration) } else { show::way(migration) };
+                let detail = match step {
+                    "queue" => show::status(migration).message,
+                    _ => show::way(migration),
+                };
                 self.reporter.begin(step, &detail);
             }
             self.running = step;

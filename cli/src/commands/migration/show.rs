@@ -152,7 +152,7 @@ pub(super) fn step_result(migration: &VirtualMachineMigration, step: &str) -> St
         "prepare" => format!("target pod {} running", status.target_pod_name),
         "mirror" if info.disk.total > 0 => format!("{} of disks", size(info.disk.transferred)),
         "mirror" => status.mode.clone(),
-        "copy" => format!(
+        "copy" if info.passes > 0 => format!(
             "{} passes, {}, dirty rate {}/s",
             info.passes,
             size(info.ram.transferred),

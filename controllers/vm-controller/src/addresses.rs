@@ -8,6 +8,8 @@
 
 mod load;
 mod metrics;
+#[cfg(test)]
+mod tests;
 mod worker;
 
 use std::net::IpAddr;

@@ -8,6 +8,7 @@
     clippy::print_stdout
 )]
 
+mod addresses;
 mod certificates;
 mod cluster;
 mod failures;

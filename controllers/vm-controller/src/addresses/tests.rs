@@ -1,0 +1,85 @@
+//! The worker against the embedded API server.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use futures_util::StreamExt as _;
+use k8s_openapi::api::core::v1::Namespace;
+use kube::api::{Api, DynamicObject, ListParams, PostParams};
+use kube::config::{KubeConfigOptions, Kubeconfig};
+use kube::core::{ApiResource, GroupVersionKind};
+use kube::{Client, Config};
+use neonvm_api::IPPool;
+use neonvm_core_overlay::Settings;
+use neonvm_local::Server;
+use serde_json::json;
+
+use super::{AddressConfig, AddressSource, Addresses};
+use crate::cache::Cache;
+
+async fn server(directory: &std::path::Path) -> Client {
+    let config = neonvm_local::server::Config {
+        directory: directory.to_owned(),
+        listen: "127.0.0.1:0".parse().unwrap(),
+        names: Vec::new(),
+        faults: false,
+    };
+    let server = Server::start(&config).await.unwrap();
+    let kubeconfig = Kubeconfig::from_yaml(&server.kubeconfig("test").to_string()).unwrap();
+    tokio::spawn(server.run(std::future::pending()));
+    let config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await.unwrap();
+    let client = Client::try_from(config).unwrap();
+    let gvk = GroupVersionKind::gvk("apiextensions.k8s.io", "v1", "CustomResourceDefinition");
+    let crds: Api<DynamicObject> = Api::all_with(client.clone(), &ApiResource::from_gvk(&gvk));
+    for crd in neonvm_api::crds() {
+        crds.create(&PostParams::default(), &serde_json::from_value(crd).unwrap()).await.unwrap();
+    }
+    let namespaces: Api<Namespace> = Api::all(client.clone());
+    let namespace = serde_json::from_value(json!({"metadata": {"name": "ns"}})).unwrap();
+    namespaces.create(&PostParams::default(), &namespace).await.unwrap();
+    let pools: Api<IPPool> = Api::namespaced(client.clone(), "ns");
+    let deadline = Instant::now() + Duration::from_secs(30);
+    while pools.list(&ListParams::default()).await.is_err() {
+        assert!(Instant::now() < deadline, "pools are not served");
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    client
+}
+
+/// As many requests at a time as a controller has workers; the rate is printed, not judged.
+#[tokio::test(flavor = "multi_thread")]
+#[expect(clippy::print_stdout, reason = "a number for people")]
+async fn ten_thousand_addresses_by_few_writes() {
+    const COUNT: usize = 10_000;
+    let directory = tempfile::tempdir().unwrap();
+    let client = server(directory.path()).await;
+    let settings = Settings::parse(r#"{"network_name": "n", "range": "10.64.0.0/15"}"#).unwrap();
+    let source = AddressSource::Settings(Box::new(settings));
+    let config = AddressConfig { source, ..AddressConfig::default() };
+    let (addresses, worker) = Addresses::new(config, "ns", Arc::default());
+    let cache = Arc::new(Cache::default());
+    let working = tokio::spawn({
+        let client = client.clone();
+        async move { worker.run(client, &cache, || {}).await }
+    });
+    let started = Instant::now();
+    let ids: Vec<String> = (0..COUNT).map(|number| format!("ns/vm-{number}")).collect();
+    let results: Vec<Result<(), String>> = futures_util::stream::iter(&ids)
+        .map(|id| addresses.acquire(id, None))
+        .buffer_unordered(128)
+        .collect()
+        .await;
+    let took = started.elapsed();
+    assert!(results.iter().all(Result::is_ok), "{:?}", results.iter().find(|result| result.is_err()));
+    println!("{COUNT} addresses in {took:?}: {:.0}/s", COUNT as f64 / took.as_secs_f64());
+    assert_eq!(addresses.counts(), Some((COUNT, 0)));
+    let pools: Api<IPPool> = Api::namespaced(client, "ns");
+    let all = pools.list(&ListParams::default()).await.unwrap().items;
+    assert_eq!(all.iter().map(|pool| pool.spec.allocations.len()).sum::<usize>(), COUNT);
+    // A generation is a write that changed something.
+    let writes: i64 = all.iter().filter_map(|pool| pool.metadata.generation).sum();
+    assert!(writes < i64::try_from(COUNT).unwrap() / 10, "{writes} writes");
+    addresses.release("ns/vm-7").await.unwrap();
+    assert_eq!(addresses.counts(), Some((COUNT - 1, 1)));
+    working.abort();
+}

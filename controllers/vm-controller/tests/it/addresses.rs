@@ -1,0 +1,224 @@
+//! Addresses on the overlay network, from the pools to the runner.
+
+use std::time::Duration;
+
+use base64::Engine as _;
+use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams, PostParams};
+use neonvm_api::IPPool;
+use neonvm_api::virtual_machine::Phase;
+use neonvm_core_overlay::Settings;
+use neonvm_vm_controller::AddressSource;
+use serde_json::{Value, json};
+use tokio::time::{Instant, sleep};
+
+use crate::cluster::{Cluster, PATIENCE, condition};
+
+fn pools(cluster: &Cluster) -> Api<IPPool> {
+    Api::namespaced(cluster.client.clone(), "neonvm-system")
+}
+
+/// Who has which address: `<pool> <offset> <id>`.
+async fn given(cluster: &Cluster) -> Vec<String> {
+    let list = pools(cluster).list(&ListParams::default()).await.unwrap().items;
+    let of = |pool: IPPool| {
+        let name = pool.metadata.name.unwrap();
+        pool.spec.allocations.into_iter().map(move |(offset, held)| format!("{name} {offset} {}", held.id))
+    };
+    list.into_iter().flat_map(of).collect()
+}
+
+async fn until_given(cluster: &Cluster, wanted: &[&str]) {
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        let have = given(cluster).await;
+        if have == wanted {
+            return;
+        }
+        assert!(Instant::now() < deadline, "{have:?}");
+        sleep(Duration::from_millis(20)).await;
+    }
+}
+
+async fn gone(cluster: &Cluster, name: &str) {
+    cluster.vms().delete(name, &DeleteParams::default()).await.unwrap();
+    let deadline = Instant::now() + PATIENCE;
+    while cluster.vms().get_opt(name).await.unwrap().is_some() {
+        assert!(Instant::now() < deadline, "{name} is still there");
+        sleep(Duration::from_millis(20)).await;
+    }
+}
+
+fn overlay() -> Value {
+    json!({"extraNetwork": {"enable": true}})
+}
+
+/// vm-extra-network: the address is there before the pod, stays through restarts, and is given back at the end.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_machine_has_one_address_for_life() {
+    let mut cluster = Cluster::start().await;
+    cluster.config.settings.network_attachment = Some("neonvm-system/neonvm-overlay-for-vms".to_owned());
+    let controller = cluster.controller();
+    cluster.create("db", overlay()).await;
+    cluster.create("plain", json!({"extraNetwork": {"enable": false}})).await;
+    let vm = cluster.until_settled("db").await;
+    let status = vm.status.unwrap();
+    assert_eq!(
+        (status.extra_net_ip.as_str(), status.extra_net_mask.as_str()),
+        ("10.100.128.0", "255.255.0.0")
+    );
+    let pod = cluster.pods().get(&status.pod_name).await.unwrap();
+    let networks = &pod.metadata.annotations.unwrap()["k8s.v1.cni.cncf.io/networks"];
+    assert_eq!(networks, "neonvm-system/neonvm-overlay-for-vms@net1");
+    let secret = serde_json::to_value(cluster.secrets().get(&status.pod_name).await.unwrap()).unwrap();
+    let texts = secret["data"].as_object().unwrap().values().map(|text| {
+        let bytes = base64::engine::general_purpose::STANDARD.decode(text.as_str().unwrap()).unwrap();
+        String::from_utf8_lossy(&bytes).into_owned()
+    });
+    let told = texts.collect::<String>();
+    assert!(told.contains("10.100.128.0") && told.contains("255.255.0.0") && told.contains("net1"), "{told}");
+    let db = "neonvm-10.100.128.0-24 0 default/db";
+    assert_eq!(given(&cluster).await, [db]);
+    assert_eq!(cluster.until_settled("plain").await.status.unwrap().extra_net_ip, "");
+
+    // Another controller, another pod: the same address.
+    drop(controller);
+    let _controller = cluster.controller();
+    cluster.pods().delete(&status.pod_name, &DeleteParams::default()).await.unwrap();
+    let again =
+        |vm: &neonvm_api::VirtualMachine| vm.status.as_ref().is_some_and(|status| status.restart_count == 1);
+    cluster.until("db", "restarted", again).await;
+    assert_eq!(cluster.until_settled("db").await.status.unwrap().extra_net_ip, "10.100.128.0");
+    assert_eq!(given(&cluster).await, [db]);
+    cluster.until_quiet().await;
+
+    gone(&cluster, "db").await;
+    gone(&cluster, "plain").await;
+    assert_eq!(given(&cluster).await, [""; 0]);
+    // It rests: the next one gets another.
+    cluster.create("next", overlay()).await;
+    assert_eq!(cluster.until_settled("next").await.status.unwrap().extra_net_ip, "10.100.128.1");
+}
+
+/// What is given to machines that are no more is found; upstream's single pool is read, and objects of others are not.
+#[tokio::test(flavor = "multi_thread")]
+async fn leaked_addresses_are_swept() {
+    let cluster = Cluster::start().await;
+    {
+        // Makes the namespace.
+        let _controller = cluster.controller();
+        cluster.create("db", overlay()).await;
+        cluster.until_settled("db").await;
+    }
+    let put = |name: &str, range: &str, allocations: Value| {
+        let pool = json!({"apiVersion": "vm.neon.tech/v1", "kind": "IPPool", "metadata": {"name": name},
+            "spec": {"range": range, "allocations": allocations}});
+        serde_json::from_value::<IPPool>(pool).unwrap()
+    };
+    let old = json!({"32780": {"id": "default/gone"}, "32781": {"id": "default/elsewhere"}, "40000": {"id": "other/gone"}});
+    let stranger = json!({"7": {"id": "default/gone"}});
+    for pool in [
+        put("neonvm-10.100.0.0-16", "10.100.0.0/16", old),
+        put("stranger-10.0.0.0-16", "10.0.0.0/16", stranger),
+    ] {
+        pools(&cluster).create(&PostParams::default(), &pool).await.unwrap();
+    }
+    // A machine that upstream's controller has given an address.
+    cluster.create("elsewhere", overlay()).await;
+    let status = json!({"status": {"extraNetIP": "10.100.128.13", "extraNetMask": "255.255.0.0"}});
+    cluster.vms().patch_status("elsewhere", &PatchParams::default(), &Patch::Merge(&status)).await.unwrap();
+    let _controller = cluster.controller();
+    let wanted = [
+        "neonvm-10.100.0.0-16 32781 default/elsewhere",
+        "neonvm-10.100.128.0-24 0 default/db",
+        "stranger-10.0.0.0-16 7 default/gone",
+    ];
+    until_given(&cluster, &wanted).await;
+    assert_eq!(cluster.until_settled("elsewhere").await.status.unwrap().extra_net_ip, "10.100.128.13");
+    assert_eq!(given(&cluster).await, wanted);
+    // Somebody removes the finalizer by force: nobody gives anything back, and it is given back all the same.
+    let free = json!({"metadata": {"finalizers": null}});
+    cluster.vms().patch("elsewhere", &PatchParams::default(), &Patch::Merge(&free)).await.unwrap();
+    cluster.vms().delete("elsewhere", &DeleteParams::default()).await.unwrap();
+    until_given(&cluster, &["neonvm-10.100.128.0-24 0 default/db", "stranger-10.0.0.0-16 7 default/gone"])
+        .await;
+}
+
+/// Without an address there is no pod, and the status says why; with one there is.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_machine_waits_for_an_address() {
+    let mut cluster = Cluster::start().await;
+    let settings = Settings::parse(r#"{"network_name": "small", "range": "10.7.0.0/30"}"#).unwrap();
+    cluster.config.addresses.source = AddressSource::Settings(Box::new(settings));
+    cluster.config.addresses.quarantine = Duration::ZERO;
+    let _controller = cluster.controller();
+    for name in ["a", "b"] {
+        cluster.create(name, overlay()).await;
+        cluster.until_settled(name).await;
+    }
+    cluster.create("c", overlay()).await;
+    let vm = cluster.until("c", "refused", |vm| condition(vm, "Degraded").1 == "AddressFailed").await;
+    let text = "no address is free in 10.7.0.1 to 10.7.0.2: 2 are held, 0 rest after use";
+    assert_eq!(condition(&vm, "Degraded").2, text);
+    assert!(cluster.pods_of("c").await.is_empty());
+    assert_eq!(vm.status.unwrap().phase, Some(Phase::Pending));
+    gone(&cluster, "a").await;
+    let status = cluster.until_settled("c").await.status.unwrap();
+    assert_eq!(
+        (status.extra_net_ip.as_str(), status.extra_net_mask.as_str()),
+        ("10.7.0.1", "255.255.255.252")
+    );
+}
+
+/// Settings that are not there, or no settings at all, are told of, and machines without an overlay are not held up.
+#[tokio::test(flavor = "multi_thread")]
+async fn missing_settings_hold_up_only_those_who_need_them() {
+    let mut cluster = Cluster::start().await;
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("ipam.json");
+    cluster.config.addresses.source = AddressSource::File(path.clone());
+    let _controller = cluster.controller();
+    cluster.create("plain", json!({})).await;
+    cluster.create("db", overlay()).await;
+    cluster.until_settled("plain").await;
+    let waits =
+        |vm: &neonvm_api::VirtualMachine| condition(vm, "Available").2.contains("an address on the overlay");
+    cluster.until("db", "waiting", waits).await;
+    assert!(cluster.pods_of("db").await.is_empty());
+    let text = r#"{"ipam": {"network_name": "late", "ipRanges": [{"range": "10.9.0.0/24", "range_start": "10.9.0.77"}]}}"#;
+    std::fs::write(&path, text).unwrap();
+    assert_eq!(cluster.until_settled("db").await.status.unwrap().extra_net_ip, "10.9.0.77");
+}
+
+/// Many at a time, while somebody else writes the same pools: each has an address of its own, and pools are written less often
+/// than addresses are given.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_burst_of_machines_with_conflicts() {
+    const COUNT: usize = 120;
+    let cluster = Cluster::start().await;
+    let _controller = cluster.controller();
+    let disturbing = tokio::spawn({
+        let api = pools(&cluster);
+        async move {
+            for number in 0.. {
+                let note = json!({"metadata": {"annotations": {"somebody": number.to_string()}}});
+                let _ =
+                    api.patch("neonvm-10.100.128.0-24", &PatchParams::default(), &Patch::Merge(&note)).await;
+                sleep(Duration::from_millis(5)).await;
+            }
+        }
+    });
+    for number in 0..COUNT {
+        cluster.create(&format!("vm-{number}"), overlay()).await;
+    }
+    let mut all = std::collections::BTreeSet::new();
+    for number in 0..COUNT {
+        let has = |vm: &neonvm_api::VirtualMachine| {
+            vm.status.as_ref().is_some_and(|status| !status.extra_net_ip.is_empty())
+        };
+        let vm = cluster.until(&format!("vm-{number}"), "given an address", has).await;
+        all.insert(vm.status.unwrap().extra_net_ip);
+    }
+    disturbing.abort();
+    assert_eq!(all.len(), COUNT);
+    assert_eq!(given(&cluster).await.len(), COUNT);
+}

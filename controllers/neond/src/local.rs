@@ -198,7 +198,9 @@ fn services(
             let vxlan = start("vxlan-controller")
                 .set("--kubeconfig", &kubeconfig.display())
                 .set("--node", &name)
-                .set("--netns", &namespace);
+                .set("--netns", &namespace)
+                // By way of the first node machines are reached from this computer.
+                .maybe("--gateway", (index == 1).then_some(neonvm_api::overlay::LOCAL_GATEWAY));
             all.push((format!("vxlan-controller-{name}"), vxlan));
         }
     }

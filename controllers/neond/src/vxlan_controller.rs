@@ -37,6 +37,9 @@ pub(crate) struct Args {
     /// Addresses of the overlay: packets between them are never translated
     #[arg(long, default_value = overlay::RANGE)]
     range: String,
+    /// Address of the node itself on the overlay: who reaches the node reaches the machines through it [default: none]
+    #[arg(long)]
+    gateway: Option<IpAddr>,
     /// Where metrics and health are served
     #[arg(long)]
     metrics_bind_address: Option<SocketAddr>,
@@ -70,6 +73,7 @@ fn config(args: &Args) -> anyhow::Result<Config> {
         vni: args.vni,
         port: args.port,
         range: args.range.parse().with_context(|| format!("--range {}", args.range))?,
+        gateway: args.gateway,
         metrics: args.metrics_bind_address,
         ..Config::new(&args.node)
     })

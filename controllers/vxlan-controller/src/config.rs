@@ -28,6 +28,8 @@ pub struct Config {
     pub port: u16,
     /// Addresses of the overlay: packets between them are never translated.
     pub range: Net,
+    /// Address of the node itself on the overlay, within the range: who reaches the node reaches the machines through it.
+    pub gateway: Option<IpAddr>,
     /// Where metrics and health are served.
     pub metrics: Option<SocketAddr>,
 }
@@ -46,6 +48,7 @@ impl Config {
             vni: overlay::VNI,
             port: overlay::PORT,
             range: default_range(),
+            gateway: None,
             metrics: None,
         }
     }
@@ -63,6 +66,9 @@ impl Config {
         }
         if self.vni >= 1 << 24 {
             return Err(format!("VNI {}: the largest is 16777215", self.vni));
+        }
+        if let Some(gateway) = self.gateway.filter(|gateway| !self.range.contains(*gateway)) {
+            return Err(format!("gateway: {gateway} is not in {}", self.range));
         }
         if self.node.is_empty() {
             return Err("the name of the node is empty".to_owned());

@@ -114,6 +114,10 @@ pub(crate) fn ensure(netlink: &mut Netlink, config: &Config, local: IpAddr) -> i
         }
     };
     settle(netlink, &bridge, mtu, None)?;
+    if let Some(gateway) = config.gateway {
+        address(netlink, &bridge, gateway, config.range.length())
+            .map_err(named(format!("{gateway} on {}", config.bridge)))?;
+    }
     let tunnel = match find(netlink, &config.tunnel)? {
         Some(link) if fits(&link, config, local) => link,
         other => {
@@ -138,6 +142,16 @@ pub(crate) fn ensure(netlink: &mut Netlink, config: &Config, local: IpAddr) -> i
     };
     settle(netlink, &tunnel, mtu, Some(bridge.index))?;
     Ok(tunnel.index)
+}
+
+/// Gives an interface an address, unless it has it.
+fn address(netlink: &mut Netlink, link: &Link, address: IpAddr, length: u8) -> io::Result<()> {
+    let mut message = AddressMessage::default();
+    message.header.family = if address.is_ipv4() { AddressFamily::Inet } else { AddressFamily::Inet6 };
+    message.header.prefix_len = length;
+    message.header.index = link.index;
+    message.attributes = vec![AddressAttribute::Local(address), AddressAttribute::Address(address)];
+    netlink.ask(RouteNetlinkMessage::NewAddress(message), NLM_F_CREATE | NLM_F_REPLACE)
 }
 
 fn fits(link: &Link, config: &Config, local: IpAddr) -> bool {

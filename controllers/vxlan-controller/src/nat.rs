@@ -1,7 +1,9 @@
 //! Packets of the overlay are nobody's to translate: a table of our own takes them out of connection tracking, so that no
-//! rule of others masquerades them, whatever chains there are and come.
+//! rule of others masquerades them, whatever chains there are and come. Only what comes from outside, where the node has an
+//! address on the overlay, gets that address, so that machines know where to answer.
 
 use std::io::{self, Read as _, Write as _};
+use std::net::IpAddr;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -20,19 +22,28 @@ fn family(range: Net) -> &'static str {
 }
 
 /// The script that makes the table what it should be; all of it takes effect, or nothing.
-fn script(range: Net) -> String {
+fn script(range: Net, gateway: Option<(IpAddr, &str)>) -> String {
     let family = family(range);
-    let rule = format!("{family} saddr {range} {family} daddr {range} notrack");
+    let (mut except, mut leaving) = (String::new(), String::new());
+    if let Some((address, bridge)) = gateway {
+        // Its answers must be translated back.
+        except = format!(" {family} saddr != {address} {family} daddr != {address}");
+        leaving = format!(
+            " chain leaving {{\n  type nat hook postrouting priority srcnat; policy accept;\n  \
+             oifname \"{bridge}\" {family} saddr != {range} snat to {address}\n }}\n"
+        );
+    }
+    let rule = format!("{family} saddr {range} {family} daddr {range}{except} notrack");
     format!(
         "table {family} {TABLE} {{}}\ndelete table {family} {TABLE}\ntable {family} {TABLE} {{\n \
          chain arriving {{\n  type filter hook prerouting priority raw; policy accept;\n  {rule}\n }}\n \
-         chain own {{\n  type filter hook output priority raw; policy accept;\n  {rule}\n }}\n}}\n"
+         chain own {{\n  type filter hook output priority raw; policy accept;\n  {rule}\n }}\n{leaving}}}\n"
     )
 }
 
 /// Makes the table. In the namespace of this thread; blocks.
-pub(crate) fn ensure(range: Net) -> io::Result<()> {
-    run(&script(range))
+pub(crate) fn ensure(range: Net, gateway: Option<(IpAddr, &str)>) -> io::Result<()> {
+    run(&script(range, gateway))
 }
 
 /// Removes the tables of both families.
@@ -79,9 +90,17 @@ mod tests {
 
     #[test]
     fn the_table_is_of_the_family_of_the_range() {
-        let text = script("10.100.0.0/16".parse().unwrap());
+        let text = script("10.100.0.0/16".parse().unwrap(), None);
         assert!(text.contains("ip saddr 10.100.0.0/16 ip daddr 10.100.0.0/16 notrack"), "{text}");
-        let text = script("fd00::/64".parse().unwrap());
-        assert!(text.starts_with("table ip6 neonvm_vxlan"), "{text}");
+        let text = script("fd00::/64".parse().unwrap(), None);
+        assert!(text.starts_with("table ip6 neonvm_vxlan") && !text.contains("snat"), "{text}");
+    }
+
+    #[test]
+    fn who_comes_through_the_node_has_its_address() {
+        let gateway = "10.100.0.1".parse().unwrap();
+        let text = script("10.100.0.0/16".parse().unwrap(), Some((gateway, "neon-br0")));
+        assert!(text.contains("oifname \"neon-br0\" ip saddr != 10.100.0.0/16 snat to 10.100.0.1"), "{text}");
+        assert!(text.contains("ip saddr != 10.100.0.1 ip daddr != 10.100.0.1 notrack"), "{text}");
     }
 }

@@ -69,8 +69,9 @@ impl Sync {
 
     /// The overlay works without these rules wherever nobody translates; so they hold nothing up.
     fn translate(&mut self) {
-        let range = self.config.range;
-        let problem = self.namespace.run(move || nat::ensure(range)).err().map(|error| error.to_string());
+        let (range, gateway, bridge) = (self.config.range, self.config.gateway, self.config.bridge.clone());
+        let ensure = move || nat::ensure(range, gateway.map(|address| (address, bridge.as_str())));
+        let problem = self.namespace.run(ensure).err().map(|error| error.to_string());
         if let Some(problem) = problem.as_ref().filter(|problem| Some(*problem) != self.nat_problem.as_ref())
         {
             tracing::warn!(problem, "packets of the overlay may be translated by rules of others");

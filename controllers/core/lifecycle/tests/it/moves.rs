@@ -266,6 +266,27 @@ proptest! {
     }
 }
 
+/// Nobody but people and the controller does anything, and links come and go.
+fn peaceful() -> impl Strategy<Value = Turn> {
+    turn().prop_filter("of peace", |turn| {
+        !matches!(turn, Turn::Dies { .. } | Turn::Vanishes(_) | Turn::DeletePod(_) | Turn::Delete)
+    })
+}
+
+proptest! {
+    /// A move that is called off, deleted, forgotten by a controller: it never costs the machine.
+    #[test]
+    fn where_no_runner_dies_the_machine_lives_through(turns in prop::collection::vec(peaceful(), 0..120)) {
+        let mut world = World::new();
+        for turn in &turns {
+            world.turn(turn);
+        }
+        world.calm();
+        audit(&mut world);
+        prop_assert_eq!(world.newest().vm.status.as_ref().unwrap().restart_count, 0);
+    }
+}
+
 /// Without trouble it takes the straight way, and says so.
 #[test]
 fn a_move() {

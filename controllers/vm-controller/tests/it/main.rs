@@ -14,6 +14,7 @@ mod cluster;
 mod failures;
 mod leader;
 mod life;
+mod moves;
 mod node;
 mod runner;
 mod size;

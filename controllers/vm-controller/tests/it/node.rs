@@ -55,6 +55,11 @@ impl Node {
         })
     }
 
+    /// Whether the pod has a runner.
+    pub(crate) fn runs(&self, pod: &str) -> bool {
+        self.running.lock().unwrap().contains_key(pod)
+    }
+
     /// The machine in the pod.
     pub(crate) fn machine(&self, pod: &str) -> Machine {
         self.running.lock().unwrap()[pod].machine.clone()
@@ -139,7 +144,8 @@ impl Node {
             let most = most.entry(vm).or_default();
             *most = (*most).max(alive);
         }
-        self.bind(&name).await;
+        // A target is elsewhere.
+        self.bind(&name, if config.receive.is_some() { "n2" } else { "n1" }).await;
         self.status(
             &name,
             json!({"phase": "Running", "podIP": ip.to_string(), "containerStatuses": [
@@ -150,9 +156,9 @@ impl Node {
     }
 
     /// A pod that has a node is ended by that node, with its grace; the server removes others at once.
-    async fn bind(&self, pod: &str) {
+    async fn bind(&self, pod: &str, node: &str) {
         let body = json!({"apiVersion": "v1", "kind": "Binding", "metadata": {"name": pod},
-            "target": {"kind": "Node", "name": "n1"}})
+            "target": {"kind": "Node", "name": node}})
         .to_string();
         let path = format!("/api/v1/namespaces/default/pods/{pod}/binding");
         let client = &self.client;

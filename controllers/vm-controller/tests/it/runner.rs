@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use http::{Method, Request, Response};
+use http::{Method, Request, Response, StatusCode};
 use http_body_util::combinators::BoxBody;
 use http_body_util::{BodyExt as _, Full, StreamBody};
 use hyper::body::{Frame, Incoming};
@@ -16,8 +16,9 @@ use neonvm_api::runner_pod::RunnerConfig;
 use neonvm_kit::ca::Identity;
 use neonvm_types::Bytes as Memory;
 use neonvm_types::runner_protocol::{
-    CpuStatus, Exit, MachineInfo, MemoryStatus, Problem, ProblemReason, RunnerState, RunnerStatus,
-    SizeRequest,
+    CpuStatus, Exit, MIGRATION_CANCEL_PATH, MIGRATION_PATH, MIGRATION_RECOVER_PATH, MIGRATION_SETTLE_PATH,
+    MachineInfo, MemoryStatus, MigrationProgress, MigrationRequest, MigrationRole, MigrationState,
+    MigrationStatus, Problem, ProblemReason, RunnerState, RunnerStatus, SizeRequest,
 };
 use tokio::net::TcpListener;
 use tokio::sync::watch;
@@ -48,6 +49,21 @@ impl Machine {
             memory: MemoryStatus { asked: memory, actual: memory },
             ..RunnerStatus::default()
         };
+        let status = match &config.receive {
+            None => status,
+            Some(receive) => RunnerStatus {
+                state: RunnerState::Preparing,
+                ready: false,
+                machine: Some(receive.machine.clone()),
+                memory: MemoryStatus { asked: receive.size.memory, actual: receive.size.memory },
+                migration: Some(MigrationStatus {
+                    id: receive.migration.clone(),
+                    role: MigrationRole::Target,
+                    ..MigrationStatus::default()
+                }),
+                ..status
+            },
+        };
         Self(Arc::new(watch::Sender::new(status)))
     }
 
@@ -62,6 +78,66 @@ impl Machine {
         self.change(|status| {
             (status.state, status.ready, status.exit) = (RunnerState::Ended, false, Some(exit));
         });
+    }
+
+    /// How far its move is.
+    pub(crate) fn state(&self) -> Option<MigrationState> {
+        self.0.borrow().migration.as_ref().map(|migration| migration.state)
+    }
+
+    /// Its move goes on.
+    pub(crate) fn moves(&self, state: MigrationState) {
+        self.change(|status| {
+            let runs = matches!(state, MigrationState::Completed);
+            let Some(migration) = &mut status.migration else { return };
+            migration.state = state;
+            if migration.role == MigrationRole::Target && runs {
+                (status.state, status.ready) = (RunnerState::Running, true);
+            }
+            if runs {
+                migration.progress = MigrationProgress {
+                    qemu_status: "completed".into(),
+                    downtime_ms: Some(42),
+                    passes: 3,
+                    ..MigrationProgress::default()
+                };
+            }
+        });
+    }
+
+    fn order(&self, path: &str, body: &[u8]) -> StatusCode {
+        if path == MIGRATION_PATH {
+            let request: MigrationRequest = serde_json::from_slice(body).unwrap();
+            let busy = self.0.borrow().migration.as_ref().is_some_and(|now| {
+                now.id != request.id && now.role == MigrationRole::Source && !now.state.is_over()
+            });
+            if busy {
+                return StatusCode::CONFLICT;
+            }
+            if self.0.borrow().migration.as_ref().is_none_or(|now| now.id != request.id) {
+                let mode = serde_json::to_string(&request.parameters).unwrap();
+                let state = MigrationState::Negotiating;
+                let migration = MigrationStatus { id: request.id, state, mode, ..MigrationStatus::default() };
+                self.change(|status| status.migration = Some(migration));
+            }
+            return StatusCode::ACCEPTED;
+        }
+        let id =
+            serde_json::from_slice::<serde_json::Value>(body).unwrap()["id"].as_str().unwrap().to_owned();
+        let Some(now) = self.0.borrow().migration.clone().filter(|now| now.id == id) else {
+            return StatusCode::NOT_FOUND;
+        };
+        match path {
+            MIGRATION_CANCEL_PATH if now.state.has_left() => return StatusCode::CONFLICT,
+            MIGRATION_CANCEL_PATH => self.moves(MigrationState::Cancelled),
+            MIGRATION_SETTLE_PATH if now.role == MigrationRole::Target => {
+                self.moves(MigrationState::Completed)
+            }
+            MIGRATION_SETTLE_PATH => self.moves(MigrationState::Failed),
+            MIGRATION_RECOVER_PATH => self.moves(MigrationState::PostCopy),
+            other => panic!("the controller asks for {other}"),
+        }
+        StatusCode::ACCEPTED
     }
 
     fn resize(&self, size: SizeRequest, keeps: Option<Memory>) {
@@ -150,6 +226,15 @@ async fn answer(
             machine.resize(size, temper.keeps);
             let body = json(&machine.0.borrow());
             Ok(Response::new(Full::new(body).boxed()))
+        }
+        (&Method::PUT | &Method::POST, path) if path.starts_with(MIGRATION_PATH) => {
+            let path = path.to_owned();
+            let body = request.into_body().collect().await.unwrap().to_bytes();
+            let status = machine.order(&path, &body);
+            let body = if status.is_success() { json(&machine.0.borrow()) } else { Bytes::new() };
+            let mut response = Response::new(Full::new(body).boxed());
+            *response.status_mut() = status;
+            Ok(response)
         }
         (_, path) => panic!("the controller asks for {path}"),
     }

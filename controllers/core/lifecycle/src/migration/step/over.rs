@@ -41,15 +41,22 @@ fn succeed(pass: &mut Pass<'_>) {
         let last = told.id == uid && told.role == role && told.state == MigrationState::Completed;
         last.then_some(told)
     });
-    if let Some(told) = told {
-        carried::record(pass, told);
-    }
+    let since = pass.before.completion_time.unwrap_or(pass.now);
+    pass.status.completion_time = Some(since);
     if let Some(target) = &pass.observed.target {
         pass.status.target_pod_ip.clone_from(&target.ip);
         pass.status.target_node.clone_from(&target.node);
     }
+    match told {
+        Some(told) => carried::record(pass, told),
+        // A controller that has just begun has not heard them yet.
+        None if !pass.target().is_gone() && !pass.has_passed(since, pass.settings.unreachable_after) => {
+            "the machine has moved; its last numbers are awaited".clone_into(&mut pass.status.message);
+            return;
+        }
+        None => {}
+    }
     pass.status.phase = Some(MigrationPhase::Succeeded);
-    pass.status.completion_time = Some(pass.now);
     let (from, to) = (&pass.status.source_node, &pass.status.target_node);
     let text =
         format!("from node {from} to node {to}, standing still for {} ms", pass.status.info.downtime_ms);

@@ -1,0 +1,430 @@
+//! Migrations: the whole way, and what goes wrong on it.
+
+use k8s_openapi::api::core::v1::Pod;
+use kube::ResourceExt as _;
+use kube::api::{Api, DeleteParams, Patch, PatchParams, PostParams};
+use neonvm_api::migration::MigrationPhase;
+use neonvm_api::virtual_machine::Phase;
+use neonvm_api::{MigrationPolicy, VirtualMachineMigration};
+use neonvm_types::runner_protocol::{Exit, ExitReason, MigrationState as S};
+use serde_json::{Value, json};
+use tokio::time::{Instant, sleep};
+
+use crate::cluster::{Cluster, PATIENCE, phase_of};
+
+const LOOK: std::time::Duration = std::time::Duration::from_millis(20);
+
+impl Cluster {
+    fn moves(&self) -> Api<VirtualMachineMigration> {
+        Api::namespaced(self.client.clone(), "default")
+    }
+
+    async fn begin(&self, name: &str, vm: &str, more: Value) {
+        let mut object = json!({"apiVersion": "vm.neon.tech/v1", "kind": "VirtualMachineMigration",
+            "metadata": {"name": name}, "spec": {"vmName": vm}});
+        object["spec"].as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        let object: VirtualMachineMigration = serde_json::from_value(object).unwrap();
+        self.moves().create(&PostParams::default(), &object).await.unwrap();
+    }
+
+    async fn until_move(
+        &self,
+        name: &str,
+        what: &str,
+        is: impl Fn(&VirtualMachineMigration) -> bool,
+    ) -> VirtualMachineMigration {
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            let seen = self.moves().get(name).await.unwrap();
+            if is(&seen) {
+                return seen;
+            }
+            assert!(
+                Instant::now() < deadline,
+                "not {what}: {}",
+                serde_json::to_string_pretty(&seen.status).unwrap()
+            );
+            sleep(LOOK).await;
+        }
+    }
+
+    async fn until_reason(&self, name: &str, reason: &str) -> VirtualMachineMigration {
+        self.until_move(name, reason, |seen| seen.status.as_ref().is_some_and(|now| now.reason == reason))
+            .await
+    }
+
+    async fn until_over(&self, name: &str) -> VirtualMachineMigration {
+        self.until_move(name, "over", |seen| {
+            matches!(phase(seen), Some(MigrationPhase::Succeeded | MigrationPhase::Failed))
+        })
+        .await
+    }
+
+    /// Waits until the source was told to begin; the names of both pods.
+    async fn until_told(&self, name: &str) -> (String, String) {
+        let seen = self.until_move(name, "told", |seen| phase(seen) == Some(MigrationPhase::Running)).await;
+        let status = seen.status.unwrap();
+        let deadline = Instant::now() + PATIENCE;
+        while self.node.machine(&status.source_pod_name).state().is_none_or(|state| state.is_over()) {
+            assert!(Instant::now() < deadline, "the source was not told");
+            sleep(LOOK).await;
+        }
+        (status.source_pod_name, status.target_pod_name)
+    }
+
+    /// What the two runners do when all goes well.
+    async fn carry(&self, source: &str, target: &str) {
+        let (from, to) = (self.node.machine(source), self.node.machine(target));
+        from.moves(S::Copying);
+        to.moves(S::Receiving);
+        to.moves(S::Arrived);
+        from.moves(S::HandingOver);
+        to.moves(S::Completed);
+        from.moves(S::Completed);
+        self.node.end(source, Exit::new(ExitReason::Migrated, "it lives on")).await;
+    }
+
+    async fn only_pod(&self, vm: &str) -> Pod {
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            let pods = self.pods_of(vm).await;
+            if let [pod] = &pods[..] {
+                return pod.clone();
+            }
+            assert!(
+                Instant::now() < deadline,
+                "{:?}",
+                pods.iter().map(|pod| pod.name_any()).collect::<Vec<_>>()
+            );
+            sleep(LOOK).await;
+        }
+    }
+}
+
+fn phase(migration: &VirtualMachineMigration) -> Option<MigrationPhase> {
+    migration.status.as_ref().and_then(|status| status.phase)
+}
+
+#[tokio::test]
+async fn the_whole_way() {
+    let cluster = Cluster::start().await;
+    let _controller = cluster.controller();
+    cluster.create("db", json!({})).await;
+    cluster.until_settled("db").await;
+    cluster.begin("move", "db", json!({"maxBandwidth": "100Mi"})).await;
+    let (source, target) = cluster.until_told("move").await;
+    let vm = cluster.until_phase("db", Phase::Migrating).await;
+    assert_eq!(vm.status.unwrap().migration.unwrap().target_pod_name, target);
+    let made = cluster.pods().get(&target).await.unwrap();
+    let owners: Vec<(&str, Option<bool>)> =
+        made.owner_references().iter().map(|owner| (owner.kind.as_str(), owner.controller)).collect();
+    assert_eq!(owners, [("VirtualMachineMigration", Some(true)), ("VirtualMachine", None)]);
+    // A size that is asked for now waits.
+    cluster.patch("db", json!({"spec": {"guest": {"memorySlots": {"use": 2}}}})).await;
+    cluster.carry(&source, &target).await;
+    let done = cluster.until_over("move").await.status.unwrap();
+    assert_eq!((done.phase, done.reason.as_str()), (Some(MigrationPhase::Succeeded), "Completed"));
+    assert_eq!((done.info.downtime_ms, done.info.passes, done.info.status.as_str()), (42, 3, "completed"));
+    assert_eq!((done.source_node.as_str(), done.target_node.as_str()), ("n1", "n2"));
+    assert!(done.mode.contains("\"bandwidth\":\"100Mi\""), "{}", done.mode);
+    assert!(done.start_time.is_some() && done.completion_time.is_some());
+    let vm = cluster
+        .until("db", "at the target with its new size", |vm| {
+            let status = vm.status.clone().unwrap();
+            status.pod_name == target && status.memory_size.is_some_and(|size| size.to_string() == "2Gi")
+        })
+        .await;
+    let status = vm.status.clone().unwrap();
+    assert_eq!((status.node.as_str(), status.restart_count, &status.migration), ("n2", 0, &None));
+    let pod = cluster.only_pod("db").await;
+    assert_eq!(pod.name_any(), target);
+    let owners: Vec<String> = pod.owner_references().iter().map(|owner| owner.kind.clone()).collect();
+    assert_eq!(owners, ["VirtualMachine"]);
+    cluster.until_settled("db").await;
+    cluster.until_quiet().await;
+    assert!(
+        cluster.secrets().get_opt(&source).await.unwrap().is_none(),
+        "the secret of the old runner is left"
+    );
+    for object in ["db", "move"] {
+        let events = cluster.event_reasons(object).await;
+        for reason in ["MigrationStarted", "Switched", "Migrated"] {
+            assert!(events.iter().any(|told| told == reason), "{object}: {events:?}");
+        }
+    }
+    // And back, although the machine has been a target.
+    cluster.begin("back", "db", json!({})).await;
+    let (source, target) = cluster.until_told("back").await;
+    cluster.carry(&source, &target).await;
+    assert_eq!(phase(&cluster.until_over("back").await), Some(MigrationPhase::Succeeded));
+}
+
+#[tokio::test]
+async fn what_fails_leaves_the_machine_where_it_was() {
+    let cluster = Cluster::start().await;
+    let _controller = cluster.controller();
+    cluster.create("db", json!({})).await;
+    let home = cluster.until_settled("db").await.status.unwrap().pod_name;
+    for (number, reason) in [(0, "TransferFailed"), (1, "TimedOut"), (2, "TargetFailed")] {
+        let name = format!("move-{number}");
+        cluster.begin(&name, "db", json!({})).await;
+        if reason == "TargetFailed" {
+            let seen = cluster.until_reason(&name, "Preparing").await.status.unwrap();
+            let deadline = Instant::now() + PATIENCE;
+            while !cluster.node.runs(&seen.target_pod_name) {
+                assert!(Instant::now() < deadline);
+                sleep(LOOK).await;
+            }
+            let why = "the machine type pc-q35-9.0 is not known";
+            cluster.node.end(&seen.target_pod_name, Exit::new(ExitReason::StartFailure, why)).await;
+        } else {
+            let (source, _) = cluster.until_told(&name).await;
+            let text = if reason == "TimedOut" { "not done within 3600 s" } else { "QEMU: broken pipe" };
+            cluster.node.machine(&source).change(|status| {
+                let migration = status.migration.as_mut().unwrap();
+                (migration.state, migration.reason) = (S::Failed, text.to_owned());
+            });
+        }
+        let over = cluster.until_over(&name).await.status.unwrap();
+        assert_eq!(over.phase, Some(MigrationPhase::Failed));
+        // A target that dies while its source is told is found out by whichever is seen first.
+        assert!(over.reason == reason || (number == 2 && over.reason == "TransferFailed"), "{over:?}");
+        let vm = cluster.until_phase("db", Phase::Running).await.status.unwrap();
+        assert_eq!((vm.pod_name.as_str(), vm.migration, vm.restart_count), (home.as_str(), None, 0));
+        cluster.only_pod("db").await;
+        assert!(cluster.event_reasons(&name).await.contains(&"MigrationFailed".to_owned()));
+    }
+}
+
+#[tokio::test]
+async fn a_target_that_never_starts() {
+    let mut cluster = Cluster::start().await;
+    cluster.config.settings.migration.prepare_timeout = 1;
+    let _controller = cluster.controller();
+    cluster.create("db", json!({})).await;
+    cluster.until_settled("db").await;
+    cluster.node.cut_off.store(true, std::sync::atomic::Ordering::Relaxed);
+    cluster.begin("move", "db", json!({})).await;
+    let over = cluster.until_over("move").await.status.unwrap();
+    assert_eq!((over.reason.as_str(), over.phase), ("TargetFailed", Some(MigrationPhase::Failed)));
+    assert!(over.message.starts_with("target did not start: "), "{}", over.message);
+    cluster.until_phase("db", Phase::Running).await;
+    cluster.only_pod("db").await;
+}
+
+#[tokio::test]
+async fn called_off_before_and_too_late() {
+    let cluster = Cluster::start().await;
+    let _controller = cluster.controller();
+    cluster.create("db", json!({})).await;
+    let home = cluster.until_settled("db").await.status.unwrap().pod_name;
+    let cancel = async |name: &str| {
+        let change = json!({"spec": {"cancel": true}});
+        cluster.moves().patch(name, &PatchParams::default(), &Patch::Merge(&change)).await.unwrap();
+    };
+    // While memory is copied, by the field.
+    cluster.begin("a", "db", json!({})).await;
+    let (source, _) = cluster.until_told("a").await;
+    cluster.node.machine(&source).moves(S::Copying);
+    cancel("a").await;
+    assert_eq!(cluster.until_over("a").await.status.unwrap().reason, "Cancelled");
+    assert_eq!(cluster.only_pod("db").await.name_any(), home);
+    // By deletion; nothing is left to wait for.
+    cluster.begin("b", "db", json!({})).await;
+    let (source, _) = cluster.until_told("b").await;
+    cluster.moves().delete("b", &DeleteParams::default()).await.unwrap();
+    let deadline = Instant::now() + PATIENCE;
+    while cluster.moves().get_opt("b").await.unwrap().is_some() {
+        assert!(Instant::now() < deadline);
+        sleep(LOOK).await;
+    }
+    assert_eq!(cluster.node.machine(&source).state(), Some(S::Cancelled));
+    cluster.until_phase("db", Phase::Running).await;
+    cluster.only_pod("db").await;
+    // The machine has left: it succeeds instead.
+    cluster.begin("c", "db", json!({})).await;
+    let (source, target) = cluster.until_told("c").await;
+    cluster.node.machine(&source).moves(S::HandingOver);
+    cancel("c").await;
+    cluster
+        .until_move("c", "too late", |seen| seen.status.as_ref().unwrap().message.contains("too late"))
+        .await;
+    cluster.carry(&source, &target).await;
+    assert_eq!(phase(&cluster.until_over("c").await), Some(MigrationPhase::Succeeded));
+}
+
+/// D9: who deletes a migration that waits touches nobody else. The line, and why one waits, are told.
+#[tokio::test]
+async fn two_people_move_one_machine() {
+    let cluster = Cluster::start().await;
+    let _controller = cluster.controller();
+    cluster.create("db", json!({})).await;
+    cluster.until_settled("db").await;
+    cluster.begin("first", "db", json!({})).await;
+    let (source, target) = cluster.until_told("first").await;
+    for name in ["second", "third"] {
+        cluster.begin(name, "db", json!({})).await;
+        let waits = cluster.until_reason(name, "Queued").await.status.unwrap();
+        assert_eq!(waits.message, "waits for migration first of the same machine");
+    }
+    cluster.moves().delete("third", &DeleteParams::default()).await.unwrap();
+    let change = json!({"spec": {"cancel": true}});
+    cluster.moves().patch("second", &PatchParams::default(), &Patch::Merge(&change)).await.unwrap();
+    assert_eq!(cluster.until_over("second").await.status.unwrap().reason, "Cancelled");
+    assert_eq!(phase_of(&cluster.vms().get("db").await.unwrap()), Some(Phase::Migrating));
+    cluster.begin("fourth", "db", json!({})).await;
+    cluster.carry(&source, &target).await;
+    assert_eq!(phase(&cluster.until_over("first").await), Some(MigrationPhase::Succeeded));
+    let (source, target) = cluster.until_told("fourth").await;
+    cluster.carry(&source, &target).await;
+    assert_eq!(phase(&cluster.until_over("fourth").await), Some(MigrationPhase::Succeeded));
+}
+
+#[tokio::test]
+async fn a_controller_that_is_killed_in_each_phase() {
+    let cluster = Cluster::start().await;
+    let mut controller = cluster.controller();
+    cluster.create("db", json!({})).await;
+    cluster.until_settled("db").await;
+    for kill in 0..5 {
+        let name = format!("move-{kill}");
+        let again = |now: bool, controller| {
+            if now {
+                drop(controller);
+                cluster.controller()
+            } else {
+                controller
+            }
+        };
+        cluster.begin(&name, "db", json!({})).await;
+        controller = again(kill == 0, controller);
+        cluster.until_phase("db", Phase::Migrating).await;
+        controller = again(kill == 1, controller);
+        let (source, target) = cluster.until_told(&name).await;
+        controller = again(kill == 2, controller);
+        let (from, to) = (cluster.node.machine(&source), cluster.node.machine(&target));
+        from.moves(S::Copying);
+        to.moves(S::Receiving);
+        to.moves(S::Arrived);
+        from.moves(S::HandingOver);
+        controller = again(kill == 3, controller);
+        if kill == 4 {
+            // All of it happens while nobody looks.
+            drop(controller);
+            cluster.carry(&source, &target).await;
+            controller = cluster.controller();
+        } else {
+            to.moves(S::Completed);
+            from.moves(S::Completed);
+            cluster.node.end(&source, Exit::new(ExitReason::Migrated, "")).await;
+        }
+        let over = cluster.until_over(&name).await.status.unwrap();
+        assert_eq!(
+            (over.phase, over.info.downtime_ms),
+            (Some(MigrationPhase::Succeeded), 42),
+            "{kill}: {over:?}"
+        );
+        assert_eq!(cluster.only_pod("db").await.name_any(), target);
+        let vm = cluster.until_settled("db").await.status.unwrap();
+        assert_eq!((vm.pod_name, vm.restart_count), (target, 0));
+    }
+}
+
+/// Whichever runner is left and has all of the machine keeps it.
+#[tokio::test]
+async fn a_verdict_for_whoever_is_left() {
+    let cluster = Cluster::start().await;
+    let _controller = cluster.controller();
+    cluster.create("db", json!({})).await;
+    cluster.until_settled("db").await;
+    // The source dies when everything is at the target.
+    cluster.begin("a", "db", json!({})).await;
+    let (source, target) = cluster.until_told("a").await;
+    cluster.node.machine(&source).moves(S::Switching);
+    cluster.node.machine(&target).moves(S::Arrived);
+    cluster.until_reason("a", "Switching").await;
+    cluster.node.kill(&source).await;
+    assert_eq!(phase(&cluster.until_over("a").await), Some(MigrationPhase::Succeeded));
+    assert_eq!(cluster.node.machine(&target).state(), Some(S::Completed));
+    assert_eq!(cluster.only_pod("db").await.name_any(), target);
+    cluster.until_settled("db").await;
+    // The target dies before it has let the guest run.
+    cluster.begin("b", "db", json!({})).await;
+    let (source, target) = cluster.until_told("b").await;
+    cluster.node.machine(&source).moves(S::HandingOver);
+    cluster.node.end(&target, Exit::new(ExitReason::MigrationFailed, "cut off")).await;
+    let over = cluster.until_over("b").await.status.unwrap();
+    assert_eq!(over.reason, "TransferFailed");
+    let vm = cluster.until_phase("db", Phase::Running).await.status.unwrap();
+    assert_eq!((vm.pod_name, vm.restart_count), (source, 0));
+    // Both die: the machine has crashed, and is started again.
+    cluster.begin("c", "db", json!({})).await;
+    let (source, target) = cluster.until_told("c").await;
+    cluster.node.machine(&source).moves(S::Copying);
+    cluster.until_reason("c", "Copying").await;
+    cluster.node.kill(&source).await;
+    assert_eq!(cluster.until_over("c").await.status.unwrap().reason, "MachineEnded");
+    let vm = cluster.until_settled("db").await.status.unwrap();
+    assert_eq!(vm.restart_count, 1);
+    assert!(vm.pod_name != source && vm.pod_name != target);
+    cluster.only_pod("db").await;
+}
+
+#[tokio::test]
+async fn a_machine_that_is_deleted_on_its_way_and_one_that_never_was() {
+    let cluster = Cluster::start().await;
+    let _controller = cluster.controller();
+    cluster.begin("nobody", "ghost", json!({})).await;
+    assert_eq!(cluster.until_over("nobody").await.status.unwrap().reason, "MachineMissing");
+    cluster.create("db", json!({})).await;
+    cluster.until_settled("db").await;
+    cluster.begin("move", "db", json!({})).await;
+    cluster.until_told("move").await;
+    cluster.vms().delete("db", &DeleteParams::default()).await.unwrap();
+    let deadline = Instant::now() + PATIENCE;
+    // Its migration is its own: it goes with it, finalizer and all.
+    while cluster.vms().get_opt("db").await.unwrap().is_some()
+        || cluster.moves().get_opt("move").await.unwrap().is_some()
+        || !cluster.pods_of("db").await.is_empty()
+    {
+        assert!(Instant::now() < deadline, "something of the machine is left");
+        sleep(LOOK).await;
+    }
+}
+
+#[tokio::test]
+async fn policies_say_how() {
+    let cluster = Cluster::start().await;
+    let policies: Api<MigrationPolicy> = Api::all(cluster.client.clone());
+    for (name, spec) in [
+        ("all", json!({"downtimeLimitMs": 100})),
+        ("red", json!({"matchLabels": {"colour": "red"}, "maxBandwidth": "10Mi", "postCopy": "on-timeout"})),
+    ] {
+        let object = json!({"apiVersion": "vm.neon.tech/v1", "kind": "MigrationPolicy", "metadata": {"name": name},
+            "spec": spec});
+        policies.create(&PostParams::default(), &serde_json::from_value(object).unwrap()).await.unwrap();
+    }
+    let _controller = cluster.controller();
+    cluster.create("db", json!({})).await;
+    cluster.until_settled("db").await;
+    cluster.patch("db", json!({"metadata": {"labels": {"colour": "red"}}})).await;
+    cluster.begin("wrong", "db", json!({"policy": "none"})).await;
+    let refused = cluster.until_over("wrong").await.status.unwrap();
+    assert_eq!(
+        (refused.reason.as_str(), refused.message.as_str()),
+        ("Refused", "policy none does not exist")
+    );
+    for (name, more, policy, part) in [
+        ("best", json!({}), "red", "\"bandwidth\":\"10Mi\""),
+        ("named", json!({"policy": "all"}), "all", "\"downtimeLimitMs\":100"),
+        ("own", json!({"channels": 2, "postCopy": "never"}), "red", "\"channels\":2"),
+    ] {
+        cluster.begin(name, "db", more).await;
+        let (source, target) = cluster.until_told(name).await;
+        cluster.carry(&source, &target).await;
+        let over = cluster.until_over(name).await.status.unwrap();
+        assert_eq!(over.policy, policy, "{name}");
+        assert!(over.mode.contains(part), "{name}: {}", over.mode);
+        cluster.until_settled("db").await;
+    }
+}

@@ -100,14 +100,25 @@ fn underlay_mtu(netlink: &mut Netlink, address: IpAddr) -> io::Result<u32> {
     })
 }
 
-/// Makes bridge and tunnel what they should be. The tunnel's number; what was changed is logged.
-pub(crate) fn ensure(netlink: &mut Netlink, config: &Config, local: IpAddr) -> io::Result<u32> {
+/// What [`ensure`] found or made.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Devices {
+    /// The tunnel's number.
+    pub(crate) tunnel: u32,
+    /// Bridge or tunnel were not there.
+    pub(crate) are_new: bool,
+}
+
+/// Makes bridge and tunnel what they should be; what was made is logged.
+pub(crate) fn ensure(netlink: &mut Netlink, config: &Config, local: IpAddr) -> io::Result<Devices> {
+    let mut are_new = false;
     let overhead = if local.is_ipv4() { OVERHEAD_V4 } else { OVERHEAD_V6 };
     let mtu = underlay_mtu(netlink, local)?.saturating_sub(overhead).max(576);
     let bridge = match find(netlink, &config.bridge)? {
         Some(link) if link.kind == Some(InfoKind::Bridge) => link,
         Some(_) => return Err(io::Error::other(format!("the interface {} is no bridge", config.bridge))),
         None => {
+            are_new = true;
             tracing::info!(bridge = config.bridge, "made");
             let data = InfoData::Bridge(vec![InfoBridge::ForwardDelay(0)]);
             add(netlink, &config.bridge, InfoKind::Bridge, data, mtu)?
@@ -125,6 +136,7 @@ pub(crate) fn ensure(netlink: &mut Netlink, config: &Config, local: IpAddr) -> i
                 tracing::info!(tunnel = config.tunnel, "differs from what it should be and is made anew");
                 remove(netlink, &other)?;
             }
+            are_new = true;
             tracing::info!(tunnel = config.tunnel, vni = config.vni, %local, mtu, "made");
             let source = match local {
                 IpAddr::V4(local) => InfoVxlan::Local(local),
@@ -141,7 +153,7 @@ pub(crate) fn ensure(netlink: &mut Netlink, config: &Config, local: IpAddr) -> i
         }
     };
     settle(netlink, &tunnel, mtu, Some(bridge.index))?;
-    Ok(tunnel.index)
+    Ok(Devices { tunnel: tunnel.index, are_new })
 }
 
 /// Gives an interface an address, unless it has it.

@@ -23,13 +23,15 @@ pub(crate) struct Sync {
     metrics: Arc<Metrics>,
     /// What is wrong with the rules against translation; told once.
     nat_problem: Option<String>,
+    /// The rules are in place.
+    is_exempt: bool,
 }
 
 impl Sync {
     /// Opens the way to the kernel. Blocks.
     pub(crate) fn open(config: Config, namespace: Arc<Namespace>, metrics: Arc<Metrics>) -> io::Result<Self> {
         let netlink = namespace.run(Netlink::open)?;
-        Ok(Self { config, namespace, netlink, before: Wanted::default(), metrics, nat_problem: None })
+        Ok(Self { config, namespace, netlink, before: Wanted::default(), metrics, nat_problem: None, is_exempt: false })
     }
 
     /// Makes everything what it should be; without `wanted` the forwarding table is left alone. Blocks.
@@ -43,8 +45,11 @@ impl Sync {
     }
 
     fn work(&mut self, local: IpAddr, wanted: Option<Wanted>) -> io::Result<()> {
-        let tunnel = kernel::ensure(&mut self.netlink, &self.config, local)?;
-        self.translate();
+        let kernel::Devices { tunnel, are_new } = kernel::ensure(&mut self.netlink, &self.config, local)?;
+        // Whoever removed the devices may have removed the rules as well.
+        if are_new || !self.is_exempt {
+            self.translate();
+        }
         let Some(wanted) = wanted else { return Ok(()) };
         let have = kernel::entries(&mut self.netlink, tunnel)?;
         let mut failed = None;
@@ -76,6 +81,7 @@ impl Sync {
         {
             tracing::warn!(problem, "packets of the overlay may be translated by rules of others");
         }
+        self.is_exempt = problem.is_none();
         self.nat_problem = problem;
     }
 }

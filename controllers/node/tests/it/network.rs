@@ -125,3 +125,29 @@ async fn addresses_in_use_are_refused() {
     assert!(error.contains("127.0.0.0/24 are in use"), "{error}");
     assert_eq!(traces(&cluster.id), Vec::<String>::new());
 }
+
+/// A pod gets the interface that Multus would make, on the overlay's bridge of its node; another network is refused by name.
+#[tokio::test(flavor = "multi_thread")]
+async fn pods_are_joined_to_the_overlay() {
+    if !is_root() {
+        eprintln!("SKIP network namespaces: needs root");
+        return;
+    }
+    let mut cluster = Cluster::start().await;
+    let network = Network::Namespaces(NamespaceNetwork::derived(&cluster.id, 1));
+    cluster.add_node(cluster.config("n1", network)).await;
+    let with =
+        |value: &str| json!({ "metadata": { "annotations": { "k8s.v1.cni.cncf.io/networks": value } } });
+    let pod = cluster.create("n1", "on", IDLE, &with("neonvm-system/neonvm-overlay-for-vms@net1")).await;
+    cluster.create("n1", "off", IDLE, &with("default/other@net1")).await;
+    cluster.wait("on", "the start", |pod| pod["status"]["phase"] == "Running").await;
+    cluster.wait("off", "the refusal", |pod| pod.to_string().contains("neonvm-overlay-for-vms only")).await;
+    let own = neonvm_node::naming::node_namespace(&cluster.id, "n1");
+    let inner = neonvm_node::naming::pod_namespace(&cluster.id, "n1", pod.metadata.uid.as_deref().unwrap());
+    let link = words("ip", &["-n", &inner, "-o", "link", "show", "dev", "net1"]);
+    assert!(link.contains("mtu 1450") && link.contains("LOWER_UP"), "{link}");
+    let ports = || words("ip", &["-n", &own, "-o", "link", "show", "master", "neon-br0"]);
+    assert_eq!(ports().lines().count(), 1, "{}", ports());
+    cluster.delete("on").await;
+    assert_eq!(ports(), "");
+}

@@ -40,11 +40,19 @@ impl Carrier {
 
 /// A task that ends when this is dropped.
 #[derive(Debug)]
-pub(crate) struct Guarded(tokio::task::AbortHandle);
+pub(crate) struct Guarded(tokio::task::JoinHandle<()>);
 
-impl<T> From<tokio::task::JoinHandle<T>> for Guarded {
-    fn from(task: tokio::task::JoinHandle<T>) -> Self {
-        Self(task.abort_handle())
+impl From<tokio::task::JoinHandle<()>> for Guarded {
+    fn from(task: tokio::task::JoinHandle<()>) -> Self {
+        Self(task)
+    }
+}
+
+impl Guarded {
+    /// Ends the task, and waits until it does nothing any more.
+    pub(crate) async fn end(mut self) {
+        self.0.abort();
+        let _ = (&mut self.0).await;
     }
 }
 

@@ -26,6 +26,8 @@ use crate::core::migration::{Refused, Source};
 const ORDER: Duration = Duration::from_secs(10);
 /// Time for the target to let the guest run: it waits a while for what is on its way.
 const RUN: Duration = Duration::from_secs(8);
+/// Time for a target that is not needed any more; it may have to wait for the last words of its QEMU.
+const STOP: Duration = Duration::from_secs(4);
 /// Time for the last order, whose answer matters to nobody but logs.
 const LAST: Duration = Duration::from_secs(1);
 /// Attempts to reach the target at the beginning, and the first pause between them; doubled.
@@ -55,6 +57,7 @@ pub(crate) struct Shell {
     pub(crate) core: Source,
     number: u64,
     work: Arc<Work>,
+    watch: Option<Guarded>,
     tasks: Vec<Guarded>,
 }
 
@@ -84,8 +87,8 @@ impl Shell {
             agreement: Mutex::default(),
             mirrors: Mutex::default(),
         });
-        let tasks = vec![tokio::spawn(watch::follow(Arc::clone(&work))).into()];
-        let mut shell = Self { core, number, work, tasks };
+        let watch = Some(tokio::spawn(watch::follow(Arc::clone(&work))).into());
+        let mut shell = Self { core, number, work, watch, tasks: Vec::new() };
         for action in actions {
             shell.act(action, MigrationGuest::default());
         }
@@ -116,6 +119,7 @@ impl Shell {
         }
         if self.core.status().state.is_over() {
             self.tasks.clear();
+            self.watch = None;
         }
         Ok(())
     }
@@ -124,7 +128,12 @@ impl Shell {
         let work = Arc::clone(&self.work);
         let last = self.core.status().progress.clone();
         let copying = action == Action::Copy;
+        // What is still being done for the move must not cross what undoes it.
+        let undone = if action == Action::StayHere { std::mem::take(&mut self.tasks) } else { Vec::new() };
         let task = tokio::spawn(async move {
+            for task in undone {
+                task.end().await;
+            }
             let event = match action {
                 Action::Negotiate => work.negotiate().await.unwrap_or_else(Event::Trouble),
                 Action::Mirror => work.mirror().await.map_or_else(Event::Trouble, |()| Event::Mirrored),
@@ -139,7 +148,7 @@ impl Shell {
                 Action::Settle => work.settle().await.map_or_else(Event::Trouble, |()| Event::Settled),
                 Action::SwitchOver => match work.machine.switch_over().await {
                     Ok(()) => return,
-                    Err(error) => Event::Trouble(error.to_string()),
+                    Err(error) => Event::NotSwitched(error.to_string()),
                 },
                 Action::CancelCopy => work.cancel().await,
                 Action::HandOver => work
@@ -269,6 +278,13 @@ impl Work {
         Ok(())
     }
 
+    async fn cancel_if_needed(&self) -> Event {
+        match self.machine.migration().await {
+            Ok(info) if info.phase.is_over() => Event::Phase(info.phase, info.error),
+            _ => self.cancel().await,
+        }
+    }
+
     /// QEMU's word about the end may have come before it was asked for, or not at all.
     async fn cancel(&self) -> Event {
         if let Err(error) = self.machine.cancel_migration().await {
@@ -299,15 +315,23 @@ impl Work {
 
     /// The guest goes on here: nothing is left of the move.
     async fn stay_here(&self) -> Event {
+        // Whatever was heard: QEMU must not go on with it.
+        if !matches!(self.cancel_if_needed().await, Event::Phase(phase, _) if phase.is_over()) {
+            tracing::error!("QEMU does not call the move off");
+        }
         self.give_up_disks().await;
         locked(&self.relays).clear();
         let control = self.control.lock().await.take();
         let mut words = String::new();
         if let Some(control) = control {
-            if control.is_open() {
-                let _ = control.order(MigrationOrder::Stop, LAST).await;
+            if control.is_open()
+                && let Err(why) = control.order(MigrationOrder::Stop, STOP).await
+            {
+                words = why.strip_prefix("the target: ").unwrap_or_default().to_owned();
             }
-            words = control.words();
+            if words.is_empty() {
+                words = control.words();
+            }
         }
         let until = Instant::now() + RESUME;
         let mut pause = Duration::from_millis(2);

@@ -15,7 +15,7 @@ use tokio::sync::{mpsc, oneshot, watch};
 use super::carrier::{Carrier, Guarded};
 use super::{INCOMING, Message, NBD, listen};
 use crate::config::PodFiles;
-use crate::core::migration::target::{Action, Event};
+use crate::core::migration::target::{Action, CALLED_OFF, Event};
 use crate::core::migration::{Refused, Target};
 
 /// How long an order to let the guest run waits for what is on its way.
@@ -194,7 +194,7 @@ impl Work {
                 answer(self.run(Event::Run(Box::new((progress, guest)))).await)
             }
             MigrationOrder::Recover => answer(self.recover().await),
-            MigrationOrder::Stop => answer(self.tell(Event::Stop).await),
+            MigrationOrder::Stop => answer(self.stop().await),
         }
     }
 
@@ -246,6 +246,24 @@ impl Work {
             Ok(Ok(_)) => Ok(()),
             Ok(Err(_)) => Err("the runner ends".to_owned()),
             Err(_) => Err("QEMU does not let the guest run".to_owned()),
+        }
+    }
+
+    /// Answers with the reason if this end has failed by itself.
+    async fn stop(&self) -> Result<(), String> {
+        let before = self.status.borrow().state;
+        self.tell(Event::Stop).await?;
+        let mut status = self.status.clone();
+        let settled = |status: &MigrationStatus| {
+            status.state.is_over() || matches!(status.state, MigrationState::PostCopy)
+        };
+        let called_off = self.status.borrow().reason == CALLED_OFF;
+        if before == MigrationState::Completed || called_off {
+            return Ok(());
+        }
+        match tokio::time::timeout(ARRIVE, status.wait_for(settled)).await {
+            Ok(Ok(status)) if status.state == MigrationState::Failed => Err(status.reason.clone()),
+            _ => Ok(()),
         }
     }
 

@@ -78,7 +78,7 @@ impl Source {
         let stream = tokio::time::timeout(PATIENCE, connected).await.map_err(late)?;
         let stream = stream.map_err(|error| format!("{address}: {error}"))?;
         let (sender, connection) = http1::handshake(TokioIo::new(stream)).await.map_err(text)?;
-        let connection = tokio::spawn(connection).into();
+        let connection = tokio::spawn(async move { drop(connection.await) }).into();
         let mut source = Self { sender, _connection: connection, disks: Vec::new() };
         let list = source.get(VOLUME_PATH).await?;
         let list = http_body_util::Limited::new(list, LIST).collect();

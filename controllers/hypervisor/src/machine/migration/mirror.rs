@@ -42,6 +42,13 @@ impl Machine {
         self.plan.disks.iter().filter(|disk| !disk.read_only).map(|disk| disk.name.clone()).collect()
     }
 
+    /// Numbers of the same disks.
+    #[must_use]
+    pub fn written_disk_numbers(&self) -> Vec<usize> {
+        let disks = self.plan.disks.iter().enumerate();
+        disks.filter(|(_, disk)| !disk.read_only).map(|(index, _)| index).collect()
+    }
+
     fn written_disk(&self, name: &str) -> Result<usize, MigrationError> {
         let place = self.plan.disks.iter().position(|disk| disk.name == name && !disk.read_only);
         place.ok_or_else(|| MigrationError::Disk(name.to_owned()))

@@ -44,6 +44,8 @@ pub(crate) enum Event {
     Pass(u64),
     /// Something that was to be done failed, or the target is lost.
     Trouble(String),
+    /// QEMU was not to be told to send the rest.
+    NotSwitched(String),
     /// The target says that the guest runs there.
     HandedOver,
     /// The target could not be told, or cannot let it run.
@@ -109,6 +111,8 @@ pub(crate) struct Source {
     post_copy_wanted: bool,
     post_copy_asked: bool,
     passes: u64,
+    /// QEMU was told to send the last of the guest: from then on it alone decides.
+    switched: bool,
     /// QEMU was told to send memory and has not said that it is over.
     copying: bool,
     /// The guest runs at the target: it said so.
@@ -117,6 +121,8 @@ pub(crate) struct Source {
     alone: bool,
     /// The state in which it ends when all is removed.
     end: Option<(State, String)>,
+    /// It was not this side's decision: the target may know why.
+    broken: bool,
 }
 
 impl Source {
@@ -140,10 +146,12 @@ impl Source {
             post_copy_wanted: false,
             post_copy_asked: false,
             passes: 0,
+            switched: false,
             copying: false,
             handed: false,
             alone: false,
             end: None,
+            broken: false,
         };
         (source, vec![Action::Negotiate])
     }
@@ -214,7 +222,7 @@ impl Source {
             }
             Event::Mirrored if state == State::Mirroring => self.copy(actions),
             Event::Settled if state == State::Switching => {
-                self.step_by = Some(self.now + SWITCH);
+                (self.step_by, self.switched) = (Some(self.now + SWITCH), true);
                 actions.push(Action::SwitchOver);
             }
             Event::Phase(phase, words) => self.phase(&phase, &words, actions),
@@ -222,7 +230,14 @@ impl Source {
                 self.passes = self.passes.max(pass);
                 self.maybe_post_copy(actions);
             }
-            Event::Trouble(why) => self.fail(why, actions),
+            Event::NotSwitched(why) => {
+                self.switched = false;
+                self.fail(why, actions);
+            }
+            Event::Trouble(why) => {
+                self.broken |= self.end.is_none();
+                self.fail(why, actions);
+            }
             Event::HandedOver => self.handed_over(actions),
             Event::NotHandedOver(why) if state.has_left() && !self.handed => {
                 self.status.reason = format!("the target does not let the guest run yet: {why}");
@@ -234,7 +249,7 @@ impl Source {
             }
             Event::Cleaned(words) => {
                 if let Some((state, mut reason)) = self.end.take() {
-                    if state == State::Failed && !words.is_empty() && !reason.contains(&words) {
+                    if self.broken && !words.is_empty() && !reason.contains(&words) {
                         reason.push_str(&format!("; the target: {words}"));
                     }
                     self.finish(state, reason);
@@ -329,7 +344,7 @@ impl Source {
         let why = if asked { "QEMU called it off".to_owned() } else { format!("QEMU: {words}") };
         self.again.1 = None;
         if self.end.is_none() {
-            self.end = Some((State::Failed, why));
+            (self.end, self.broken) = (Some((State::Failed, why)), true);
         }
         self.status.state = State::Cancelling;
         self.step_by = None;
@@ -373,15 +388,20 @@ impl Source {
         }
     }
 
+    /// Whether it is too late to call it off: the guest stands still and the last of it is on its way.
+    fn is_leaving(&self) -> bool {
+        self.state().has_left() || self.switched && self.state() == State::Switching
+    }
+
     fn fail(&mut self, why: String, actions: &mut Vec<Action>) {
-        if !self.state().has_left() {
+        if !self.is_leaving() {
             self.stay(State::Failed, why, actions);
         }
     }
 
     fn cancel(&mut self, reason: &str, actions: &mut Vec<Action>) -> Result<(), Refused> {
-        if self.state().has_left() {
-            return Err(Refused("the machine has been handed over to the target".to_owned()));
+        if self.is_leaving() {
+            return Err(Refused("the machine is being handed over to the target".to_owned()));
         }
         let why = if reason.is_empty() { "called off" } else { reason };
         self.stay(State::Cancelled, why.to_owned(), actions);
@@ -442,7 +462,10 @@ impl Source {
                 }
                 State::Negotiating => self.fail("the target did not answer in time".to_owned(), actions),
                 State::Copying => self.fail("post-copy did not begin in time".to_owned(), actions),
-                _ => self.fail("the switch took too long; the guest goes on here".to_owned(), actions),
+                _ => {
+                    let why = "the switch took too long; the guest goes on here".to_owned();
+                    self.stay(State::Failed, why, actions);
+                }
             }
         }
         if over && !self.state().has_left() && self.end.is_none() {

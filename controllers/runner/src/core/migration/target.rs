@@ -14,6 +14,11 @@ const WAIT: Duration = Duration::from_secs(900);
 /// Time for the last bytes of a source whose control connection is lost.
 const LAST_BYTES: Duration = Duration::from_secs(30);
 
+/// Why a target has failed whose source needs it no more.
+pub(crate) const CALLED_OFF: &str = "the source has called it off";
+/// Time for a QEMU that could not read what came to end by itself and to say why.
+const LAST_WORDS: Duration = Duration::from_secs(2);
+
 /// What has happened.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Event {
@@ -59,6 +64,8 @@ pub(crate) struct Target {
     now: Duration,
     by: Option<Duration>,
     settled: bool,
+    /// QEMU could not read what came, and is about to end.
+    broken: bool,
     /// The guest was told to run, or runs.
     told: bool,
     /// The guest runs before all its memory is there.
@@ -69,7 +76,8 @@ pub(crate) struct Target {
 impl Target {
     pub(crate) fn new(now: Duration, id: String) -> Self {
         let status = MigrationStatus { id, role: MigrationRole::Target, ..MigrationStatus::default() };
-        Self { status, now, by: Some(now + WAIT), settled: false, told: false, post_copy: false, guest: None }
+        let by = Some(now + WAIT);
+        Self { status, now, by, settled: false, broken: false, told: false, post_copy: false, guest: None }
     }
 
     pub(crate) fn status(&self) -> &MigrationStatus {
@@ -106,7 +114,7 @@ impl Target {
                 if runs {
                     return Ok(Vec::new());
                 }
-                if state != State::Arrived {
+                if state != State::Arrived || self.broken {
                     return Err(Refused(format!("the guest is not whole here: this target is {state:?}")));
                 }
                 let (progress, guest) = *content;
@@ -119,8 +127,8 @@ impl Target {
             }
             Event::RunsNot => self.told = false,
             Event::Stop if runs => return Ok(vec![Action::Close]),
-            Event::Stop if self.told => {}
-            Event::Stop => return Ok(self.fail("the source has called it off".to_owned())),
+            Event::Stop | Event::Lost if self.told || self.broken => {}
+            Event::Stop => return Ok(self.fail(CALLED_OFF.to_owned())),
             Event::Lost => match state {
                 State::Receiving if !self.settled => {
                     return Ok(self.fail("the source is gone".to_owned()));
@@ -148,7 +156,7 @@ impl Target {
             (Phase::Completed, State::PostCopy) => self.status.state = State::Completed,
             (Phase::Completed, State::Arrived) => self.post_copy = false,
             (Phase::Failed, State::Receiving | State::Arrived) if !self.told => {
-                return self.fail("QEMU could not read what came".to_owned());
+                (self.broken, self.by) = (true, Some(self.now + LAST_WORDS));
             }
             _ => {}
         }
@@ -173,7 +181,7 @@ impl Target {
 
     fn verdict(&mut self, keep: bool, runs: bool) -> Result<Vec<Action>, Refused> {
         match (self.status.state, keep) {
-            (State::Arrived, true) if self.post_copy => {
+            (State::Arrived, true) if self.post_copy || self.broken => {
                 Err(Refused("a part of the guest's memory is with the source only".to_owned()))
             }
             (State::Arrived, true) => Ok(self.let_run()),
@@ -190,6 +198,7 @@ impl Target {
         }
         self.by = None;
         match self.status.state {
+            _ if self.broken => self.fail("QEMU could not read what came".to_owned()),
             State::Waiting => self.fail("no source has come".to_owned()),
             _ => self.fail("the source is gone, and the last of the guest did not come".to_owned()),
         }

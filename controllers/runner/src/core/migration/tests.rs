@@ -375,8 +375,11 @@ proptest! {
             world.step(choice);
         }
         let state = world.source.status().state;
+        let on_its_way = matches!(world.phase, Phase::Device) || world.todo.contains(&Action::SwitchOver);
         let called_off = world.source(Event::Cancel(String::new()));
-        prop_assert_eq!(called_off, !state.has_left(), "{:?}", state);
+        if !on_its_way && world.said_here.is_empty() {
+            prop_assert_eq!(called_off, !state.has_left(), "{:?}", state);
+        }
         world.calm();
         let end = world.source.status().state;
         if called_off && world.source_alive {

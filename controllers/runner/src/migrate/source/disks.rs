@@ -83,12 +83,13 @@ impl Work {
     /// The guest goes on here, and so do its disks alone.
     pub(super) async fn give_up_disks(&self) {
         let mut events = self.machine.events();
-        let indexes = std::mem::take(&mut *locked(&self.mirrors));
-        let running = self.machine.running_mirrors().await.unwrap_or_default();
+        locked(&self.mirrors).clear();
+        // Of all disks: what QEMU was last told to do may not have been written down.
+        let indexes = self.machine.written_disk_numbers();
         let mut waiting = BTreeSet::new();
-        for index in &indexes {
-            if running.contains(index) && self.machine.abandon_mirror(*index).await.is_ok() {
-                waiting.insert(*index);
+        for index in self.machine.running_mirrors().await.unwrap_or_default() {
+            if self.machine.abandon_mirror(index).await.is_ok() {
+                waiting.insert(index);
             }
         }
         if let Err(why) = ended(&mut events, waiting).await {

@@ -13,11 +13,15 @@ pub(super) async fn follow(work: Arc<Work>) {
     let mut events = work.machine.events();
     loop {
         match events.recv().await {
-            Ok(MachineEvent::Migration(phase)) => {
-                let failed = phase == MigrationPhase::Failed;
-                let words = if failed { words(&work).await } else { String::new() };
-                work.tell(Event::Phase(phase, words)).await;
+            Ok(MachineEvent::Migration(MigrationPhase::Failed | MigrationPhase::Cancelled)) => {
+                // One end is told twice when a failure and a cancel meet: the second may come when another move has begun.
+                if let Ok(info) = work.machine.migration().await
+                    && info.phase.is_over()
+                {
+                    work.tell(Event::Phase(info.phase, info.error)).await;
+                }
             }
+            Ok(MachineEvent::Migration(phase)) => work.tell(Event::Phase(phase, String::new())).await,
             Ok(MachineEvent::MigrationPass(pass)) => work.tell(Event::Pass(pass)).await,
             Ok(MachineEvent::MirrorEnded(_, JobEnd::Failed(why))) => {
                 work.tell(Event::Trouble(format!("a disk cannot be copied: {why}"))).await;
@@ -31,10 +35,6 @@ pub(super) async fn follow(work: Arc<Work>) {
             Err(RecvError::Closed) => return,
         }
     }
-}
-
-async fn words(work: &Work) -> String {
-    work.machine.migration().await.map(|info| info.error).unwrap_or_default()
 }
 
 /// Asks for numbers once a second.

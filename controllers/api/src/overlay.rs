@@ -12,8 +12,6 @@ pub const PORT: u16 = 4789;
 pub const RANGE: &str = "10.100.0.0/16";
 /// First address of that range that a VM may have; those before it are for pods.
 pub const FIRST_VM_ADDRESS: &str = "10.100.128.0";
-/// Address by which a local cluster's computer reaches the overlay; before those for pods.
-pub const LOCAL_GATEWAY: &str = "10.100.0.1";
 /// Name of the network in the names of its pools.
 pub const NETWORK: &str = "neonvm";
 /// Name of the network attachment of runner pods, in the namespace of the services.

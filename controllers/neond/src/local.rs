@@ -163,7 +163,11 @@ fn services(
     )];
     if args.nodes > 0 {
         let with = |service: &str| start(service).set("--kubeconfig", &kubeconfig.display());
-        all.push(("vm-controller".to_owned(), with("vm-controller")));
+        let addresses = network.map(|number| addresses(directory, number)).transpose()?;
+        all.push((
+            "vm-controller".to_owned(),
+            with("vm-controller").path("--ipam-config", addresses.as_ref()),
+        ));
         // There is never more than one of each here: names that stay take the lease back at once after a restart.
         all.push((
             "scheduler".to_owned(),
@@ -194,17 +198,31 @@ fn services(
             .path("--config", args.agent_config.as_ref());
         all.push((format!("agent-{name}"), agent));
         if rooted {
+            let overlay = network.map(neonvm_node::overlay);
             let namespace = neonvm_node::naming::node_namespace(&crate::node::identity(directory), &name);
             let vxlan = start("vxlan-controller")
                 .set("--kubeconfig", &kubeconfig.display())
                 .set("--node", &name)
                 .set("--netns", &namespace)
+                .maybe("--range", overlay)
                 // By way of the first node machines are reached from this computer.
-                .maybe("--gateway", (index == 1).then_some(neonvm_api::overlay::LOCAL_GATEWAY));
+                .maybe("--gateway", overlay.filter(|_| index == 1).and_then(|range| range.nth(1)));
             all.push((format!("vxlan-controller-{name}"), vxlan));
         }
     }
     Ok(all.into_iter().map(|(name, flags)| service(&logs, name, flags)).collect())
+}
+
+/// Addresses of machines on the overlay, as a file for the controller: the upper half of the cluster's range.
+fn addresses(directory: &Path, number: u8) -> anyhow::Result<PathBuf> {
+    let range = neonvm_node::overlay(number);
+    let start = range.nth(1 << 15).context("the overlay is too small")?;
+    let config = serde_json::json!({
+        "network_name": neonvm_api::overlay::NETWORK,
+        "ipRanges": [{ "range": range.to_string(), "range_start": start }] });
+    let path = directory.join("overlay.json");
+    std::fs::write(&path, config.to_string()).with_context(|| format!("cannot make {}", path.display()))?;
+    Ok(path)
 }
 
 fn service(logs: &Path, name: String, flags: Flags) -> Service {

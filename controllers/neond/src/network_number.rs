@@ -52,7 +52,12 @@ fn take(path: &Path, identity: &str) -> anyhow::Result<bool> {
 /// Whether this machine has a route into the networks of a number. Columns of `/proc/net/route`: interface, destination and
 /// so on; addresses in hexadecimal with the last byte first; the eighth is the mask.
 fn is_used(number: u8, routes: &str) -> bool {
-    let networks = [(Ipv4Addr::new(10, 90, number, 0), 24_u32), (Ipv4Addr::new(10, 128 + number, 0, 0), 16)];
+    let overlay = neonvm_node::overlay(number).nth(0).unwrap_or(Ipv4Addr::UNSPECIFIED);
+    let networks = [
+        (Ipv4Addr::new(10, 90, number, 0), 24_u32),
+        (Ipv4Addr::new(10, 128 + number, 0, 0), 16),
+        (overlay, 16),
+    ];
     routes.lines().skip(1).any(|line| {
         let words: Vec<&str> = line.split_whitespace().collect();
         let address = |index: usize| {

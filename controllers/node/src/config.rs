@@ -66,6 +66,8 @@ pub struct NamespaceNetwork {
     pub address: Ipv4Addr,
     /// Network of the node's pods; its first address is the gateway.
     pub pods: Subnet,
+    /// The overlay network of the cluster's machines; its first address is that of the first node.
+    pub overlay: Subnet,
 }
 
 /// How many clusters of one machine can have addresses of their own.
@@ -73,7 +75,8 @@ pub const NETWORKS: u8 = 112;
 
 impl NamespaceNetwork {
     /// Addresses of the `index`-th node (1 to 253) of the cluster with this number (below [`NETWORKS`]): underlay
-    /// 10.90.N.0/24, pods 10.(128+N).INDEX.0/24. Clusters of one machine have different numbers.
+    /// 10.90.N.0/24, pods 10.(128+N).INDEX.0/24, overlay 10.(16+N).0.0/16 (10.15.0.0/16 in place of 10.90.0.0/16). Clusters of
+    /// one machine have different numbers.
     #[must_use]
     pub fn numbered(number: u8, index: u8) -> Self {
         let number = number % NETWORKS;
@@ -81,6 +84,7 @@ impl NamespaceNetwork {
             underlay: Subnet::new(Ipv4Addr::new(10, 90, number, 0), 24),
             address: Ipv4Addr::new(10, 90, number, index),
             pods: Subnet::new(Ipv4Addr::new(10, 128 + number, index, 0), 24),
+            overlay: overlay(number),
         }
     }
 
@@ -94,8 +98,19 @@ impl NamespaceNetwork {
             underlay,
             address: Ipv4Addr::new(10, 90, x, index),
             pods: Subnet::new(Ipv4Addr::new(10, 128 + y % 112, index, 0), 24),
+            overlay: overlay(y % 112),
         }
     }
+}
+
+/// The overlay of a cluster's machines; see [`NamespaceNetwork::numbered`].
+#[must_use]
+pub fn overlay(number: u8) -> Subnet {
+    let second = match 16 + number % NETWORKS {
+        90 => 15,
+        second => second,
+    };
+    Subnet::new(Ipv4Addr::new(10, second, 0, 0), 16)
 }
 
 /// Files that runners need.

@@ -29,7 +29,7 @@ mod sys;
 mod volumes;
 
 pub use config::{
-    Accelerator, Capacity, Config, ImageConfig, MachineFiles, NETWORKS, NamespaceNetwork, Network,
+    Accelerator, Capacity, Config, ImageConfig, MachineFiles, NETWORKS, NamespaceNetwork, Network, overlay,
 };
 pub use naming::Subnet;
 pub use network::clean_up;

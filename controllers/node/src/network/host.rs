@@ -87,20 +87,20 @@ pub(super) async fn set_up(cluster: &str, node: &str, net: &NamespaceNetwork) ->
     masquerade(cluster, &bridge, net).await
 }
 
-/// The way to the overlay: by the first node, which has an address on it. Another cluster of this computer may have taken
-/// it; then machines of this one are reached from their pods only.
+/// The way to the overlay: by the first node, which has an address on it. It may lead elsewhere; then machines are reached
+/// from each other and from pods only.
 async fn overlay(bridge: &str, net: &NamespaceNetwork) {
     if net.underlay.nth(1) != Some(net.address) {
         return;
     }
-    let range = neonvm_api::overlay::RANGE;
+    let range = net.overlay;
     let way = format!("{range} via {} dev {bridge}", net.address);
-    let there = ask(None, &["-4", "route", "show", range]).await.unwrap_or_default();
+    let there = ask(None, &["-4", "route", "show", &range.to_string()]).await.unwrap_or_default();
     if there.trim_start().starts_with(&way) {
         return;
     }
     if let Err(error) = ip(None, &[format!("route add {way}")]).await {
-        tracing::warn!(%error, range, "the overlay is not reached from this computer: the addresses lead elsewhere");
+        tracing::warn!(%error, %range, "the overlay is not reached from this computer: the addresses lead elsewhere");
     }
 }
 

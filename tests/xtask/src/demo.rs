@@ -58,6 +58,7 @@ fn farewell(stage: &Stage) {
     println!("  neonctl vm ssh pg                      log in");
     println!("  neonctl vm console pg                  its serial console; leave with Ctrl-]");
     println!("  neonctl vm scale pg --cpu 2 --wait     change its size");
+    println!("  neonctl vm migrate pg                  move it to the other node");
     println!("  neonctl vm logs pg -f                  what it writes");
     println!("  neonctl top vms                        what it uses");
     println!("  kubectl get neonvm -o wide             the same with kubectl");

@@ -14,10 +14,10 @@ use crate::cluster::{Cluster, kill, possible};
 const ROUNDS: u64 = 50;
 
 /// Numbers that look random and can be had again (SplitMix64).
-struct Random(u64);
+pub(crate) struct Random(pub(crate) u64);
 
 impl Random {
-    fn below(&mut self, bound: u64) -> u64 {
+    pub(crate) fn below(&mut self, bound: u64) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut z = self.0;
         z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -37,7 +37,7 @@ fn victim(cluster: &Cluster, random: &mut Random) -> (String, Option<i32>) {
 }
 
 /// Runs a command again and again until it succeeds: the API server may be away for a moment.
-fn insist(cluster: &Cluster, what: &str, arguments: &[&str], fine: &[&str]) {
+pub(crate) fn insist(cluster: &Cluster, what: &str, arguments: &[&str], fine: &[&str]) {
     let arguments: Vec<String> = arguments.iter().map(|&a| a.to_owned()).collect();
     crate::cluster::until(
         || {

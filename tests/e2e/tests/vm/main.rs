@@ -11,12 +11,15 @@
 )]
 
 mod chaos;
+mod chaos_moves;
 mod cluster;
 mod down;
 mod ends;
 mod kubectl;
 #[path = "../disk/machine.rs"]
 mod machine;
+mod migration;
+mod overlay;
 mod rootless;
 mod scaling;
 mod scenarios;

@@ -20,7 +20,7 @@ fn observed(vm: &Value) -> (String, String) {
     (text(&vm["status"]["cpus"]), text(&vm["status"]["memorySize"]))
 }
 
-fn postgres(cluster: &Cluster) {
+pub(crate) fn postgres(cluster: &Cluster) {
     let root = machine::postgres().display().to_string();
     let image = machine::repository().join("examples/postgres/image.yaml").display().to_string();
     let build = ["vm", "build", "--from", &root, "-f", &image, "-t", "pg:1", "--size", "3Gi"];

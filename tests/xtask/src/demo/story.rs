@@ -1,6 +1,7 @@
-//! What is shown: a database grows under load by itself, a full node says no, and idle machines give back.
+//! What is shown: a database grows under load by itself, a full node says no, the database moves to another node while it is
+//! used, and idle machines give back.
 
-use std::io::{BufRead as _, BufReader};
+use std::io::{BufRead as _, BufReader, Write as _};
 use std::process::{Child, Stdio};
 use std::time::{Duration, Instant};
 
@@ -10,7 +11,7 @@ use super::prepare;
 use super::stage::Stage;
 
 /// Seconds of load.
-const LOAD: &str = "60";
+const LOAD: &str = "100";
 
 /// A program in the background that ends with its value.
 struct Background(Child);
@@ -23,20 +24,20 @@ impl Drop for Background {
 }
 
 pub(super) fn play(stage: &Stage) -> anyhow::Result<()> {
-    stage.title("A cluster on this machine: one node that offers 2 CPUs and 6Gi");
+    stage.title("A cluster on this machine: two nodes that offer 2 CPUs and 6Gi each");
     // A run that was broken off may have left one.
     let _ = stage.command("neonctl", &["local", "down", "--name", "demo", "--delete"]).output();
-    stage.neonctl(&["local", "up", "--name", "demo", "--cpus", "2", "--memory", "6Gi"])?;
+    stage.neonctl(&["local", "up", "--name", "demo", "--nodes", "2", "--cpus", "2", "--memory", "6Gi"])?;
     prepare::all(stage)?;
     stage.title(
         "A virtual machine with PostgreSQL: a quarter of a CPU to a whole one, 1Gi to 4Gi, as it needs",
     );
-    create(stage, "pg", "0.25..1", "1Gi..4Gi")?;
+    create(stage, "pg", "0.25..1", "1Gi..4Gi", &["--overlay"])?;
     stage.neonctl(&["vm", "list"])?;
-    let address = stage.output("neonctl", &["vm", "get", "pg", "-o", "jsonpath={.status.podIP}"])?;
+    let address = stage.output("neonctl", &["vm", "get", "pg", "-o", "jsonpath={.status.extraNetIP}"])?;
     tables(stage, &address)?;
     let said = under_load(stage, &address)?;
-    stage.title("Not one transaction failed, not one connection was lost");
+    stage.title("Grown, moved, and not one transaction failed, not one connection was lost");
     let told = ["tps", "failed", "processed", "latency average"];
     for line in said.lines().filter(|line| told.iter().any(|word| line.contains(word))) {
         println!("         pgbench: {line}");
@@ -50,9 +51,13 @@ pub(super) fn play(stage: &Stage) -> anyhow::Result<()> {
     stage.neonctl(&["status"])
 }
 
-fn create(stage: &Stage, name: &str, cpu: &str, memory: &str) -> anyhow::Result<()> {
+fn create(stage: &Stage, name: &str, cpu: &str, memory: &str, more: &[&str]) -> anyhow::Result<()> {
     let image = ["vm", "create", name, "--image", "demo/postgres:15", "--port", "5432"];
-    stage.neonctl(&[&image[..], &["--cpu", cpu, "--memory", memory, "--wait"]].concat())
+    stage.neonctl(&[&image[..], &["--cpu", cpu, "--memory", memory], more, &["--wait"]].concat())
+}
+
+fn node(stage: &Stage) -> anyhow::Result<String> {
+    stage.output("neonctl", &["vm", "get", "pg", "-o", "jsonpath={.status.node}"])
 }
 
 fn tables(stage: &Stage, address: &str) -> anyhow::Result<()> {
@@ -82,6 +87,7 @@ fn under_load(stage: &Stage, address: &str) -> anyhow::Result<String> {
     stage.neonctl(&["top", "vms", "--once"])?;
     stage.neonctl(&["agent", "inspect", "--vm", "pg"])?;
     full_node(stage)?;
+    moves(stage, address)?;
     stage.title("pgbench goes on to its end");
     let status = bench.0.wait()?;
     ensure!(status.success(), "pgbench failed: {status}");
@@ -101,10 +107,44 @@ fn print_progress(bench: &mut Child) -> Option<std::thread::JoinHandle<String>> 
     Some(std::thread::spawn(move || std::io::read_to_string(stdout).unwrap_or_default()))
 }
 
+/// To the other node, with pgbench and a session of psql on it.
+fn moves(stage: &Stage, address: &str) -> anyhow::Result<()> {
+    stage.title("A session of psql, which stays open");
+    let arguments = ["-h", address, "-U", "postgres", "-qAt"];
+    stage.show("psql", &arguments);
+    let mut psql = Background(
+        stage.database_client("psql", &arguments).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?,
+    );
+    let mut input = psql.0.stdin.take().context("psql has no input")?;
+    let mut output = BufReader::new(psql.0.stdout.take().context("psql has no output")?);
+    let mut ask = || -> anyhow::Result<String> {
+        writeln!(
+            input,
+            "select 'backend ' || pg_backend_pid() || ', up since ' || pg_postmaster_start_time();"
+        )?;
+        let mut line = String::new();
+        output.read_line(&mut line)?;
+        println!("         psql: {}", line.trim());
+        Ok(line)
+    };
+    let before = ask()?;
+    stage.title("The database moves to the other node: memory and disks are copied while it works");
+    let from = node(stage)?;
+    stage.neonctl(&["vm", "migrate", "pg", "--dry-run"])?;
+    stage.neonctl(&["vm", "migrate", "pg", "--timeout", "180s"])?;
+    ensure!(node(stage)? != from, "pg did not leave {from}");
+    stage.title("The same session, the same database");
+    ensure!(ask()? == before, "the session is another one");
+    stage.neonctl(&["migration", "list"])?;
+    stage.neonctl(&["migration", "describe", "pg-1"])
+}
+
 /// A second machine wants more than is left: it gets what is there, and everybody says why not more.
 fn full_node(stage: &Stage) -> anyhow::Result<()> {
     stage.title("A second machine on the same node: it may grow to 6Gi, but only 2Gi are left");
-    create(stage, "greedy", "0.25..1.5", "1Gi..6Gi")?;
+    let full = node(stage)?;
+    let there = format!("kubernetes.io/hostname={full}");
+    create(stage, "greedy", "0.25..1.5", "1Gi..6Gi", &["--node-selector", &there])?;
     let busy = ["vm", "ssh", "greedy", "--", "while :; do :; done"];
     stage.show("neonctl", &busy);
     let busy = stage
@@ -115,19 +155,19 @@ fn full_node(stage: &Stage) -> anyhow::Result<()> {
         .spawn()?;
     let busy = Background(busy);
     stage.neonctl(&["vm", "wait", "greedy", "--for", "memory>=2Gi", "--timeout", "60s"])?;
-    until_refused(stage)?;
+    until_refused(stage, &full)?;
     stage.neonctl(&["agent", "inspect", "--vm", "greedy"])?;
-    stage.neonctl(&["debug", "node-pressure", "n1", "--what-if", "greedy=4cu"])?;
+    stage.neonctl(&["debug", "node-pressure", &full, "--what-if", "greedy=4cu"])?;
     stage.neonctl(&["vm", "delete", "greedy"])?;
     drop(busy);
     Ok(())
 }
 
 /// Waits until the scheduler has refused something.
-fn until_refused(stage: &Stage) -> anyhow::Result<()> {
+fn until_refused(stage: &Stage, node: &str) -> anyhow::Result<()> {
     let until = Instant::now() + Duration::from_secs(30);
     loop {
-        let dump = stage.output("neonctl", &["debug", "node-pressure", "n1", "-o", "json"])?;
+        let dump = stage.output("neonctl", &["debug", "node-pressure", node, "-o", "json"])?;
         let dump: serde_json::Value = serde_json::from_str(&dump)?;
         let pressure = dump.pointer("/items/0/mem/capacityPressure").and_then(serde_json::Value::as_u64);
         if pressure > Some(0) {

@@ -38,6 +38,18 @@ pub(crate) struct Args {
     /// Machines worked on at the same time
     #[arg(long, default_value_t = 128)]
     concurrency_limit: usize,
+    /// Most migrations at once
+    #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u16).range(1..))]
+    max_migrations: u16,
+    /// Most machines that leave a node at once
+    #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u16).range(1..))]
+    max_migrations_from_node: u16,
+    /// Most machines that come to a node at once
+    #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u16).range(1..))]
+    max_migrations_to_node: u16,
+    /// Seconds that the target pod of a migration may take to be ready
+    #[arg(long, default_value_t = 300, value_parser = clap::value_parser!(u32).range(1..))]
+    migration_prepare_timeout: u32,
     /// Compete for the lead with other replicas
     #[arg(long)]
     leader_elect: bool,
@@ -103,6 +115,11 @@ fn config(args: &Args) -> anyhow::Result<Config> {
         "QmpScaling" => CpuScalingMode::QmpScaling,
         _ => CpuScalingMode::SysfsScaling,
     };
+    let migration = &mut config.settings.migration;
+    migration.cluster = args.max_migrations.into();
+    migration.outbound = args.max_migrations_from_node.into();
+    migration.inbound = args.max_migrations_to_node.into();
+    migration.prepare_timeout = args.migration_prepare_timeout.into();
     config.settings.runner.cgroup = !args.disable_runner_cgroup;
     config.settings.runner.direct_io = args.direct_io;
     config.settings.runner.memhp_auto_movable_ratio.clone_from(&args.memhp_auto_movable_ratio);

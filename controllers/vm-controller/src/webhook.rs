@@ -1,6 +1,7 @@
-//! Admission webhooks for machines and migrations: `AdmissionReview` v1 in, the same out. Admission itself is
+//! Admission webhooks for machines, migrations and evictions of runner pods: `AdmissionReview` v1 in, the same out. Admission itself is
 //! `neonvm_api::admit`; here is the wire. Served by every replica, with a certificate of the internal authority.
 
+mod eviction;
 mod register;
 mod review;
 
@@ -49,8 +50,8 @@ impl std::fmt::Debug for Webhooks {
 }
 
 /// What answers.
-#[derive(Debug)]
 struct Hooks {
+    client: Client,
     skip: Vec<NamespacedName>,
     events: Events,
 }
@@ -69,7 +70,8 @@ impl Webhooks {
         names.sort();
         names.dedup();
         let tls = Arc::new(RwLock::new(Arc::new(server_config(authority, &names)?)));
-        let hooks = Arc::new(Hooks { skip: config.skip_update_validation.clone(), events });
+        let hooks =
+            Arc::new(Hooks { client: client.clone(), skip: config.skip_update_validation.clone(), events });
         Ok(Self { client: client.clone(), authority: Arc::clone(authority), names, register, tls, hooks })
     }
 
@@ -78,7 +80,12 @@ impl Webhooks {
         let hooks = Arc::clone(&self.hooks);
         let serving = serve(listener, Some(Arc::clone(&self.tls)), move |request: Whole| {
             let hooks = Arc::clone(&hooks);
-            async move { answer(&hooks, &request) }
+            async move {
+                if request.uri().path() == eviction::PATH {
+                    return eviction::answer(&hooks, &request).await;
+                }
+                answer(&hooks, &request)
+            }
         });
         let renewing = async {
             loop {

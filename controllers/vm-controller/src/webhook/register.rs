@@ -74,20 +74,29 @@ async fn one(client: &Client, side: &str, register: &Registration, authority: &s
 fn webhooks(side: &str, register: &Registration, authority: &str) -> Value {
     let verb = if side == "Mutating" { "mutate" } else { "validate" };
     let bundle = base64::engine::general_purpose::STANDARD.encode(authority);
-    let hook = |kind: &str| {
-        let path = format!("/{verb}-vm-neon-tech-v1-{kind}");
-        let client = match register {
-            Registration::Service { namespace, name, port } => json!({"caBundle": bundle,
+    let address = |path: &str| match register {
+        Registration::Service { namespace, name, port } => json!({"caBundle": bundle,
                 "service": {"namespace": namespace, "name": name, "path": path, "port": port}}),
-            Registration::Url(url) => {
-                json!({"caBundle": bundle, "url": format!("{}{path}", url.trim_end_matches('/'))})
-            }
-        };
+        Registration::Url(url) => {
+            json!({"caBundle": bundle, "url": format!("{}{path}", url.trim_end_matches('/'))})
+        }
+    };
+    let hook = |kind: &str| {
+        let client = address(&format!("/{verb}-vm-neon-tech-v1-{kind}"));
         let letter = verb.get(..1).unwrap_or_default();
         json!({"name": format!("{letter}{kind}.kb.io"), "admissionReviewVersions": ["v1"], "clientConfig": client,
             "failurePolicy": "Fail", "sideEffects": "None", "timeoutSeconds": 10,
             "rules": [{"apiGroups": ["vm.neon.tech"], "apiVersions": ["v1"], "operations": ["CREATE", "UPDATE"],
                 "resources": [format!("{kind}s")], "scope": "*"}]})
     };
-    json!([hook("virtualmachine"), hook("virtualmachinemigration")])
+    if side == "Mutating" {
+        return json!([hook("virtualmachine"), hook("virtualmachinemigration")]);
+    }
+    // Evictions are of all kinds of pods: if nobody answers they pass. One that is tried makes nothing.
+    let eviction = json!({"name": "eviction.vm.neon.tech", "admissionReviewVersions": ["v1"],
+        "clientConfig": address(super::eviction::PATH),
+        "failurePolicy": "Ignore", "sideEffects": "NoneOnDryRun", "timeoutSeconds": 10,
+        "rules": [{"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"],
+            "resources": ["pods/eviction"], "scope": "Namespaced"}]});
+    json!([hook("virtualmachine"), hook("virtualmachinemigration"), eviction])
 }

@@ -180,9 +180,14 @@ async fn missing_settings_hold_up_only_those_who_need_them() {
     cluster.create("plain", json!({})).await;
     cluster.create("db", overlay()).await;
     cluster.until_settled("plain").await;
-    let waits =
-        |vm: &neonvm_api::VirtualMachine| condition(vm, "Available").2.contains("an address on the overlay");
+    let waits = |vm: &neonvm_api::VirtualMachine| {
+        condition(vm, "Available").2.contains("an address on the overlay")
+            && condition(vm, "Degraded").2.contains("ipam.json: No such file")
+    };
     cluster.until("db", "waiting", waits).await;
+    cluster.create("doomed", overlay()).await;
+    cluster.until("doomed", "waiting", waits).await;
+    gone(&cluster, "doomed").await;
     assert!(cluster.pods_of("db").await.is_empty());
     let text = r#"{"ipam": {"network_name": "late", "ipRanges": [{"range": "10.9.0.0/24", "range_start": "10.9.0.77"}]}}"#;
     std::fs::write(&path, text).unwrap();
@@ -199,11 +204,11 @@ async fn a_burst_of_machines_with_conflicts() {
     let disturbing = tokio::spawn({
         let api = pools(&cluster);
         async move {
-            for number in 0.. {
+            for number in 0..100 {
                 let note = json!({"metadata": {"annotations": {"somebody": number.to_string()}}});
                 let _ =
                     api.patch("neonvm-10.100.128.0-24", &PatchParams::default(), &Patch::Merge(&note)).await;
-                sleep(Duration::from_millis(5)).await;
+                sleep(Duration::from_millis(10)).await;
             }
         }
     });

@@ -25,6 +25,8 @@ const LOOK: Duration = Duration::from_millis(20);
 
 pub(crate) struct Cluster {
     pub(crate) client: Client,
+    /// The same, which does not try again by itself what was refused for now.
+    pub(crate) once: Client,
     pub(crate) node: Arc<Node>,
     pub(crate) config: Config,
     pub(crate) state: Arc<neonvm_local::state::State>,
@@ -65,6 +67,9 @@ impl Cluster {
         let mut config =
             ClientConfig::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await.unwrap();
         config.read_timeout = None;
+        let mut once = config.clone();
+        once.default_retry = false;
+        let once = Client::try_from(once).unwrap();
         let client = Client::try_from(config).unwrap();
         define(&client, neonvm_api::crds()).await;
         let node = Node::new(client.clone());
@@ -72,7 +77,7 @@ impl Cluster {
         let mut config = Config::default();
         config.settings.certificate_pause = 1;
         config.settings.restart_pause = 1;
-        Self { client, node, config, state, server, playing, _directory: directory }
+        Self { client, once, node, config, state, server, playing, _directory: directory }
     }
 
     pub(crate) fn controller(&self) -> Controller {

@@ -428,3 +428,41 @@ async fn policies_say_how() {
         cluster.until_settled("db").await;
     }
 }
+
+/// A drain waits while the machine moves, and the pod it leaves can go then.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_eviction_moves_the_machine() {
+    let cluster = Cluster::start().await;
+    let (config, _) = crate::webhooks::config(&cluster).await;
+    let _controller = cluster.controller_with(config);
+    crate::webhooks::until_registered(&cluster).await;
+    cluster.create("db", json!({})).await;
+    let home = cluster.until_settled("db").await.status.unwrap().pod_name;
+    let evict = async |pod: &str| {
+        let pods: Api<Pod> = Api::namespaced(cluster.once.clone(), "default");
+        pods.evict(pod, &Default::default()).await.map(drop)
+    };
+    let code = |answer: Result<(), kube::Error>| match answer {
+        Err(kube::Error::Api(status)) => (status.code, status.message.clone()),
+        other => panic!("{other:?}"),
+    };
+    let (status, message) = code(evict(&home).await);
+    assert_eq!(status, 429, "{message}");
+    assert!(message.contains(&format!("migration evict-{home} moves the machine")), "{message}");
+    let name = format!("evict-{home}");
+    let (source, target) = cluster.until_told(&name).await;
+    assert_eq!(source, home);
+    for pod in [&source, &target] {
+        assert_eq!(code(evict(pod).await).0, 429);
+    }
+    cluster.carry(&source, &target).await;
+    cluster.until_over(&name).await;
+    assert_eq!(cluster.only_pod("db").await.name_any(), target);
+    let missing = code(evict(&home).await);
+    assert_eq!(missing.0, 404, "{missing:?}");
+    // A machine that does not run is not held.
+    cluster.patch("db", json!({"spec": {"restartPolicy": "Never"}})).await;
+    cluster.node.end(&target, Exit::new(ExitReason::PoweredOff, "")).await;
+    cluster.until_phase("db", Phase::Succeeded).await;
+    evict(&target).await.unwrap();
+}

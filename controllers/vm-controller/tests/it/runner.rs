@@ -131,7 +131,7 @@ impl Machine {
             MIGRATION_CANCEL_PATH if now.state.has_left() => return StatusCode::CONFLICT,
             MIGRATION_CANCEL_PATH => self.moves(MigrationState::Cancelled),
             MIGRATION_SETTLE_PATH if now.role == MigrationRole::Target => {
-                self.moves(MigrationState::Completed)
+                self.moves(MigrationState::Completed);
             }
             MIGRATION_SETTLE_PATH => self.moves(MigrationState::Failed),
             MIGRATION_RECOVER_PATH => self.moves(MigrationState::PostCopy),

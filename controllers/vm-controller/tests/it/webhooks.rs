@@ -17,7 +17,7 @@ use tokio::time::{Instant, sleep};
 
 use crate::cluster::{Cluster, PATIENCE};
 
-async fn config(cluster: &Cluster) -> (Config, u16) {
+pub(crate) async fn config(cluster: &Cluster) -> (Config, u16) {
     let port = TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap().port();
     let mut config = cluster.config.clone();
     config.skip_update_validation = vec![NamespacedName::new("default", "free")];
@@ -47,7 +47,7 @@ async fn post(cluster: &Cluster, port: u16, path: &str, body: &str) -> (StatusCo
     (status, String::from_utf8(body.to_vec()).unwrap())
 }
 
-async fn until_registered(cluster: &Cluster) {
+pub(crate) async fn until_registered(cluster: &Cluster) {
     for (kind, name) in [
         ("MutatingWebhookConfiguration", "neonvm-mutating-webhook-configuration"),
         ("ValidatingWebhookConfiguration", "neonvm-validating-webhook-configuration"),

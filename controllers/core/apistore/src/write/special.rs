@@ -77,7 +77,7 @@ impl Write<'_> {
 
     /// `pods/eviction`: deletes a pod if the disruption budgets allow it.
     pub(crate) fn evict(&mut self, engine: &mut Engine) -> Result<Value, Halt> {
-        let eviction = self.plain_body("io.k8s.api.policy.v1.Eviction")?;
+        let mut eviction = self.plain_body("io.k8s.api.policy.v1.Eviction")?;
         let given = object::name(&eviction);
         if !given.is_empty() && given != self.target.name {
             return Err(ApiError::bad_request(format!(
@@ -87,6 +87,10 @@ impl Write<'_> {
             .into());
         }
         let pod = self.live(engine)?;
+        // Webhooks learn which pod is meant, also if the body does not say.
+        object::set_meta(&mut eviction, "name", json!(self.target.name));
+        object::set_meta(&mut eviction, "namespace", json!(self.target.namespace));
+        self.validate_by_webhooks(engine, "CREATE", None, &eviction)?;
         let query = Query::parse("");
         let mut options = match eviction.get("deleteOptions").filter(|o| o.is_object()) {
             Some(body) => {

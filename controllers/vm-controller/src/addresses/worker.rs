@@ -22,11 +22,11 @@ const BATCH: usize = 4096;
 /// Pools written at the same time.
 const WRITES: usize = 8;
 /// How often a request is tried when others write the same pools.
-const ATTEMPTS: u32 = 5;
+const ATTEMPTS: u32 = 10;
 /// First and longest pause before pools are read again that could not be.
 const PAUSES: (Duration, Duration) = (Duration::from_millis(250), Duration::from_secs(60));
-/// First pause after a conflict; doubles.
-const CONFLICT: Duration = Duration::from_millis(10);
+/// First and longest pause after a conflict; doubles.
+const CONFLICT: (Duration, Duration) = (Duration::from_millis(10), Duration::from_millis(320));
 
 /// The one that changes the book and writes the pools.
 #[derive(Debug)]
@@ -108,7 +108,7 @@ impl Worker {
     }
 
     async fn answer(&self, client: &Client, mut waiting: Vec<Request>) -> Result<(), String> {
-        let mut pause = CONFLICT;
+        let mut pause = CONFLICT.0;
         for attempt in 0..ATTEMPTS {
             let doing = self.decide(waiting);
             let outcome = self.write(client).await;
@@ -134,7 +134,7 @@ impl Worker {
             }
             if attempt + 1 < ATTEMPTS {
                 sleep(pause).await;
-                pause *= 2;
+                pause = (pause * 2).min(CONFLICT.1);
             }
         }
         let problem = "others write the address pools all the time; it is tried again";

@@ -3,6 +3,8 @@
 
 use std::net::IpAddr;
 
+use neonvm_api::virtual_machine::Phase;
+
 use super::Pass;
 use crate::observed::AddressView;
 use crate::outcome::Action;
@@ -18,6 +20,10 @@ pub(super) fn step(pass: &mut Pass<'_>) {
     }
     let said: Option<IpAddr> = pass.before.extra_net_ip.parse().ok();
     match pass.observed.address {
+        // What is in the way is told by the refusal. A machine that runs can wait for better times.
+        AddressView::Unknown if matches!(pass.before.phase, None | Some(Phase::Pending)) => {
+            pass.actions.push(Action::TakeAddress { wanted: said });
+        }
         AddressView::Unknown => {}
         AddressView::Held { ip, mask } if said.is_none_or(|said| said == ip) => {
             pass.status.extra_net_ip = ip.to_string();

@@ -33,10 +33,11 @@ fn makes_a_pod(outcome: &Outcome) -> bool {
 
 #[test]
 fn no_pod_without_an_address() {
-    let unknown = look(&pending(""), AddressView::Unknown);
-    assert_eq!((unknown.actions.len(), unknown.status.extra_net_ip.as_str()), (0, ""));
-    let none = look(&pending(""), AddressView::None);
-    assert_eq!(none.actions, [Action::TakeAddress { wanted: None }]);
+    for view in [AddressView::Unknown, AddressView::None] {
+        let outcome = look(&pending(""), view);
+        assert_eq!(outcome.actions, [Action::TakeAddress { wanted: None }]);
+        assert_eq!(outcome.status.extra_net_ip, "");
+    }
     let held = look(&pending(""), AddressView::Held { ip: IP, mask: MASK });
     assert!(makes_a_pod(&held));
     let shown = (held.status.extra_net_ip.as_str(), held.status.extra_net_mask.as_str());

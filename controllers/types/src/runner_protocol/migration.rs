@@ -4,7 +4,7 @@
 //! source:  Negotiating ─▶ Mirroring ─▶ Copying ─▶ Switching ─▶ HandingOver ─▶ Completed
 //!              │              │           │  └──▶ PostCopy ⇄ PostCopyPaused ──┘
 //!              └──────────────┴───────────┴──▶ Cancelling ─▶ Cancelled          any but the last two ─▶ Failed
-//! target:  Waiting ─▶ Receiving ─▶ Arrived ─▶ Completed        any ─▶ Failed
+//! target:  Waiting ─▶ Receiving ─▶ Arrived ─▶ (PostCopy ─▶) Completed        any before the guest runs ─▶ Failed
 //! ```
 //!
 //! The source runner drives. The guest of a target runs only after the source has said that its own never will again
@@ -197,7 +197,7 @@ pub enum MigrationState {
     Copying,
     /// Source: the guest stands still; disks are finished, the rest is sent.
     Switching,
-    /// Source: the guest runs on the target, memory follows.
+    /// Source: the guest runs on the target, memory follows. Target: the guest runs, memory follows.
     PostCopy,
     /// Source: the same, and the connection is lost.
     PostCopyPaused,

@@ -15,7 +15,9 @@ pub(super) fn step(pass: &mut Pass<'_>, lock: &ActiveMigration) {
     let seen = pass.observed;
     let (source, target) = sides(pass);
     let mover = seen.moving.mover;
-    let ordered = mover.is_none_or(|mover| mover.ordered);
+    // What a runner tells is newer than what a watch may have brought: who tells of the move was told of it.
+    let told = source.told(&lock.uid, MigrationRole::Source).is_some();
+    let ordered = told || mover.is_none_or(|mover| mover.ordered);
     // What is missing may only be missing here.
     let unsure = seen.pod.is_none() || mover.is_none() || (ordered && seen.moving.target.is_none());
     if unsure && !seen.fresh {

@@ -287,6 +287,35 @@ proptest! {
     }
 }
 
+/// A list of pods that is older than the target does not say that the target is gone: the source keeps still.
+#[test]
+fn a_target_that_an_old_list_lacks_is_not_gone() {
+    for age in 0..20 {
+        let mut world = World::new();
+        world.create("move-0");
+        for turn in [
+            Turn::Work { age: 0, writes: 99 },
+            Turn::Boot,
+            Turn::Work { age: 0, writes: 99 },
+            Turn::Carry(1),
+            Turn::Carry(1),
+            Turn::Carry(1),
+            Turn::Carry(1),
+            Turn::Work { age: 0, writes: 99 },
+            Turn::Carry(1),
+            // From here on the target is not heard: it lets the guest run.
+            Turn::Hears { pod: 1, how: 1 },
+            Turn::Carry(1),
+            Turn::Work { age, writes: 99 },
+        ] {
+            world.turn(&turn);
+        }
+        world.calm();
+        audit(&mut world);
+        assert_eq!(world.newest().vm.status.as_ref().unwrap().restart_count, 0);
+    }
+}
+
 /// Without trouble it takes the straight way, and says so.
 #[test]
 fn a_move() {

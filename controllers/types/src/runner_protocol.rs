@@ -8,11 +8,11 @@ mod status;
 
 pub use exit::{Exit, ExitReason, ProcessExit, TERMINATION_MESSAGE_BYTES};
 pub use migration::{
-    Compression, MIGRATION_CANCEL_PATH, MIGRATION_NOT_IN_TIME, MIGRATION_PATH, MIGRATION_PORT, MIGRATION_RECOVER_PATH,
-    MIGRATION_SETTLE_PATH, MigrationAnswer, MigrationCall, MigrationChannel, MigrationGuest, MigrationHello,
-    MigrationOrder, MigrationParameters, MigrationProgress, MigrationRefusal, MigrationRequest,
-    MigrationRole, MigrationState, MigrationStatus, MigrationVerdict, OnTimeout, PostCopy, VOLUME_PATH,
-    VolumeInfo,
+    Compression, MIGRATION_CANCEL_PATH, MIGRATION_NOT_IN_TIME, MIGRATION_PATH, MIGRATION_PORT,
+    MIGRATION_RECOVER_PATH, MIGRATION_SETTLE_PATH, MigrationAnswer, MigrationCall, MigrationChannel,
+    MigrationGuest, MigrationHello, MigrationOrder, MigrationParameters, MigrationProgress, MigrationRefusal,
+    MigrationRequest, MigrationRole, MigrationState, MigrationStatus, MigrationVerdict, OnTimeout, PostCopy,
+    VOLUME_PATH, VolumeInfo,
 };
 pub use status::{
     CpuStatus, MachineInfo, MemoryStatus, Problem, ProblemReason, RunnerState, RunnerStatistics,

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use neonvm_hypervisor::machine::MigrationPhase as Phase;
 use neonvm_types::runner_protocol::{
-    MigrationProgress, MigrationRequest, MigrationRole, MigrationState as State, MigrationStatus, OnTimeout,
-    PostCopy,
+    MIGRATION_NOT_IN_TIME, MigrationProgress, MigrationRequest, MigrationRole, MigrationState as State,
+    MigrationStatus, OnTimeout, PostCopy,
 };
 
 use super::Refused;
@@ -490,7 +490,7 @@ impl Source {
         } else if parameters.on_timeout == OnTimeout::Continue {
             self.status.reason = format!("late: not done within {seconds} s");
         } else {
-            self.stay(State::Failed, format!("not done within {seconds} s"), actions);
+            self.stay(State::Failed, format!("{MIGRATION_NOT_IN_TIME} {seconds} s"), actions);
         }
     }
 }

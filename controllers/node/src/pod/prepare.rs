@@ -113,6 +113,10 @@ impl Preparation {
                 changed = pods.changed() => if changed.is_err() { return },
             }
             let pod = Arc::clone(&pods.borrow_and_update());
+            if pod.metadata.deletion_timestamp.is_some() {
+                // It keeps what it shows; its secrets may be gone before it.
+                return;
+            }
             let around = self.node.surroundings(&self.handle.uid, &self.ip.borrow());
             let context = self.node.volumes(&self.handle, &pod);
             if let Err(problem) = context.refresh(&pod, &around, held).await {

@@ -53,7 +53,7 @@ pub struct VirtualMachineMigrationSpec {
     #[serde(default = "default_timeout")]
     #[schemars(range(min = 1))]
     pub completion_timeout: i32,
-    /// Copy disks and memory while the machine runs.
+    /// Copy disks and memory while the machine runs. There is no other way: `false` is refused.
     #[serde(default = "yes")]
     pub incremental: bool,
     /// Let the machine run on the target before all its memory is there.

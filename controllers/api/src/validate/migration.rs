@@ -24,6 +24,11 @@ pub fn migration_create(migration: &VirtualMachineMigration) -> Vec<FieldError> 
         "spec.maxBandwidth",
         format!("{} must be above 0 bytes in a second; leave it out for 1Gi", spec.max_bandwidth),
     );
+    faults.require(
+        spec.incremental,
+        "spec.incremental",
+        "false is not possible: a machine is always copied while it runs; leave it out",
+    );
     tuning(&spec.tuning, spec.allow_post_copy, &mut faults);
     faults.finish()
 }
@@ -112,7 +117,7 @@ mod tests {
     #[test]
     fn creation() {
         type Case = (fn(&mut VirtualMachineMigrationSpec), Option<&'static str>);
-        let cases: [Case; 9] = [
+        let cases: [Case; 10] = [
             (|_| {}, None),
             (|spec| spec.vm_name.clear(), Some("spec.vmName: must name a machine in the same namespace")),
             (
@@ -126,6 +131,12 @@ mod tests {
             (
                 |spec| spec.tuning.downtime_limit_ms = Some(0),
                 Some("spec.downtimeLimitMs: 0 must be 1 to 2000000 milliseconds"),
+            ),
+            (
+                |spec| spec.incremental = false,
+                Some(
+                    "spec.incremental: false is not possible: a machine is always copied while it runs; leave it out",
+                ),
             ),
             (|spec| spec.tuning.channels = Some(0), Some("spec.channels: 0 must be 1 to 255")),
             (

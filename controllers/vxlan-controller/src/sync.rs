@@ -31,7 +31,15 @@ impl Sync {
     /// Opens the way to the kernel. Blocks.
     pub(crate) fn open(config: Config, namespace: Arc<Namespace>, metrics: Arc<Metrics>) -> io::Result<Self> {
         let netlink = namespace.run(Netlink::open)?;
-        Ok(Self { config, namespace, netlink, before: Wanted::default(), metrics, nat_problem: None, is_exempt: false })
+        Ok(Self {
+            config,
+            namespace,
+            netlink,
+            before: Wanted::default(),
+            metrics,
+            nat_problem: None,
+            is_exempt: false,
+        })
     }
 
     /// Makes everything what it should be; without `wanted` the forwarding table is left alone. Blocks.

@@ -96,19 +96,15 @@ pub(in super::super) async fn run(setup: &Setup) -> anyhow::Result<Vec<Row>> {
         .await?;
     let address: SocketAddr = format!("{}:{PORT}", address.context("no address")?).parse()?;
     let (mut bare, _) = reference.start(false).await?;
-    let rows = rounds(&client, &mut watch, &mut bare, address).await;
+    let rows = rounds(&client, &mut bare, address).await;
     bare.end()?;
+    let mut watch = Watch::open(&client).await?;
     watch.delete(&client, "grows").await?;
     cluster.down()?;
     rows
 }
 
-async fn rounds(
-    client: &Client,
-    watch: &mut Watch,
-    bare: &mut Bare,
-    address: SocketAddr,
-) -> anyhow::Result<Vec<Row>> {
+async fn rounds(client: &Client, bare: &mut Bare, address: SocketAddr) -> anyhow::Result<Vec<Row>> {
     let device = bare.monitor.memory_device().await?;
     let kinds = [
         ("busy loop → next vCPU shown, beyond a bare hot-plug", BUSY, Change::Cpus(2), Change::Cpus(1)),
@@ -122,8 +118,10 @@ async fn rounds(
     let mut rows = Vec::new();
     for (what, script, up, down) in kinds {
         let (mut ours, mut plain) = (Vec::new(), Vec::new());
+        // A watch of the API server ends after five minutes.
+        let mut watch = Watch::open(client).await?;
         for _ in 0..ROUNDS {
-            ours.push(grows(watch, address, script, up).await.context(what)?);
+            ours.push(grows(&mut watch, address, script, up).await.context(what)?);
             watch.machine("grows", "back at its least", |machine| is(machine, 1, 2)).await?;
             plain.push(asked(bare, &device, up).await?);
             asked(bare, &device, down).await?;

@@ -28,6 +28,8 @@ use crate::report::Row;
 const ROUNDS: usize = 20;
 /// Connections that are held meanwhile.
 const CONNECTIONS: usize = 1000;
+/// Time for connections to come to rest, and to be looked at without a move.
+const SETTLE: Duration = Duration::from_secs(10);
 /// Port of the guest that sends everything back.
 const ECHO: u16 = 7;
 
@@ -164,9 +166,11 @@ async fn connections(client: &Client, watch: &mut Watch) -> anyhow::Result<Vec<R
     };
     watch.machine("echo", "Running", running).await?;
     let clients = Clients::open(format!("{address}:{ECHO}").parse()?, CONNECTIONS).await?;
-    // What silence there is without a move.
-    tokio::time::sleep(Duration::from_secs(5)).await;
-    let quiet = clients.longest();
+    // They were made all at once; then, what silence there is without a move.
+    tokio::time::sleep(SETTLE).await;
+    clients.longest_so_far();
+    tokio::time::sleep(SETTLE).await;
+    let quiet = clients.longest_so_far();
     let mut downtime: f64 = 0.0;
     for _ in 0..ROUNDS {
         downtime = downtime.max(once(client, "echo").await?.downtime);

@@ -56,9 +56,13 @@ impl Clients {
         Ok(this)
     }
 
-    /// The longest silence so far.
-    pub(super) fn longest(&self) -> Duration {
+    fn longest(&self) -> Duration {
         Duration::from_micros(self.shared.longest.load(Ordering::Relaxed))
+    }
+
+    /// The same, and it is counted anew.
+    pub(super) fn longest_so_far(&self) -> Duration {
+        Duration::from_micros(self.shared.longest.swap(0, Ordering::Relaxed))
     }
 
     /// Lets each say its last word.

@@ -4,6 +4,7 @@
 mod moves;
 
 use std::collections::HashSet;
+use std::fmt::Debug;
 use std::sync::Arc;
 
 use futures_util::{StreamExt as _, TryStreamExt as _};
@@ -13,6 +14,7 @@ use kube::core::{DeserializeGuard, PartialObjectMeta};
 use kube::runtime::{WatchStreamExt as _, watcher};
 use neonvm_api::VirtualMachine;
 use neonvm_api::names::{label, tls_secret_name};
+use serde::de::DeserializeOwned;
 use tokio::sync::watch;
 
 use crate::act::{TLS_LABEL, secret_view};
@@ -33,47 +35,66 @@ pub(crate) const WATCHES: usize = 5;
 /// Watches machines; never returns.
 pub(crate) async fn machines(context: Arc<Context>, listed: Arc<Listed>) {
     let api: Api<DeserializeGuard<VirtualMachine>> = Api::all(context.client.clone());
-    let mut events = watcher(api, watcher::Config::default()).default_backoff().boxed();
     let mut seen: HashSet<Key> = HashSet::new();
+    each("machines", api, watcher::Config::default(), (&listed, false), |event| match event {
+        watcher::Event::Init => seen.clear(),
+        watcher::Event::InitApply(vm) => {
+            seen.extend(take_vm(&context, vm));
+        }
+        watcher::Event::Apply(vm) => drop(take_vm(&context, vm)),
+        watcher::Event::InitDone => {
+            context.cache.retain_vms(&seen).iter().for_each(|key| context.queue.add(key));
+            seen = HashSet::new();
+        }
+        watcher::Event::Delete(vm) => {
+            let meta = match &vm.0 {
+                Ok(vm) => &vm.metadata,
+                Err(invalid) => &invalid.metadata,
+            };
+            let key = key_of(meta);
+            context.cache.drop_vm(&key, meta.uid.as_deref());
+            context.queue.add(&key);
+            crate::moves::wake(&context);
+        }
+    })
+    .await;
+}
+
+/// Tells `on` of every object of a kind, now and at each change; returns when the watch ends, which it does not. When all have
+/// been told once, that is counted. Of a kind that is `optional` a cluster without it has none: nobody is held up.
+async fn each<K>(
+    what: &str,
+    api: Api<K>,
+    config: watcher::Config,
+    (listed, optional): (&Listed, bool),
+    mut on: impl FnMut(watcher::Event<K>),
+) where
+    K: kube::Resource + Clone + DeserializeOwned + Debug + Send + 'static,
+{
+    let mut events = watcher(api, config).default_backoff().boxed();
     let mut first = true;
     loop {
-        let event = match events.try_next().await {
-            Ok(Some(event)) => event,
+        let whole = match events.try_next().await {
+            Ok(Some(event)) => {
+                let whole = matches!(event, watcher::Event::InitDone);
+                on(event);
+                whole
+            }
             Ok(None) => return,
             Err(error) => {
-                tracing::warn!(%error, "machines cannot be watched");
-                continue;
+                tracing::warn!(%error, "{what} cannot be watched");
+                optional && is_unknown(&error)
             }
         };
-        match event {
-            watcher::Event::Init => seen.clear(),
-            watcher::Event::InitApply(vm) => {
-                seen.extend(take_vm(&context, vm));
-            }
-            watcher::Event::Apply(vm) => drop(take_vm(&context, vm)),
-            watcher::Event::InitDone => {
-                context.cache.retain_vms(&seen).iter().for_each(|key| context.queue.add(key));
-                seen = HashSet::new();
-                done(&listed, &mut first);
-            }
-            watcher::Event::Delete(vm) => {
-                let meta = match &vm.0 {
-                    Ok(vm) => &vm.metadata,
-                    Err(invalid) => &invalid.metadata,
-                };
-                let key = key_of(meta);
-                context.cache.drop_vm(&key, meta.uid.as_deref());
-                context.queue.add(&key);
-                crate::moves::wake(&context);
-            }
+        if whole && std::mem::take(&mut first) {
+            listed.send_modify(|count| *count += 1);
         }
     }
 }
 
-fn done(listed: &Listed, first: &mut bool) {
-    if std::mem::take(first) {
-        listed.send_modify(|count| *count += 1);
-    }
+/// Whether the cluster does not know the kind.
+fn is_unknown(error: &watcher::Error) -> bool {
+    matches!(error, watcher::Error::InitialListFailed(kube::Error::Api(status)) if status.code == 404)
 }
 
 fn take_vm(context: &Context, vm: DeserializeGuard<VirtualMachine>) -> Option<Key> {
@@ -98,66 +119,43 @@ pub(crate) async fn pods(context: Arc<Context>, listed: Arc<Listed>) {
     let api: Api<Pod> = Api::all(context.client.clone());
     let selector = format!("{}={}", label::APP_NAME, label::APP_NAME_VALUE);
     let config = watcher::Config::default().labels(&selector);
-    let mut events = watcher(api, config).default_backoff().boxed();
     let mut seen: HashSet<String> = HashSet::new();
-    let mut first = true;
-    loop {
-        let event = match events.try_next().await {
-            Ok(Some(event)) => event,
-            Ok(None) => return,
-            Err(error) => {
-                tracing::warn!(%error, "pods cannot be watched");
-                continue;
-            }
-        };
-        match event {
-            watcher::Event::Init => seen.clear(),
-            watcher::Event::InitApply(pod) => {
-                seen.extend(pod.metadata.uid.clone());
-                context.cache.put_pod(&pod).iter().for_each(|key| context.queue.add(key));
-            }
-            watcher::Event::Apply(pod) => {
-                context.cache.put_pod(&pod).iter().for_each(|key| context.queue.add(key));
-            }
-            watcher::Event::InitDone => {
-                context.cache.retain_pods(None, &seen).iter().for_each(|key| context.queue.add(key));
-                seen = HashSet::new();
-                done(&listed, &mut first);
-            }
-            watcher::Event::Delete(pod) => {
-                if let Some((key, _)) = machine_of(&pod.metadata) {
-                    context.cache.bury_pod(&key, &pod);
-                    context.queue.add(&key);
-                }
+    each("pods", api, config, (&listed, false), |event| match event {
+        watcher::Event::Init => seen.clear(),
+        watcher::Event::InitApply(pod) => {
+            seen.extend(pod.metadata.uid.clone());
+            context.cache.put_pod(&pod).iter().for_each(|key| context.queue.add(key));
+        }
+        watcher::Event::Apply(pod) => {
+            context.cache.put_pod(&pod).iter().for_each(|key| context.queue.add(key));
+        }
+        watcher::Event::InitDone => {
+            context.cache.retain_pods(None, &seen).iter().for_each(|key| context.queue.add(key));
+            seen = HashSet::new();
+        }
+        watcher::Event::Delete(pod) => {
+            if let Some((key, _)) = machine_of(&pod.metadata) {
+                context.cache.bury_pod(&key, &pod);
+                context.queue.add(&key);
             }
         }
-    }
+    })
+    .await;
 }
 
 /// Watches the metadata of secrets with certificates; never returns.
 pub(crate) async fn secrets(context: Arc<Context>, listed: Arc<Listed>) {
     let api: Api<PartialObjectMeta<Secret>> = Api::all(context.client.clone());
     let config = watcher::Config::default().labels(TLS_LABEL);
-    let mut events = watcher(api, config).default_backoff().boxed();
-    let mut first = true;
-    loop {
-        let event = match events.try_next().await {
-            Ok(Some(event)) => event,
-            Ok(None) => return,
-            Err(error) => {
-                tracing::warn!(%error, "secrets cannot be watched");
-                continue;
-            }
-        };
-        match event {
-            watcher::Event::Init => context.cache.clear_secrets(),
-            watcher::Event::InitApply(secret) | watcher::Event::Apply(secret) => {
-                take_secret(&context, &secret, true);
-            }
-            watcher::Event::Delete(secret) => take_secret(&context, &secret, false),
-            watcher::Event::InitDone => done(&listed, &mut first),
+    each("secrets", api, config, (&listed, false), |event| match event {
+        watcher::Event::Init => context.cache.clear_secrets(),
+        watcher::Event::InitApply(secret) | watcher::Event::Apply(secret) => {
+            take_secret(&context, &secret, true);
         }
-    }
+        watcher::Event::Delete(secret) => take_secret(&context, &secret, false),
+        watcher::Event::InitDone => {}
+    })
+    .await;
 }
 
 fn take_secret(context: &Context, secret: &PartialObjectMeta<Secret>, there: bool) {

@@ -3,14 +3,13 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
-use futures_util::{StreamExt as _, TryStreamExt as _};
 use kube::ResourceExt as _;
 use kube::api::Api;
 use kube::core::DeserializeGuard;
-use kube::runtime::{WatchStreamExt as _, watcher};
+use kube::runtime::watcher;
 use neonvm_api::{MigrationPolicy, VirtualMachineMigration};
 
-use super::{Listed, done};
+use super::{Listed, each};
 use crate::cache::{Key, key_of};
 use crate::context::Context;
 use crate::moves::wake;
@@ -18,49 +17,27 @@ use crate::moves::wake;
 /// Watches migrations; never returns.
 pub(crate) async fn migrations(context: Arc<Context>, listed: Arc<Listed>) {
     let api: Api<DeserializeGuard<VirtualMachineMigration>> = Api::all(context.client.clone());
-    let mut events = watcher(api, watcher::Config::default()).default_backoff().boxed();
     let mut seen: HashSet<Key> = HashSet::new();
-    let mut first = true;
-    loop {
-        let event = match events.try_next().await {
-            Ok(Some(event)) => event,
-            Ok(None) => return,
-            Err(error) => {
-                tracing::warn!(%error, "migrations cannot be watched");
-                unknown_kind(&error, &listed, &mut first);
-                continue;
-            }
-        };
-        match event {
-            watcher::Event::Init => seen.clear(),
-            watcher::Event::InitApply(migration) => seen.extend(take(&context, migration)),
-            watcher::Event::Apply(migration) => drop(take(&context, migration)),
-            watcher::Event::InitDone => {
-                context.moves.retain(&seen).iter().for_each(|vm| context.queue.add(vm));
-                seen = HashSet::new();
-                done(&listed, &mut first);
-            }
-            watcher::Event::Delete(migration) => {
-                let meta = match &migration.0 {
-                    Ok(migration) => &migration.metadata,
-                    Err(invalid) => &invalid.metadata,
-                };
-                if let Some(vm) = context.moves.remove(&key_of(meta), meta.uid.as_deref()) {
-                    context.queue.add(&vm);
-                    wake(&context);
-                }
+    each("migrations", api, watcher::Config::default(), (&listed, true), |event| match event {
+        watcher::Event::Init => seen.clear(),
+        watcher::Event::InitApply(migration) => seen.extend(take(&context, migration)),
+        watcher::Event::Apply(migration) => drop(take(&context, migration)),
+        watcher::Event::InitDone => {
+            context.moves.retain(&seen).iter().for_each(|vm| context.queue.add(vm));
+            seen = HashSet::new();
+        }
+        watcher::Event::Delete(migration) => {
+            let meta = match &migration.0 {
+                Ok(migration) => &migration.metadata,
+                Err(invalid) => &invalid.metadata,
+            };
+            if let Some(vm) = context.moves.remove(&key_of(meta), meta.uid.as_deref()) {
+                context.queue.add(&vm);
+                wake(&context);
             }
         }
-    }
-}
-
-/// A cluster without the kind has none of it: machines are not held up.
-fn unknown_kind(error: &watcher::Error, listed: &Listed, first: &mut bool) {
-    if let watcher::Error::InitialListFailed(kube::Error::Api(status)) = error
-        && status.code == 404
-    {
-        done(listed, first);
-    }
+    })
+    .await;
 }
 
 fn take(context: &Context, migration: DeserializeGuard<VirtualMachineMigration>) -> Option<Key> {
@@ -83,9 +60,7 @@ fn take(context: &Context, migration: DeserializeGuard<VirtualMachineMigration>)
 /// Watches policies; never returns. They matter when a migration begins; nobody is woken for them but those that wait.
 pub(crate) async fn policies(context: Arc<Context>, listed: Arc<Listed>) {
     let api: Api<DeserializeGuard<MigrationPolicy>> = Api::all(context.client.clone());
-    let mut events = watcher(api, watcher::Config::default()).default_backoff().boxed();
     let mut seen: HashSet<String> = HashSet::new();
-    let mut first = true;
     let take = |policy: DeserializeGuard<MigrationPolicy>| match policy.0 {
         Ok(policy) => {
             let name = policy.name_any();
@@ -97,35 +72,24 @@ pub(crate) async fn policies(context: Arc<Context>, listed: Arc<Listed>) {
             None
         }
     };
-    loop {
-        let event = match events.try_next().await {
-            Ok(Some(event)) => event,
-            Ok(None) => return,
-            Err(error) => {
-                tracing::warn!(%error, "policies of migrations cannot be watched");
-                unknown_kind(&error, &listed, &mut first);
-                continue;
-            }
-        };
-        match event {
-            watcher::Event::Init => seen.clear(),
-            watcher::Event::InitApply(policy) => seen.extend(take(policy)),
-            watcher::Event::Apply(policy) => {
-                take(policy);
-                wake(&context);
-            }
-            watcher::Event::InitDone => {
-                context.moves.retain_policies(&seen);
-                seen = HashSet::new();
-                done(&listed, &mut first);
-            }
-            watcher::Event::Delete(policy) => {
-                let name = match &policy.0 {
-                    Ok(policy) => policy.name_any(),
-                    Err(invalid) => invalid.metadata.name.clone().unwrap_or_default(),
-                };
-                context.moves.drop_policy(&name);
-            }
+    each("policies of migrations", api, watcher::Config::default(), (&listed, true), |event| match event {
+        watcher::Event::Init => seen.clear(),
+        watcher::Event::InitApply(policy) => seen.extend(take(policy)),
+        watcher::Event::Apply(policy) => {
+            take(policy);
+            wake(&context);
         }
-    }
+        watcher::Event::InitDone => {
+            context.moves.retain_policies(&seen);
+            seen = HashSet::new();
+        }
+        watcher::Event::Delete(policy) => {
+            let name = match &policy.0 {
+                Ok(policy) => policy.name_any(),
+                Err(invalid) => invalid.metadata.name.clone().unwrap_or_default(),
+            };
+            context.moves.drop_policy(&name);
+        }
+    })
+    .await;
 }

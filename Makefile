@@ -18,7 +18,7 @@ demo: FILES := $(BASE) $(DEMO)
 test bench: FILES := $(BASE) $(LANES)
 
 help:
-	@echo 'make demo    a VM with a database, from nothing, resized under load; KEEP=1 leaves it running'
+	@echo 'make demo    a VM with a database, from nothing, that follows its load and moves under it; KEEP=1 leaves it running'
 	@echo 'make test    every lane; ends with: N passed, N failed, N skipped'
 	@echo 'make check   what can be told without running: arrows, orphans, sizes, links, generated files'
 	@echo 'make bench   measure the promises of SPEC.md'

@@ -1,4 +1,4 @@
-//! `xtask demo`: the main job from nothing to a machine that follows its load.
+//! `xtask demo`: the main job from nothing to a machine that follows its load and moves under it.
 
 mod prepare;
 mod stage;

@@ -11,6 +11,7 @@ use std::ffi::OsString;
 use std::io::{self, Write};
 
 use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde_json::Value;
 
 use crate::args::{Args, Output};
@@ -260,6 +261,12 @@ pub(crate) fn select(expression: &str, value: &Value) -> Result<String> {
 pub(crate) fn age(since: Timestamp) -> String {
     let seconds = Timestamp::now().as_second() - since.as_second();
     span(u64::try_from(seconds).unwrap_or(0))
+}
+
+/// How long ago an object was made, if it says when.
+pub(crate) fn age_of(metadata: &ObjectMeta) -> Option<String> {
+    let made = metadata.creation_timestamp.as_ref()?;
+    Timestamp::from_second(made.0.as_second()).ok().map(age)
 }
 
 /// A length of time, as `12s`, `3m`, `3h5m` or `3d4h`.

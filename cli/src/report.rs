@@ -1,6 +1,7 @@
 //! What a command has to say, before it is known in which form.
 
-use serde_json::Value;
+use serde::Serialize;
+use serde_json::{Value, json};
 
 /// `apiVersion` of our own objects in JSON.
 pub const API_VERSION: &str = "cli.neonvm/v1";
@@ -88,6 +89,26 @@ pub fn right(name: &'static str) -> Column {
 #[must_use]
 pub fn wide(name: &'static str) -> Column {
     Column { name, right: false, wide: true }
+}
+
+impl Document {
+    /// Objects as the API has them: one by itself, or a list. `of` names each and gives its cells.
+    pub fn of_objects<K: Serialize>(
+        kind: &str,
+        objects: &[K],
+        list: bool,
+        columns: Vec<Column>,
+        of: impl Fn(&K) -> (String, Vec<String>),
+    ) -> Self {
+        let items: Vec<Value> = objects.iter().map(|object| json!(object)).collect();
+        let value = match (list, items.as_slice()) {
+            (false, [one]) => one.clone(),
+            _ => json!({ "apiVersion": "v1", "kind": "List", "metadata": {}, "items": items }),
+        };
+        let (names, rows) =
+            objects.iter().map(of).map(|(name, cells)| (format!("{kind}/{name}"), cells)).unzip();
+        Self { value, names, text: None, columns, rows }
+    }
 }
 
 impl Report {

@@ -3,7 +3,6 @@
 use k8s_openapi::jiff::Timestamp;
 use neonvm_api::VirtualMachineMigration;
 use neonvm_api::migration::MigrationPhase;
-use serde_json::{Value, json};
 
 use super::name_of;
 use super::show::{asked_by, percent, phase_word, size, status, took};
@@ -46,8 +45,6 @@ pub(super) fn row(migration: &VirtualMachineMigration, namespaces: bool) -> Vec<
     let counted = |number: i64, text: String| if number > 0 { text } else { NONE.to_owned() };
     let moved = status.phase == Some(MigrationPhase::Succeeded);
     let downtime = if moved { format!("{}ms", info.downtime_ms) } else { NONE.to_owned() };
-    let created = migration.metadata.creation_timestamp.as_ref();
-    let created = created.and_then(|time| jiff::Timestamp::from_second(time.0.as_second()).ok());
     let mut cells = vec![
         name_of(migration).to_owned(),
         migration.spec.vm_name.clone(),
@@ -58,7 +55,7 @@ pub(super) fn row(migration: &VirtualMachineMigration, namespaces: bool) -> Vec<
         downtime,
         took(migration, Timestamp::now()).unwrap_or_else(|| NONE.to_owned()),
         or_none(&status.reason),
-        created.map_or_else(|| NONE.to_owned(), crate::render::age),
+        crate::render::age_of(&migration.metadata).unwrap_or_else(|| NONE.to_owned()),
         asked_by(migration).to_owned(),
         counted(info.passes, info.passes.to_string()),
         counted(info.ram.transferred, size(info.ram.transferred)),
@@ -74,19 +71,7 @@ pub(super) fn row(migration: &VirtualMachineMigration, namespaces: bool) -> Vec<
 
 /// The objects as the API has them.
 pub(super) fn document(migrations: &[VirtualMachineMigration], namespaces: bool, list: bool) -> Document {
-    let objects: Vec<Value> = migrations.iter().map(|migration| json!(migration)).collect();
-    let value = match (list, objects.as_slice()) {
-        (false, [one]) => one.clone(),
-        _ => json!({ "apiVersion": "v1", "kind": "List", "metadata": {}, "items": objects }),
-    };
-    Document {
-        value,
-        names: migrations
-            .iter()
-            .map(|migration| format!("virtualmachinemigration/{}", name_of(migration)))
-            .collect(),
-        text: None,
-        columns: columns(namespaces),
-        rows: migrations.iter().map(|migration| row(migration, namespaces)).collect(),
-    }
+    let of =
+        |migration: &VirtualMachineMigration| (name_of(migration).to_owned(), row(migration, namespaces));
+    Document::of_objects("virtualmachinemigration", migrations, list, columns(namespaces), of)
 }

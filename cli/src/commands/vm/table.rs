@@ -1,9 +1,7 @@
 //! The table of virtual machines, one for `list`, `get` and what they show when something changes.
 
-use jiff::Timestamp;
 use neonvm_api::VirtualMachine;
 use neonvm_types::{Bytes, MilliCpu};
-use serde_json::{Value, json};
 
 use super::machines::name_of;
 use super::size::{cores, in_units};
@@ -60,7 +58,7 @@ pub(super) fn row(machine: &VirtualMachine, namespaces: bool) -> Vec<String> {
         or_none(&status.node),
         or_none(if status.extra_net_ip.is_empty() { &status.pod_ip } else { &status.extra_net_ip }),
         status.restart_count.to_string(),
-        age(machine),
+        crate::render::age_of(&machine.metadata).unwrap_or_else(|| NONE.to_owned()),
         or_none(&status.pod_name),
         or_none(accelerator),
         or_none(&mode),
@@ -97,30 +95,16 @@ fn decimal(cpu: MilliCpu) -> String {
     text.trim_end_matches('0').trim_end_matches('.').to_owned()
 }
 
-fn age(machine: &VirtualMachine) -> String {
-    let created = machine.metadata.creation_timestamp.as_ref();
-    let created = created.and_then(|time| Timestamp::from_second(time.0.as_second()).ok());
-    created.map_or_else(|| NONE.to_owned(), crate::render::age)
-}
-
 /// The objects as the API has them.
 pub(super) fn document(machines: &[VirtualMachine], namespaces: bool, list: bool) -> Document {
-    let objects: Vec<Value> = machines.iter().map(|machine| json!(machine)).collect();
-    let value = match (list, objects.as_slice()) {
-        (false, [one]) => one.clone(),
-        _ => json!({ "apiVersion": "v1", "kind": "List", "metadata": {}, "items": objects }),
-    };
-    Document {
-        value,
-        names: machines.iter().map(|machine| format!("virtualmachine/{}", name_of(machine))).collect(),
-        text: None,
-        columns: columns(namespaces),
-        rows: machines.iter().map(|machine| row(machine, namespaces)).collect(),
-    }
+    let of = |machine: &VirtualMachine| (name_of(machine).to_owned(), row(machine, namespaces));
+    Document::of_objects("virtualmachine", machines, list, columns(namespaces), of)
 }
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
 
     #[test]

@@ -6,6 +6,7 @@ pub mod image;
 pub mod kernel;
 pub mod local;
 pub mod migration;
+pub mod podscaler;
 pub mod scaling;
 pub mod simulate;
 pub mod top;
@@ -101,6 +102,9 @@ pub enum Command {
     /// Moves of virtual machines from node to node
     #[command(subcommand, alias = "migrations")]
     Migration(Box<migration::Command>),
+    /// Autoscalers of replicas: what they see, decide and have done
+    #[command(subcommand, aliases = ["podscalers", "pa", "podautoscaler", "podautoscalers"])]
+    Podscaler(podscaler::Command),
     /// Disk images on this machine and in registries
     #[command(subcommand)]
     Image(image::Command),
@@ -178,6 +182,7 @@ impl Command {
             Self::Local(command) => command.output(),
             Self::Vm(command) => command.output(),
             Self::Migration(command) => command.output(),
+            Self::Podscaler(command) => command.output(),
             Self::Image(command) => command.output(),
             Self::Kernel(command) => command.output(),
             Self::Status(args) => Some(&args.output),
@@ -186,7 +191,7 @@ impl Command {
             Self::Agent(scaling::Agent::Inspect(args)) => Some(&args.output),
             Self::Scheduler(scaling::Scheduler::Inspect(args)) => Some(&args.output),
             Self::Debug(scaling::Debug::NodePressure(args)) => Some(&args.output),
-            Self::Simulate(args) => Some(&args.output),
+            Self::Simulate(args) => Some(args.output()),
             Self::Version(args) => Some(&args.output),
             Self::Completion(_) => None,
             Self::Config(command) => command.output(),

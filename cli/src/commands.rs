@@ -12,6 +12,7 @@ mod kernel;
 mod local;
 mod migration;
 mod place;
+mod podscaler;
 mod registry;
 mod scheduler;
 mod services;
@@ -27,6 +28,7 @@ use crate::args::image::Command as Image;
 use crate::args::kernel::Command as Kernel;
 use crate::args::local::Command as Local;
 use crate::args::migration::Command as Migration;
+use crate::args::podscaler::Command as Podscaler;
 use crate::args::scaling::{Agent, Debug, Scheduler};
 use crate::args::vm::Command as Vm;
 use crate::args::{Args, Command};
@@ -60,6 +62,7 @@ pub(crate) fn run(env: &Env, settings: &Settings, args: &Args) -> Result<Report>
             Migration::Cancel(args) => migration::cancel::run(settings, args),
             Migration::Wait(args) => migration::wait::run(settings, args),
         },
+        Command::Podscaler(command) => podscaler(settings, command),
         Command::Image(Image::List(args)) => image::list::run(env, args),
         Command::Image(Image::Inspect(args)) => image::inspect::run(env, args),
         Command::Image(Image::Export(args)) => image::export::run(env, args, quiet),
@@ -87,5 +90,18 @@ pub(crate) fn run(env: &Env, settings: &Settings, args: &Args) -> Result<Report>
         Command::Config(Config::View(args)) => config::view::run(settings, args),
         Command::Config(Config::Set(args)) => config::set::run(settings, args),
         Command::Config(Config::Path(_)) => Ok(config::path::run(settings)),
+    }
+}
+
+fn podscaler(settings: &Settings, command: &Podscaler) -> Result<Report> {
+    match command {
+        Podscaler::List(args) => podscaler::list::list(settings, args),
+        Podscaler::Get(args) => podscaler::list::get(settings, args),
+        Podscaler::Describe(args) => podscaler::describe::run(settings, args),
+        Podscaler::Explain(args) => podscaler::explain::run(settings, args),
+        Podscaler::History(args) => podscaler::history::run(settings, args),
+        Podscaler::Wait(args) => podscaler::wait::run(settings, args),
+        Podscaler::Pause(args) => podscaler::pause::run(settings, args, true),
+        Podscaler::Resume(args) => podscaler::pause::run(settings, args, false),
     }
 }

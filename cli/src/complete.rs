@@ -10,7 +10,7 @@ use clap_complete::engine::CompletionCandidate;
 use kube::Resource;
 use kube::api::{Api, ListParams};
 use kube::core::NamespaceResourceScope;
-use neonvm_api::{VirtualMachine, VirtualMachineMigration};
+use neonvm_api::{PodAutoscaler, VirtualMachine, VirtualMachineMigration};
 use serde::de::DeserializeOwned;
 
 use crate::args::vm::Place;
@@ -31,6 +31,11 @@ pub(crate) fn machines() -> Vec<CompletionCandidate> {
 /// Names of moves in the namespace of the context.
 pub(crate) fn migrations() -> Vec<CompletionCandidate> {
     names::<VirtualMachineMigration>("migrations")
+}
+
+/// Names of pod autoscalers in the namespace of the context.
+pub(crate) fn podscalers() -> Vec<CompletionCandidate> {
+    names::<PodAutoscaler>("podscalers")
 }
 
 fn names<K>(kind: &str) -> Vec<CompletionCandidate>

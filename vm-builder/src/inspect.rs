@@ -160,7 +160,7 @@ impl Boot<'_> {
         let mut line = "console=ttyS0 root=/dev/vda rw init=/neonvm/bin/init panic=-1 loglevel=4".to_owned();
         if self.accelerator != "kvm" {
             // An emulated clock never drifts between processors, and its speed need not be measured.
-            line.push_str(" tsc=reliable lpj=10000000 mitigations=off");
+            line.push_str(" tsc=reliable no_timer_check lpj=10000000 mitigations=off");
         }
         push("-append", line);
         // A comma divides options; doubled it is a comma.

@@ -36,7 +36,7 @@ pub(super) async fn report(connection: &Connection, name: &str) -> Result<Report
     let ready = connection.text("/readyz").await.is_ok();
     let (present, missing) = definitions(connection).await?;
     let view = view(connection).await?;
-    let (controller, scheduler) = (view.vm_controller(), view.scheduler());
+    let (controller, scheduler, autoscaler) = (view.vm_controller(), view.scheduler(), view.pod_autoscaler());
     let mut rows = vec![
         Row {
             component: "api-server",
@@ -52,6 +52,7 @@ pub(super) async fn report(connection: &Connection, name: &str) -> Result<Report
         },
         service("vm-controller", &controller),
         service("scheduler", &scheduler),
+        service("pod-autoscaler", &autoscaler),
     ];
     rows.extend(objects(&view));
     let healthy = rows.iter().all(|row| row.good);
@@ -60,6 +61,8 @@ pub(super) async fn report(connection: &Connection, name: &str) -> Result<Report
         "definitions": { "installed": present, "missing": missing },
         "vmController": { "working": working(&controller), "note": controller.note(), "unattended": view.unattended() },
         "scheduler": { "working": working(&scheduler), "note": scheduler.note(), "waiting": view.waiting() },
+        "podAutoscaler": { "working": working(&autoscaler), "note": autoscaler.note(),
+            "unattended": view.unattended_autoscalers(), "total": view.autoscalers.len() },
         "nodes": { "ready": view.nodes.len() - view.unready().len(), "total": view.nodes.len(),
             "notReady": view.unready().into_iter().map(|(name, why)| json!({ "name": name, "reason": why })).collect::<Vec<_>>() },
         "machines": { "total": view.machines.len(), "phases": phases(&view.machines), "troubled": view.troubled().len() } });

@@ -2,6 +2,7 @@
 
 mod library;
 mod plot;
+mod replicas;
 mod runs;
 mod view;
 
@@ -11,7 +12,7 @@ use std::time::Instant;
 use neonvm_sim::{FaultSet, Options, Outcome, Record, Scenario, minimise};
 use serde_json::json;
 
-use crate::args::simulate::Simulate as Args;
+use crate::args::simulate::{Other, Simulate as Args};
 use crate::env::Env;
 use crate::error::{Code, Error, Result};
 use crate::report::{API_VERSION, Document, Report, left};
@@ -36,6 +37,9 @@ struct Smallest {
 
 /// Runs a scenario under one seed or many.
 pub(super) fn run(env: &Env, args: &Args, quiet: bool) -> Result<Report> {
+    if let Some(Other::Replicas(args)) = &args.other {
+        return replicas::run(args);
+    }
     let Some(written) = &args.scenario else { return list() };
     let question = ask(written, args)?;
     let show = env.stderr_terminal && !quiet;

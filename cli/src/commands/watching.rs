@@ -105,8 +105,7 @@ pub(super) struct Lines<K> {
     pub(super) wanted: Box<dyn Fn(&K) -> bool + Send>,
 }
 
-/// A line for each object now, and for each change, until somebody has seen enough. `open` makes the API in the thread
-/// that uses it.
+/// A line for each object now, and for each change, until somebody has seen enough.
 pub(super) fn follow<K: Watched>(
     open: impl AsyncFnOnce() -> Result<Api<K>> + Send + 'static,
     config: watcher::Config,
@@ -122,12 +121,33 @@ pub(super) fn follow<K: Watched>(
         }
     };
     let headers = !json && !output.no_headers;
+    let names = shape.columns.iter().map(|column| column.name.to_owned()).collect();
+    let head = headers.then(|| shape.fixed(names));
+    pages(open, config, head, move |object| {
+        let shown = (shape.wanted)(object);
+        shown.then(|| {
+            if json {
+                serde_json::to_string(object).unwrap_or_default()
+            } else {
+                shape.fixed((shape.row)(object))
+            }
+        })
+    })
+}
+
+/// A text for each object now, and for each change that `page` has one for, until somebody has seen enough. `open` makes
+/// the API in the thread that uses it.
+pub(super) fn pages<K: Watched>(
+    open: impl AsyncFnOnce() -> Result<Api<K>> + Send + 'static,
+    config: watcher::Config,
+    head: Option<String>,
+    mut page: impl FnMut(&K) -> Option<String> + Send + 'static,
+) -> Result<Report> {
     let (lines, read) = std::sync::mpsc::sync_channel::<String>(64);
     std::thread::spawn(move || {
         let _ = block_on(async {
-            if headers {
-                let names = shape.columns.iter().map(|column| column.name.to_owned()).collect();
-                let _ = lines.send(shape.fixed(names));
+            if let Some(head) = head {
+                let _ = lines.send(head);
             }
             let mut stream = watcher(open().await?, config).boxed();
             loop {
@@ -144,15 +164,9 @@ pub(super) fn follow<K: Watched>(
                         continue;
                     }
                 };
-                if !(shape.wanted)(&object) {
-                    continue;
-                }
-                let line = if json {
-                    serde_json::to_string(&object).unwrap_or_default()
-                } else {
-                    shape.fixed((shape.row)(&object))
-                };
-                if lines.send(line).is_err() {
+                if let Some(text) = page(&object)
+                    && lines.send(text).is_err()
+                {
                     return Ok(());
                 }
             }

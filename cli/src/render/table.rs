@@ -3,8 +3,21 @@
 use crate::report::Document;
 
 /// Words that are coloured, and their colours.
-const COLORS: &[(&str, &str)] =
-    &[("ok", "32"), ("running", "32"), ("warn", "33"), ("ended", "31"), ("fail", "31")];
+const COLORS: &[(&str, &str)] = &[
+    ("ok", "32"),
+    ("running", "32"),
+    ("warn", "33"),
+    ("ended", "31"),
+    ("fail", "31"),
+    // States of pod autoscalers.
+    ("Ready", "32"),
+    ("Limited", "33"),
+    ("Paused", "33"),
+    ("Blind", "31"),
+    ("Conflict", "31"),
+    ("Failed", "31"),
+    ("Invalid", "31"),
+];
 
 /// A document as a table, without the last line end.
 pub(super) fn render(document: &Document, wide: bool, headers: bool, color: bool) -> String {

@@ -5,6 +5,7 @@ use std::time::Duration;
 use kube::api::{Api, Patch, PatchParams};
 use kube::{Client, Error as ApiError};
 use neonvm_api::VirtualMachine;
+use neonvm_api::virtual_machine::Phase;
 use neonvm_types::{NamespacedName, Resources, RevisionWithTime};
 use serde_json::{Value, json};
 
@@ -34,7 +35,7 @@ impl Error {
     /// Whether the VM has to be looked at again before anything is tried.
     pub(crate) fn is_conflict(&self) -> bool {
         match self {
-            Self::Changed(_) | Self::Replaced => true,
+            Self::Changed(_) | Self::Replaced | Self::Moves => true,
             Self::Api(error) => {
                 matches!(&**error, ApiError::Api(status) if matches!(status.code, 404 | 409 | 422))
             }
@@ -62,6 +63,8 @@ pub(crate) enum Error {
     Changed(Size),
     #[error("it is another VM by now")]
     Replaced,
+    #[error("it is on its way to another node")]
+    Moves,
     #[error("the API server did not answer within {} s", .0.as_secs())]
     Late(Duration),
     #[error("the API server refuses: {0}")]
@@ -80,6 +83,8 @@ pub(crate) async fn apply(client: &Client, change: &Change, within: Duration) ->
 async fn attempt(api: &Api<VirtualMachine>, change: &Change) -> Result<Option<i64>, Error> {
     let mut tests = vec![
         test("/metadata/uid", &change.uid),
+        // A move that begins right now changes it, and the permit is one of the node that it leaves.
+        test("/status/phase", Phase::Running),
         test("/spec/guest/cpus/use", change.from.cpu),
         test("/spec/guest/memorySlots/use", change.from.slots),
     ];
@@ -92,6 +97,9 @@ async fn attempt(api: &Api<VirtualMachine>, change: &Change) -> Result<Option<i6
     let vm = api.get(&change.vm.name).await.map_err(|error| Error::Api(Box::new(error)))?;
     if vm.metadata.uid.as_deref() != Some(&change.uid) {
         return Err(Error::Replaced);
+    }
+    if vm.status.as_ref().is_some_and(|status| status.migration.is_some()) {
+        return Err(Error::Moves);
     }
     let now = Size::in_spec(&vm);
     if now != change.from {
@@ -142,5 +150,66 @@ fn quoted(cpu: neonvm_types::MilliCpu) -> String {
         Ok(Value::String(text)) => text,
         Ok(number) => number.to_string(),
         Err(_) => String::new(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use http::{Method, StatusCode};
+    use neonvm_kit::http::{Whole, serve, text};
+
+    use super::*;
+
+    /// The API server says that the object is not what it was thought to be, and shows it.
+    async fn against(status: Value) -> (Result<Option<i64>, Error>, usize) {
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("http://{}", listener.local_addr().unwrap());
+        let vm = json!({"apiVersion": "vm.neon.tech/v1", "kind": "VirtualMachine",
+            "metadata": {"name": "a", "namespace": "default", "uid": "u", "resourceVersion": "7", "generation": 2},
+            "spec": {"guest": {"cpus": {"min": 1, "max": 2, "use": 1}, "memorySlotSize": "1Gi",
+                "memorySlots": {"min": 1, "max": 2, "use": 1}, "rootDisk": {"image": "i"}}}, "status": status});
+        let patches = Arc::new(AtomicUsize::new(0));
+        let seen = Arc::clone(&patches);
+        let server = tokio::spawn(serve(listener, None, move |request: Whole| {
+            let is_first = request.method() == Method::PATCH && seen.fetch_add(1, Ordering::Relaxed) == 0;
+            let vm = vm.clone();
+            async move {
+                if is_first {
+                    let status = json!({"kind": "Status", "apiVersion": "v1", "status": "Failure", "code": 422,
+                        "reason": "Invalid", "message": "the server rejected our request"});
+                    return text(StatusCode::UNPROCESSABLE_ENTITY, "application/json", status.to_string());
+                }
+                text(StatusCode::OK, "application/json", vm.to_string())
+            }
+        }));
+        let client = Client::try_from(kube::Config::new(url.parse().unwrap())).unwrap();
+        let (one, two) = (neonvm_types::MilliCpu::new(1000), neonvm_types::MilliCpu::new(2000));
+        let change = Change {
+            vm: NamespacedName { namespace: "default".into(), name: "a".into() },
+            uid: "u".into(),
+            generation: Some(1),
+            from: Size { cpu: one, slots: 1 },
+            to: Size { cpu: two, slots: 1 },
+            revision: None,
+        };
+        let done = apply(&client, &change, Duration::from_secs(20)).await;
+        server.abort();
+        (done, patches.load(Ordering::Relaxed))
+    }
+
+    #[tokio::test]
+    async fn a_machine_that_begins_to_move_keeps_its_size() {
+        let moves =
+            json!({"phase": "PreMigrating", "migration": {"name": "m", "uid": "x", "targetPodName": "p"}});
+        let (done, patches) = against(moves).await;
+        let error = done.unwrap_err();
+        assert!(matches!(error, Error::Moves) && error.is_conflict(), "{error}");
+        assert_eq!(patches, 1);
+        // Of one that stays something else changed, and it is tried again.
+        let (done, patches) = against(json!({"phase": "Scaling"})).await;
+        assert_eq!((done.unwrap(), patches), (Some(2), 2));
     }
 }

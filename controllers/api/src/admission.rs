@@ -3,6 +3,7 @@
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
+use crate::pod_autoscaler;
 use crate::{
     FieldError, IPPool, MigrationPolicy, PodAutoscaler, VirtualMachine, apply_defaults, normalise, validate,
 };
@@ -51,9 +52,7 @@ pub fn admit(kind: &str, new: &mut Value, old: Option<&Value>) -> Verdict {
             })
         }
         "IPPool" => check(new, old.as_ref(), validate::ip_pool, |_: &IPPool, new| validate::ip_pool(new)),
-        "PodAutoscaler" => check(new, old.as_ref(), validate::pod_autoscaler, |_: &PodAutoscaler, new| {
-            validate::pod_autoscaler(new)
-        }),
+        "PodAutoscaler" => autoscaler(new, old.as_ref()),
         _ => Ok(Verdict::default()),
     };
     verdict.unwrap_or_else(|error| Verdict { errors: vec![error], warnings: Vec::new() })
@@ -79,6 +78,13 @@ fn check<T: DeserializeOwned>(
         _ => create(&new),
     };
     Ok(Verdict { errors, warnings: Vec::new() })
+}
+
+fn autoscaler(new: &Value, old: Option<&Value>) -> Result<Verdict, FieldError> {
+    let verdict =
+        check(new, old, validate::pod_autoscaler, |_: &PodAutoscaler, new| validate::pod_autoscaler(new))?;
+    let warnings = pod_autoscaler::warnings(&read::<PodAutoscaler>(new)?);
+    Ok(Verdict { warnings, ..verdict })
 }
 
 fn machine(new: &Value, old: Option<&Value>) -> Result<Verdict, FieldError> {
@@ -162,6 +168,14 @@ mod tests {
         assert_eq!(admit("PodAutoscaler", &mut autoscaler, Some(&old)), Verdict::default());
         autoscaler["metadata"]["annotations"] = json!({"autoscaling.aibrix.ai/panic-threshold": "x"});
         assert_eq!(admit("PodAutoscaler", &mut autoscaler, Some(&old)).errors.len(), 2);
+        let mut old_words = json!({"metadata": {"name": "a", "annotations": {
+            "kpa.autoscaling.aibrix.ai/panic-window": "10s"}}, "spec": {
+            "scaleTargetRef": {"kind": "D", "name": "d"}, "maxReplicas": 1, "scalingStrategy": "KPA",
+            "metricsSources": [{"metricSourceType": "pod", "protocolType": "http", "path": "/m", "port": "1",
+                "targetMetric": "m", "targetValue": 1, "quantile": 0.99}]}});
+        let verdict = admit("PodAutoscaler", &mut old_words, None);
+        assert_eq!((verdict.errors, verdict.warnings.len()), (Vec::new(), 1));
+        assert_eq!(old_words.pointer("/spec/metricsSources/0/quantile"), Some(&json!("0.99")));
         assert_eq!(admit("Pod", &mut json!({"spec": 1}), None), Verdict::default());
     }
 

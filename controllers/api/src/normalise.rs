@@ -49,8 +49,11 @@ const VIRTUAL_MACHINE: [(&str, Scalar); 19] = [
 ];
 const MIGRATION: [(&str, Scalar); 1] = [("spec.maxBandwidth", Scalar::Quantity)];
 const MIGRATION_POLICY: [(&str, Scalar); 1] = [("spec.maxBandwidth", Scalar::Quantity)];
-const POD_AUTOSCALER: [(&str, Scalar); 2] =
-    [("spec.metricsSources.*.targetValue", Scalar::Text), ("spec.metricsSources.*.port", Scalar::Text)];
+const POD_AUTOSCALER: [(&str, Scalar); 3] = [
+    ("spec.metricsSources.*.targetValue", Scalar::Text),
+    ("spec.metricsSources.*.quantile", Scalar::Text),
+    ("spec.metricsSources.*.port", Scalar::Text),
+];
 
 /// Values that are dropped when they are empty: null, false, or without content.
 const OMITTED: [(&str, &str); 25] = [

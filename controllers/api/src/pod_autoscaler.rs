@@ -1,14 +1,28 @@
 //! `PodAutoscaler`: scales the replicas of another object.
+//!
+//! What upstream's objects do not have is optional here, and leaving it out means what upstream's documents say.
 
-use k8s_openapi::{
-    api::core::v1 as core,
-    apimachinery::pkg::apis::meta::v1::{Condition, Time},
-};
+use k8s_openapi::api::core::v1 as core;
 use kube::CustomResource;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::{schema, schema::rules};
+
+mod metric;
+mod status;
+pub mod tuning;
+mod warning;
+
+pub use metric::{
+    Function, MetricProtocol, MetricSource, MetricSourceType, PodAggregation, SeriesAggregation, TargetType,
+};
+pub use status::{
+    CurrentMetric, ExplanationStep, ForecastStatus, MetricValue, PodAutoscalerStatus, ScalingDecision,
+    ScalingFailure, ScheduledBounds,
+};
+pub use tuning::Tuning;
+pub use warning::warnings;
 
 /// Annotations that tune a `PodAutoscaler`.
 pub mod annotation {
@@ -30,6 +44,10 @@ pub mod annotation {
     pub const SCALE_TO_ZERO: &str = "autoscaling.aibrix.ai/scale-to-zero";
     /// `replica` scales a whole storm service, anything else one role.
     pub const STORM_SERVICE_MODE: &str = "autoscaling.aibrix.ai/storm-service-mode";
+    /// Fewest replicas while there is any load.
+    pub const ACTIVATION_SCALE: &str = "autoscaling.aibrix.ai/activation-scale";
+    /// `linear` or `weightedExponential`: how a window becomes one number.
+    pub const AGGREGATION_ALGORITHM: &str = "autoscaling.aibrix.ai/metric-aggregation-algorithm";
 }
 
 /// Lower bound when `minReplicas` is absent.
@@ -38,6 +56,8 @@ pub const DEFAULT_MIN_REPLICAS: i32 = 1;
 pub const DEFAULT_OBSERVE_WINDOW: i64 = 180;
 /// Panic window when absent, in seconds.
 pub const DEFAULT_PANIC_WINDOW: i64 = 60;
+/// Time between two evaluations when absent, in seconds; a smaller window makes it smaller.
+pub const DEFAULT_SYNC_PERIOD: i64 = 10;
 
 /// What is scaled, between which bounds, and by which metrics.
 #[derive(CustomResource, Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -94,6 +114,82 @@ pub struct PodAutoscalerSpec {
     pub panic_window_seconds: Option<i64>,
     /// How the number of replicas is computed.
     pub scaling_strategy: ScalingStrategy,
+    /// Whether the result is applied (`Auto`, when absent) or only shown in the status (`Recommend`).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mode: Option<ScalingMode>,
+    /// Stops scaling; metrics are still read.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub paused: Option<bool>,
+    /// Time between two evaluations in seconds; when absent 10, or the smallest window in use if that is smaller.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 1, max = 300))]
+    pub sync_period_seconds: Option<i64>,
+    /// Scales up ahead of a rising load; off when absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub forecast: Option<Forecast>,
+}
+
+impl PodAutoscalerSpec {
+    /// The stable window in seconds.
+    #[must_use]
+    pub fn observe_window(&self) -> i64 {
+        self.observe_window_seconds.unwrap_or(DEFAULT_OBSERVE_WINDOW)
+    }
+
+    /// The panic window in seconds.
+    #[must_use]
+    pub fn panic_window(&self) -> i64 {
+        self.panic_window_seconds.unwrap_or(DEFAULT_PANIC_WINDOW)
+    }
+
+    /// The smallest window that the strategy reads, in seconds; the panic window counts for KPA alone.
+    #[must_use]
+    pub fn smallest_window(&self) -> i64 {
+        match self.scaling_strategy {
+            ScalingStrategy::Kpa => self.observe_window().min(self.panic_window()),
+            ScalingStrategy::Apa | ScalingStrategy::Hpa => self.observe_window(),
+        }
+    }
+
+    /// Time between two evaluations in seconds, at least 1.
+    #[must_use]
+    pub fn sync_period(&self) -> i64 {
+        self.sync_period_seconds.unwrap_or_else(|| DEFAULT_SYNC_PERIOD.min(self.smallest_window())).max(1)
+    }
+
+    /// Whether nothing is written to the target: paused, or a recommendation only.
+    #[must_use]
+    pub fn is_passive(&self) -> bool {
+        self.paused == Some(true) || self.mode == Some(ScalingMode::Recommend)
+    }
+
+    /// The role that is scaled, if it is one.
+    #[must_use]
+    pub fn role(&self) -> Option<&str> {
+        self.sub_target_selector
+            .as_ref()
+            .map(|selector| selector.role_name.as_str())
+            .filter(|role| !role.is_empty())
+    }
+}
+
+/// Whether the result is applied.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub enum ScalingMode {
+    /// It is applied.
+    #[default]
+    Auto,
+    /// It is only shown in the status.
+    Recommend,
+}
+
+/// Scales up ahead of a rising load. It never lowers what the metrics ask for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Forecast {
+    /// How far ahead the trend of the stable window is drawn, in seconds; about the time a new pod needs to be ready.
+    #[schemars(range(min = 1, max = 900))]
+    pub horizon_seconds: i64,
 }
 
 /// How the number of replicas is computed.
@@ -148,123 +244,5 @@ pub struct Schedule {
     pub max_replicas: Option<i32>,
 }
 
-/// One metric and its target.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase")]
-#[schemars(extend("x-kubernetes-validations" = rules::metric_source()))]
-pub struct MetricSource {
-    /// Where the metric comes from.
-    pub metric_source_type: MetricSourceType,
-    /// Protocol for fetching it.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub protocol_type: Option<MetricProtocol>,
-    /// Host for fetching it.
-    #[serde(default, skip_serializing_if = "String::is_empty")]
-    pub endpoint: String,
-    /// Path for fetching it.
-    #[serde(default, skip_serializing_if = "String::is_empty")]
-    pub path: String,
-    /// Port for fetching it.
-    #[serde(default, skip_serializing_if = "String::is_empty")]
-    pub port: String,
-    /// Its name.
-    #[schemars(length(min = 1))]
-    pub target_metric: String,
-    /// The value it should have: a positive number, as text.
-    #[schemars(
-        length(min = 1, max = 64),
-        regex(pattern = r"^\+?([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]+)?$")
-    )]
-    #[schemars(extend("x-kubernetes-validations" = rules::target_value()))]
-    pub target_value: String,
-}
-
-/// Where a metric comes from.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "lowercase")]
-pub enum MetricSourceType {
-    /// Each pod's own endpoint.
-    Pod,
-    /// CPU or memory.
-    Resource,
-    /// The custom metrics API.
-    Custom,
-    /// An endpoint, or the external metrics API.
-    External,
-    /// Old word for `external`.
-    Domain,
-}
-
-/// Protocol for fetching a metric.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "lowercase")]
-pub enum MetricProtocol {
-    /// Plain.
-    Http,
-    /// With TLS.
-    Https,
-}
-
-/// What is observed of a pod autoscaler.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase")]
-pub struct PodAutoscalerStatus {
-    /// When the number of replicas last changed.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(schema_with = "schema::time")]
-    pub last_scale_time: Option<Time>,
-    /// Replicas wanted.
-    #[serde(default, skip_serializing_if = "is_zero")]
-    pub desired_scale: i32,
-    /// Replicas there.
-    #[serde(default, skip_serializing_if = "is_zero")]
-    pub actual_scale: i32,
-    /// How it stands, with reasons.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    #[schemars(schema_with = "schema::plain_conditions")]
-    pub conditions: Vec<Condition>,
-    /// The last changes, oldest first.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    #[schemars(length(max = 5))]
-    pub scaling_history: Vec<ScalingDecision>,
-    /// The bounds in force.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub scheduled_bounds: Option<ScheduledBounds>,
-}
-
-/// One change of the number of replicas.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase")]
-pub struct ScalingDecision {
-    /// When.
-    #[schemars(schema_with = "schema::time")]
-    pub timestamp: Time,
-    /// Replicas before.
-    pub previous_scale: i32,
-    /// Replicas after.
-    pub new_scale: i32,
-    /// Why.
-    pub reason: String,
-    /// Whether it worked.
-    pub success: bool,
-    /// Why not.
-    #[serde(default, skip_serializing_if = "String::is_empty")]
-    pub error: String,
-}
-
-/// The bounds in force.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase")]
-pub struct ScheduledBounds {
-    /// The window they come from.
-    #[serde(default, skip_serializing_if = "String::is_empty")]
-    pub active_schedule: String,
-    /// Lower bound.
-    pub effective_min_replicas: i32,
-    /// Upper bound.
-    pub effective_max_replicas: i32,
-}
-
-fn is_zero(value: &i32) -> bool {
-    *value == 0
-}
+#[cfg(test)]
+mod tests;

@@ -166,13 +166,19 @@ fn services(
         let addresses = network.map(|number| addresses(directory, number)).transpose()?;
         all.push((
             "vm-controller".to_owned(),
-            with("vm-controller").path("--ipam-config", addresses.as_ref()),
+            // Its own kinds the API server admits itself; what it cannot know is that a machine is moved rather than evicted.
+            with("vm-controller")
+                .path("--ipam-config", addresses.as_ref())
+                .set("--webhook-bind-address", &"127.0.0.1:0")
+                .switch("--webhook-listener", true)
+                .set("--webhook-scope", &"evictions"),
         ));
         // There is never more than one of each here: names that stay take the lease back at once after a restart.
         all.push((
             "scheduler".to_owned(),
             with("scheduler").set("--identity", &"scheduler").switch("--do-migration", true),
         ));
+        all.push(("pod-autoscaler".to_owned(), with("pod-autoscaler")));
     }
     for index in 1..=args.nodes {
         let name = format!("n{index}");

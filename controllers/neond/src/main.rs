@@ -6,11 +6,13 @@ mod local;
 mod log;
 mod network_number;
 mod node;
+mod pod_autoscaler;
 mod runner;
 mod scheduler;
 mod service;
 mod vm_controller;
 mod vxlan_controller;
+mod workload;
 
 use clap::{Parser, Subcommand};
 
@@ -39,6 +41,8 @@ enum Service {
     Agent(Box<agent::Args>),
     /// Joins a node to the overlay network of machines
     VxlanController(Box<vxlan_controller::Args>),
+    /// Scales the replicas of workloads by their metrics
+    PodAutoscaler(pod_autoscaler::Args),
     /// A node on this machine
     Node(Box<node::Args>),
     /// One virtual machine; runs in its pod
@@ -46,6 +50,12 @@ enum Service {
     /// Whether KVM really runs guests: a line of JSON
     #[command(hide = true)]
     KvmProbe,
+    /// Plays the pods of Deployments on this machine, for demonstrations
+    #[command(hide = true)]
+    Workload(workload::Args),
+    /// One of these pods
+    #[command(hide = true)]
+    WorkloadPod(workload::server::Args),
 }
 
 fn main() -> anyhow::Result<()> {
@@ -61,7 +71,10 @@ fn main() -> anyhow::Result<()> {
                 Service::Scheduler(args) => scheduler::run(&args),
                 Service::Agent(args) => agent::run(&args),
                 Service::VxlanController(args) => vxlan_controller::run(&args),
+                Service::PodAutoscaler(args) => pod_autoscaler::run(&args),
                 Service::Node(args) => node::run(&args),
+                Service::Workload(args) => workload::run(&args),
+                Service::WorkloadPod(args) => workload::server::run(&args),
                 Service::Runner(_) | Service::KvmProbe => Ok(()),
             }
         }

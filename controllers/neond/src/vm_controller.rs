@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use neonvm_api::virtual_machine::CpuScalingMode;
-use neonvm_vm_controller::{AddressSource, Config, Registration, WebhookConfig};
+use neonvm_vm_controller::{AddressSource, Config, Registration, WebhookConfig, WebhookScope};
 
 /// Flags.
 #[derive(clap::Args, Debug)]
@@ -68,6 +68,12 @@ pub(crate) struct Args {
     /// Register the webhooks under this service of the controller's namespace
     #[arg(long, requires = "webhook_bind_address")]
     webhook_service: Option<String>,
+    /// Register the webhooks at the very address they are served at, whichever port that is
+    #[arg(long, requires = "webhook_bind_address", conflicts_with_all = ["webhook_url", "webhook_service"])]
+    webhook_listener: bool,
+    /// Which webhooks are registered: evictions alone where the API server admits machines and migrations itself
+    #[arg(long, default_value = "all", value_parser = ["all", "evictions"])]
+    webhook_scope: String,
     /// Machines for which a failing update validation only warns: NAMESPACE/NAME, comma separated
     #[arg(long, default_value = "")]
     skip_update_validation_for: String,
@@ -134,8 +140,12 @@ fn config(args: &Args) -> anyhow::Result<Config> {
             name: name.clone(),
             port: 443,
         });
-        let register = service.or_else(|| args.webhook_url.clone().map(Registration::Url));
-        config.webhook = Some(WebhookConfig { listen, names: vec![listen.ip().to_string()], register });
+        let url = args.webhook_url.clone().map(Registration::Url);
+        let register = service.or(url).or(args.webhook_listener.then_some(Registration::Listener));
+        let scope =
+            if args.webhook_scope == "evictions" { WebhookScope::Evictions } else { WebhookScope::All };
+        config.webhook =
+            Some(WebhookConfig { listen, names: vec![listen.ip().to_string()], register, scope });
     }
     anyhow::Ok(config).context("flags")
 }

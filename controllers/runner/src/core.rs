@@ -11,7 +11,6 @@
 mod cpu;
 mod exit;
 mod memory;
-pub(crate) mod migration;
 mod stop;
 #[cfg(test)]
 mod tests;

@@ -1,4 +1,4 @@
-//! Moves of the machine, for real: what [`crate::core::migration`] decides is done here.
+//! Moves of the machine, for real: what [`neonvm_core_migration`] decides is done here.
 //!
 //! QEMU speaks to unix sockets of its own runner only; the two runners carry the bytes over mutual TLS and take nobody but
 //! the other runner of the same machine. One connection stays open for orders ([`control`]); each connection of QEMU has
@@ -15,10 +15,11 @@ pub(crate) mod volumes;
 
 use std::time::Duration;
 
+use neonvm_core_migration::{Phase, source as source_core, target as target_core};
+use neonvm_hypervisor::machine::MigrationPhase;
 use neonvm_types::runner_protocol::{MigrationRequest, MigrationStatus};
 use tokio::sync::oneshot;
 
-use crate::core::migration::{source as source_core, target as target_core};
 use crate::wish::Refusal;
 
 /// Messages that wait for the loop.
@@ -35,6 +36,26 @@ const NBD: &str = "nbd";
 const LINE: usize = 64 << 10;
 /// Pause between questions for numbers.
 const NUMBERS: Duration = Duration::from_secs(1);
+
+/// QEMU's word, as the cores of a move know it.
+fn phase(phase: &MigrationPhase) -> Phase {
+    match phase {
+        MigrationPhase::None => Phase::None,
+        MigrationPhase::Active => Phase::Active,
+        MigrationPhase::PreSwitchover => Phase::PreSwitchover,
+        MigrationPhase::Device => Phase::Device,
+        MigrationPhase::PostCopyActive => Phase::PostCopyActive,
+        MigrationPhase::PostCopyPaused => Phase::PostCopyPaused,
+        MigrationPhase::PostCopyRecover => Phase::PostCopyRecover,
+        MigrationPhase::Completed => Phase::Completed,
+        MigrationPhase::Failed => Phase::Failed,
+        MigrationPhase::Cancelled => Phase::Cancelled,
+        MigrationPhase::Setup
+        | MigrationPhase::Cancelling
+        | MigrationPhase::WaitUnplug
+        | MigrationPhase::Other(_) => Phase::Other,
+    }
+}
 
 /// What a move tells the loop.
 #[derive(Debug)]

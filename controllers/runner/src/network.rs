@@ -15,7 +15,7 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 
 pub(crate) use nft::Forward;
-pub(crate) use overlay::join;
+pub(crate) use overlay::{Claim, join};
 pub(crate) use tap::Tap;
 
 /// Address of the guest, as ever.

@@ -73,6 +73,8 @@ pub(crate) struct Prepared {
     pub(crate) network: &'static str,
     /// Tasks that serve the guest's network.
     pub(crate) services: Vec<tokio::task::JoinHandle<()>>,
+    /// The guest's place on the overlay, if it has one.
+    pub(crate) claim: Option<network::Claim>,
     /// What could not be had and can be done without.
     pub(crate) notes: Vec<String>,
 }
@@ -126,6 +128,7 @@ pub(crate) async fn prepare(options: &Options, pod: &Arc<PodFiles>) -> Result<Pr
         accelerator_note: chosen.note,
         network: net.mode,
         services: net.services,
+        claim: net.claim,
         notes: net.notes,
     })
 }
@@ -344,6 +347,7 @@ struct Network {
     taps: Vec<TapFiles>,
     reach: Reach,
     services: Vec<tokio::task::JoinHandle<()>>,
+    claim: Option<network::Claim>,
     mode: &'static str,
     notes: Vec<String>,
 }
@@ -365,8 +369,10 @@ async fn network(options: &Options, pod: &Arc<PodFiles>) -> Result<Network, Erro
             let (link, overlay) = blocking(made).await?;
             let mut interfaces = vec![InterfacePlan { mac, mtu: Some(link.mtu), backend: Backend::Tap }];
             let mut taps = vec![TapFiles { queues: vec![link.tap.0], vhosts: Vec::new() }];
+            let mut claim = None;
             if let Some(overlay) = overlay {
                 let mac = neonvm_api::overlay::hardware_address(&pod.config.uid);
+                claim = Some(network::Claim::new(&overlay.tap, mac)?);
                 interfaces.push(InterfacePlan { mac, mtu: Some(overlay.mtu), backend: Backend::Tap });
                 taps.push(TapFiles { queues: vec![overlay.tap.0], vhosts: Vec::new() });
             }
@@ -375,6 +381,7 @@ async fn network(options: &Options, pod: &Arc<PodFiles>) -> Result<Network, Erro
                 taps,
                 reach: link.reach,
                 services: link.services,
+                claim,
                 mode: "tap",
                 notes: Vec::new(),
             })
@@ -391,6 +398,7 @@ async fn network(options: &Options, pod: &Arc<PodFiles>) -> Result<Network, Erro
                 taps: Vec::new(),
                 reach,
                 services: Vec::new(),
+                claim: None,
                 mode: "user",
                 notes,
             })

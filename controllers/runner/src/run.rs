@@ -224,7 +224,7 @@ impl Loop {
             this.take(Event::QuotaFailed(problem));
         }
         match &pod.config.receive {
-            Some(receive) => this.receive(options, receive).await?,
+            Some(receive) => this.receive(options, receive, prepared.claim).await?,
             None => this.boot().await?,
         }
         Ok(this)

@@ -57,17 +57,41 @@ faults! {
     StuckResize "stuck-resize" "Memory comes or goes in part, then nothing happens for minutes.",
     BindFails "bind-fails" "Binding a pod fails, or succeeds without an answer.",
     NodeLoss "node-loss" "A node is gone, with all that ran there.",
+    ControllerCrash "controller-crash" "The controller ends between any two writes and starts anew, knowing nothing.",
+    ApiOutage "api-outage" "The API server answers the controller nothing for a while.",
+    OrderLost "order-lost" "An order of the controller to a runner, or the answer, is lost or late.",
+    RunnerDeath "runner-death" "A runner or its QEMU ends while its machine moves.",
+    RunnerSilent "runner-silent" "The controller does not hear a runner for a while.",
+    LinkLoss "link-loss" "The connection between the two runners of a move is cut for a while.",
+    LinkDelay "link-delay" "What two runners or QEMUs say to each other comes late.",
+    BusyGuest "busy-guest" "A guest changes its memory faster than it can be sent.",
 }
 
 /// Short for several.
 const GROUPS: &[(&str, &[Fault])] = &[
-    ("crash", &[Fault::AgentCrash, Fault::SchedulerCrash, Fault::Handover, Fault::NodeLoss]),
+    (
+        "crash",
+        &[Fault::AgentCrash, Fault::SchedulerCrash, Fault::Handover, Fault::NodeLoss, Fault::ControllerCrash],
+    ),
     ("network", &[Fault::Loss, Fault::Delay, Fault::Duplicate]),
     ("api", &[Fault::Conflict, Fault::ApiError, Fault::LostReply, Fault::NoteLoss, Fault::BindFails]),
     ("watch", &[Fault::WatchLag, Fault::PodLag]),
     ("guest", &[Fault::MonitorLost, Fault::MonitorSilent, Fault::MonitorRefuses, Fault::MonitorGarbage]),
     ("resize", &[Fault::SlowResize, Fault::StuckResize]),
     ("metrics", &[Fault::LostMetrics, Fault::LyingMetrics]),
+    (
+        "move",
+        &[
+            Fault::ControllerCrash,
+            Fault::ApiOutage,
+            Fault::OrderLost,
+            Fault::RunnerDeath,
+            Fault::RunnerSilent,
+            Fault::LinkLoss,
+            Fault::LinkDelay,
+            Fault::BusyGuest,
+        ],
+    ),
     ("all", Fault::ALL),
     ("none", &[]),
 ];
@@ -192,7 +216,7 @@ mod tests {
         }
         assert_eq!("all".parse(), Ok(FaultSet::all()));
         assert_eq!("none".parse(), Ok(FaultSet::NONE));
-        assert_eq!("crash, delay".parse::<FaultSet>().map(|set| set.iter().count()), Ok(5));
+        assert_eq!("crash, delay".parse::<FaultSet>().map(|set| set.iter().count()), Ok(6));
         let wrong = "crash,dely".parse::<FaultSet>().unwrap_err();
         assert!(wrong.to_string().starts_with("there is no fault \"dely\"; write one of crash, "), "{wrong}");
     }

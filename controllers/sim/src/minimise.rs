@@ -69,12 +69,15 @@ impl Search {
     }
 
     fn people(&mut self) {
-        let clear: [fn(&mut Scenario); 5] = [
+        let clear: [fn(&mut Scenario); 8] = [
             |scenario| scenario.people.creates = 0.0,
             |scenario| scenario.people.deletes = 0.0,
             |scenario| scenario.people.bounds = 0.0,
             |scenario| scenario.people.holds = 0.0,
             |scenario| scenario.people.cordons = 0.0,
+            |scenario| scenario.people.drains = 0.0,
+            |scenario| scenario.people.moves = 0.0,
+            |scenario| scenario.people.cancels = 0.0,
         ];
         for clear in clear {
             let (mut scenario, options, _) = self.best.clone();

@@ -61,6 +61,7 @@ pub(crate) struct Rngs {
     pub(crate) people: Rng,
     pub(crate) load: Rng,
     pub(crate) guest: Rng,
+    pub(crate) moves: Rng,
 }
 
 impl Rngs {
@@ -72,6 +73,7 @@ impl Rngs {
             people: Rng::new(seed, 4),
             load: Rng::new(seed, 5),
             guest: Rng::new(seed, 6),
+            moves: Rng::new(seed, 7),
         }
     }
 }

@@ -103,6 +103,9 @@ pub struct VmGroup {
     /// Whether the scheduler may move them.
     #[serde(default)]
     pub movable: bool,
+    /// Whether they have an address on the overlay network.
+    #[serde(default)]
+    pub address: bool,
     /// Factor by which their requests are discounted: 1 to 10.
     #[serde(default = "VmGroup::default_overcommit")]
     pub overcommit: f64,
@@ -193,6 +196,12 @@ pub struct People {
     pub holds: f64,
     /// Nodes closed for some minutes.
     pub cordons: f64,
+    /// Nodes drained: closed for some minutes, and every VM on them is moved away.
+    pub drains: f64,
+    /// VMs moved for no other reason.
+    pub moves: f64,
+    /// Migrations called off or deleted, in whatever state.
+    pub cancels: f64,
 }
 
 impl NodeGroup {

@@ -1,5 +1,6 @@
 //! The world: everything that happens goes through one queue, and through [`World::happen`].
 
+mod addresses;
 mod agents;
 mod api;
 mod books;
@@ -57,6 +58,15 @@ pub(crate) struct World {
     waiting: BTreeSet<Id>,
     placing: bool,
     migrations: Vec<Migration>,
+    /// Migrations that have not ended; and those that have and are there.
+    open: BTreeSet<Id>,
+    ended: BTreeSet<Id>,
+    /// VMs that migrations have.
+    locked: BTreeSet<Id>,
+    controller: moving::Controller,
+    /// Writes that the controller makes before it dies.
+    budget: u64,
+    addresses: addresses::Addresses,
     replicas: Vec<Replica>,
     leader: Option<Id>,
     incs: u64,
@@ -64,7 +74,7 @@ pub(crate) struct World {
     pub(crate) stats: Stats,
     pub(crate) events: u64,
     pub(crate) checked: BTreeMap<Invariant, u64>,
-    counts: [u64; 16],
+    counts: [u64; 24],
     pub(crate) broken: Option<Broken>,
     notes: Notes,
     recorder: Option<Recorder>,
@@ -159,7 +169,11 @@ impl World {
             Event::Bind { replica, inc, pod, node } => self.bind(replica, inc, pod, node),
             Event::Ends(pod) => self.pod_ends(pod),
             Event::Removed(pod) => self.pod_removed(pod),
-            Event::MigrationStep(migration) => self.migration_step(migration),
+            Event::Reconcile { vm, at } => self.reconcile(vm, at),
+            Event::Move { vm, step } => self.moves(vm, *step),
+            Event::ControllerStarts => self.controller_starts(),
+            Event::NodeLost(node) => self.lose_node(node),
+            Event::Address(vm) => self.give_pod_when_ready(vm),
             _ => {}
         }
     }
@@ -218,6 +232,7 @@ impl World {
             (guest.silent_until, guest.refuses_until, guest.garbage_until) = (now, now, now);
             (guest.metrics_lost_until, guest.metrics_lie_until) = (now, now);
         }
+        self.moves_heal();
         for vm in 0..self.vms.len() {
             self.show(vm);
             self.after(0, Event::Control(vm));
@@ -271,6 +286,9 @@ impl World {
             Person::Bounds => self.people.bounds,
             Person::Holds => self.people.holds,
             Person::Cordons => self.people.cordons,
+            Person::Drains => self.people.drains,
+            Person::Moves => self.people.moves,
+            Person::Cancels => self.people.cancels,
         };
         if rate > 0.0 {
             let mean = 3600.0 / rate;

@@ -83,6 +83,18 @@ pub struct WebhookConfig {
     pub names: Vec<String>,
     /// How the API server is told; absent: somebody else registers them.
     pub register: Option<Registration>,
+    /// Which of them are registered. All are served.
+    pub scope: WebhookScope,
+}
+
+/// Which webhooks are registered.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum WebhookScope {
+    /// Admission of machines and migrations, and evictions.
+    #[default]
+    All,
+    /// Evictions only: the API server admits machines and migrations itself.
+    Evictions,
 }
 
 /// Where the API server finds the webhooks.
@@ -99,6 +111,8 @@ pub enum Registration {
     },
     /// At an address, `https://host:port`.
     Url(String),
+    /// At the very address and port that is listened on, also if the port is any that is free (0).
+    Listener,
 }
 
 #[cfg(test)]

@@ -11,16 +11,17 @@ use neonvm_core_lifecycle::{Failure, Settings};
 use neonvm_types::Timestamp;
 use ring::rand::{SecureRandom as _, SystemRandom};
 
+use neonvm_kit::event::Events;
+use neonvm_kit::queue::Queue;
+
 use crate::addresses::{AddressConfig, Addresses, Worker};
 use crate::authority::Authority;
 use crate::cache::{Cache, Key};
 use crate::cert_manager::CertManager;
-use crate::event::Events;
 use crate::lag::Lag;
 use crate::link::Links;
 use crate::metrics::Metrics;
 use crate::moves::Moves;
-use crate::queue::Queue;
 
 /// Field manager of everything we write.
 pub(crate) const MANAGER: &str = "neonvm-vm-controller";

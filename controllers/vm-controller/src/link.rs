@@ -15,10 +15,11 @@ use tokio::sync::Semaphore;
 use tokio::task::AbortHandle;
 use tokio::time::Instant;
 
+use neonvm_kit::queue::Queue;
+
 use crate::authority::Authority;
 use crate::cache::Key;
 use crate::context::now;
-use crate::queue::Queue;
 
 pub(crate) use call::Refusal;
 

@@ -17,14 +17,14 @@ use neonvm_types::NamespacedName;
 use neonvm_types::runner_protocol::{RunnerState, RunnerStatus};
 use tokio::time::Instant;
 
+use neonvm_kit::queue::Turn;
+
 use crate::act::{Failed, is_missing, within};
 use crate::cache::Key;
 use crate::context::{Context, now};
 use crate::lag::Ended;
 use crate::link::Target;
-use crate::moves;
-use crate::patch;
-use crate::queue::Turn;
+use crate::{moves, note, patch};
 
 /// Steps in a turn; more would mean that the core does not come to rest.
 const STEPS: usize = 12;
@@ -108,7 +108,7 @@ async fn work(context: &Arc<Context>, key: &Key) -> (Turn, Ended) {
                 context.memo(key, |memo| memo.failure = None);
                 if outcome.status == before {
                     // Told here what no write of the status told.
-                    outcome.events.iter().for_each(|note| context.events.tell(&vm, note));
+                    outcome.events.iter().for_each(|note| note::tell(&context.events, &vm, note));
                 }
             }
             Err(Failed::Conflict) => {
@@ -360,9 +360,9 @@ fn tell(context: &Context, key: &Key, vm: &VirtualMachine, notes: &[Note]) {
     for note in notes {
         match &migration {
             Some(migration) if note.reason.is_of_migration() => {
-                context.events.tell_migration(migration, Some(vm), note);
+                note::tell_migration(&context.events, migration, Some(vm), note);
             }
-            _ => context.events.tell(vm, note),
+            _ => note::tell(&context.events, vm, note),
         }
     }
 }

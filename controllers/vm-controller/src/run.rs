@@ -6,6 +6,7 @@ use std::time::Duration;
 use http::StatusCode;
 use kube::Client;
 use neonvm_api::VirtualMachine;
+use neonvm_kit::event;
 use neonvm_kit::http::{Answer, Whole, serve, text};
 use neonvm_kit::lease::Elector;
 use tokio::net::TcpListener;
@@ -16,10 +17,10 @@ use crate::addresses::Worker as Pools;
 use crate::authority::Authority;
 use crate::cache::key_of;
 use crate::config::Config;
-use crate::context::{Context, Parts};
+use crate::context::{Context, MANAGER, Parts};
 use crate::lag::Lag;
 use crate::metrics::{Metrics, Work};
-use crate::{event, reconcile, watch, webhook};
+use crate::{reconcile, watch, webhook};
 
 /// Pauses while the API server cannot be used at start: half a minute in all.
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
@@ -63,12 +64,23 @@ pub async fn run(config: Config, stop: impl Future<Output = ()>) -> Result<(), E
 /// As [`run`].
 pub async fn run_with(client: Client, config: Config, stop: impl Future<Output = ()>) -> Result<(), Error> {
     let authority = Arc::new(open(&client, &config.namespace).await?);
+    let mut always = JoinSet::new();
+    let (events, sender) = event::channel(client.clone(), MANAGER);
+    always.spawn(sender.run());
+    let mut pending = None;
+    if let Some(webhook) = &config.webhook {
+        let listener = listen(webhook.listen).await?;
+        let address = listener.local_addr().unwrap_or(webhook.listen);
+        let hooks = webhook::Webhooks::new(&client, &authority, (webhook, &config), address, events.clone())?;
+        pending = Some(hooks.pending());
+        always.spawn(hooks.run(listener));
+    }
     let health = Arc::new(Health {
         metrics: Arc::default(),
         lag: Arc::new(Lag::new(config.failure_pending_period)),
+        pending,
         context: Mutex::default(),
     });
-    let mut always = JoinSet::new();
     if let Some(address) = config.metrics {
         let listener = listen(address).await?;
         let health = Arc::clone(&health);
@@ -76,13 +88,6 @@ pub async fn run_with(client: Client, config: Config, stop: impl Future<Output =
             let health = Arc::clone(&health);
             async move { health.answer(&request) }
         }));
-    }
-    let (events, sender) = event::channel(client.clone());
-    always.spawn(sender.run());
-    if let Some(webhook) = &config.webhook {
-        let listener = listen(webhook.listen).await?;
-        let hooks = webhook::Webhooks::new(&client, &authority, &config, events.clone())?;
-        always.spawn(hooks.run(listener));
     }
     always.spawn({
         let authority = Arc::clone(&authority);
@@ -101,7 +106,7 @@ pub async fn run_with(client: Client, config: Config, stop: impl Future<Output =
     tokio::pin!(stop);
     let Some(lease) = config.leader_election.clone() else {
         tokio::select! {
-            () = lead(parts(), config.concurrency, &health) => {}
+            () = lead(parts(), &config, &health) => {}
             () = &mut stop => {}
         }
         return Ok(());
@@ -114,7 +119,7 @@ pub async fn run_with(client: Client, config: Config, stop: impl Future<Output =
         }
         let stopped = tokio::select! {
             // Dropped at once when the lease is lost, with all that it started.
-            () = lead(parts(), config.concurrency, &health) => false,
+            () = lead(parts(), &config, &health) => false,
             () = elector.hold() => false,
             () = &mut stop => true,
         };
@@ -147,7 +152,7 @@ async fn listen(address: std::net::SocketAddr) -> Result<TcpListener, Error> {
 }
 
 /// Watches and works; never returns.
-async fn lead(parts: Parts, concurrency: usize, health: &Health) {
+async fn lead(parts: Parts, config: &Config, health: &Health) {
     let (context, pools) = Context::new(parts);
     let context = Arc::new(context);
     let (listed, mut ready) = channel::channel(0);
@@ -164,7 +169,9 @@ async fn lead(parts: Parts, concurrency: usize, health: &Health) {
     }
     health.set(Some(Arc::clone(&context)));
     tasks.spawn(look_after_addresses(Arc::clone(&context), pools));
-    let places = Arc::new(Semaphore::new(concurrency.max(1)));
+    let budgets = Arc::new(webhook::Budgets::new(config.webhook.is_some()));
+    tasks.spawn(webhook::Budgets::keep(Arc::clone(&budgets), Arc::clone(&context)));
+    let places = Arc::new(Semaphore::new(config.concurrency.max(1)));
     let mut working = JoinSet::new();
     loop {
         let Ok(place) = Arc::clone(&places).acquire_owned().await else { return };
@@ -175,6 +182,7 @@ async fn lead(parts: Parts, concurrency: usize, health: &Health) {
                 continue;
             }
         };
+        budgets.see(&key.namespace, context.cache.vm(&key).is_some());
         let context = Arc::clone(&context);
         working.spawn(async move {
             let turn = reconcile::turn(&context, &key).await;
@@ -205,6 +213,8 @@ fn report(result: Result<(), tokio::task::JoinError>) {
 struct Health {
     metrics: Arc<Metrics>,
     lag: Arc<Lag>,
+    /// What is left to be registered of the webhooks.
+    pending: Option<Arc<webhook::Pending>>,
     /// Of the leader.
     context: Mutex<Option<Arc<Context>>>,
 }
@@ -219,6 +229,9 @@ impl Health {
             return text(StatusCode::METHOD_NOT_ALLOWED, "text/plain", "only GET\n");
         }
         match request.uri().path() {
+            "/readyz" if self.pending.as_ref().is_some_and(|pending| !pending.is_over()) => {
+                text(StatusCode::SERVICE_UNAVAILABLE, "text/plain", "the webhooks are not registered yet\n")
+            }
             "/healthz" | "/readyz" => text(StatusCode::OK, "text/plain", "ok\n"),
             "/metrics" => {
                 let context = self.context.lock().unwrap_or_else(PoisonError::into_inner).clone();

@@ -4,18 +4,15 @@
 mod moves;
 
 use std::collections::HashSet;
-use std::fmt::Debug;
 use std::sync::Arc;
 
-use futures_util::{StreamExt as _, TryStreamExt as _};
 use k8s_openapi::api::core::v1::{Pod, Secret};
 use kube::api::Api;
 use kube::core::{DeserializeGuard, PartialObjectMeta};
-use kube::runtime::{WatchStreamExt as _, watcher};
+use kube::runtime::watcher;
 use neonvm_api::VirtualMachine;
 use neonvm_api::names::{label, tls_secret_name};
-use serde::de::DeserializeOwned;
-use tokio::sync::watch;
+use neonvm_kit::watch::{Listed, each};
 
 use crate::act::{TLS_LABEL, secret_view};
 use crate::cache::{Key, key_of, machine_of, owner};
@@ -25,9 +22,6 @@ pub(crate) use moves::{migrations, policies};
 
 /// Selector of what carries a machine's name.
 pub(crate) const NAMED: &str = label::VM_NAME;
-
-/// Counts the watches that have listed once.
-pub(crate) type Listed = watch::Sender<usize>;
 
 /// How many watches there are.
 pub(crate) const WATCHES: usize = 5;
@@ -58,43 +52,6 @@ pub(crate) async fn machines(context: Arc<Context>, listed: Arc<Listed>) {
         }
     })
     .await;
-}
-
-/// Tells `on` of every object of a kind, now and at each change; returns when the watch ends, which it does not. When all have
-/// been told once, that is counted. Of a kind that is `optional` a cluster without it has none: nobody is held up.
-async fn each<K>(
-    what: &str,
-    api: Api<K>,
-    config: watcher::Config,
-    (listed, optional): (&Listed, bool),
-    mut on: impl FnMut(watcher::Event<K>),
-) where
-    K: kube::Resource + Clone + DeserializeOwned + Debug + Send + 'static,
-{
-    let mut events = watcher(api, config).default_backoff().boxed();
-    let mut first = true;
-    loop {
-        let whole = match events.try_next().await {
-            Ok(Some(event)) => {
-                let whole = matches!(event, watcher::Event::InitDone);
-                on(event);
-                whole
-            }
-            Ok(None) => return,
-            Err(error) => {
-                tracing::warn!(%error, "{what} cannot be watched");
-                optional && is_unknown(&error)
-            }
-        };
-        if whole && std::mem::take(&mut first) {
-            listed.send_modify(|count| *count += 1);
-        }
-    }
-}
-
-/// Whether the cluster does not know the kind.
-fn is_unknown(error: &watcher::Error) -> bool {
-    matches!(error, watcher::Error::InitialListFailed(kube::Error::Api(status)) if status.code == 404)
 }
 
 fn take_vm(context: &Context, vm: DeserializeGuard<VirtualMachine>) -> Option<Key> {

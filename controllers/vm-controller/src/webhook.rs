@@ -1,22 +1,28 @@
 //! Admission webhooks for machines, migrations and evictions of runner pods: `AdmissionReview` v1 in, the same out. Admission itself is
 //! `neonvm_api::admit`; here is the wire. Served by every replica, with a certificate of the internal authority.
 
+mod budget;
+mod elsewhere;
 mod eviction;
 mod register;
 mod review;
 
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
 use http::{Method, StatusCode};
 use kube::Client;
+use neonvm_kit::event::Events;
 use neonvm_kit::http::{Answer, Whole, serve, text};
 use neonvm_types::NamespacedName;
 use tokio::net::TcpListener;
 
 use crate::authority::Authority;
-use crate::config::{Config, Registration};
-use crate::event::Events;
+use crate::config::{Config, Registration, WebhookConfig, WebhookScope};
+
+pub(crate) use budget::Budgets;
 
 /// Life of the serving certificate, in seconds, and when it is replaced.
 const LIFE: i64 = 365 * 86_400;
@@ -33,14 +39,32 @@ pub enum Error {
     Url(String),
 }
 
+/// How much of the registration is not written yet.
+#[derive(Debug, Default)]
+pub(crate) struct Pending(AtomicUsize);
+
+impl Pending {
+    /// Whether the API server knows where the webhooks are.
+    pub(crate) fn is_over(&self) -> bool {
+        self.0.load(Ordering::Acquire) == 0
+    }
+
+    fn done(&self) {
+        self.0.fetch_sub(1, Ordering::AcqRel);
+    }
+}
+
 /// The webhooks.
 pub(crate) struct Webhooks {
     client: Client,
     authority: Arc<Authority>,
     names: Vec<String>,
-    register: Option<Registration>,
+    register: Option<register::Registered>,
     tls: neonvm_kit::http::Tls,
     hooks: Arc<Hooks>,
+    pending: Arc<Pending>,
+    /// After how long the certificate is replaced.
+    renewal: Duration,
 }
 
 impl std::fmt::Debug for Webhooks {
@@ -57,22 +81,40 @@ struct Hooks {
 }
 
 impl Webhooks {
+    /// The webhooks of a listener with this address.
     pub(crate) fn new(
         client: &Client,
         authority: &Arc<Authority>,
-        config: &Config,
+        (webhook, config): (&WebhookConfig, &Config),
+        address: SocketAddr,
         events: Events,
     ) -> Result<Self, Error> {
-        let webhook = config.webhook.as_ref();
-        let register = webhook.and_then(|webhook| webhook.register.clone());
-        let mut names = webhook.map(|webhook| webhook.names.clone()).unwrap_or_default();
+        let register = match webhook.register.clone() {
+            // Nobody could call it.
+            Some(Registration::Listener) if address.ip().is_unspecified() => {
+                return Err(Error::Url(address.to_string()));
+            }
+            Some(Registration::Listener) => Some(Registration::Url(format!("https://{address}"))),
+            other => other,
+        };
+        let mut names = webhook.names.clone();
         names.extend(register.as_ref().map(registered_names).transpose()?.unwrap_or_default());
         names.sort();
         names.dedup();
         let tls = Arc::new(RwLock::new(Arc::new(server_config(authority, &names)?)));
         let hooks =
             Arc::new(Hooks { client: client.clone(), skip: config.skip_update_validation.clone(), events });
-        Ok(Self { client: client.clone(), authority: Arc::clone(authority), names, register, tls, hooks })
+        let evictions = webhook.scope == WebhookScope::Evictions;
+        let register = register.map(|place| register::Registered { place, evictions });
+        let pending =
+            Arc::new(Pending(AtomicUsize::new(if register.is_some() { register::SIDES } else { 0 })));
+        let (client, authority) = (client.clone(), Arc::clone(authority));
+        Ok(Self { client, authority, names, register, tls, hooks, pending, renewal: RENEWAL })
+    }
+
+    /// What is left to be registered.
+    pub(crate) fn pending(&self) -> Arc<Pending> {
+        Arc::clone(&self.pending)
     }
 
     /// Serves, keeps the registration in step and renews the certificate; never returns.
@@ -89,7 +131,7 @@ impl Webhooks {
         });
         let renewing = async {
             loop {
-                tokio::time::sleep(RENEWAL).await;
+                tokio::time::sleep(self.renewal).await;
                 match server_config(&self.authority, &self.names) {
                     Ok(config) => {
                         *self.tls.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(config);
@@ -100,7 +142,7 @@ impl Webhooks {
         };
         let registering = async {
             if let Some(register) = &self.register {
-                register::keep(&self.client, register, self.authority.certificate()).await;
+                register::keep(&self.client, register, self.authority.certificate(), &self.pending).await;
             }
         };
         tokio::join!(serving, renewing, registering);
@@ -112,6 +154,8 @@ fn registered_names(register: &Registration) -> Result<Vec<String>, Error> {
         Registration::Service { namespace, name, .. } => {
             Ok(vec![format!("{name}.{namespace}.svc"), format!("{name}.{namespace}.svc.cluster.local")])
         }
+        // It was made an address before.
+        Registration::Listener => Ok(Vec::new()),
         Registration::Url(url) => {
             let uri: http::Uri = url.parse().map_err(|_| Error::Url(url.clone()))?;
             let https = uri.scheme_str() == Some("https");
@@ -149,3 +193,6 @@ fn answer(hooks: &Hooks, request: &Whole) -> Answer {
         Err(why) => text(StatusCode::BAD_REQUEST, "text/plain", format!("{why}\n")),
     }
 }
+
+#[cfg(test)]
+mod tests;

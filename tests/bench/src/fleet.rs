@@ -168,7 +168,7 @@ pub(crate) async fn until(what: &str, mut is: impl FnMut() -> bool) -> anyhow::R
 }
 
 /// Waits until nothing was written for two seconds.
-async fn quiet(revision: impl Fn() -> u64) -> anyhow::Result<()> {
+pub(crate) async fn quiet(revision: impl Fn() -> u64) -> anyhow::Result<()> {
     let mut last = (revision(), Instant::now());
     until("there is rest", || {
         if revision() != last.0 {

@@ -7,6 +7,7 @@ mod load;
 mod machine;
 mod objects;
 mod reads;
+mod replicas;
 mod scheduler;
 mod start;
 mod volume;
@@ -59,6 +60,7 @@ pub const NAMES: &[&str] = &[
     "fleet",
     "scheduler",
     "agents",
+    "replicas",
 ];
 
 /// Runs one measurement.
@@ -82,6 +84,7 @@ pub async fn run(name: &str, setup: &Setup) -> anyhow::Result<Vec<Row>> {
         "moves" => machine::moves::run(setup).await,
         "agents" => agents::run(setup).await,
         "scheduler" => scheduler::run(setup).await,
+        "replicas" => replicas::run(setup).await,
         "fleet" => {
             let directory = setup.directory()?;
             crate::fleet::run(setup.program.path(), directory.path(), setup.machines).await

@@ -8,22 +8,53 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("neonvm-api", &["neonvm-types"]),
     ("neonvm-core-apistore", &["neonvm-types"]),
     ("neonvm-core-lifecycle", &["neonvm-types", "neonvm-api"]),
+    ("neonvm-core-migration", &["neonvm-types"]),
     ("neonvm-core-overlay", &["neonvm-types", "neonvm-api"]),
     ("neonvm-core-placement", &["neonvm-types", "neonvm-api"]),
+    ("neonvm-core-podscale", &["neonvm-api"]),
     // Without its feature `agent`, as in the guest, it knows types only.
     ("neonvm-core-scaling", &["neonvm-types", "neonvm-api"]),
     ("neonvm-kit", &["neonvm-types", "neonvm-api"]),
     ("neonvm-hypervisor", &["neonvm-types", "neonvm-disk"]),
-    ("neonvm-runner", &["neonvm-types", "neonvm-api", "neonvm-kit", "neonvm-disk", "neonvm-hypervisor"]),
+    (
+        "neonvm-runner",
+        &[
+            "neonvm-types",
+            "neonvm-api",
+            "neonvm-core-migration",
+            "neonvm-kit",
+            "neonvm-disk",
+            "neonvm-hypervisor",
+        ],
+    ),
     (
         "neonvm-vm-controller",
-        &["neonvm-types", "neonvm-api", "neonvm-kit", "neonvm-core-lifecycle", "neonvm-core-overlay"],
+        &[
+            "neonvm-types",
+            "neonvm-api",
+            "neonvm-kit",
+            "neonvm-core-lifecycle",
+            "neonvm-core-overlay",
+            "neonvm-core-placement",
+        ],
     ),
     ("neonvm-vxlan-controller", &["neonvm-types", "neonvm-api", "neonvm-kit", "neonvm-core-overlay"]),
+    ("neonvm-pod-autoscaler", &["neonvm-types", "neonvm-api", "neonvm-kit", "neonvm-core-podscale"]),
     ("neonvm-scheduler", &["neonvm-types", "neonvm-api", "neonvm-kit", "neonvm-core-placement"]),
     ("neonvm-agent", &["neonvm-types", "neonvm-api", "neonvm-kit", "neonvm-core-scaling"]),
     // Runs the cores themselves, not the services around them.
-    ("neonvm-sim", &["neonvm-types", "neonvm-api", "neonvm-core-scaling", "neonvm-core-placement"]),
+    (
+        "neonvm-sim",
+        &[
+            "neonvm-types",
+            "neonvm-api",
+            "neonvm-core-lifecycle",
+            "neonvm-core-migration",
+            "neonvm-core-overlay",
+            "neonvm-core-placement",
+            "neonvm-core-scaling",
+        ],
+    ),
     // Pulls images and knows the kernels of this machine; starts runners as processes, does not link them.
     ("neonvm-node", &["neonvm-types", "neonvm-api", "neonvm-kit", "neonvm-builder", "neonvm-kernel"]),
     ("neonvm-local", &["neonvm-types", "neonvm-api", "neonvm-core-apistore", "neonvm-kit"]),
@@ -37,6 +68,7 @@ const ARROWS: &[(&str, &[&str])] = &[
             "neonvm-local",
             "neonvm-runner",
             "neonvm-vm-controller",
+            "neonvm-pod-autoscaler",
             "neonvm-vxlan-controller",
             "neonvm-scheduler",
             "neonvm-agent",
@@ -48,12 +80,13 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("neonvm-builder", &["neonvm-types", "neonvm-disk"]),
     ("neonvm-guest", &["neonvm-types", "neonvm-core-scaling"]),
     ("neonvm-kernel", &[]),
-    // Starts `neond local` as a process; does not link it.
+    // Starts `neond local` as a process; does not link it. `podscaler explain` reckons with the core that decides.
     (
         "neonvm-cli",
         &[
             "neonvm-types",
             "neonvm-api",
+            "neonvm-core-podscale",
             "neonvm-kit",
             "neonvm-builder",
             "neonvm-disk",

@@ -165,6 +165,11 @@ fn of_view(mut view: View, node: Option<&str>) -> Result<Vec<Check>> {
             &view.scheduler(),
             "start a scheduler; on a local cluster see: neonctl local logs",
         ),
+        known(
+            "pod-autoscaler",
+            &view.pod_autoscaler(),
+            "start it; on a local cluster see: neonctl local logs",
+        ),
     ];
     if let Some(node) = node {
         objects::only(&mut view, node);
@@ -178,6 +183,7 @@ fn of_view(mut view: View, node: Option<&str>) -> Result<Vec<Check>> {
     checks.extend(objects::accelerators(&view));
     checks.extend(objects::machines(&view));
     checks.extend(objects::pods(&view));
+    checks.extend(objects::autoscalers(&view));
     Ok(checks)
 }
 

@@ -11,10 +11,14 @@ use crate::connect::Connection;
 use crate::error::{Code, Error, Result};
 
 const MACHINES: &str = "/apis/vm.neon.tech/v1/virtualmachines";
+const AUTOSCALERS: &str = "/apis/autoscaling.aibrix.ai/v1alpha1/podautoscalers";
 const UNBOUND: &str = "/api/v1/pods?fieldSelector=spec.nodeName%3D";
 const HEARTBEATS: &str = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases";
 /// Of the vm-controller, in the namespace in which it is installed.
 const LEASE: &str = "/apis/coordination.k8s.io/v1/namespaces/neonvm-system/leases/a3b22509.neon.tech";
+/// Of the pod-autoscaler, in the same place.
+const AUTOSCALER_LEASE: &str =
+    "/apis/coordination.k8s.io/v1/namespaces/neonvm-system/leases/neonvm-pod-autoscaler";
 const DEPLOYMENTS: &str = "/apis/apps/v1/namespaces/neonvm-system/deployments";
 
 /// The server's clock, and how long its answer took.
@@ -44,17 +48,19 @@ pub(in crate::commands) async fn clock(connection: &Connection) -> Result<Clock>
 /// Everything that is looked at.
 pub(in crate::commands) async fn view(connection: &Connection) -> Result<View> {
     let clock = clock(connection).await?;
-    let (nodes, machines, unbound, heartbeats, lease, deployments) = tokio::try_join!(
+    let (nodes, machines, autoscalers, unbound, heartbeats, lease, autoscaler_lease, deployments) = tokio::try_join!(
         items(connection, "/api/v1/nodes"),
         // Without the definition there are none.
         if_there(items(connection, MACHINES)),
+        if_there(items(connection, AUTOSCALERS)),
         if_there(items(connection, UNBOUND)),
         if_there(items(connection, HEARTBEATS)),
         if_there(async { Ok(Some(connection.json(LEASE).await?)) }),
+        if_there(async { Ok(Some(connection.json(AUTOSCALER_LEASE).await?)) }),
         if_there(items(connection, DEPLOYMENTS)),
     )?;
     let now = clock.server.unwrap_or(clock.own);
-    Ok(View { now, nodes, machines, unbound, heartbeats, lease, deployments })
+    Ok(View { now, nodes, machines, autoscalers, unbound, heartbeats, lease, autoscaler_lease, deployments })
 }
 
 pub(super) async fn items(connection: &Connection, path: &str) -> Result<Vec<Value>> {

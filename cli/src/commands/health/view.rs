@@ -23,10 +23,14 @@ pub(in crate::commands) struct View {
     pub(in crate::commands) heartbeats: Vec<Value>,
     /// None if the definition is not installed.
     pub(in crate::commands) machines: Vec<Value>,
+    /// None if the definition is not installed.
+    pub(in crate::commands) autoscalers: Vec<Value>,
     /// Pods that have no node.
     pub(in crate::commands) unbound: Vec<Value>,
     /// The vm-controller's lease, if it competes for one.
     pub(in crate::commands) lease: Option<Value>,
+    /// The pod-autoscaler's lease, if it competes for one.
+    pub(in crate::commands) autoscaler_lease: Option<Value>,
     /// Deployments in the namespace of the system.
     pub(in crate::commands) deployments: Vec<Value>,
 }
@@ -123,27 +127,49 @@ impl View {
 
     /// Machines that nobody has looked at since they were made.
     pub(in crate::commands) fn unattended(&self) -> Vec<String> {
-        let seen = |machine: &Value| {
-            !text(machine, "/status/phase").is_empty()
-                || machine
+        self.unseen(&self.machines)
+    }
+
+    /// Pod autoscalers that nobody has looked at since they were made.
+    pub(in crate::commands) fn unattended_autoscalers(&self) -> Vec<String> {
+        self.unseen(&self.autoscalers)
+    }
+
+    fn unseen(&self, objects: &[Value]) -> Vec<String> {
+        let seen = |object: &Value| {
+            !text(object, "/status/phase").is_empty()
+                || object
                     .pointer("/status/conditions")
                     .and_then(Value::as_array)
                     .is_some_and(|all| !all.is_empty())
         };
-        self.machines.iter().filter(|machine| !seen(machine) && self.is_old(machine)).map(full_name).collect()
+        objects.iter().filter(|object| !seen(object) && self.is_old(object)).map(full_name).collect()
     }
 
     /// The vm-controller, by what it does, by its lease and by its Deployment.
     pub(in crate::commands) fn vm_controller(&self) -> Service {
-        let unattended = self.unattended();
+        self.controller("vm-controller", "machine", &self.machines, self.lease.as_ref())
+    }
+
+    /// The pod-autoscaler, in the same way. Where there is nothing for it to do, it need not run.
+    pub(in crate::commands) fn pod_autoscaler(&self) -> Service {
+        let kinds = &self.autoscalers;
+        match self.controller("pod-autoscaler", "pod autoscaler", kinds, self.autoscaler_lease.as_ref()) {
+            Service::Fails(note) if kinds.is_empty() => Service::Unknown(note),
+            service => service,
+        }
+    }
+
+    fn controller(&self, own: &str, noun: &str, objects: &[Value], lease: Option<&Value>) -> Service {
+        let unattended = self.unseen(objects);
         if !unattended.is_empty() {
             return Service::Fails(format!(
                 "{} without a status for more than {PATIENCE} s: {}",
-                plural(unattended.len(), "machine"),
+                plural(unattended.len(), noun),
                 some(&unattended)
             ));
         }
-        if let Some(lease) = &self.lease {
+        if let Some(lease) = lease {
             let holder = text(lease, "/spec/holderIdentity");
             let lasts = lease.pointer("/spec/leaseDurationSeconds").and_then(Value::as_i64).unwrap_or(15);
             return match self.since(lease, "/spec/renewTime") {
@@ -154,16 +180,15 @@ impl View {
                 _ => Service::Fails("nobody holds its lease".to_owned()),
             };
         }
-        if let Some(deployment) = self.deployments.iter().find(|found| name(found).contains("vm-controller"))
-        {
+        if let Some(deployment) = self.deployments.iter().find(|found| name(found).contains(own)) {
             let number = |path: &str| deployment.pointer(path).and_then(Value::as_i64);
             let ready = number("/status/readyReplicas").unwrap_or(0);
             let note = format!("{ready}/{} replicas ready", number("/spec/replicas").unwrap_or(1));
             return if ready > 0 { Service::Works(note) } else { Service::Fails(note) };
         }
-        match self.machines.len() {
-            0 => Service::Unknown("there are no machines to tell by".to_owned()),
-            _ => Service::Works("every machine has a status".to_owned()),
+        match objects.len() {
+            0 => Service::Unknown(format!("there are no {noun}s to tell by")),
+            _ => Service::Works(format!("every {noun} has a status")),
         }
     }
 

@@ -18,6 +18,7 @@ pub(crate) const NAMED: &[(&str, &str)] = named![
     "noisy-neighbours",
     "scheduler-restarts",
     "stubborn-guests",
+    "moving-day",
     "quiet-fleet",
     "big-day",
 ];

@@ -19,18 +19,18 @@ use crate::settings::Settings;
 const DECISION: &str = "Decision";
 
 /// What happened.
-pub(super) struct Event {
-    at: Option<Timestamp>,
-    pub(super) kind: String,
-    pub(super) reason: String,
+pub(in crate::commands) struct Event {
+    pub(in crate::commands) at: Option<Timestamp>,
+    pub(in crate::commands) kind: String,
+    pub(in crate::commands) reason: String,
     from: String,
     object: String,
-    pub(super) message: String,
-    count: i32,
+    pub(in crate::commands) message: String,
+    pub(in crate::commands) count: i32,
 }
 
 impl Event {
-    fn of(event: core::Event) -> Self {
+    pub(in crate::commands) fn of(event: core::Event) -> Self {
         let second = |seconds: i64| Timestamp::from_second(seconds).ok();
         let last = event
             .series
@@ -55,7 +55,7 @@ impl Event {
         }
     }
 
-    pub(super) fn age(&self) -> String {
+    pub(in crate::commands) fn age(&self) -> String {
         self.at.map_or_else(|| "-".to_owned(), crate::render::age)
     }
 }

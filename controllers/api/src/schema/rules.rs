@@ -241,6 +241,10 @@ pub(crate) fn pod_autoscaler() -> Value {
             ),
             "panicWindowSeconds (60 when absent) must not be above observeWindowSeconds (180 when absent)"
         ),
+        rule(
+            "self.scalingStrategy != 'HPA' || !(has(self.forecast) || has(self.syncPeriodSeconds))",
+            "strategy HPA takes no forecast and no syncPeriodSeconds; choose KPA or APA, or leave them out"
+        ),
     ])
 }
 
@@ -285,6 +289,22 @@ pub(crate) fn metric_source() -> Value {
                 " || (has(self.endpoint) && self.endpoint != ''))"
             ),
             "a metric of type resource takes no protocolType, endpoint, port or path; leave them out"
+        ),
+        rule(
+            "!has(self.targetType) || self.targetType != 'Utilization' || self.metricSourceType == 'resource'",
+            "targetType Utilization is for a metric of type resource; use AverageValue or Value"
+        ),
+        rule(
+            // A word that CEL keeps for itself; Kubernetes writes it between underscores.
+            "!has(self.quantile) || !(has(self.__function__) || has(self.seriesAggregation))",
+            "a quantile takes no function and no seriesAggregation; leave them out"
+        ),
+        rule(
+            concat!(
+                "!(has(self.quantile) || has(self.__function__)) || self.metricSourceType == 'pod'",
+                " || (has(self.endpoint) && self.endpoint != '')"
+            ),
+            "quantile and function are for metrics read from pods or from an endpoint; leave them out"
         ),
     ])
 }

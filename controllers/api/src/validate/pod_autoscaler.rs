@@ -4,11 +4,12 @@ use super::{annotation::annotations, schedule::schedules};
 use crate::{
     FieldError, PodAutoscaler, PodAutoscalerSpec,
     field_error::Faults,
-    pod_autoscaler::{
-        DEFAULT_MIN_REPLICAS, DEFAULT_OBSERVE_WINDOW, DEFAULT_PANIC_WINDOW, MetricSource, MetricSourceType,
-        ScalingStrategy,
-    },
+    pod_autoscaler::{DEFAULT_MIN_REPLICAS, ScalingStrategy},
 };
+
+mod metric;
+
+use metric::metric;
 
 /// All faults of a pod autoscaler, new or changed.
 #[must_use]
@@ -22,8 +23,10 @@ pub fn pod_autoscaler(object: &PodAutoscaler) -> Vec<FieldError> {
     schedules(spec, &mut faults);
     faults.require(!spec.metrics_sources.is_empty(), "spec.metricsSources", "must have at least one entry");
     for (index, source) in spec.metrics_sources.iter().enumerate() {
-        metric(source, index, &mut faults);
+        metric(source, spec.scaling_strategy, index, &mut faults);
     }
+    hpa(spec, &mut faults);
+    timing(spec, &mut faults);
     if let Some(map) = &object.metadata.annotations {
         annotations(map, &mut faults);
     }
@@ -71,8 +74,7 @@ fn strategy(spec: &PodAutoscalerSpec, faults: &mut Faults) {
 }
 
 fn windows(spec: &PodAutoscalerSpec, faults: &mut Faults) {
-    let observe = spec.observe_window_seconds.unwrap_or(DEFAULT_OBSERVE_WINDOW);
-    let panic = spec.panic_window_seconds.unwrap_or(DEFAULT_PANIC_WINDOW);
+    let (observe, panic) = (spec.observe_window(), spec.panic_window());
     for (name, value) in [("observeWindowSeconds", observe), ("panicWindowSeconds", panic)] {
         faults.require(
             (1..=3600).contains(&value),
@@ -87,48 +89,40 @@ fn windows(spec: &PodAutoscalerSpec, faults: &mut Faults) {
     );
 }
 
-fn metric(source: &MetricSource, index: usize, faults: &mut Faults) {
-    let field = |name: &str| format!("spec.metricsSources[{index}].{name}");
-    faults.require(!source.target_metric.is_empty(), field("targetMetric"), "must be set");
-    let value = source.target_value.parse::<f64>();
-    faults.require(
-        value.is_ok_and(|value| value.is_finite() && value > 0.0),
-        field("targetValue"),
-        format!("{:?} must be a number above 0, such as \"50\"", source.target_value),
-    );
-    let set = [
-        ("protocolType", source.protocol_type.is_some()),
-        ("port", !source.port.is_empty()),
-        ("path", !source.path.is_empty()),
-        ("endpoint", !source.endpoint.is_empty()),
-    ];
-    let (needed, why): (&[&str], &str) = match source.metric_source_type {
-        MetricSourceType::Pod => (&["protocolType", "port", "path"], "must be set for a metric of type pod"),
-        MetricSourceType::External | MetricSourceType::Domain if !source.endpoint.is_empty() => {
-            (&["protocolType", "path"], "must be set for a metric with an endpoint")
-        }
-        _ => (&[], ""),
-    };
-    for (name, present) in set {
-        faults.require(present || !needed.contains(&name), field(name), why);
-        faults.require(
-            !present || source.metric_source_type != MetricSourceType::Resource,
-            field(name),
-            "must be left out for a metric of type resource",
-        );
+/// What cannot be done through a `HorizontalPodAutoscaler` is refused rather than ignored.
+fn hpa(spec: &PodAutoscalerSpec, faults: &mut Faults) {
+    if spec.scaling_strategy != ScalingStrategy::Hpa {
+        return;
     }
     faults.require(
-        source.metric_source_type != MetricSourceType::Resource
-            || ["cpu", "memory"].contains(&source.target_metric.as_str()),
-        field("targetMetric"),
-        format!("{:?} must be cpu or memory for a metric of type resource", source.target_metric),
+        spec.forecast.is_none(),
+        "spec.forecast",
+        "cannot be used with strategy HPA; choose KPA or APA",
     );
-    let port = source.port.parse::<u16>().is_ok_and(|port| port > 0);
     faults.require(
-        source.port.is_empty() || port,
-        field("port"),
-        format!("{:?} must be between 1 and 65535", source.port),
+        spec.sync_period_seconds.is_none(),
+        "spec.syncPeriodSeconds",
+        "cannot be used with strategy HPA, whose period is the cluster's; leave it out",
     );
+}
+
+fn timing(spec: &PodAutoscalerSpec, faults: &mut Faults) {
+    if let Some(period) = spec.sync_period_seconds {
+        let most = spec.smallest_window().min(300);
+        faults.require(
+            (1..=most).contains(&period),
+            "spec.syncPeriodSeconds",
+            format!("{period} must be between 1 and {most}, the smallest window in use"),
+        );
+    }
+    if let Some(forecast) = spec.forecast {
+        let horizon = forecast.horizon_seconds;
+        faults.require(
+            (1..=900).contains(&horizon),
+            "spec.forecast.horizonSeconds",
+            format!("{horizon} must be between 1 and 900"),
+        );
+    }
 }
 
 #[cfg(test)]

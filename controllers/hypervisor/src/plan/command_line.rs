@@ -65,10 +65,13 @@ impl KernelArguments {
             OnlinePolicy::Movable => words.push("memhp_default_state=online_movable".to_owned()),
         }
         if self.accelerator == Accelerator::Tcg {
-            // Measuring the clock takes long and fails on a busy host; the rest defends against other guests of a CPU
+            // Measuring the clock takes long and fails on a busy host, and so does trying whether timers interrupt, after
+            // which the kernel panics; the rest defends against other guests of a CPU
             // that is not there.
             let emulated = match self.architecture {
-                Architecture::Amd64 => "tsc=reliable lpj=10000000 mitigations=off random.trust_cpu=on",
+                Architecture::Amd64 => {
+                    "tsc=reliable no_timer_check lpj=10000000 mitigations=off random.trust_cpu=on"
+                }
                 Architecture::Arm64 => "lpj=10000000 mitigations=off random.trust_cpu=on",
             };
             words.push(emulated.to_owned());
@@ -134,7 +137,7 @@ mod tests {
         assert_eq!(
             all.render(),
             "panic=-1 init=/neonvm/bin/init loglevel=6 root=/dev/vda rw memhp_default_state=online_movable tsc=reliable \
-             lpj=10000000 mitigations=off random.trust_cpu=on ip=10.100.0.7:::255.255.0.0:a-x1:eth1:off hostname=vm-a \
+             no_timer_check lpj=10000000 mitigations=off random.trust_cpu=on ip=10.100.0.7:::255.255.0.0:a-x1:eth1:off hostname=vm-a \
              maxcpus=2 console=ttyS0 debug loglevel=7"
         );
     }

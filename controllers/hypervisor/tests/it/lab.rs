@@ -126,7 +126,7 @@ impl Lab {
             kernel: self.kernel.clone(),
             initramfs: Some(self.initramfs.clone()),
             command_line: format!(
-                "console=ttyS0 panic=-1 tsc=reliable lpj=10000000 mitigations=off memhp_default_state=online_movable \
+                "console=ttyS0 panic=-1 tsc=reliable no_timer_check lpj=10000000 mitigations=off memhp_default_state=online_movable \
                  maxcpus=1 lab={task}"
             ),
             cpu: CpuPlan { mode: CpuMode::Sysfs, boot: 1, max: 1 },

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use neonvm_core_migration::target::Event;
 use neonvm_types::runner_protocol::{
     MIGRATION_PORT, MigrationAnswer, MigrationChannel, MigrationHello, MigrationOrder, MigrationState,
     MigrationStatus,
@@ -21,7 +22,6 @@ use super::relay::{BACK, FORTH, carry};
 use super::target::Work;
 use super::{INCOMING, LINE, NBD};
 use crate::config::PodFiles;
-use crate::core::migration::target::Event;
 
 /// Time for the handshake and the greeting.
 const PATIENCE: Duration = Duration::from_secs(5);

@@ -1,4 +1,4 @@
-//! The source's end: does what [`crate::core::migration::Source`] says. What takes time is a task that ends with a message.
+//! The source's end: does what [`neonvm_core_migration::Source`] says. What takes time is a task that ends with a message.
 
 mod disks;
 mod watch;
@@ -6,6 +6,8 @@ mod watch;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use neonvm_core_migration::source::{Action, Event};
+use neonvm_core_migration::{Phase, Refused, Source};
 use neonvm_hypervisor::machine::{
     Agreement, Machine, MachineEvent, MigrationInfo, MigrationPhase, RunState, Settings, Wanted, negotiate,
 };
@@ -18,9 +20,7 @@ use tokio::sync::{Mutex as AsyncMutex, mpsc};
 use super::carrier::{Carrier, Guarded};
 use super::connect::Connector;
 use super::control::Control;
-use super::{DISK, MEMORY, Message, relay};
-use crate::core::migration::source::{Action, Event};
-use crate::core::migration::{Refused, Source};
+use super::{DISK, MEMORY, Message, phase, relay};
 
 /// Time for the target to set its QEMU up, and for most other orders.
 const ORDER: Duration = Duration::from_secs(10);
@@ -139,7 +139,7 @@ impl Shell {
                 Action::Mirror => work.mirror().await.map_or_else(Event::Trouble, |()| Event::Mirrored),
                 Action::Copy => match work.machine.send_memory(MEMORY).await {
                     Ok(()) => return,
-                    Err(error) => Event::Phase(MigrationPhase::Failed, error.to_string()),
+                    Err(error) => Event::Phase(Phase::Failed, error.to_string()),
                 },
                 Action::StartPostCopy => match work.machine.start_post_copy().await {
                     Ok(()) => return,
@@ -280,7 +280,7 @@ impl Work {
 
     async fn cancel_if_needed(&self) -> Event {
         match self.machine.migration().await {
-            Ok(info) if info.phase.is_over() => Event::Phase(info.phase, info.error),
+            Ok(info) if info.phase.is_over() => Event::Phase(phase(&info.phase), info.error),
             _ => self.cancel().await,
         }
     }
@@ -293,11 +293,11 @@ impl Work {
         let until = Instant::now() + Duration::from_secs(5);
         loop {
             match self.machine.migration().await {
-                Ok(MigrationInfo { phase, error, .. }) if phase.is_over() => {
-                    return Event::Phase(phase, error);
+                Ok(MigrationInfo { phase: said, error, .. }) if said.is_over() => {
+                    return Event::Phase(phase(&said), error);
                 }
                 Err(error) => return Event::Trouble(format!("QEMU: {error}")),
-                Ok(info) if Instant::now() > until => return Event::Phase(info.phase, String::new()),
+                Ok(info) if Instant::now() > until => return Event::Phase(phase(&info.phase), String::new()),
                 Ok(_) => tokio::time::sleep(Duration::from_millis(50)).await,
             }
         }
@@ -342,13 +342,14 @@ impl Work {
                     if let Err(error) = self.machine.continue_().await {
                         tracing::warn!(%error, "the guest cannot go on");
                     }
-                    let _ = self.machine.announce().await;
                 }
                 Ok(_) | Err(_) => break,
             }
             tokio::time::sleep(pause).await;
             pause = (pause * 2).min(Duration::from_millis(500));
         }
+        // The target may have claimed the guest's frames.
+        let _ = self.machine.announce().await;
         Event::Cleaned(words)
     }
 

@@ -1,9 +1,11 @@
-//! The target's end: does what [`crate::core::migration::Target`] says, and what its source orders.
+//! The target's end: does what [`neonvm_core_migration::Target`] says, and what its source orders.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use neonvm_core_migration::target::{Action, CALLED_OFF, Event};
+use neonvm_core_migration::{Refused, Target};
 use neonvm_hypervisor::machine::{Machine, MachineEvent, MigrationPhase, RunState, Settings};
 use neonvm_types::Bytes;
 use neonvm_types::runner_protocol::{
@@ -15,8 +17,7 @@ use tokio::sync::{mpsc, oneshot, watch};
 use super::carrier::{Carrier, Guarded};
 use super::{INCOMING, Message, NBD, listen};
 use crate::config::PodFiles;
-use crate::core::migration::target::{Action, CALLED_OFF, Event};
-use crate::core::migration::{Refused, Target};
+use crate::network::Claim;
 
 /// How long an order to let the guest run waits for what is on its way.
 const ARRIVE: Duration = Duration::from_secs(5);
@@ -33,6 +34,7 @@ pub(super) struct Work {
     /// Name that the other runner's certificate must have.
     pub(super) name: String,
     pub(super) carrier: Carrier,
+    claim: Option<Claim>,
 }
 
 /// The end, and the tasks that serve it.
@@ -54,21 +56,31 @@ pub(crate) enum Consequence {
     End,
 }
 
+/// What a move needs of the runner.
+pub(crate) struct Parts<'a> {
+    pub(crate) machine: Arc<Machine>,
+    pub(crate) messages: mpsc::Sender<Message>,
+    /// Where the source is waited for.
+    pub(crate) addresses: &'a [SocketAddr],
+    /// The guest's place on the overlay, if it has one.
+    pub(crate) claim: Option<Claim>,
+}
+
 impl Shell {
     /// Waits for the source.
     pub(crate) async fn begin(
         now: Duration,
         pod: &PodFiles,
         id: &str,
-        machine: Arc<Machine>,
-        addresses: &[SocketAddr],
-        messages: mpsc::Sender<Message>,
+        parts: Parts<'_>,
     ) -> Result<Self, String> {
+        let Parts { machine, messages, addresses, claim } = parts;
         let core = Target::new(now, id.to_owned());
         let (status, seen) = watch::channel(core.status().clone());
         let carrier = Carrier::start().map_err(|error| format!("threads: {error}"))?;
         let name = neonvm_types::runner_protocol::server_name(&pod.config.uid);
-        let work = Arc::new(Work { machine, messages, status: seen, id: id.to_owned(), name, carrier });
+        let work =
+            Arc::new(Work { machine, messages, status: seen, id: id.to_owned(), name, carrier, claim });
         let mut listeners = Vec::new();
         for address in addresses {
             listeners.push(listen::listen(&work, pod, *address).await?);
@@ -139,7 +151,7 @@ async fn follow(work: Arc<Work>) {
         if phase == MigrationPhase::PostCopyActive && !has_devices(&work.machine).await {
             continue;
         }
-        let _ = work.messages.send(Message::Target(Event::Phase(phase), None)).await;
+        let _ = work.messages.send(Message::Target(Event::Phase(super::phase(&phase)), None)).await;
     }
 }
 
@@ -189,6 +201,7 @@ impl Work {
                 };
                 answer(self.receive(settings, &disks).await)
             }
+            MigrationOrder::Claim => answer(self.claim()),
             MigrationOrder::Settle => answer(self.settle().await),
             MigrationOrder::Run { progress, guest } => {
                 answer(self.run(Event::Run(Box::new((progress, guest)))).await)
@@ -226,6 +239,12 @@ impl Work {
         }
         self.machine.receive_memory(INCOMING).await.map_err(|error| text(&error))?;
         self.tell(Event::Listening).await
+    }
+
+    /// Nothing to claim is no error: the guest is then not on the overlay.
+    fn claim(&self) -> Result<(), String> {
+        let sent = self.claim.as_ref().map_or(Ok(()), Claim::send);
+        sent.map_err(|error| format!("the overlay: {error}"))
     }
 
     async fn settle(&self) -> Result<(), String> {

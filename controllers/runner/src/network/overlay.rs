@@ -11,6 +11,43 @@ const TAP: &str = "tap-overlay";
 /// The bridge.
 const BRIDGE: &str = "br-overlay";
 
+/// Frames that wait at the tap device for a guest that stands still, such as one that is just arriving. About 10 MB.
+const WAITING: u32 = 4096;
+
+/// Says on the overlay that the guest is here.
+#[derive(Debug)]
+pub(crate) struct Claim {
+    tap: Tap,
+    hardware: [u8; 6],
+}
+
+impl Claim {
+    /// For a guest behind a tap device.
+    pub(crate) fn new(tap: &Tap, hardware: [u8; 6]) -> Result<Self, Error> {
+        let failed = |source| Error::System { what: format!("cannot keep the device {TAP}"), source };
+        Ok(Self { tap: tap.copy().map_err(failed)?, hardware })
+    }
+
+    /// From now on bridges and tunnels send frames for the guest here, where they wait until it reads them.
+    pub(crate) fn send(&self) -> std::io::Result<()> {
+        self.tap.send(&frame(self.hardware))
+    }
+}
+
+/// A reverse ARP request for one's own address (RFC 903), to all: what QEMU sends, too, when a guest has arrived. No host
+/// takes anything from it, but whatever forwards frames learns where the sender is.
+fn frame(hardware: [u8; 6]) -> [u8; 60] {
+    let mut frame = [0; 60];
+    let head = [[0xff; 6], hardware].concat();
+    // EtherType; Ethernet, IPv4, lengths of their addresses, request.
+    let kind = [0x80, 0x35, 0, 1, 8, 0, 6, 4, 0, 3];
+    let bytes = head.into_iter().chain(kind).chain(hardware).chain([0; 4]).chain(hardware);
+    for (to, from) in frame.iter_mut().zip(bytes) {
+        *to = from;
+    }
+    frame
+}
+
 /// The guest's end.
 #[derive(Debug)]
 pub(crate) struct Overlay {
@@ -37,6 +74,7 @@ pub(crate) fn join(interface: &str) -> Result<Overlay, Error> {
         let _ = writeln!(lines, "link set {name} type bridge_slave learning off");
     }
     let _ = writeln!(lines, "link set {BRIDGE} mtu {mtu}");
+    let _ = writeln!(lines, "link set {TAP} txqueuelen {WAITING}");
     for name in [interface, TAP, BRIDGE] {
         // Where there is no IPv6, there is nothing to switch off.
         if let Err(error) = run("ip", &["link", "set", "dev", name, "addrgenmode", "none"], "") {
@@ -100,7 +138,18 @@ mod tests {
                 assert!(!links.contains("10.9.9.9"), "{links}");
                 let ports = run("ip", &["-o", "link", "show", "master", BRIDGE], "").expect("ports");
                 assert!(ports.contains("net1") && ports.contains(TAP), "{ports}");
-                drop(overlay);
+                let outside = "link add outside type bridge forward_delay 0\nlink set far master outside\n\
+                               link set far up\nlink set outside up\n";
+                run("ip", &["-batch", "-"], outside).expect("a bridge of the node");
+                let claim = Claim::new(&overlay.tap, [2, 0, 0, 0, 0, 7]).expect("a claim");
+                // Ports of the bridges forward a moment after they are up.
+                let until = std::time::Instant::now() + std::time::Duration::from_secs(10);
+                let known = || run("bridge", &["fdb", "show", "dev", "far"], "").expect("a table");
+                while !known().contains("02:00:00:00:00:07") {
+                    assert!(std::time::Instant::now() < until, "the node does not know where: {}", known());
+                    claim.send().expect("sent");
+                }
+                drop((overlay, claim));
                 assert!(join("net1").is_ok(), "a second time");
             }
         });

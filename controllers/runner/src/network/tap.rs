@@ -1,12 +1,15 @@
 //! A tap device, opened for QEMU. The only system call of this crate that the compiler cannot check is here.
 
 use std::fs::{File, OpenOptions};
+use std::io;
 use std::os::fd::OwnedFd;
 
 use super::Error;
 
 /// `TUNSETIFF` of `linux/if_tun.h`: `_IOW('T', 202, int)`.
 const TUNSETIFF: rustix::ioctl::Opcode = rustix::ioctl::opcode::write::<std::ffi::c_int>(b'T', 202);
+/// `TUNGETVNETHDRSZ` of `linux/if_tun.h`: `_IOR('T', 215, int)`.
+const TUNGETVNETHDRSZ: rustix::ioctl::Opcode = rustix::ioctl::opcode::read::<std::ffi::c_int>(b'T', 215);
 /// Flags of `linux/if_tun.h`: ethernet frames, no header of packet information, with the virtio header.
 const TAP: u16 = 0x0002;
 const NO_PACKET_INFORMATION: u16 = 0x1000;
@@ -40,10 +43,35 @@ impl Tap {
             .map_err(|source| Error::System { what: format!("cannot make the device {device}"), source })?;
         Ok(Self(file.into()))
     }
+
+    /// Another descriptor of the device.
+    pub(crate) fn copy(&self) -> io::Result<Self> {
+        self.0.try_clone().map(Self)
+    }
+
+    /// Sends an Ethernet frame as the guest would.
+    pub(crate) fn send(&self, frame: &[u8]) -> io::Result<()> {
+        // The header, all zero, says: nothing is left to do. How long it is, QEMU may have set meanwhile.
+        let header = usize::try_from(header_length(&self.0)?).unwrap_or_default();
+        let mut bytes = vec![0; header];
+        bytes.extend(frame);
+        match rustix::io::write(&self.0, &bytes)? {
+            written if written == bytes.len() => Ok(()),
+            _ => Err(io::ErrorKind::WriteZero.into()),
+        }
+    }
 }
 
 #[expect(unsafe_code, reason = "an ioctl without a safe wrapper")]
-fn attach(file: &File, request: InterfaceRequest) -> std::io::Result<()> {
+fn header_length(tap: &OwnedFd) -> io::Result<std::ffi::c_int> {
+    // SAFETY: TUNGETVNETHDRSZ writes an int, and keeps no pointer to it.
+    Ok(unsafe {
+        rustix::ioctl::ioctl(tap, rustix::ioctl::Getter::<TUNGETVNETHDRSZ, std::ffi::c_int>::new())
+    }?)
+}
+
+#[expect(unsafe_code, reason = "an ioctl without a safe wrapper")]
+fn attach(file: &File, request: InterfaceRequest) -> io::Result<()> {
     // SAFETY: TUNSETIFF reads a `struct ifreq`, which the request is laid out as, and keeps no pointer to it.
     unsafe {
         let setter = rustix::ioctl::Setter::<TUNSETIFF, InterfaceRequest>::new(request);

@@ -3,6 +3,7 @@
 use std::net::{IpAddr, SocketAddr};
 
 use neonvm_api::runner_pod::Receive;
+use neonvm_core_migration::{Refused, source as source_core, target as target_core};
 use neonvm_hypervisor::machine::QemuExit;
 use neonvm_hypervisor::plan::CpuMode;
 use neonvm_types::runner_protocol::{
@@ -10,9 +11,9 @@ use neonvm_types::runner_protocol::{
 };
 
 use super::{Arc, Error, Event, Loop, Message, Moving, Options, Refusal, migrate};
-use crate::core::migration::{Refused, source as source_core, target as target_core};
 use crate::migrate::connect::Connector;
 use crate::migrate::{source, target};
+use crate::network::Claim;
 
 /// Lines of QEMU that say why it could not take the machine.
 const WORDS: usize = 4;
@@ -23,7 +24,12 @@ fn conflict(Refused(why): Refused) -> Refusal {
 
 impl Loop {
     /// Waits for the machine instead of letting it boot.
-    pub(super) async fn receive(&mut self, options: &Options, receive: &Receive) -> Result<(), Error> {
+    pub(super) async fn receive(
+        &mut self,
+        options: &Options,
+        receive: &Receive,
+        claim: Option<Claim>,
+    ) -> Result<(), Error> {
         let failed = |why: String| Error::Receive(why);
         if self.machine.plan().cpu.mode == CpuMode::Qmp {
             let plugged = self.machine.set_cpus(receive.cpus.max(1)).await;
@@ -32,9 +38,9 @@ impl Loop {
         let any = [IpAddr::from([0; 4])];
         let addresses = if options.addresses.is_empty() { &any[..] } else { &options.addresses };
         let addresses: Vec<SocketAddr> = addresses.iter().map(|&ip| SocketAddr::new(ip, 0)).collect();
-        let (now, machine) = (self.begun.elapsed(), Arc::clone(&self.machine));
-        let messages = self.messages.clone();
-        let shell = target::Shell::begin(now, &self.pod, &receive.migration, machine, &addresses, messages);
+        let (machine, messages) = (Arc::clone(&self.machine), self.messages.clone());
+        let parts = target::Parts { machine, messages, addresses: &addresses, claim };
+        let shell = target::Shell::begin(self.begun.elapsed(), &self.pod, &receive.migration, parts);
         self.moving = Some(Moving::Target(shell.await.map_err(failed)?));
         tracing::info!(id = receive.migration, "waits for the machine");
         self.publish_move();

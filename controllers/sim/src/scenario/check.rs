@@ -87,6 +87,9 @@ impl Scenario {
             ("bounds", people.bounds),
             ("holds", people.holds),
             ("cordons", people.cordons),
+            ("drains", people.drains),
+            ("moves", people.moves),
+            ("cancels", people.cancels),
         ] {
             let good = (0.0..=36_000.0).contains(&rate);
             need(good, format!("people.{key}"), format!("{rate} must be between 0 and 36000 an hour"))?;

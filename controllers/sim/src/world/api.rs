@@ -116,6 +116,7 @@ impl World {
         if let Some(pod) = pod {
             self.recount(pod);
         }
+        self.spec_changes(id);
         self.note(Line::Size(id, "spec.use is now", to));
         self.show(id);
         self.control_soon(id);
@@ -139,7 +140,24 @@ impl World {
         self.stats.vms_created += 1;
         self.after(0, Event::Demand(id));
         self.after(0, Event::Memory(id));
-        self.give_pod(id, asked);
+        if self.vms.get(id).is_some_and(|vm| vm.network) {
+            self.give_pod_when_ready(id);
+        } else {
+            self.give_pod(id, asked);
+        }
+    }
+
+    /// A VM on the overlay network has its address before it has a pod.
+    pub(super) fn give_pod_when_ready(&mut self, id: Id) {
+        let Some(vm) = self.vms.get(id).filter(|vm| vm.phase == Phase::Pending && vm.pod.is_none()) else {
+            return;
+        };
+        let asked = vm.asked;
+        if vm.address.is_some() || self.take_address(id) {
+            self.give_pod(id, asked);
+        } else {
+            self.after(SECOND, Event::Address(id));
+        }
     }
 
     /// A VM gets a runner pod, which waits for a node.
@@ -165,6 +183,10 @@ impl World {
         self.stats.vms_deleted += 1;
         self.note(Line::Vm(id, "is deleted"));
         self.detach(id);
+        self.address_while_deleting(id);
+        if self.delete_machine(id) {
+            return;
+        }
         for pod in pods.into_iter().flatten() {
             let wait = self.rngs.people.between(100 * MILLI, 10 * SECOND);
             self.after(wait, Event::Removed(pod));

@@ -81,6 +81,12 @@ pub(crate) fn build(scenario: &Scenario, options: &Options) -> World {
         waiting: BTreeSet::new(),
         placing: false,
         migrations: Vec::new(),
+        open: BTreeSet::new(),
+        ended: BTreeSet::new(),
+        locked: BTreeSet::new(),
+        controller: super::moving::Controller::new(),
+        budget: u64::MAX,
+        addresses: super::addresses::Addresses::new(options.bug),
         replicas: (0..replicas).map(|_| replica(&settings, options.bug)).collect(),
         leader: None,
         incs: 0,
@@ -88,7 +94,7 @@ pub(crate) fn build(scenario: &Scenario, options: &Options) -> World {
         stats: Stats::default(),
         events: 0,
         checked: BTreeMap::new(),
-        counts: [0; 16],
+        counts: [0; 24],
         broken: None,
         notes: Notes::default(),
         recorder: None,
@@ -119,7 +125,6 @@ impl World {
                     agent_up: true,
                     pods: BTreeSet::new(),
                     dirty: [false; 2],
-                    leaving: 0,
                     misses: 0,
                 });
                 for pods in &group.pods {
@@ -142,15 +147,20 @@ impl World {
     /// A pod that nobody has seen yet.
     pub(super) fn make_pod(&mut self, vm: Option<Id>, usage: Resources) -> Id {
         let id = self.pods.len();
-        self.uids += 1;
         let name = match vm.and_then(|vm| self.vms.get_mut(vm)) {
-            Some(vm) => {
-                vm.pods_made += 1;
-                format!("{}-{}", vm.name, vm.pods_made)
-            }
+            Some(vm) => format!("{}-{}", vm.name, vm.pods_made + 1),
             None => format!("pod-{id}"),
         };
-        let key = NamespacedName::new("default", name);
+        self.make_pod_named(vm, usage, NamespacedName::new("default", name))
+    }
+
+    /// The same, with this name.
+    pub(super) fn make_pod_named(&mut self, vm: Option<Id>, usage: Resources, key: NamespacedName) -> Id {
+        let id = self.pods.len();
+        self.uids += 1;
+        if let Some(vm) = vm.and_then(|vm| self.vms.get_mut(vm)) {
+            vm.pods_made += 1;
+        }
         self.keys.insert(key.clone(), id);
         self.pods.push(Pod {
             key,
@@ -197,8 +207,8 @@ impl World {
             self.scheduler_starts(replica, 0);
         }
         self.after(10 * MILLI, Event::Lead { replica: 0 });
-        for person in [Person::Creates, Person::Deletes, Person::Bounds, Person::Holds, Person::Cordons] {
-            self.schedule_people(person);
+        for person in Person::ALL {
+            self.schedule_people(*person);
         }
         if self.faults != FaultSet::NONE {
             self.after(20 * SECOND, Event::Chaos);
@@ -245,6 +255,9 @@ fn new_vm(group: &VmGroup, id: Id, settings: &SimSettings, rng: &mut Rng) -> Vm 
         pods_made: 0,
         pod: None,
         target: None,
+        care: None,
+        network: group.address,
+        address: None,
         asked,
         generation: 1,
         target_revision: Revision::default(),

@@ -10,8 +10,6 @@ use crate::Invariant;
 use crate::queue::{SECOND, Time};
 use crate::scenario::Guest;
 
-/// Longest that a migration may take that began in the calm.
-const MIGRATION: Time = 300 * SECOND;
 /// How long a VM that moved may take to be as before.
 const SETTLES: Time = 180 * SECOND;
 /// How often the VMs are looked at, and the time in between.
@@ -25,6 +23,7 @@ impl World {
     pub(super) fn check_calm(&mut self) {
         self.look();
         self.check_migrations();
+        self.check_settled();
     }
 
     /// Looks at the goals of all VMs, and at nodes above their watermark. Chance moves them also in the calm, so one look alone says nothing.
@@ -126,18 +125,6 @@ impl World {
         }
         let on_its_way = view.now != view.asked || vm.has != vm.asked;
         (on_its_way && view.stuck.is_none()).then(|| "does not get the size it asked for".to_owned())
-    }
-
-    fn check_migrations(&mut self) {
-        self.check(Invariant::MigrationEnds);
-        let old = |at: Time| self.now.saturating_sub(at) > MIGRATION;
-        let bad = self.migrations.iter().find(|one| !one.gone && old(one.at));
-        if let Some(bad) = bad {
-            let what = if bad.seen.ended { "ended and is not deleted" } else { "does not end" };
-            let message =
-                format!("migration of {}, begun at {}, {what}", bad.seen.vm, super::notes::clock(bad.at));
-            self.fail(Invariant::MigrationEnds, message);
-        }
     }
 
     fn watermark(&self, total: Pair<u64>) -> Pair<u128> {

@@ -35,6 +35,21 @@ impl World {
         self.watch_guest(at);
     }
 
+    /// A machine that the cores look after has booted; that it runs is seen when they say so.
+    pub(super) fn machine_boots(&mut self, at: Id, pod: Id, usage: Resources) {
+        self.account(at);
+        let Some(vm) = self.vms.get_mut(at).filter(|vm| vm.phase == Phase::Pending) else { return };
+        vm.has = usage;
+        vm.asked = usage;
+        vm.observed = Some(vm.has);
+        vm.observed_generation = vm.generation;
+        vm.guest.agreed = vm.has;
+        vm.guest.policy = super::build::policy(vm.max);
+        vm.guest.connection = None;
+        self.note(Line::Size(at, "boots with", usage));
+        self.recount(pod);
+    }
+
     /// The controller looks at the object and tells the runner.
     pub(super) fn control(&mut self, id: Id) {
         let Some(vm) = self.vms.get_mut(id) else { return };

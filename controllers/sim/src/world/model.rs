@@ -28,7 +28,6 @@ pub(crate) struct Node {
     pub(crate) agent_up: bool,
     pub(crate) pods: BTreeSet<Id>,
     pub(crate) dirty: [bool; 2],
-    pub(crate) leaving: u32,
     /// How many looks in a row found it too full for no reason.
     pub(crate) misses: u32,
 }
@@ -72,8 +71,10 @@ pub(crate) enum Phase {
 pub(crate) struct Migration {
     pub(crate) seen: MigrationSeen,
     pub(crate) vm: Id,
-    pub(crate) source: Id,
-    pub(crate) target: Id,
+    /// Name of the object.
+    pub(crate) name: String,
+    /// The VM's pod and node when it was made.
+    pub(crate) source: Option<Id>,
     pub(crate) node: Option<Id>,
     pub(crate) at: Time,
     pub(crate) gone: bool,
@@ -92,6 +93,11 @@ pub(crate) struct Vm {
     pub(crate) pods_made: u32,
     pub(crate) pod: Option<Id>,
     pub(crate) target: Option<Id>,
+    /// Its objects, while it has migrations.
+    pub(crate) care: Option<Box<super::moving::Care>>,
+    /// Whether it is to have an address, and the one it has.
+    pub(crate) network: bool,
+    pub(crate) address: Option<std::net::IpAddr>,
     /// `spec.guest.*.use`.
     pub(crate) asked: Resources,
     pub(crate) generation: i64,
@@ -333,7 +339,17 @@ pub(crate) enum Event {
     },
     Ends(Id),
     Removed(Id),
-    MigrationStep(Id),
+    Reconcile {
+        vm: Id,
+        at: Time,
+    },
+    Move {
+        vm: Id,
+        step: Box<super::moving::Step>,
+    },
+    ControllerStarts,
+    NodeLost(Id),
+    Address(Id),
     AgentStart {
         node: Id,
     },
@@ -353,6 +369,22 @@ pub(crate) enum Person {
     Bounds,
     Holds,
     Cordons,
+    Drains,
+    Moves,
+    Cancels,
+}
+
+impl Person {
+    pub(crate) const ALL: &'static [Self] = &[
+        Self::Creates,
+        Self::Deletes,
+        Self::Bounds,
+        Self::Holds,
+        Self::Cordons,
+        Self::Drains,
+        Self::Moves,
+        Self::Cancels,
+    ];
 }
 
 /// A scheduler.

@@ -1,160 +1,420 @@
-//! Live migrations, as the scheduler asks for them: a second pod, placed like any other; then the machine is there.
+//! Machines that move. As long as a VM has migrations it is looked after by the real cores: those of the controller
+//! ([`work`], [`machine`]), and those of both ends of a move in its runners ([`ends`]). Around them there are an API server with
+//! watches that lag, a link that breaks, and two QEMUs that only count what the guest has written ([`qemu`]).
 
-use neonvm_core_placement::permits::{MigrationRole, MigrationSeen, WantedMigration};
+mod act;
+mod audit;
+mod calls;
+mod ends;
+mod machine;
+mod objects;
+mod orders;
+mod pods;
+mod qemu;
+mod runner;
+mod strikes;
+mod sync;
+mod work;
+
+use std::rc::Rc;
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time as MetaTime;
+use neonvm_api::{VirtualMachineMigration, VirtualMachineMigrationSpec};
+use neonvm_core_lifecycle::Settings;
+use neonvm_core_lifecycle::migration::is_over;
+use neonvm_core_migration::{Phase as QemuPhase, source, target};
+use neonvm_core_placement::permits::{MigrationSeen, WantedMigration};
 use neonvm_types::NamespacedName;
+use neonvm_types::runner_protocol::{Exit, PostCopy};
 
+use super::World;
 use super::model::{Event, Id, Migration, Phase};
 use super::notes::Line;
-use super::{World, micros};
-use crate::Invariant;
-use crate::queue::{MILLI, SECOND, Time};
+use crate::queue::{SECOND, Time};
+use crate::{Fault, Invariant};
 
-/// How long a target may wait for a node.
-const UNPLACED: Time = 60 * SECOND;
+pub(crate) use calls::Call;
+pub(super) use objects::uid_of;
+pub(crate) use objects::{Care, Kind};
+pub(crate) use orders::Order;
+
+/// How long a target may wait for a node and start.
+const PREPARE: i64 = 60;
+/// How long the scheduler counts a VM that does not begin to leave.
+const FORGOTTEN: Time = 60 * SECOND;
+/// When a move gives up, in seconds, where nobody says otherwise.
+const COMPLETION: i32 = 180;
+
+/// What happens to a VM that moves.
+#[derive(Debug)]
+pub(crate) enum Step {
+    /// A watch shows the controller what is there now.
+    Seen(Kind),
+    /// A runner's document reaches the controller.
+    Told { pod: Id },
+    /// The controller hears a runner, or does not any more.
+    Linked { pod: Id },
+    /// A runner starts and waits for a machine.
+    Starts { pod: Id },
+    /// An answer for the source's core.
+    Source { pod: Id, tag: u64, event: source::Event },
+    /// News for the target's core.
+    Target { pod: Id, event: target::Event },
+    /// QEMU says how far it is.
+    Words { pod: Id, phase: QemuPhase, words: &'static str },
+    /// QEMU has gone through memory once more.
+    Pass { pod: Id, pass: u64 },
+    /// The cores want to be woken.
+    Timer { pod: Id, at: Time },
+    /// QEMU goes on.
+    Qemu { pod: Id, epoch: u32 },
+    /// An order of one runner to the other arrives.
+    Order { from: Id, tag: u64, order: Order, until: Time },
+    /// The target waits until it can answer the order to let the guest run.
+    Running { from: Id, tag: u64, until: Time },
+    /// The guest is let run here, and nothing is left of the move.
+    Cleaned { pod: Id, tag: u64 },
+    /// The target lets the guest run.
+    Continue { pod: Id },
+    /// What the controller asks of a runner arrives late.
+    Call { pod: Id, call: Call },
+    /// A runner is asked to stop.
+    Stop { pod: Id },
+    /// The grace of a pod is over.
+    Kill { pod: Id },
+    /// A runner has ended, and its pod with it.
+    Ends { pod: Id, exit: Exit },
+    /// A pod that has ended and is being deleted goes.
+    Goes { pod: Id },
+    /// Something goes wrong.
+    Strike { pod: Id, fault: Fault, length: Time },
+    /// Somebody deletes a migration that has ended.
+    Tidy { name: String },
+}
+
+/// The controller of VMs.
+#[derive(Debug)]
+pub(crate) struct Controller {
+    up: bool,
+    outage_until: Time,
+    pub(super) settings: Settings,
+}
+
+impl Controller {
+    pub(super) fn new() -> Self {
+        let mut settings = Settings::default();
+        settings.migration.prepare_timeout = PREPARE;
+        Self { up: true, outage_until: 0, settings }
+    }
+}
 
 impl World {
+    /// Works on a VM's objects with the rest of the world at hand.
+    fn with_care<T>(&mut self, id: Id, work: impl FnOnce(&mut Self, &mut Care) -> T) -> Option<T> {
+        let mut care = self.vms.get_mut(id)?.care.take()?;
+        let result = work(self, &mut care);
+        if let Some(vm) = self.vms.get_mut(id) {
+            vm.care = Some(care);
+        }
+        Some(result)
+    }
+
+    fn later(&mut self, id: Id, wait: Time, step: Step) {
+        self.after(wait, Event::Move { vm: id, step: Box::new(step) });
+    }
+
+    /// A time between the two, in milliseconds, of what has to do with moves.
+    fn lapse(&mut self, low: u64, high: u64) -> Time {
+        self.rngs.moves.between(low * crate::queue::MILLI, high * crate::queue::MILLI)
+    }
+
+    fn says(&mut self, id: Id, what: impl Into<String>) {
+        self.note(Line::Said(id, what.into()));
+    }
+
+    /// Whether a fault of moves happens now.
+    fn goes_wrong(&mut self, fault: Fault, probability: f64) -> bool {
+        let happens = self.storm && self.faults.has(fault) && self.rngs.moves.chance(probability);
+        self.stats.faults += u64::from(happens);
+        happens
+    }
+
+    /// Something happens to a VM that moves.
+    pub(super) fn moves(&mut self, id: Id, step: Step) {
+        self.with_care(id, |world, care| {
+            world.do_step(id, care, step);
+            world.check_move(id, care);
+        });
+        self.leave_alone(id);
+    }
+
+    fn do_step(&mut self, id: Id, care: &mut Care, step: Step) {
+        match step {
+            Step::Seen(kind) => self.seen(id, care, kind),
+            Step::Told { pod } => self.told(id, care, pod),
+            Step::Linked { pod } => self.linked(id, care, pod),
+            Step::Starts { pod } => self.starts(id, care, pod),
+            Step::Source { pod, tag, event } => {
+                if care.runners.get(&pod).is_some_and(|runner| runner.tag == tag) {
+                    let _ = self.source(id, care, pod, event);
+                }
+            }
+            Step::Target { pod, event } => drop(self.target(id, care, pod, event)),
+            Step::Words { pod, phase, words } => self.words(id, care, pod, (phase, words)),
+            Step::Pass { pod, pass } => {
+                if care.runners.get(&pod).is_some_and(runner::Runner::is_source) {
+                    let _ = self.source(id, care, pod, source::Event::Pass(pass));
+                }
+            }
+            Step::Timer { pod, at } => self.timer(id, care, pod, at),
+            Step::Qemu { pod, epoch } => self.qemu(id, care, pod, epoch),
+            Step::Order { from, tag, order, until } => {
+                self.order_arrives(id, care, from, (tag, order, until));
+            }
+            Step::Running { from, tag, until } => self.answer_run(id, care, from, (tag, until)),
+            Step::Cleaned { pod, tag } => self.cleaned(id, care, pod, tag),
+            Step::Continue { pod } => self.continues(id, care, pod),
+            Step::Call { pod, call } => drop(self.called(id, care, pod, &call)),
+            Step::Stop { pod } => self.stop(id, care, pod),
+            Step::Kill { pod } => self.kill(id, care, pod),
+            Step::Ends { pod, exit } => self.pod_has_ended(id, care, pod, exit),
+            Step::Goes { pod } => self.pod_goes(id, care, pod),
+            Step::Strike { pod, fault, length } => self.strike_move(id, care, pod, (fault, length)),
+            Step::Tidy { name } => self.delete_move(id, care, &name, false),
+        }
+    }
+
+    /// A VM that has nothing to do with migrations any more is looked after in the short way.
+    fn leave_alone(&mut self, id: Id) {
+        let rests = self
+            .vms
+            .get(id)
+            .and_then(|vm| vm.care.as_deref())
+            .is_some_and(|care| care.is_at_rest() && care.dirty == [false; 3] && care.due.is_none());
+        let agrees = self.vms.get(id).is_some_and(|vm| matches!(vm.phase, Phase::Running | Phase::Gone));
+        if rests
+            && agrees
+            && let Some(vm) = self.vms.get_mut(id)
+        {
+            let gone = vm.phase == Phase::Gone;
+            vm.care = None;
+            if gone {
+                self.give_back_address(id);
+            }
+        }
+    }
+
     /// The scheduler makes a migration.
     pub(super) fn create_migration(&mut self, wanted: &WantedMigration) -> bool {
         let Some(source) = self.keys.get(&wanted.pod).copied() else { return false };
         let Some(pod) = self.pods.get(source).filter(|pod| pod.alive && pod.uid == wanted.pod_uid) else {
             return false;
         };
-        let (Some(at), node) = (pod.vm, pod.node) else { return false };
-        let movable = self.vms.get(at).is_some_and(|vm| vm.phase == Phase::Running && vm.pod == Some(source));
-        if !movable {
+        let Some(id) = pod.vm else { return false };
+        let spec = VirtualMachineMigrationSpec::new(&wanted.vm);
+        self.make_migration(id, wanted.name(), spec, true)
+    }
+
+    /// Somebody moves a VM, for whatever reason.
+    pub(super) fn person_moves(&mut self, id: Id) {
+        let Some(vm) = self.vms.get(id).filter(|vm| vm.phase != Phase::Gone) else { return };
+        let mut spec = VirtualMachineMigrationSpec::new(&vm.name);
+        let draw = self.rngs.moves.below(8);
+        spec.tuning.post_copy = match draw {
+            0 => Some(PostCopy::AfterFirstPass),
+            1 => Some(PostCopy::OnTimeout),
+            _ => None,
+        };
+        spec.priority = i32::try_from(self.rngs.moves.below(3)).unwrap_or(0);
+        self.uids += 1;
+        let name = format!("move-{}", self.uids);
+        self.make_migration(id, name, spec, false);
+    }
+
+    /// Whether there is one now.
+    fn make_migration(
+        &mut self,
+        id: Id,
+        name: String,
+        mut spec: VirtualMachineMigrationSpec,
+        ours: bool,
+    ) -> bool {
+        if !self.take_care(id) {
             return false;
-        }
-        self.check(Invariant::OneMigration);
-        if self.vms.get(at).is_some_and(|vm| vm.target.is_some()) {
-            let name = self.vm_name(at);
-            self.fail(Invariant::OneMigration, format!("{name} is moved twice at the same time"));
         }
         self.uids += 1;
         let uid = format!("m{}", self.uids);
-        let usage = self.vms.get(at).map_or_else(Default::default, |vm| vm.has.max(vm.asked));
-        let target = self.make_pod(Some(at), usage);
-        let seen = MigrationSeen {
-            migration: NamespacedName::new("default", wanted.name()),
-            uid: uid.clone(),
-            vm: wanted.vm.clone(),
-            ours: true,
-            ended: false,
-            deleting: false,
-        };
-        let id = self.migrations.len();
-        let entry =
-            Migration { seen, vm: at, source, target, node, at: self.now, gone: false, dirty: [false; 2] };
-        self.migrations.push(entry);
-        for (pod, role) in [(source, MigrationRole::Source), (target, MigrationRole::Target)] {
-            if let Some(pod) = self.pods.get_mut(pod) {
-                pod.role = Some((role, uid.clone()));
+        let takes = super::micros(self.settings.migration_takes);
+        let patience = i32::try_from(takes * 6 / SECOND).unwrap_or(i32::MAX);
+        spec.completion_timeout = patience.max(COMPLETION);
+        let key = NamespacedName::new("default", name.clone());
+        let mut made = VirtualMachineMigration::new(&name, spec);
+        made.metadata.namespace = Some("default".to_owned());
+        made.metadata.uid = Some(uid.clone());
+        made.metadata.generation = Some(1);
+        let new = self.with_care(id, |world, care| {
+            if care.now.gone || care.now.moves.contains_key(&name) {
+                return false;
             }
+            care.now.moves.insert(name.clone(), Rc::new(made));
+            world.touch(id, care, Kind::Moves);
+            true
+        });
+        if new != Some(true) {
+            return false;
         }
-        if let Some(vm) = self.vms.get_mut(at) {
-            (vm.target, vm.phase) = (Some(target), Phase::Migrating);
+        let vm = self.vm_name(id);
+        let seen = MigrationSeen { migration: key, uid, vm, ours, ended: false, deleting: false };
+        let source = self.vms.get(id).and_then(|vm| vm.pod);
+        let node = source.and_then(|pod| self.pods.get(pod)?.node);
+        let migration = self.migrations.len();
+        self.migrations.push(Migration {
+            seen,
+            vm: id,
+            name,
+            source,
+            node,
+            at: self.now,
+            gone: false,
+            dirty: [false; 2],
+        });
+        self.open.insert(migration);
+        if ours {
+            self.check_leaving(node);
         }
-        self.count_leaving(node, 1);
-        self.stats.migrations_started += 1;
-        self.note(Line::Vm(at, "a migration begins"));
-        self.waiting.insert(target);
-        self.touch_pod(source);
-        self.touch_pod(target);
-        self.touch_migration(id);
-        self.show(at);
-        self.after(UNPLACED, Event::MigrationStep(id));
+        self.says(id, if ours { "the scheduler wants it moved" } else { "a person wants it moved" });
+        self.touch_migration(migration);
         true
     }
 
-    fn count_leaving(&mut self, node: Option<Id>, change: i32) {
-        let Some(at) = node else { return };
-        let Some(node) = self.nodes.get_mut(at) else { return };
-        node.leaving = node.leaving.saturating_add_signed(change);
-        let (leaving, name) = (node.leaving, node.name.clone());
+    /// The objects of a VM, made if there are none yet.
+    fn take_care(&mut self, id: Id) -> bool {
+        let Some(vm) = self.vms.get(id) else { return false };
+        if vm.care.is_some() {
+            return true;
+        }
+        if vm.phase != Phase::Running {
+            return false;
+        }
+        let Some(at) = vm.pod else { return false };
+        let Some(pod) = self.pods.get(at).filter(|pod| pod.alive && !pod.ended) else { return false };
+        let Some(node) = pod.node.and_then(|node| self.nodes.get(node)) else { return false };
+        let mut care =
+            Care::new(id, vm, (at, pod), &node.name, self.settings.slot, &self.controller.settings);
+        care.disks = self.rngs.moves.chance(0.5);
+        if let Some(vm) = self.vms.get_mut(id) {
+            vm.care = Some(Box::new(care));
+        }
+        true
+    }
+
+    /// S4: no more leave a node at once, for the scheduler, than it may begin.
+    fn check_leaving(&mut self, at: Option<Id>) {
+        let Some(name) = at.and_then(|at| self.nodes.get(at)).map(|node| node.name.clone()) else { return };
+        let now = self.now;
+        // What waits for its turn so long is forgotten by the scheduler, and does not leave yet.
+        let young = self.open.iter().filter_map(|at| self.migrations.get(*at)).filter(|one| {
+            let pod = one.source.and_then(|pod| self.pods.get(pod));
+            let here = self.vms.get(one.vm).is_some_and(|vm| vm.pod == one.source);
+            let there = here && pod.is_some_and(|pod| pod.alive && !pod.ended);
+            one.seen.ours && one.node == at && there && now.saturating_sub(one.at) < FORGOTTEN
+        });
+        let leaving = young.count();
         self.check(Invariant::OneMigration);
-        // A scheduler that took over may not have heard of one that another began a moment before.
-        let limit = if self.stats.scheduler_starts > 1 { 2 } else { 1 };
+        // A scheduler that took over may not have heard of one that another began a moment before, and may itself be followed
+        // by a third before that is seen.
+        let limit = usize::try_from(self.stats.scheduler_starts).unwrap_or(usize::MAX).clamp(1, 3);
         if leaving > limit {
-            self.fail(Invariant::OneMigration, format!("{leaving} VMs leave {name} at once, limit {limit}"));
+            let message = format!("the scheduler moves {leaving} VMs off {name} at once, limit {limit}");
+            self.fail(Invariant::OneMigration, message);
         }
     }
 
-    /// The target has a node: the copy begins.
-    pub(super) fn target_bound(&mut self, uid: &str) {
-        let Some(id) = self.migrations.iter().rposition(|one| one.seen.uid == uid) else { return };
-        let takes = micros(self.settings.migration_takes);
-        let wait = self.rngs.people.between(takes / 3, takes * 2) + 500 * MILLI;
-        self.after(wait, Event::MigrationStep(id));
-    }
-
-    /// A migration has had its time: it succeeds if its target has a node.
-    pub(super) fn migration_step(&mut self, id: Id) {
-        let Some(migration) = self.migrations.get(id) else { return };
-        if migration.seen.ended || migration.gone {
+    /// The migration as others see it, brought up to date.
+    fn show_migration(&mut self, id: Id, care: &Care, name: &str) {
+        let open = self.open.iter().chain(&self.ended).copied();
+        let mut found = open.filter(|at| {
+            self.migrations.get(*at).is_some_and(|one| one.vm == id && one.name == name && !one.gone)
+        });
+        let Some(at) = found.next() else { return };
+        let object = care.now.moves.get(name);
+        let ended = object.is_none_or(|object| is_over(object));
+        let deleting = object.is_none_or(|object| object.metadata.deletion_timestamp.is_some());
+        let Some(migration) = self.migrations.get_mut(at) else { return };
+        let before = (migration.seen.ended, migration.seen.deleting, migration.gone);
+        (migration.seen.ended, migration.seen.deleting, migration.gone) = (ended, deleting, object.is_none());
+        let (ours, gone) = (migration.seen.ours, migration.gone);
+        if before == (ended, deleting, gone) {
             return;
         }
-        let (at, source, target, begun) = (migration.vm, migration.source, migration.target, migration.at);
-        let placed = self.pods.get(target).is_some_and(|pod| pod.alive && pod.node.is_some());
-        let alive =
-            self.vms.get(at).is_some_and(|vm| vm.phase == Phase::Migrating && vm.target == Some(target));
-        if !alive {
-            return self.migration_ends(id);
-        }
-        if placed && self.now >= begun + UNPLACED && self.now < begun + 2 * UNPLACED {
-            // It may be copying still; the step of the copy decides.
-            return self.after(2 * UNPLACED, Event::MigrationStep(id));
-        }
-        let (stays, goes) = if placed { (target, source) } else { (source, target) };
-        self.account(at);
-        let now = self.now;
-        let Some(vm) = self.vms.get_mut(at) else { return };
-        vm.there_since = now;
-        vm.pod = Some(stays);
-        vm.target = None;
-        vm.phase = Phase::Running;
-        self.stats.migrations_succeeded += u64::from(placed);
-        self.stats.migrations_failed += u64::from(!placed);
-        let what = if placed { "a migration has succeeded" } else { "a migration has failed" };
-        self.note(Line::Vm(at, what));
-        if placed {
-            self.detach(at);
-            if let Some(vm) = self.vms.get_mut(at) {
-                vm.guest.connection = None;
-            }
-            self.pod_removed(goes);
-            if let Some(pod) = self.pods.get_mut(stays) {
-                pod.role = None;
-            }
-        } else {
-            self.pod_removed(goes);
-            if let Some(pod) = self.pods.get_mut(stays) {
-                pod.role = None;
+        if ended && !before.0 {
+            self.open.remove(&at);
+            self.ended.insert(at);
+            if !ours && !gone {
+                let wait = self.rngs.people.between(5 * SECOND, 60 * SECOND);
+                self.later(id, wait, Step::Tidy { name: name.to_owned() });
             }
         }
-        self.recount(stays);
-        self.touch_pod(stays);
-        self.migration_ends(id);
-        self.show(at);
-        self.control_soon(at);
-        let wait = self.latency(20, 300);
-        self.after(wait, Event::Attach(at));
-    }
-
-    /// The migration has ended, either way.
-    pub(super) fn migration_ends(&mut self, id: Id) {
-        let Some(migration) = self.migrations.get_mut(id).filter(|one| !one.seen.ended) else { return };
-        migration.seen.ended = true;
-        let node = migration.node;
-        self.count_leaving(node, -1);
-        self.touch_migration(id);
+        if gone {
+            self.ended.remove(&at);
+        }
+        self.touch_migration(at);
     }
 
     /// The scheduler deletes a migration that has ended.
     pub(super) fn delete_migration(&mut self, uid: &str) -> bool {
-        let Some(id) = self.migrations.iter().rposition(|one| one.seen.uid == uid) else { return true };
-        if let Some(migration) = self.migrations.get_mut(id) {
-            migration.gone = true;
-        }
-        self.touch_migration(id);
+        let mut all = self.ended.iter().chain(&self.open).filter_map(|at| self.migrations.get(*at));
+        let Some(found) = all.find(|one| one.seen.uid == uid) else { return true };
+        let (id, name) = (found.vm, found.name.clone());
+        self.with_care(id, |world, care| world.delete_move(id, care, &name, false));
         true
+    }
+
+    /// Somebody deletes a migration; by force, so that nobody can tidy up.
+    fn delete_move(&mut self, id: Id, care: &mut Care, name: &str, by_force: bool) {
+        let Some(object) = care.now.moves.get_mut(name) else { return };
+        let object = Rc::make_mut(object);
+        object.metadata.deletion_timestamp = Some(MetaTime(k8s_openapi::jiff::Timestamp::UNIX_EPOCH));
+        if by_force {
+            object.metadata.finalizers = None;
+        }
+        self.collect(id, care, name);
+    }
+
+    /// What is deleted and held by nobody is gone.
+    fn collect(&mut self, id: Id, care: &mut Care, name: &str) {
+        let gone = care.now.moves.get(name).is_some_and(|object| {
+            let meta = &object.metadata;
+            meta.deletion_timestamp.is_some() && meta.finalizers.as_ref().is_none_or(Vec::is_empty)
+        });
+        if gone {
+            care.now.moves.remove(name);
+        }
+        self.touch(id, care, Kind::Moves);
+        self.show_migration(id, care, name);
+    }
+
+    /// Somebody calls a migration off, deletes it, or removes it by force.
+    pub(super) fn person_cancels(&mut self) {
+        let open: Vec<Id> = self.open.iter().copied().collect();
+        let Some(at) = self.rngs.people.pick(&open).copied() else { return };
+        let Some(migration) = self.migrations.get(at) else { return };
+        let (id, name) = (migration.vm, migration.name.clone());
+        let draw = self.rngs.people.below(4);
+        let what = match draw {
+            0 => "its migration is removed by force",
+            1 => "its migration is deleted",
+            _ => "its migration is to be called off",
+        };
+        self.says(id, what);
+        self.with_care(id, |world, care| match draw {
+            0 | 1 => world.delete_move(id, care, &name, draw == 0),
+            _ => {
+                if let Some(object) = care.now.moves.get_mut(&name) {
+                    Rc::make_mut(object).spec.cancel = true;
+                }
+                world.touch(id, care, Kind::Moves);
+            }
+        });
     }
 }

@@ -18,6 +18,8 @@ pub(crate) enum Line {
     Agent(Id, Box<Note>),
     /// Something happened to a VM.
     Vm(Id, &'static str),
+    /// Something happened to a VM that moves.
+    Said(Id, String),
     /// The same, with a size.
     Size(Id, &'static str, Resources),
     /// Something happened to a node.
@@ -50,6 +52,7 @@ impl Notes {
             let text = match line {
                 Line::Agent(id, note) => format!("agent of {}: {note}", vm(id)),
                 Line::Vm(id, what) => format!("{}: {what}", vm(id)),
+                Line::Said(id, what) => format!("{}: {what}", vm(id)),
                 Line::Size(id, what, size) => format!("{}: {what} {}/{}", vm(id), size.vcpus, size.mem),
                 Line::Node(id, what) => {
                     format!("{}: {what}", nodes.get(*id).map_or("?", |node| node.name.as_str()))

@@ -21,6 +21,17 @@ impl World {
         None
     }
 
+    /// One that runs, whether it moves or not.
+    fn a_living_vm(&mut self) -> Option<Id> {
+        for _ in 0..8 {
+            let id = usize::try_from(self.rngs.people.below(self.vms.len() as u64)).ok()?;
+            if self.vms.get(id).is_some_and(|vm| matches!(vm.phase, Phase::Running | Phase::Migrating)) {
+                return Some(id);
+            }
+        }
+        None
+    }
+
     /// Somebody does something.
     pub(super) fn person(&mut self, person: Person) {
         if !self.storm {
@@ -37,10 +48,24 @@ impl World {
                 }
             }
             Person::Deletes => {
-                if let Some(vm) = self.a_running_vm() {
+                if let Some(vm) = self.a_living_vm() {
                     self.delete(vm);
                 }
             }
+            Person::Drains => {
+                let node = usize::try_from(self.rngs.people.below(self.nodes.len() as u64)).unwrap_or(0);
+                self.drain(node);
+            }
+            Person::Moves => {
+                if let Some(vm) = self.a_running_vm() {
+                    self.person_moves(vm);
+                    // Somebody else has the same idea.
+                    if self.rngs.people.chance(0.2) {
+                        self.person_moves(vm);
+                    }
+                }
+            }
+            Person::Cancels => self.person_cancels(),
             Person::Bounds => self.change_bounds(),
             Person::Holds => self.hold(),
             Person::Cordons => {
@@ -52,8 +77,23 @@ impl World {
         }
     }
 
+    /// A node is closed, and all its VMs are moved away.
+    fn drain(&mut self, node: Id) {
+        let open = self.nodes.iter().filter(|node| node.open && !node.lost).count();
+        if open < 2 {
+            return;
+        }
+        self.set_open(node, false);
+        self.note(Line::Node(node, "is drained"));
+        for vm in self.vms_on(node) {
+            self.person_moves(vm);
+        }
+        let wait = self.rngs.people.between(120 * SECOND, 600 * SECOND);
+        self.after(wait, Event::Uncordon(node));
+    }
+
     fn change_bounds(&mut self) {
-        let Some(id) = self.a_running_vm() else { return };
+        let Some(id) = self.a_living_vm() else { return };
         let unit = self.unit;
         let Some(vm) = self.vms.get_mut(id) else { return };
         let top = units::floor(vm.first_bounds.1, unit).max(1);
@@ -69,7 +109,7 @@ impl World {
     }
 
     fn hold(&mut self) {
-        let Some(id) = self.a_running_vm() else { return };
+        let Some(id) = self.a_living_vm() else { return };
         let (now, unit) = (self.now, self.unit);
         let wait = self.rngs.people.between(60 * SECOND, 600 * SECOND);
         let Some(vm) = self.vms.get_mut(id) else { return };
@@ -109,51 +149,27 @@ impl World {
             // Gone already, with the one before it.
             let Some(entry) = self.pods.get(pod).filter(|pod| pod.alive) else { continue };
             let vm = entry.vm;
+            if vm.is_some_and(|vm| self.pod_is_lost(vm, pod)) {
+                continue;
+            }
             self.pod_removed(pod);
             let Some(vm) = vm else { continue };
-            self.vm_lost(vm, pod);
+            self.vm_lost(vm);
         }
     }
 
-    fn vm_lost(&mut self, id: Id, pod: Id) {
+    /// A VM that the cores do not look after is lost with its pod: it gets another one.
+    fn vm_lost(&mut self, id: Id) {
         self.account(id);
         let Some(vm) = self.vms.get_mut(id) else { return };
         if vm.phase == Phase::Gone {
             return;
-        }
-        let other = if vm.pod == Some(pod) { vm.target } else { vm.pod };
-        let was_running = vm.pod == Some(pod);
-        vm.target = None;
-        if !was_running {
-            // The target of its migration was there: it stays where it is.
-            vm.phase = Phase::Running;
-            if let Some(pod) = other.and_then(|pod| self.pods.get_mut(pod)) {
-                pod.role = None;
-            }
-            if let Some(pod) = other {
-                self.touch_pod(pod);
-            }
-            self.end_migrations_of(id);
-            self.show(id);
-            return self.after(SECOND, Event::Attach(id));
         }
         vm.has = neonvm_types::Resources::default();
         vm.observed = None;
         vm.mem_epoch += 1;
         let asked = vm.asked;
         self.detach(id);
-        self.end_migrations_of(id);
-        if let Some(target) = other {
-            self.pod_removed(target);
-        }
         self.give_pod(id, asked);
-    }
-
-    fn end_migrations_of(&mut self, vm: Id) {
-        let open = |one: &super::model::Migration| one.vm == vm && !one.seen.ended;
-        if let Some(id) = self.migrations.iter().rposition(open) {
-            self.stats.migrations_failed += 1;
-            self.migration_ends(id);
-        }
     }
 }

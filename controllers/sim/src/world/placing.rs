@@ -98,10 +98,9 @@ impl World {
         }
         self.bound(id, node);
         self.touch_pod(id);
-        if let Some(migration) =
-            self.pods.get(id).and_then(|pod| pod.role.as_ref()).map(|(_, uid)| uid.clone())
-        {
-            return self.target_bound(&migration);
+        let owner = self.pods.get(id).and_then(|pod| pod.vm);
+        if let Some(vm) = owner.filter(|vm| self.vms.get(*vm).is_some_and(|vm| vm.care.is_some())) {
+            return self.pod_starts(vm, id);
         }
         let wait = self.latency(500, 4_000);
         if self.pods.get(id).is_some_and(|pod| pod.vm.is_some()) {
@@ -136,9 +135,18 @@ impl World {
     pub(super) fn pod_removed(&mut self, id: Id) {
         let Some(pod) = self.pods.get_mut(id).filter(|pod| pod.alive) else { return };
         pod.alive = false;
-        let key = pod.key.clone();
+        let (key, vm) = (pod.key.clone(), pod.vm);
         self.unbound(id);
         self.keys.remove(&key);
         self.touch_pod(id);
+        // The last pod of a VM that is gone.
+        let gone = |vm: &Id| {
+            self.vms.get(*vm).is_some_and(|one| {
+                one.phase == super::model::Phase::Gone && one.care.is_none() && !self.has_pods(*vm)
+            })
+        };
+        if let Some(vm) = vm.filter(gone) {
+            self.give_back_address(vm);
+        }
     }
 }

@@ -6,7 +6,7 @@ use neonvm_sim::{Outcome, Scenario};
 
 /// Scenarios that are small enough for many seeds.
 pub(crate) const SMALL: &[&str] =
-    &["rush-hour", "noisy-neighbours", "scheduler-restarts", "stubborn-guests", "quiet-fleet"];
+    &["rush-hour", "noisy-neighbours", "scheduler-restarts", "stubborn-guests", "quiet-fleet", "moving-day"];
 
 pub(crate) fn scenario(name: &str) -> Scenario {
     let file = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("../../examples/scenarios/{name}.yaml"));

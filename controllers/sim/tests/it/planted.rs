@@ -1,6 +1,8 @@
 //! Planted bugs: a simulator that finds none of them is decoration.
 
-use neonvm_sim::{Bug, Options, Scenario, run};
+use std::collections::BTreeSet;
+
+use neonvm_sim::{Bug, Invariant, Options, Scenario, run};
 
 /// Seeds within which each bug must be found.
 const SEEDS: u64 = 200;
@@ -18,24 +20,54 @@ people: {creates: 12, deletes: 12, bounds: 30, holds: 30}
 settings: {standby: true}
 ";
 
+/// Machines that move all the time, and people who change their minds: where bugs of moves have consequences.
+const MOVES: &str = "
+name: planted-moves
+description: Small and restless.
+duration: 10m
+nodes: [{count: 4, cpu: 4, memory: 16Gi}]
+vms:
+  - {name: a, count: 5, min: 1, max: 6, demand: {walk: {low: 0.5, high: 4, step: 2, every: 60s}}, movable: true, address: true}
+  - {name: b, count: 3, min: 1, max: 2, demand: {constant: {level: 1}}, address: true}
+people: {creates: 20, deletes: 30, drains: 20, moves: 120, cancels: 120}
+settings: {migrationTakes: 8s}
+";
+
+/// What bugs of moves break, among other things.
+const OF_MOVES: &[Invariant] = &[
+    Invariant::OneGuest,
+    Invariant::OneMigration,
+    Invariant::Address,
+    Invariant::Intact,
+    Invariant::MigrationEnds,
+    Invariant::Settled,
+];
+
 #[test]
 fn each_planted_bug_is_found() {
-    let scenario = Scenario::parse(WORLD).unwrap();
+    let scenarios = [WORLD, MOVES].map(|text| Scenario::parse(text).unwrap());
     let mut missed = Vec::new();
+    let mut broken_by = BTreeSet::new();
     for bug in Bug::ALL {
-        let found = (0..SEEDS).find_map(|seed| {
-            let outcome = run(&scenario, &Options { seed, bug: Some(*bug), ..Options::default() });
-            let broken = outcome.broken?;
-            // What breaks without the bug proves nothing about it.
-            let without = run(&scenario, &Options { seed, ..Options::default() });
-            without.broken.is_none().then_some((seed, broken))
-        });
+        let found = (0..SEEDS).flat_map(|seed| scenarios.each_ref().map(|one| (one, seed))).find_map(
+            |(scenario, seed)| {
+                let outcome = run(scenario, &Options { seed, bug: Some(*bug), ..Options::default() });
+                let broken = outcome.broken?;
+                // What breaks without the bug proves nothing about it.
+                let without = run(scenario, &Options { seed, ..Options::default() });
+                without.broken.is_none().then_some((seed, broken))
+            },
+        );
         match found {
             Some((seed, broken)) => {
+                broken_by.insert(broken.invariant);
                 println!("{bug:?}: seed {seed}, {}: {}", broken.invariant.id(), broken.message);
             }
             None => missed.push(*bug),
         }
+    }
+    for invariant in OF_MOVES {
+        assert!(broken_by.contains(invariant), "no planted bug breaks {invariant}");
     }
     assert!(missed.is_empty(), "not found within {SEEDS} seeds: {missed:?}");
 }

@@ -15,7 +15,11 @@ fn replay() {
     let scenario = scenario(name);
     let options = Options { seed, faults, ..Options::default() };
     let outcome = run(&scenario, &options);
-    println!("{}", report(name, &outcome).unwrap_or_else(|| format!("all holds: {:?}", outcome.stats)));
+    println!(
+        "{}",
+        report(name, &outcome)
+            .unwrap_or_else(|| format!("all holds with {}: {:?}", outcome.faults, outcome.stats))
+    );
     if let Some((smaller, _, outcome)) = minimise(&scenario, &options) {
         println!("\n{smaller:#?}\n{}", report(name, &outcome).unwrap());
     }

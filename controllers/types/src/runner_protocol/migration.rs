@@ -353,6 +353,9 @@ pub enum MigrationOrder {
         /// Names of disks.
         disks: Vec<String>,
     },
+    /// The guest stands still: frames for it are to come to you from now on, and to wait. Without this they are lost until the
+    /// guest runs, which its peers notice as a pause; no target must know it.
+    Claim,
     /// No disk is written any more; the guest is about to come. Answered when the network is ready for it.
     Settle,
     /// The guest will never run at the source again: let it run. Answered when it does; may be repeated.

@@ -12,11 +12,12 @@ use neonvm_core_lifecycle::migration::{MigrationAction, MigrationOutcome, is_ove
 
 use super::machine_of;
 use super::observe::{holds, line, observe};
+use neonvm_kit::queue::Turn;
+
 use crate::act::{Failed, is_missing, within};
 use crate::cache::{Key, key_of};
 use crate::context::{Context, now};
-use crate::queue::Turn;
-use crate::{patch, reconcile};
+use crate::{note, patch, reconcile};
 
 /// Steps in a turn.
 const STEPS: usize = 12;
@@ -185,7 +186,7 @@ async fn write(
     count(context, outcome);
     let vm = context.cache.vm(vm_key);
     for note in &outcome.events {
-        context.events.tell_migration(migration, vm.as_deref(), note);
+        note::tell_migration(&context.events, migration, vm.as_deref(), note);
     }
     if from != to {
         // A place has become free, or has been taken.

@@ -9,10 +9,10 @@ use kube::core::DeserializeGuard;
 use kube::runtime::watcher;
 use neonvm_api::{MigrationPolicy, VirtualMachineMigration};
 
-use super::{Listed, each};
 use crate::cache::{Key, key_of};
 use crate::context::Context;
 use crate::moves::wake;
+use neonvm_kit::watch::{Listed, each};
 
 /// Watches migrations; never returns.
 pub(crate) async fn migrations(context: Arc<Context>, listed: Arc<Listed>) {

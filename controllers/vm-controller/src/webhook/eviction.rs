@@ -1,9 +1,10 @@
 //! Eviction of a runner pod: its machine is moved instead, and the eviction is answered with 429 until the pod is gone. So a
-//! drain waits for it as it waits for a disruption budget.
+//! drain waits for it as it waits for a disruption budget. A machine that cannot be moved stays, and the answer says why: an
+//! eviction asks, and who wants the machine stopped nevertheless can delete its pod.
 
 use http::{Method, StatusCode};
 use k8s_openapi::api::core::v1::Pod;
-use kube::api::{Api, DeleteParams, PostParams, Preconditions};
+use kube::api::{Api, DeleteParams, ListParams, PostParams, Preconditions};
 use kube::{Client, ResourceExt as _};
 use neonvm_api::migration::{MigrationPhase, VirtualMachineMigrationSpec};
 use neonvm_api::names::label;
@@ -12,7 +13,7 @@ use neonvm_api::{VirtualMachine, VirtualMachineMigration};
 use neonvm_kit::http::{Answer, Whole, text};
 use serde_json::{Value, json};
 
-use super::Hooks;
+use super::{Hooks, elsewhere};
 use crate::act::{is_conflict, is_missing, posting, within};
 use crate::cache::owner;
 use crate::context::now;
@@ -95,25 +96,24 @@ async fn decide(client: &Client, namespace: &str, name: &str, tried: bool) -> Re
     if name != status.pod_name || !owned || !status.phase.is_some_and(Phase::is_alive) {
         return Ok(Word::Pass);
     }
-    move_away(client, namespace, name, &vm, tried).await
+    move_away(client, namespace, &pod, &vm, tried).await
 }
 
 /// Sees to it that the machine is moved. One migration for each pod, by name, however often the eviction is tried.
 async fn move_away(
     client: &Client,
     namespace: &str,
-    pod: &str,
+    pod: &Pod,
     vm: &VirtualMachine,
     tried: bool,
 ) -> Result<Word, kube::Error> {
     let migrations: Api<VirtualMachineMigration> = Api::namespaced(client.clone(), namespace);
-    let name = format!("evict-{pod}");
+    let home = pod.name_any();
+    let name = format!("evict-{home}");
     let later =
-        |why: &str| Ok(Word::Later(format!("migration {name} moves the machine of pod {pod}: {why}")));
-    if tried {
-        return later("it would be made");
-    }
-    if let Some(last) = found(migrations.get(&name)).await? {
+        |why: &str| Ok(Word::Later(format!("migration {name} moves the machine of pod {home}: {why}")));
+    let last = found(migrations.get(&name)).await?;
+    if let Some(last) = &last {
         let status = last.status.clone().unwrap_or_default();
         if status.phase != Some(MigrationPhase::Failed) {
             return later(if status.message.is_empty() { "try again" } else { &status.message });
@@ -124,11 +124,18 @@ async fn move_away(
                 format!("the last try has failed ({}: {}); another follows", status.reason, status.message);
             return later(&why);
         }
-        let only = Preconditions { uid: last.metadata.uid.clone(), resource_version: None };
-        let how = DeleteParams { preconditions: Some(only), ..DeleteParams::default() };
-        found(migrations.delete(&name, &how)).await?;
+    }
+    if let Some(why) = elsewhere::nowhere(client, pod).await? {
+        return Ok(stays(vm, &why));
+    }
+    if tried {
+        return later("it would be made");
+    }
+    if let Some(last) = last {
+        found(migrations.delete(&name, &only(&last))).await?;
         return later("it is begun anew");
     }
+    tidy(&migrations, &vm.name_any()).await?;
     let mut wanted = VirtualMachineMigration::new(&name, VirtualMachineMigrationSpec::new(vm.name_any()));
     let labels = [(label::CREATED_BY_EVICTION.to_owned(), "true".to_owned())];
     wanted.metadata.labels = Some(labels.into());
@@ -136,11 +143,38 @@ async fn move_away(
     match within(migrations.create(&params, &wanted)).await {
         Ok(_) => later("it has begun"),
         Err(error) if is_conflict(&error) => later("it has begun"),
-        // A machine that cannot be moved is not held.
         Err(kube::Error::Api(refused)) if matches!(refused.code, 400 | 403 | 404 | 422) => {
-            tracing::warn!(pod, error = %refused.message, "an evicted machine cannot be moved; it ends");
-            Ok(Word::Pass)
+            tracing::warn!(pod = home, error = %refused.message, "an evicted machine cannot be moved");
+            Ok(stays(vm, &refused.message))
         }
         Err(error) => Err(error),
     }
+}
+
+/// The answer about a machine that cannot be moved.
+fn stays(vm: &VirtualMachine, why: &str) -> Word {
+    let vm = vm.name_any();
+    Word::Later(format!(
+        "machine {vm} cannot be moved and is not stopped by an eviction: {why}; to stop it here, delete its pod"
+    ))
+}
+
+/// This very object.
+fn only(migration: &VirtualMachineMigration) -> DeleteParams {
+    let only = Preconditions { uid: migration.metadata.uid.clone(), resource_version: None };
+    DeleteParams { preconditions: Some(only), ..DeleteParams::default() }
+}
+
+/// Deletes what earlier evictions of a machine left, or a machine that lives long would own one for each drain.
+async fn tidy(migrations: &Api<VirtualMachineMigration>, vm: &str) -> Result<(), kube::Error> {
+    let ours = ListParams::default().labels(&format!("{}=true", label::CREATED_BY_EVICTION));
+    let all = within(migrations.list(&ours)).await?.items;
+    let over = |one: &&VirtualMachineMigration| {
+        let phase = one.status.as_ref().and_then(|status| status.phase);
+        one.spec.vm_name == vm && matches!(phase, Some(MigrationPhase::Succeeded | MigrationPhase::Failed))
+    };
+    for one in all.iter().filter(over) {
+        found(migrations.delete(&one.name_any(), &only(one))).await?;
+    }
+    Ok(())
 }

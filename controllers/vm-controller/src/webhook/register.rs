@@ -1,65 +1,110 @@
-//! The registration of webhooks, kept in step: written by server-side apply at start and whenever somebody changes it.
+//! The registration of webhooks, kept in step: written by server-side apply at start and whenever somebody changes it. A side
+//! that is not wanted is removed, so that a controller that was started differently before leaves nothing that fails.
 
 use std::time::Duration;
 
 use base64::Engine as _;
 use futures_util::{StreamExt as _, TryStreamExt as _};
 use kube::Client;
-use kube::api::{Api, ApiResource, DynamicObject, Patch, PatchParams};
+use kube::api::{Api, ApiResource, DeleteParams, DynamicObject, Patch, PatchParams};
 use kube::runtime::{WatchStreamExt as _, watcher};
 use serde_json::{Value, json};
 
-use crate::act::within;
+use super::Pending;
+use crate::act::{is_missing, within};
 use crate::config::Registration;
 use crate::context::MANAGER;
 
 /// Pause after a failed write.
 const PAUSE: Duration = Duration::from_secs(5);
 
-/// Keeps both configurations in step; never returns.
-pub(super) async fn keep(client: &Client, register: &Registration, authority: &str) {
-    let mutating = one(client, "Mutating", register, authority);
-    let validating = one(client, "Validating", register, authority);
+/// How many configurations there are.
+pub(super) const SIDES: usize = 2;
+
+/// What is registered.
+#[derive(Clone, Debug)]
+pub(super) struct Registered {
+    /// Where; never [`Registration::Listener`].
+    pub(super) place: Registration,
+    /// Only evictions.
+    pub(super) evictions: bool,
+}
+
+/// Keeps both configurations in step; never returns. Each counts `pending` down when it is right for the first time.
+pub(super) async fn keep(client: &Client, register: &Registered, authority: &str, pending: &Pending) {
+    let mutating = one(client, "Mutating", register, authority, pending);
+    let validating = one(client, "Validating", register, authority, pending);
     tokio::join!(mutating, validating);
 }
 
-async fn one(client: &Client, side: &str, register: &Registration, authority: &str) {
-    let kind = format!("{side}WebhookConfiguration");
-    let resource = ApiResource {
-        group: "admissionregistration.k8s.io".to_owned(),
-        version: "v1".to_owned(),
-        api_version: "admissionregistration.k8s.io/v1".to_owned(),
-        plural: kind.to_lowercase() + "s",
-        kind: kind.clone(),
-    };
-    let name = format!("neonvm-{}-webhook-configuration", side.to_lowercase());
-    let wanted = json!({"apiVersion": resource.api_version, "kind": kind, "metadata": {"name": name},
-        "webhooks": webhooks(side, register, authority)});
-    let api: Api<DynamicObject> = Api::all_with(client.clone(), &resource);
-    let params = PatchParams::apply(MANAGER).force();
+/// One configuration as it should be; without webhooks it should not be.
+struct Side {
+    api: Api<DynamicObject>,
+    name: String,
+    wanted: Option<Value>,
+}
+
+impl Side {
+    fn new(client: &Client, side: &str, register: &Registered, authority: &str) -> Self {
+        let kind = format!("{side}WebhookConfiguration");
+        let resource = ApiResource {
+            group: "admissionregistration.k8s.io".to_owned(),
+            version: "v1".to_owned(),
+            api_version: "admissionregistration.k8s.io/v1".to_owned(),
+            plural: kind.to_lowercase() + "s",
+            kind: kind.clone(),
+        };
+        let name = format!("neonvm-{}-webhook-configuration", side.to_lowercase());
+        let hooks = webhooks(side, register, authority);
+        let wanted = (!hooks.is_empty()).then(|| {
+            json!({"apiVersion": resource.api_version, "kind": kind, "metadata": {"name": name},
+                "webhooks": hooks})
+        });
+        Self { api: Api::all_with(client.clone(), &resource), name, wanted }
+    }
+
+    /// Makes it right; the version that is right then.
+    async fn write(&self) -> Result<Option<String>, kube::Error> {
+        let name = &self.name;
+        let Some(wanted) = &self.wanted else {
+            return match within(self.api.delete(name, &DeleteParams::default())).await {
+                Err(error) if !is_missing(&error) => Err(error),
+                _ => Ok(None),
+            };
+        };
+        let params = PatchParams::apply(MANAGER).force();
+        let object = within(self.api.patch(name, &params, &Patch::Apply(wanted))).await?;
+        Ok(object.metadata.resource_version)
+    }
+}
+
+async fn one(client: &Client, side: &str, register: &Registered, authority: &str, pending: &Pending) {
+    let side = Side::new(client, side, register, authority);
+    let name = &side.name;
     let config = watcher::Config::default().fields(&format!("metadata.name={name}"));
-    let mut events = watcher(api.clone(), config).default_backoff().boxed();
+    let mut events = watcher(side.api.clone(), config).default_backoff().boxed();
     let mut applied: Option<String> = None;
+    let mut first = true;
     loop {
         let stale = match events.try_next().await {
             Ok(Some(watcher::Event::Apply(object) | watcher::Event::InitApply(object))) => {
                 // Our own write comes back with the version it made.
                 applied.is_none() || applied != object.metadata.resource_version
             }
-            Ok(Some(watcher::Event::Delete(_))) => true,
-            Ok(Some(watcher::Event::InitDone)) => applied.is_none(),
-            Ok(Some(watcher::Event::Init)) => false,
+            Ok(Some(watcher::Event::Delete(_))) => side.wanted.is_some(),
+            Ok(Some(watcher::Event::InitDone)) => applied.is_none() && side.wanted.is_some(),
+            Ok(Some(watcher::Event::Init)) => continue,
             Ok(None) => return,
             Err(error) => {
                 tracing::warn!(%error, "the registration of webhooks cannot be watched");
-                false
+                continue;
             }
         };
         let mut open = stale;
         while open {
-            match within(api.patch(&name, &params, &Patch::Apply(&wanted))).await {
-                Ok(object) => {
-                    applied = object.metadata.resource_version;
+            match side.write().await {
+                Ok(version) => {
+                    applied = version;
                     open = false;
                 }
                 Err(error) => {
@@ -68,18 +113,23 @@ async fn one(client: &Client, side: &str, register: &Registration, authority: &s
                 }
             }
         }
+        if std::mem::take(&mut first) {
+            pending.done();
+        }
     }
 }
 
-fn webhooks(side: &str, register: &Registration, authority: &str) -> Value {
+/// The webhooks of one side; none if it is not wanted.
+fn webhooks(side: &str, register: &Registered, authority: &str) -> Vec<Value> {
     let verb = if side == "Mutating" { "mutate" } else { "validate" };
     let bundle = base64::engine::general_purpose::STANDARD.encode(authority);
-    let address = |path: &str| match register {
+    let address = |path: &str| match &register.place {
         Registration::Service { namespace, name, port } => json!({"caBundle": bundle,
                 "service": {"namespace": namespace, "name": name, "path": path, "port": port}}),
         Registration::Url(url) => {
             json!({"caBundle": bundle, "url": format!("{}{path}", url.trim_end_matches('/'))})
         }
+        Registration::Listener => json!({"caBundle": bundle}),
     };
     let hook = |kind: &str| {
         let client = address(&format!("/{verb}-vm-neon-tech-v1-{kind}"));
@@ -89,14 +139,16 @@ fn webhooks(side: &str, register: &Registration, authority: &str) -> Value {
             "rules": [{"apiGroups": ["vm.neon.tech"], "apiVersions": ["v1"], "operations": ["CREATE", "UPDATE"],
                 "resources": [format!("{kind}s")], "scope": "*"}]})
     };
-    if side == "Mutating" {
-        return json!([hook("virtualmachine"), hook("virtualmachinemigration")]);
+    let kinds = if register.evictions { &[][..] } else { &["virtualmachine", "virtualmachinemigration"] };
+    let mut all: Vec<Value> = kinds.iter().map(|kind| hook(kind)).collect();
+    if side == "Validating" {
+        // Evictions are of all kinds of pods: if nobody answers they pass, and the machines' own are held by their budget. One
+        // that is tried makes nothing.
+        all.push(json!({"name": "eviction.vm.neon.tech", "admissionReviewVersions": ["v1"],
+            "clientConfig": address(super::eviction::PATH),
+            "failurePolicy": "Ignore", "sideEffects": "NoneOnDryRun", "timeoutSeconds": 10,
+            "rules": [{"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"],
+                "resources": ["pods/eviction"], "scope": "Namespaced"}]}));
     }
-    // Evictions are of all kinds of pods: if nobody answers they pass. One that is tried makes nothing.
-    let eviction = json!({"name": "eviction.vm.neon.tech", "admissionReviewVersions": ["v1"],
-        "clientConfig": address(super::eviction::PATH),
-        "failurePolicy": "Ignore", "sideEffects": "NoneOnDryRun", "timeoutSeconds": 10,
-        "rules": [{"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"],
-            "resources": ["pods/eviction"], "scope": "Namespaced"}]});
-    json!([hook("virtualmachine"), hook("virtualmachinemigration"), eviction])
+    all
 }

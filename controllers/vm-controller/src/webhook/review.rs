@@ -88,5 +88,5 @@ fn tell(hooks: &Hooks, name: &NamespacedName, object: &Value, message: &str) {
         uid: object.pointer("/metadata/uid").and_then(Value::as_str).map(str::to_owned),
         ..ObjectReference::default()
     };
-    hooks.events.tell_of(regarding, "Warning", "SkippedValidation", message);
+    hooks.events.tell(regarding, "Warning", "SkippedValidation", message);
 }

@@ -27,6 +27,8 @@ pub(crate) struct Cluster {
     pub(crate) client: Client,
     /// The same, which does not try again by itself what was refused for now.
     pub(crate) once: Client,
+    /// What controllers are given: they have the rights of their service account, and no others.
+    account: Client,
     pub(crate) node: Arc<Node>,
     pub(crate) config: Config,
     pub(crate) state: Arc<neonvm_local::state::State>,
@@ -70,14 +72,15 @@ impl Cluster {
         let mut once = config.clone();
         once.default_retry = false;
         let once = Client::try_from(once).unwrap();
-        let client = Client::try_from(config).unwrap();
+        let client = Client::try_from(config.clone()).unwrap();
         define(&client, neonvm_api::crds()).await;
+        let account = account(&client, config).await;
         let node = Node::new(client.clone());
         let playing = tokio::spawn(Arc::clone(&node).play());
         let mut config = Config::default();
         config.settings.certificate_pause = 1;
         config.settings.restart_pause = 1;
-        Self { client, once, node, config, state, server, playing, _directory: directory }
+        Self { client, once, account, node, config, state, server, playing, _directory: directory }
     }
 
     pub(crate) fn controller(&self) -> Controller {
@@ -85,7 +88,7 @@ impl Cluster {
     }
 
     pub(crate) fn controller_with(&self, config: Config) -> Controller {
-        let client = self.client.clone();
+        let client = self.account.clone();
         Controller(tokio::spawn(async move {
             run_with(client, config, std::future::pending()).await.unwrap();
         }))
@@ -151,12 +154,23 @@ impl Cluster {
 
     /// Runs, is ready, and has the size asked for.
     pub(crate) async fn until_settled(&self, name: &str) -> VirtualMachine {
-        self.until(name, "settled", |vm| {
+        let settled = |vm: &VirtualMachine| {
             phase_of(vm) == Some(Phase::Running)
                 && condition(vm, "Available").0 == "True"
                 && condition(vm, "Scaled").0 == "True"
-        })
-        .await
+        };
+        let vm = self.until(name, "settled", settled).await;
+        self.nothing_forbidden().await;
+        vm
+    }
+
+    /// Nobody was refused for lack of rights.
+    pub(crate) async fn nothing_forbidden(&self) {
+        let request = http::Request::get("/metrics").body(Vec::new()).unwrap();
+        let text = self.client.request_text(request).await.unwrap();
+        assert!(text.contains("apiserver_request_total"), "{text}");
+        let refused: Vec<&str> = text.lines().filter(|line| line.contains("code=\"403\"")).collect();
+        assert!(refused.is_empty(), "{refused:?}");
     }
 
     pub(crate) async fn pods_of(&self, name: &str) -> Vec<Pod> {
@@ -205,6 +219,35 @@ pub(crate) fn condition(vm: &VirtualMachine, kind: &str) -> (String, String, Str
         .map(|found| (found.status.clone(), found.reason.clone(), found.message.clone()))
         .next()
         .unwrap_or_default()
+}
+
+/// Makes the service account and the roles of `deploy/manifests`, and a client that is that account.
+async fn account(admin: &Client, mut config: ClientConfig) -> Client {
+    let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "neonvm-system"}});
+    let text = include_str!("../../../../deploy/manifests/vm-controller.yaml");
+    let documents: Vec<Value> = serde_saphyr::from_multiple(text).unwrap();
+    for object in [namespace].into_iter().chain(documents) {
+        let group = object["apiVersion"].as_str().unwrap();
+        if !["v1", "rbac.authorization.k8s.io/v1"].contains(&group) {
+            continue;
+        }
+        let (group, version) = group.split_once('/').unwrap_or(("", group));
+        let kind =
+            ApiResource::from_gvk(&GroupVersionKind::gvk(group, version, object["kind"].as_str().unwrap()));
+        let object: DynamicObject = serde_json::from_value(object).unwrap();
+        let api: Api<DynamicObject> = match &object.metadata.namespace {
+            Some(namespace) => Api::namespaced_with(admin.clone(), namespace, &kind),
+            None => Api::all_with(admin.clone(), &kind),
+        };
+        api.create(&PostParams::default(), &object).await.unwrap();
+    }
+    let path = "/api/v1/namespaces/neonvm-system/serviceaccounts/neonvm-vm-controller/token";
+    let wanted = json!({"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {}});
+    let request = http::Request::post(path).header("content-type", "application/json");
+    let made: Value = admin.request(request.body(wanted.to_string().into_bytes()).unwrap()).await.unwrap();
+    let token = made["status"]["token"].as_str().unwrap().to_owned();
+    config.auth_info = kube::config::AuthInfo { token: Some(token.into()), ..Default::default() };
+    Client::try_from(config).unwrap()
 }
 
 /// Defines kinds and waits until they are served.

@@ -268,6 +268,20 @@ async fn idle_machines_cause_no_writes_and_a_restart_neither() {
     assert_eq!(cluster.until_quiet().await, before);
 }
 
+/// Status and body of an answer to `GET`; nothing while nobody listens.
+pub(crate) async fn ask(port: u16, path: &str) -> Option<(u16, String)> {
+    let stream = tokio::net::TcpStream::connect(("127.0.0.1", port)).await.ok()?;
+    let io = hyper_util::rt::TokioIo::new(stream);
+    let (mut sender, connection) = hyper::client::conn::http1::handshake(io).await.unwrap();
+    tokio::spawn(connection);
+    let body = http_body_util::Empty::<bytes::Bytes>::new();
+    let request = http::Request::get(path).header("host", "h").body(body).unwrap();
+    let answer = sender.send_request(request).await.unwrap();
+    let status = answer.status().as_u16();
+    let body = http_body_util::BodyExt::collect(answer.into_body()).await.unwrap().to_bytes();
+    Some((status, String::from_utf8(body.to_vec()).unwrap()))
+}
+
 /// W-28: health and metrics under the names that dashboards know; a controller that leads counts machines by phase.
 #[tokio::test(flavor = "multi_thread")]
 async fn w28_metrics_and_health_are_served() {
@@ -278,18 +292,7 @@ async fn w28_metrics_and_health_are_served() {
     let _controller = cluster.controller_with(config);
     cluster.create("db", json!({})).await;
     cluster.until_settled("db").await;
-    let get = |path: &'static str| async move {
-        let stream = tokio::net::TcpStream::connect(("127.0.0.1", port)).await.unwrap();
-        let io = hyper_util::rt::TokioIo::new(stream);
-        let (mut sender, connection) = hyper::client::conn::http1::handshake(io).await.unwrap();
-        tokio::spawn(connection);
-        let body = http_body_util::Empty::<bytes::Bytes>::new();
-        let request = http::Request::get(path).header("host", "h").body(body).unwrap();
-        let answer = sender.send_request(request).await.unwrap();
-        let status = answer.status().as_u16();
-        let body = http_body_util::BodyExt::collect(answer.into_body()).await.unwrap().to_bytes();
-        (status, String::from_utf8(body.to_vec()).unwrap())
-    };
+    let get = async |path: &str| ask(port, path).await.unwrap();
     for (path, status) in [("/healthz", 200), ("/readyz", 200), ("/nothing", 404)] {
         assert_eq!(get(path).await.0, status, "{path}");
     }

@@ -11,6 +11,7 @@
 mod addresses;
 mod certificates;
 mod cluster;
+mod evictions;
 mod failures;
 mod leader;
 mod life;

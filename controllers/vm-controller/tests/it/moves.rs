@@ -15,7 +15,7 @@ use crate::cluster::{Cluster, PATIENCE, phase_of};
 const LOOK: std::time::Duration = std::time::Duration::from_millis(20);
 
 impl Cluster {
-    fn moves(&self) -> Api<VirtualMachineMigration> {
+    pub(crate) fn moves(&self) -> Api<VirtualMachineMigration> {
         Api::namespaced(self.client.clone(), "default")
     }
 
@@ -53,7 +53,7 @@ impl Cluster {
             .await
     }
 
-    async fn until_over(&self, name: &str) -> VirtualMachineMigration {
+    pub(crate) async fn until_over(&self, name: &str) -> VirtualMachineMigration {
         self.until_move(name, "over", |seen| {
             matches!(phase(seen), Some(MigrationPhase::Succeeded | MigrationPhase::Failed))
         })
@@ -61,7 +61,7 @@ impl Cluster {
     }
 
     /// Waits until the source was told to begin; the names of both pods.
-    async fn until_told(&self, name: &str) -> (String, String) {
+    pub(crate) async fn until_told(&self, name: &str) -> (String, String) {
         let seen = self.until_move(name, "told", |seen| phase(seen) == Some(MigrationPhase::Running)).await;
         let status = seen.status.unwrap();
         let deadline = Instant::now() + PATIENCE;
@@ -73,7 +73,7 @@ impl Cluster {
     }
 
     /// What the two runners do when all goes well.
-    async fn carry(&self, source: &str, target: &str) {
+    pub(crate) async fn carry(&self, source: &str, target: &str) {
         let (from, to) = (self.node.machine(source), self.node.machine(target));
         from.moves(S::Copying);
         to.moves(S::Receiving);
@@ -84,7 +84,7 @@ impl Cluster {
         self.node.end(source, Exit::new(ExitReason::Migrated, "it lives on")).await;
     }
 
-    async fn only_pod(&self, vm: &str) -> Pod {
+    pub(crate) async fn only_pod(&self, vm: &str) -> Pod {
         let deadline = Instant::now() + PATIENCE;
         loop {
             let pods = self.pods_of(vm).await;
@@ -427,42 +427,4 @@ async fn policies_say_how() {
         assert!(over.mode.contains(part), "{name}: {}", over.mode);
         cluster.until_settled("db").await;
     }
-}
-
-/// A drain waits while the machine moves, and the pod it leaves can go then.
-#[tokio::test(flavor = "multi_thread")]
-async fn an_eviction_moves_the_machine() {
-    let cluster = Cluster::start().await;
-    let (config, _) = crate::webhooks::config(&cluster).await;
-    let _controller = cluster.controller_with(config);
-    crate::webhooks::until_registered(&cluster).await;
-    cluster.create("db", json!({})).await;
-    let home = cluster.until_settled("db").await.status.unwrap().pod_name;
-    let evict = async |pod: &str| {
-        let pods: Api<Pod> = Api::namespaced(cluster.once.clone(), "default");
-        pods.evict(pod, &Default::default()).await.map(drop)
-    };
-    let code = |answer: Result<(), kube::Error>| match answer {
-        Err(kube::Error::Api(status)) => (status.code, status.message.clone()),
-        other => panic!("{other:?}"),
-    };
-    let (status, message) = code(evict(&home).await);
-    assert_eq!(status, 429, "{message}");
-    assert!(message.contains(&format!("migration evict-{home} moves the machine")), "{message}");
-    let name = format!("evict-{home}");
-    let (source, target) = cluster.until_told(&name).await;
-    assert_eq!(source, home);
-    for pod in [&source, &target] {
-        assert_eq!(code(evict(pod).await).0, 429);
-    }
-    cluster.carry(&source, &target).await;
-    cluster.until_over(&name).await;
-    assert_eq!(cluster.only_pod("db").await.name_any(), target);
-    let missing = code(evict(&home).await);
-    assert_eq!(missing.0, 404, "{missing:?}");
-    // A machine that does not run is not held.
-    cluster.patch("db", json!({"spec": {"restartPolicy": "Never"}})).await;
-    cluster.node.end(&target, Exit::new(ExitReason::PoweredOff, "")).await;
-    cluster.until_phase("db", Phase::Succeeded).await;
-    evict(&target).await.unwrap();
 }

@@ -1,6 +1,6 @@
 //! A node that is played: pods get an address of their own on the loopback network and a runner; deleted pods end.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
@@ -37,6 +37,10 @@ impl Drop for Running {
 pub(crate) struct Node {
     client: Client,
     running: Mutex<BTreeMap<String, Running>>,
+    /// UIDs of pods that have ended: what the watch still says of them starts none anew.
+    ended: Mutex<BTreeSet<String>>,
+    /// A pod is started to the end before it is ended.
+    turn: tokio::sync::Mutex<()>,
     /// Most runners of one machine that were alive at once.
     most: Mutex<BTreeMap<String, usize>>,
     /// The node is cut off: it neither starts nor ends anything.
@@ -49,6 +53,8 @@ impl Node {
         Arc::new(Self {
             client,
             running: Mutex::default(),
+            ended: Mutex::default(),
+            turn: tokio::sync::Mutex::default(),
             most: Mutex::default(),
             cut_off: AtomicBool::new(false),
             temper: watch::Sender::new(Temper::default()),
@@ -93,11 +99,12 @@ impl Node {
             return;
         }
         let known = self.running.lock().unwrap().get(&name).map(|run| run.uid.clone());
+        let uid = pod.metadata.uid.clone();
         if pod.metadata.deletion_timestamp.is_some() {
             if known.is_some() {
                 self.end(&name, Exit::new(ExitReason::Stopped, "asked to stop")).await;
             }
-            let only = Preconditions { uid: pod.metadata.uid.clone(), resource_version: None };
+            let only = Preconditions { uid, resource_version: None };
             let how = DeleteParams {
                 grace_period_seconds: Some(0),
                 preconditions: Some(only),
@@ -105,7 +112,11 @@ impl Node {
             };
             let api: Api<Pod> = Api::default_namespaced(self.client.clone());
             insist(|| api.delete(&name, &how)).await;
-        } else if known.is_none() && matches!(phase.as_str(), "" | "Pending") {
+        } else if known.is_none()
+            && matches!(phase.as_str(), "" | "Pending")
+            && !uid.is_some_and(|uid| self.ended.lock().unwrap().contains(&uid))
+        {
+            let _turn = self.turn.lock().await;
             self.start(pod).await;
         }
     }
@@ -171,16 +182,23 @@ impl Node {
 
     /// The runner in the pod ends, with a termination message.
     pub(crate) async fn end(&self, pod: &str, exit: Exit) {
-        let machine = self.machine(pod);
-        machine.end(exit.clone());
-        self.running.lock().unwrap().remove(pod);
+        let _turn = self.turn.lock().await;
+        self.machine(pod).end(exit.clone());
+        self.remove(pod);
         self.terminate(pod, exit.is_success(), &exit.to_message()).await;
     }
 
     /// The runner is killed: it says nothing.
     pub(crate) async fn kill(&self, pod: &str) {
-        self.running.lock().unwrap().remove(pod);
+        let _turn = self.turn.lock().await;
+        self.remove(pod);
         self.terminate(pod, false, "").await;
+    }
+
+    fn remove(&self, pod: &str) {
+        if let Some(run) = self.running.lock().unwrap().remove(pod) {
+            self.ended.lock().unwrap().insert(run.uid.clone());
+        }
     }
 
     async fn terminate(&self, pod: &str, well: bool, message: &str) {

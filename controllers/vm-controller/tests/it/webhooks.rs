@@ -9,7 +9,7 @@ use hyper_util::rt::TokioIo;
 use kube::api::{Api, ApiResource, DynamicObject};
 use kube::core::GroupVersionKind;
 use neonvm_types::NamespacedName;
-use neonvm_vm_controller::{Config, Registration, WebhookConfig};
+use neonvm_vm_controller::{Config, Registration, WebhookConfig, WebhookScope};
 use rustls::pki_types::ServerName;
 use serde_json::{Value, json};
 use tokio::net::{TcpListener, TcpStream};
@@ -25,6 +25,7 @@ pub(crate) async fn config(cluster: &Cluster) -> (Config, u16) {
         listen: ([127, 0, 0, 1], port).into(),
         names: Vec::new(),
         register: Some(Registration::Url(format!("https://127.0.0.1:{port}"))),
+        scope: WebhookScope::All,
     });
     (config, port)
 }

@@ -14,12 +14,14 @@ mod chaos;
 mod chaos_moves;
 mod cluster;
 mod down;
+mod drain;
 mod ends;
 mod kubectl;
 #[path = "../disk/machine.rs"]
 mod machine;
 mod migration;
 mod overlay;
+mod replicas;
 mod rootless;
 mod scaling;
 mod scenarios;

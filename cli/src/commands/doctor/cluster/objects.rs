@@ -6,6 +6,7 @@ use serde_json::Value;
 
 use super::super::check::{Check, fail, ok, warn};
 use super::{View, text};
+use crate::commands::podscaler;
 
 /// Machines or pods that are listed one by one.
 const LISTED: usize = 20;
@@ -14,8 +15,9 @@ const LISTED: usize = 20;
 pub(super) fn only(view: &mut View, node: &str) {
     view.nodes.retain(|found| text(found, "/metadata/name") == node);
     view.machines.retain(|found| text(found, "/status/node") == node);
-    // Pods without a node are on none.
+    // Pods without a node are on none, nor are autoscalers.
     view.unbound.clear();
+    view.autoscalers.clear();
 }
 
 /// Each node.
@@ -136,4 +138,28 @@ pub(super) fn pods(view: &View) -> Vec<Check> {
     let told = view.unschedulable().into_iter().take(LISTED);
     told.map(|trouble| fail("pod", trouble.why, remedy).at(format!("{}/{}", trouble.namespace, trouble.name)))
         .collect()
+}
+
+/// Pod autoscalers that do not scale, or not by what they should.
+pub(super) fn autoscalers(view: &View) -> Vec<Check> {
+    let told = |object: &Value| {
+        let (namespace, name) = (text(object, "/metadata/namespace"), text(object, "/metadata/name"));
+        let remedy = format!("neonctl podscaler explain {name} -n {namespace}");
+        Some(warn("podautoscaler", podscaler::trouble(object)?, remedy).at(format!("{namespace}/{name}")))
+    };
+    let mut checks: Vec<Check> = view.autoscalers.iter().filter_map(told).collect();
+    let more = checks.len().saturating_sub(LISTED);
+    checks.truncate(LISTED);
+    match (checks.is_empty(), view.autoscalers.len()) {
+        (true, 0) => {}
+        (true, count) => {
+            checks.push(ok("podautoscalers", format!("{count}, none in trouble")).at("cluster"));
+        }
+        (false, _) if more > 0 => {
+            let text = format!("{more} more in trouble");
+            checks.push(warn("podautoscaler", text, "neonctl podscaler list -A").at("cluster"));
+        }
+        (false, _) => {}
+    }
+    checks
 }

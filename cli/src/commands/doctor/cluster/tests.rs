@@ -116,3 +116,25 @@ fn processes_of_a_local_cluster() {
         (Verdict::Fail, "see why: neonctl local logs --name dev")
     );
 }
+
+#[test]
+fn autoscalers_that_cannot_do_their_work() {
+    let autoscaler = |name: &str, kind: &str, status: &str| {
+        json!({ "apiVersion": "autoscaling.aibrix.ai/v1alpha1", "kind": "PodAutoscaler",
+            "metadata": { "namespace": "shop", "name": name },
+            "spec": { "scaleTargetRef": { "kind": "Deployment", "name": name }, "maxReplicas": 3,
+                "scalingStrategy": "APA", "metricsSources": [] },
+            "status": { "conditions": [{ "type": kind, "status": status, "reason": "TimedOut",
+                "message": "queue: TimedOut", "lastTransitionTime": "2024-01-01T00:00:00Z" }] } })
+    };
+    let mut view = view();
+    assert_eq!(objects::autoscalers(&view), Vec::new());
+    view.autoscalers = vec![autoscaler("fine", "Ready", "True")];
+    assert_eq!(objects::autoscalers(&view)[0].detail, "1, none in trouble");
+    view.autoscalers.push(autoscaler("blind", "MetricsAvailable", "False"));
+    let told = objects::autoscalers(&view);
+    assert_eq!(told.len(), 1);
+    assert_eq!((told[0].place.as_str(), told[0].verdict), ("shop/blind", Verdict::Warn));
+    assert_eq!(told[0].detail, "Blind: queue: TimedOut");
+    assert_eq!(told[0].remedy, "neonctl podscaler explain blind -n shop");
+}

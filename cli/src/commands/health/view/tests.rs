@@ -33,6 +33,24 @@ fn a_machine_without_status_for_long_means_that_nobody_reconciles() {
 }
 
 #[test]
+fn pod_autoscalers_are_looked_at_by_their_service() {
+    let mut view = view();
+    // A stale lease is no fault where there is nothing to do.
+    view.autoscaler_lease = Some(json!({ "spec": { "holderIdentity": "x", "renewTime": LONG_AGO } }));
+    let note = "its leader x has not renewed its lease for 3600 s";
+    assert_eq!(view.pod_autoscaler(), Service::Unknown(note.into()));
+    let ready = json!({ "conditions": [{ "type": "Ready", "status": "True" }] });
+    view.autoscalers = vec![machine("a", LONG_AGO, &ready)];
+    assert_eq!(view.pod_autoscaler(), Service::Fails(note.into()));
+    view.autoscaler_lease = None;
+    assert_eq!(view.pod_autoscaler(), Service::Works("every pod autoscaler has a status".into()));
+    view.autoscalers.push(machine("b", LONG_AGO, &Value::Null));
+    let note = "1 pod autoscaler without a status for more than 10 s: db/b";
+    assert_eq!(view.pod_autoscaler(), Service::Fails(note.into()));
+    assert_eq!((view.unattended_autoscalers(), view.unattended()), (vec!["db/b".to_owned()], Vec::new()));
+}
+
+#[test]
 fn a_lease_says_who_leads() {
     let lease = |holder: &str, renewed: &str| {
         Some(

@@ -219,16 +219,91 @@ fn annotations_are_refused_when_they_are_wrong() {
         assert!(annotated(key, value).is_empty(), "{key} {value}");
     }
     for (key, value, rest) in [
-        ("max-scale-up-rate", "0", "must be a number of at least 1"),
-        ("max-scale-down-rate", "0.5", "must be a number of at least 1"),
-        ("scale-up-tolerance", "NaN", "must be a number of at least 0"),
-        ("scale-down-tolerance", "-0.1", "must be a number of at least 0"),
-        ("panic-threshold", "inf", "must be a number of at least 1"),
-        ("scale-up-cooldown-window", "300", "must be a duration that is not negative, such as 300s or 5m"),
-        ("scale-down-cooldown-window", "-1s", "must be a duration that is not negative, such as 300s or 5m"),
+        ("max-scale-up-rate", "0", "must be a number above 1, such as 2"),
+        ("max-scale-up-rate", "1", "must be a number above 1, such as 2"),
+        ("max-scale-down-rate", "0.5", "must be a number above 1, such as 2"),
+        ("scale-up-tolerance", "NaN", "must be a number of at least 0, such as 0.1"),
+        ("scale-down-tolerance", "-0.1", "must be a number from 0 to below 1, such as 0.1"),
+        ("panic-threshold", "inf", "must be a number above 1, such as 2"),
+        ("scale-up-cooldown-window", "300", "must be a duration from 0s to 1h, such as 300s or 5m"),
+        ("scale-down-cooldown-window", "-1s", "must be a duration from 0s to 1h, such as 300s or 5m"),
         ("scale-to-zero", "yes", "must be true or false"),
     ] {
         let text = format!("metadata.annotations[autoscaling.aibrix.ai/{key}]: {value:?} {rest}");
         assert_eq!(annotated(key, value), [text]);
     }
+}
+
+/// Fields that upstream does not have; each has an effect or is refused.
+#[test]
+fn what_is_new_has_an_effect_or_is_refused() {
+    let source = |patch: Value| {
+        let mut source = json!({"metricSourceType": "pod", "protocolType": "http", "port": "80", "path": "m",
+            "targetMetric": "m", "targetValue": "1"});
+        merge(&mut source, &patch);
+        source
+    };
+    metric_errors(source(json!({"quantile": "0.99", "aggregation": "Maximum"})), &[]);
+    metric_errors(
+        source(json!({"function": "Rate", "seriesAggregation": "Maximum", "targetType": "Value"})),
+        &[],
+    );
+    metric_errors(
+        source(json!({"quantile": "1.5", "function": "Mean", "seriesAggregation": "Sum"})),
+        &[
+            "spec.metricsSources[0].quantile: \"1.5\" must be a number from 0 to 1, such as \"0.99\"",
+            "spec.metricsSources[0].function: must be left out with a quantile, which is a function itself",
+            concat!(
+                "spec.metricsSources[0].seriesAggregation: must be left out with a quantile: ",
+                "histograms are added before the quantile is taken"
+            ),
+        ],
+    );
+    let external = json!({"metricSourceType": "external", "targetMetric": "m", "targetValue": "1"});
+    metric_errors(with(external.clone(), "selector", json!({"matchLabels": {"queue": "a"}})), &[]);
+    metric_errors(
+        with(external.clone(), "targetType", json!("Utilization")),
+        &[concat!(
+            "spec.metricsSources[0].targetType: Utilization is for a metric of type resource; ",
+            "use AverageValue or Value"
+        )],
+    );
+    assert_eq!(
+        errors(json!({"spec": {"metricsSources": [with(external, "aggregation", json!("P90"))]}})).len(),
+        1
+    );
+    spec(json!({"mode": "Recommend", "paused": true, "forecast": {"horizonSeconds": 60}}), &[]);
+    spec(
+        json!({"syncPeriodSeconds": 61}),
+        &["spec.syncPeriodSeconds: 61 must be between 1 and 60, the smallest window in use"],
+    );
+    spec(
+        json!({"forecast": {"horizonSeconds": 0}}),
+        &["spec.forecast.horizonSeconds: 0 must be between 1 and 900"],
+    );
+    let hpa = json!({"scalingStrategy": "HPA", "forecast": {"horizonSeconds": 60}, "syncPeriodSeconds": 5,
+        "metricsSources": [source(json!({"quantile": "0.5"}))]});
+    assert_eq!(errors(json!({"spec": hpa})).len(), 3);
+}
+
+#[test]
+fn warnings_say_what_has_no_effect() {
+    let warnings = |patch: Value| {
+        let mut object = json!({
+            "apiVersion": "autoscaling.aibrix.ai/v1alpha1", "kind": "PodAutoscaler", "metadata": {"name": "pa"},
+            "spec": {"scalingStrategy": "KPA", "minReplicas": 1, "maxReplicas": 10,
+                "scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "d"},
+                "metricsSources": [{"metricSourceType": "custom", "targetMetric": "m", "targetValue": "50"}]},
+        });
+        merge(&mut object, &patch);
+        let object: PodAutoscaler = serde_json::from_value(object).unwrap();
+        crate::pod_autoscaler::warnings(&object).into_iter().map(|warning| warning.path).collect::<Vec<_>>()
+    };
+    assert!(warnings(json!({})).is_empty());
+    assert_eq!(warnings(json!({"spec": {"minReplicas": 0}})), ["spec.metricsSources"]);
+    assert_eq!(warnings(json!({"spec": {"minReplicas": 0, "scalingStrategy": "HPA"}})), ["spec.minReplicas"]);
+    let zero = json!({"metadata": {"annotations": {"autoscaling.aibrix.ai/scale-to-zero": "true"}}});
+    assert_eq!(warnings(zero)[0], "metadata.annotations[autoscaling.aibrix.ai/scale-to-zero]");
+    let old = json!({"metadata": {"annotations": {"kpa.autoscaling.aibrix.ai/panic-window": "10s"}}});
+    assert_eq!(warnings(old), ["metadata.annotations[kpa.autoscaling.aibrix.ai/panic-window]"]);
 }

@@ -86,13 +86,15 @@ pub(crate) fn fate(id: &str, ordered: bool, source: Side<'_>, target: Side<'_>) 
         return Fate::Target;
     }
     if source.is_gone() {
-        return without_source(ordered, at_target, source, target);
+        return without_source(ordered, (at_source, at_target), source, target);
     }
     if !source.is_heard() {
         return if ordered { Fate::Doubt } else { Fate::Source };
     }
     match at_source {
         Some(S::PostCopy | S::PostCopyPaused) if target.is_gone() => Fate::Lost,
+        // It ran there, and its source has only what it was before.
+        Some(S::HandingOver) if target.is_gone() && at_target == Some(S::PostCopy) => Fate::Lost,
         Some(S::PostCopy | S::PostCopyPaused | S::HandingOver | S::Completed | S::Unknown) => Fate::Doubt,
         Some(
             S::Waiting
@@ -113,10 +115,15 @@ pub(crate) fn fate(id: &str, ordered: bool, source: Side<'_>, target: Side<'_>) 
 /// The source runs nothing any more: all depends on whether the target has everything.
 fn without_source(
     ordered: bool,
-    at_target: Option<MigrationState>,
+    (at_source, at_target): (Option<MigrationState>, Option<MigrationState>),
     source: Side<'_>,
     target: Side<'_>,
 ) -> Fate {
+    use MigrationState as S;
+    // It went on there after the attempt, and has written since: what the target has is old.
+    if matches!(at_source, Some(S::Cancelling | S::Cancelled | S::Failed)) {
+        return Fate::Lost;
+    }
     // A guest that ended by itself ran here to its end.
     if !ordered || target.is_gone() || source.ended_as_guest() {
         return Fate::Lost;
@@ -126,7 +133,7 @@ fn without_source(
     }
     match at_target {
         // It waits for the verdict.
-        Some(MigrationState::Arrived | MigrationState::Unknown) => Fate::Doubt,
+        Some(S::Arrived | S::Unknown) => Fate::Doubt,
         _ => Fate::Lost,
     }
 }
@@ -137,9 +144,13 @@ pub(crate) fn verdict(id: &str, source: Side<'_>, target: Side<'_>) -> Option<bo
     let at_source = source.told(id, MigrationRole::Source);
     let at_target = target.told(id, MigrationRole::Target);
     if source.is_gone() {
+        if matches!(at_source, Some(S::Cancelling | S::Cancelled | S::Failed)) {
+            return None;
+        }
         return (target.is_heard() && !target.is_gone() && at_target == Some(S::Arrived)).then_some(false);
     }
-    (source.is_heard() && at_source == Some(S::HandingOver) && target.is_gone()).then_some(true)
+    let ran = matches!(at_target, Some(S::PostCopy | S::Completed));
+    (source.is_heard() && at_source == Some(S::HandingOver) && target.is_gone() && !ran).then_some(true)
 }
 
 #[cfg(test)]
@@ -203,13 +214,52 @@ mod tests {
                         assert_ne!(fate, Fate::Source, "{s:?} {t:?}");
                     }
                     match verdict("m", source, target) {
-                        Some(true) => assert!(
-                            target.is_gone() && !source.is_gone() && !done || t == MigrationState::Completed
-                        ),
+                        Some(true) => assert!(target.is_gone() && !source.is_gone() && !done),
                         Some(false) => assert!(source.is_gone() && !target.is_gone()),
                         None => {}
                     }
                 }
+            }
+        }
+    }
+
+    /// A guest that was heard to run at the target before all its memory was there, and is gone with that: the source, which
+    /// has sent everything and was not answered, must not go on with what the guest was before.
+    #[test]
+    fn a_guest_that_ran_at_a_target_is_not_brought_back_by_its_source() {
+        let live = PodView { running: true, ..PodView::default() };
+        let dead = PodView { ended: Some(Exit::new(ExitReason::RunnerKilled, "")), ..PodView::default() };
+        let at_source = view(MigrationRole::Source, MigrationState::HandingOver, true);
+        for (state, lost) in [(MigrationState::PostCopy, true), (MigrationState::Arrived, false)] {
+            for pod in [Some(&dead), None] {
+                let at_target = view(MigrationRole::Target, state, false);
+                let source = Side { pod: Some(&live), runner: &at_source };
+                let target = Side { pod, runner: &at_target };
+                let expected = if lost { (Fate::Lost, None) } else { (Fate::Doubt, Some(true)) };
+                assert_eq!((fate("m", true, source, target), verdict("m", source, target)), expected);
+            }
+        }
+    }
+
+    /// A source that was heard to go on after a failed switch, and has died since: its target has all of an older guest.
+    #[test]
+    fn a_guest_that_went_on_at_its_source_is_not_brought_back_by_its_target() {
+        let live = PodView { running: true, ..PodView::default() };
+        let dead = PodView { ended: Some(Exit::new(ExitReason::RunnerKilled, "")), ..PodView::default() };
+        let at_target = view(MigrationRole::Target, MigrationState::Arrived, true);
+        for (state, lost) in [
+            (MigrationState::Cancelling, true),
+            (MigrationState::Cancelled, true),
+            (MigrationState::Failed, true),
+            (MigrationState::Switching, false),
+            (MigrationState::HandingOver, false),
+        ] {
+            let at_source = view(MigrationRole::Source, state, false);
+            for pod in [Some(&dead), None] {
+                let source = Side { pod, runner: &at_source };
+                let target = Side { pod: Some(&live), runner: &at_target };
+                let expected = if lost { (Fate::Lost, None) } else { (Fate::Doubt, Some(false)) };
+                assert_eq!((fate("m", true, source, target), verdict("m", source, target)), expected);
             }
         }
     }

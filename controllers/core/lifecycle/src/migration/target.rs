@@ -5,7 +5,8 @@ use k8s_openapi::api::core::v1::{
     PodAntiAffinity,
 };
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, OwnerReference};
-use neonvm_api::names::{VM_API_VERSION, label};
+use neonvm_api::names::{VM_API_VERSION, annotation, label};
+use neonvm_api::pod_annotation::Usage;
 use neonvm_api::{VirtualMachine, VirtualMachineMigration};
 
 use crate::pod::{self, PlanError};
@@ -45,6 +46,9 @@ pub fn plan(
         block_owner_deletion: Some(true),
     };
     pod.metadata.owner_references = Some(vec![mover, machine]);
+    let usage = room(vm)?;
+    let usage = serde_json::to_string(&usage).unwrap_or_default();
+    pod.metadata.annotations.get_or_insert_default().insert(annotation::USAGE.to_owned(), usage);
     let spec = pod.spec.get_or_insert_default();
     let affinity = spec.affinity.get_or_insert_default();
     let spec = &migration.spec;
@@ -66,6 +70,16 @@ pub fn plan(
         apart(affinity, vm.metadata.name.as_deref().unwrap_or_default());
     }
     Ok(pod)
+}
+
+/// What the machine brings along: also what it has not given back yet of what it had. It goes on giving it back there.
+fn room(vm: &VirtualMachine) -> Result<Usage, PlanError> {
+    let mut usage = Usage::of(&vm.spec).map_err(|error| PlanError::SlotSize(error.to_string()))?;
+    if let Some(status) = &vm.status {
+        usage.cpu = usage.cpu.max(status.cpus.unwrap_or_default().to_quantity());
+        usage.memory = usage.memory.max(status.memory_size.unwrap_or_default());
+    }
+    Ok(usage)
 }
 
 fn requirement(key: &str, operator: &str, value: &str) -> NodeSelectorRequirement {

@@ -27,6 +27,8 @@ pub(super) fn step(pass: &mut Pass<'_>, lock: &ActiveMigration) {
     let fate = match fate::fate(&lock.uid, ordered, source, target) {
         // Half of it was at the source.
         Fate::Doubt if source.is_gone() && seen.moving.refused => Fate::Lost,
+        // It was heard to go on at the source, by whichever controller: what the target has is old.
+        Fate::Doubt if source.is_gone() && mover.is_some_and(|mover| mover.over) => Fate::Lost,
         fate => fate,
     };
     match fate {

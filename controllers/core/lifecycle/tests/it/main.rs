@@ -6,4 +6,5 @@ mod machine;
 mod moves;
 mod pod;
 mod table;
+mod targets;
 mod world;

@@ -13,6 +13,8 @@ use tokio::time::{Instant, timeout_at};
 use super::super::{DISK, NUMBERS};
 use super::{Event, MachineEvent, ORDER, Work, locked};
 
+/// Time for the target to take frames.
+const CLAIM: Duration = Duration::from_secs(1);
 /// Time for copies that are given up or finished to end.
 const END: Duration = Duration::from_secs(10);
 
@@ -63,6 +65,18 @@ impl Work {
 
     /// The guest stands still: the copies are ended whole, and the target closes them.
     pub(super) async fn settle(&self) -> Result<(), String> {
+        let (disks, ()) = tokio::join!(self.finish_disks(), self.give_up_frames());
+        disks?;
+        self.order(MigrationOrder::Settle, ORDER).await.map(drop)
+    }
+
+    async fn give_up_frames(&self) {
+        if let Err(why) = self.order(MigrationOrder::Claim, CLAIM).await {
+            tracing::info!(why, "frames for the guest are lost until it runs on the target");
+        }
+    }
+
+    async fn finish_disks(&self) -> Result<(), String> {
         let mut events = self.machine.events();
         let indexes = locked(&self.mirrors).clone();
         let text = |error: &dyn std::fmt::Display| format!("a disk cannot be finished: {error}");
@@ -77,7 +91,7 @@ impl Work {
             self.machine.close_mirror(index).await.map_err(|error| text(&error))?;
         }
         locked(&self.mirrors).clear();
-        self.order(MigrationOrder::Settle, ORDER).await.map(drop)
+        Ok(())
     }
 
     /// The guest goes on here, and so do its disks alone.

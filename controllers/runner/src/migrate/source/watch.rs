@@ -5,7 +5,7 @@ use std::sync::Arc;
 use neonvm_hypervisor::machine::JobEnd;
 use tokio::sync::broadcast::error::RecvError;
 
-use super::super::NUMBERS;
+use super::super::{NUMBERS, phase};
 use super::{Event, MachineEvent, MigrationPhase, Work};
 
 /// Passes on what concerns the move.
@@ -18,10 +18,10 @@ pub(super) async fn follow(work: Arc<Work>) {
                 if let Ok(info) = work.machine.migration().await
                     && info.phase.is_over()
                 {
-                    work.tell(Event::Phase(info.phase, info.error)).await;
+                    work.tell(Event::Phase(phase(&info.phase), info.error)).await;
                 }
             }
-            Ok(MachineEvent::Migration(phase)) => work.tell(Event::Phase(phase, String::new())).await,
+            Ok(MachineEvent::Migration(said)) => work.tell(Event::Phase(phase(&said), String::new())).await,
             Ok(MachineEvent::MigrationPass(pass)) => work.tell(Event::Pass(pass)).await,
             Ok(MachineEvent::MirrorEnded(_, JobEnd::Failed(why))) => {
                 work.tell(Event::Trouble(format!("a disk cannot be copied: {why}"))).await;
@@ -29,7 +29,7 @@ pub(super) async fn follow(work: Arc<Work>) {
             Ok(_) => {}
             Err(RecvError::Lagged(_)) => {
                 if let Ok(info) = work.machine.migration().await {
-                    work.tell(Event::Phase(info.phase, info.error)).await;
+                    work.tell(Event::Phase(phase(&info.phase), info.error)).await;
                 }
             }
             Err(RecvError::Closed) => return,

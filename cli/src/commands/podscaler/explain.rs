@@ -1,0 +1,183 @@
+//! `podscaler explain`
+
+mod change;
+mod text;
+
+use k8s_openapi::jiff::Timestamp;
+use kube::runtime::watcher;
+use neonvm_api::PodAutoscaler;
+use neonvm_api::pod_autoscaler::{CurrentMetric, PodAutoscalerStatus};
+use neonvm_core_podscale::Settings;
+use neonvm_core_podscale::schedule::Bounds;
+use neonvm_core_podscale::want::Fleet;
+use serde_json::{Value, json};
+
+use super::level::{self, Edge, Unit};
+use super::show::{self, Word};
+use super::{api, find, name_of};
+use crate::args::Output;
+use crate::args::podscaler::Explain;
+use crate::commands::vm::machines::Machines;
+use crate::commands::watching;
+use crate::connect::block_on;
+use crate::error::{Code, Error, Result};
+use crate::report::{API_VERSION, Document, Report, left};
+use crate::settings;
+
+/// Explains the last decision.
+pub(in crate::commands) fn run(settings: &settings::Settings, args: &Explain) -> Result<Report> {
+    let json = if args.watch { Some(is_json(&args.output)?) } else { None };
+    let object = block_on(async {
+        let place = Machines::open(settings, &args.place).await?;
+        find(&place, &args.name).await
+    })?;
+    if let Some(json) = json {
+        return follow(settings, args, json);
+    }
+    let account = Account::of(&object, Timestamp::now());
+    let steps = account.status.explanation.iter();
+    let row = |step: &neonvm_api::pod_autoscaler::ExplanationStep| {
+        let metric = if step.metric.is_empty() { show::NONE.to_owned() } else { step.metric.clone() };
+        vec![step.step.clone(), metric, step.replicas.to_string(), step.message.clone()]
+    };
+    Ok(Report::document(Document {
+        value: account.json(),
+        names: vec![format!("podautoscaler/{}", name_of(&object))],
+        text: Some(account.text()),
+        columns: ["STEP", "METRIC", "REPLICAS", "MESSAGE"].map(left).into(),
+        rows: steps.map(row).collect(),
+    }))
+}
+
+/// Of the two forms that can go on.
+fn is_json(output: &Output) -> Result<bool> {
+    match output.output.as_deref() {
+        None | Some("table") => Ok(false),
+        Some("json") => Ok(true),
+        Some(other) => Err(Error::new(Code::Usage, format!("-w cannot be combined with -o {other}"))
+            .hint("use -o table or -o json")),
+    }
+}
+
+/// An account now, and one for each change.
+fn follow(settings: &settings::Settings, args: &Explain, json: bool) -> Result<Report> {
+    let (settings, place, name) = (settings.clone(), args.place.clone(), args.name.clone());
+    let config = watcher::Config::default().fields(&format!("metadata.name={name}"));
+    let open = async move || Ok(api(&Machines::open(&settings, &place).await?));
+    watching::pages(open, config, None, move |object: &PodAutoscaler| {
+        let account = Account::of(object, Timestamp::now());
+        // An empty line ends a page.
+        Some(if json { account.json().to_string() } else { account.text() + "\n" })
+    })
+}
+
+/// What a metric would have to be.
+pub(super) struct Edges<'a> {
+    metric: &'a CurrentMetric,
+    unit: Unit,
+    up: Option<Edge>,
+    down: Option<Edge>,
+    /// Load of the panic window; strategy KPA.
+    panic: Option<f64>,
+}
+
+/// All that an explanation is made of.
+pub(super) struct Account<'a> {
+    object: &'a PodAutoscaler,
+    status: PodAutoscalerStatus,
+    word: Word,
+    /// `None` if the object is not valid.
+    settings: Option<Settings>,
+    now: Timestamp,
+    fleet: Fleet,
+    /// When other bounds come into force, and which.
+    next: Option<(Timestamp, Bounds)>,
+}
+
+impl<'a> Account<'a> {
+    pub(super) fn of(object: &'a PodAutoscaler, now: Timestamp) -> Self {
+        let status = show::status(object);
+        let settings = Settings::of(object).ok().map(|(settings, _)| settings);
+        let next = settings.as_ref().and_then(|settings| {
+            let at = settings.schedules.next_transition(now)?;
+            Some((at, settings.bounds(at)))
+        });
+        let ready = ready(&status).unwrap_or(status.actual_scale);
+        let fleet = Fleet { current: status.actual_scale, ready };
+        Self { object, word: Word::of(object), settings, now, fleet, next, status }
+    }
+
+    /// What each metric would have to be for another number of replicas.
+    fn edges(&self) -> Vec<Edges<'_>> {
+        let Some(settings) = &self.settings else { return Vec::new() };
+        let (tolerance, rates) = (settings.tolerance(), settings.rates());
+        let panics = settings.strategy == neonvm_api::pod_autoscaler::ScalingStrategy::Kpa;
+        let edges = |metric| {
+            let target = level::target(metric)?;
+            Some(Edges {
+                metric,
+                unit: Unit::of(metric, self.fleet.current),
+                up: level::up(target, self.fleet, tolerance, rates),
+                down: level::down(target, self.fleet, tolerance, rates),
+                panic: panics.then(|| level::panic(target, self.fleet, settings.tuning.panic_threshold)),
+            })
+        };
+        self.status.current_metrics.iter().filter_map(edges).collect()
+    }
+
+    fn json(&self) -> Value {
+        let (object, status) = (self.object, &self.status);
+        let (min, max) = show::bounds(object);
+        let edge = |edge: Option<Edge>| {
+            edge.map(
+                |edge| json!({ "load": edge.load, "inclusive": edge.inclusive, "replicas": edge.replicas }),
+            )
+        };
+        let metrics: Vec<Value> = self
+            .edges()
+            .into_iter()
+            .map(|found| {
+                let mut value = json!(found.metric);
+                if let Some(fields) = value.as_object_mut() {
+                    fields.insert("moreAbove".to_owned(), json!(edge(found.up)));
+                    fields.insert("fewerBelow".to_owned(), json!(edge(found.down)));
+                    fields.insert("panicAbove".to_owned(), json!(found.panic));
+                }
+                value
+            })
+            .collect();
+        let next = self.next.as_ref().map(|(at, bounds)| {
+            json!({ "time": at.to_string(), "min": bounds.min, "max": bounds.max, "schedule": bounds.schedule })
+        });
+        let schedule = status.scheduled_bounds.as_ref().map(|bounds| bounds.active_schedule.as_str());
+        json!({ "apiVersion": API_VERSION, "kind": "PodAutoscalerExplanation", "name": name_of(object),
+            "namespace": object.metadata.namespace, "target": show::target(object),
+            "strategy": show::strategy(object.spec.scaling_strategy), "status": self.word.text(),
+            "message": show::message(object),
+            "replicas": { "actual": status.actual_scale, "desired": status.desired_scale,
+                "recommended": status.recommendation },
+            "bounds": { "min": min, "max": max, "schedule": schedule.filter(|name| !name.is_empty()) },
+            "nextBounds": next, "metrics": metrics, "steps": status.explanation,
+            "forecast": status.forecast, "lastFailure": status.last_failure })
+    }
+}
+
+/// Pods that were ready when the decision was made: the status says it in words, and of a metric of pods in numbers.
+fn ready(status: &PodAutoscalerStatus) -> Option<i32> {
+    let observed = status.explanation.iter().find(|step| step.step == "Observed");
+    let said = observed.and_then(|step| {
+        let mut words = step.message.split([' ', ',', ';']).filter(|word| !word.is_empty());
+        let mut last = words.next()?;
+        for word in words {
+            if word == "ready" {
+                return last.parse().ok();
+            }
+            last = word;
+        }
+        None
+    });
+    said.or_else(|| status.current_metrics.iter().find_map(|metric| Some(level::pods(metric)?.1)))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,36 @@
+//! `podscaler history`
+
+use serde_json::json;
+
+use super::events::{of_object, story};
+use super::{find, show};
+use crate::args::podscaler::History;
+use crate::commands::vm::machines::Machines;
+use crate::connect::block_on;
+use crate::error::Result;
+use crate::report::{API_VERSION, Document, Report, left};
+use crate::settings::Settings;
+
+/// What has happened, newest first.
+pub(in crate::commands) fn run(settings: &Settings, args: &History) -> Result<Report> {
+    block_on(async {
+        let place = Machines::open(settings, &args.place).await?;
+        let object = find(&place, &args.name).await?;
+        let events = of_object(&place, &object).await?;
+        let entries = story(&object, &events);
+        let report = Report::document(Document {
+            value: json!({ "apiVersion": API_VERSION, "kind": "ScalingHistory", "name": args.name,
+                "namespace": place.namespace, "items": entries.iter().map(super::events::Entry::json).collect::<Vec<_>>() }),
+            names: vec![format!("podautoscaler/{}", args.name)],
+            text: None,
+            columns: ["AGE", "REPLICAS", "RESULT", "REASON", "MESSAGE"].map(left).into(),
+            rows: entries.iter().map(super::events::Entry::cells).collect(),
+        });
+        if !entries.is_empty() {
+            return Ok(report);
+        }
+        let why = show::message(&object);
+        let why = if why.is_empty() { String::new() } else { format!("; {why}") };
+        Ok(report.note(format!("nothing has been scaled yet{why}")))
+    })
+}

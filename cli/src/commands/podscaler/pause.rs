@@ -1,0 +1,87 @@
+//! `podscaler pause`, `podscaler resume`
+
+use kube::api::{Patch, PatchParams};
+use neonvm_api::PodAutoscaler;
+use serde_json::json;
+
+use super::{api, find, name_of, show, table};
+use crate::args::podscaler::Switch;
+use crate::commands::vm::machines::Machines;
+use crate::connect::block_on;
+use crate::error::Result;
+use crate::report::{Document, Report};
+use crate::settings::Settings;
+
+/// Stops scaling, or scales again. All are looked up before the first is changed.
+pub(in crate::commands) fn run(settings: &Settings, args: &Switch, paused: bool) -> Result<Report> {
+    block_on(async {
+        let place = Machines::open(settings, &args.place).await?;
+        let mut found = Vec::new();
+        for name in &args.names {
+            found.push(find(&place, name).await?);
+        }
+        let (mut shown, mut lines) = (Vec::new(), Vec::new());
+        for before in found {
+            let name = name_of(&before).to_owned();
+            if (before.spec.paused == Some(true)) == paused {
+                let word = if paused { "is paused already" } else { "is not paused" };
+                lines.push(format!("podautoscaler/{name} {word}"));
+                shown.push(before);
+                continue;
+            }
+            let after = match args.dry_run.as_deref() {
+                Some("client") => {
+                    let mut after = before.clone();
+                    after.spec.paused = paused.then_some(true);
+                    after
+                }
+                dry => switch(&place, &before, paused, dry.is_some()).await?,
+            };
+            lines.push(format!("podautoscaler/{name} {}", outcome(&before, paused)));
+            shown.push(after);
+        }
+        let document = table::document(&shown, false, false);
+        let report = Report::document(Document { text: Some(lines.join("\n")), ..document });
+        Ok(if args.dry_run.is_some() { report.note("nothing was changed") } else { report })
+    })
+}
+
+/// Writes the field; resuming removes it, as if it had never been there.
+async fn switch(
+    place: &Machines,
+    before: &PodAutoscaler,
+    paused: bool,
+    dry_run: bool,
+) -> Result<PodAutoscaler> {
+    let name = name_of(before);
+    let value = if paused { json!(true) } else { json!(null) };
+    let patch = json!({ "metadata": { "uid": before.metadata.uid }, "spec": { "paused": value } });
+    let parameters =
+        PatchParams { dry_run, field_manager: Some("neonctl".to_owned()), ..PatchParams::default() };
+    let attempt = format!("cannot {} pod autoscaler {name}", if paused { "pause" } else { "resume" });
+    let (api, patch) = (api(place), Patch::Merge(&patch));
+    place.connection.within(&attempt, api.patch(name, &parameters, &patch)).await
+}
+
+/// What it means for the target.
+fn outcome(before: &PodAutoscaler, paused: bool) -> String {
+    let (target, status) = (show::target(before), show::status(before));
+    if paused {
+        let kept = if before.status.is_some() {
+            format!("keeps its {}", show::replica(status.actual_scale))
+        } else {
+            "keeps its replicas".to_owned()
+        };
+        return format!("paused; {target} {kept}");
+    }
+    match status.recommendation {
+        Some(count) if count != status.actual_scale => {
+            format!(
+                "resumed; {} recommended last, {target} has {}",
+                show::replica(count),
+                status.actual_scale
+            )
+        }
+        _ => "resumed".to_owned(),
+    }
+}

@@ -1,0 +1,20 @@
+//! The two ends of a move as pure state machines: [`Source`] drives, [`Target`] follows.
+//!
+//! For: the runner, simulations of it.
+//! May not: read a clock, talk to anything. Time is an argument: since whatever the caller counts from.
+//!
+//! The law of both: a target's guest runs only after its source has said that its own never will again, or after a verdict
+//! that the source is gone for good; a source that has said so runs its guest again only after a verdict that the target
+//! is gone for good. The states are drawn in `neonvm_types::runner_protocol`.
+
+mod phase;
+pub mod source;
+pub mod target;
+
+pub use phase::Phase;
+pub use source::Source;
+pub use target::Target;
+
+/// Why a call cannot be followed now, for people.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Refused(pub String);

@@ -1,0 +1,292 @@
+//! The status of an object after one pass, as a new value made of the old one and of what happened.
+//!
+//! The words are those that clients of upstream's objects know: `MultiPodAutoscalerConflict` is *False* while there is a
+//! conflict and absent otherwise, and `ScalingActive` says that a change is under way (not, as with Kubernetes, that
+//! metrics can be read; that is `MetricsAvailable` here). `ScalingLimited`, `MetricsAvailable` are ours.
+
+use jiff::Timestamp;
+use k8s_openapi::{
+    api::autoscaling::v2::HorizontalPodAutoscalerStatus,
+    apimachinery::pkg::apis::meta::v1::{Condition, Time},
+};
+use neonvm_api::{
+    FieldError,
+    pod_autoscaler::{
+        CurrentMetric, MetricSourceType, MetricValue, PodAutoscalerStatus, ScalingDecision, ScalingFailure,
+        ScheduledBounds, TargetType,
+    },
+};
+
+use crate::{
+    decide::{Decision, MetricTrace},
+    explain,
+    number::render,
+    schedule::Bounds,
+    settings::Settings,
+};
+
+mod condition;
+mod history;
+
+pub use condition::Kind as ConditionKind;
+pub use history::{MOST_HISTORY, push_history};
+
+/// Reasons of events and of conditions that speak of something that went wrong.
+pub mod failure {
+    /// The target cannot be read.
+    pub const GET_SCALE: &str = "FailedGetScale";
+    /// The target has no number of replicas.
+    pub const GET_REPLICAS: &str = "FailedGetReplicas";
+    /// No decision could be made.
+    pub const COMPUTE_SCALE: &str = "FailedComputeScale";
+    /// The event for a number of replicas that could not be written.
+    pub const RESCALE: &str = "FailedRescale";
+    /// The condition for a number of replicas that could not be written.
+    pub const UPDATE_SCALE: &str = "FailedUpdateScale";
+    /// The `HorizontalPodAutoscaler` could not be written.
+    pub const UPDATE_HPA: &str = "FailedUpdateHPA";
+}
+
+/// Reasons of events that speak of a change.
+pub mod event {
+    /// A decision wants another number of replicas.
+    pub const ALGORITHM_RUN: &str = "AlgorithmRun";
+    /// It was written.
+    pub const SUCCESSFUL_RESCALE: &str = "SuccessfulRescale";
+}
+
+/// What became of a decision.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Applied {
+    /// There was nothing to write.
+    NotNeeded,
+    /// It was written.
+    Done,
+    /// It could not be written, and why.
+    Failed(String),
+}
+
+/// What happened in one pass.
+#[derive(Clone, Debug)]
+pub enum Pass<'a> {
+    /// The object is not valid.
+    Invalid(&'a [FieldError]),
+    /// Another autoscaler has the target; how the message of the verdict says it.
+    Conflict(&'a str),
+    /// Something failed before there was a decision; nothing was scaled.
+    Failed {
+        /// One of [`failure`].
+        reason: &'a str,
+        /// What happened.
+        message: &'a str,
+    },
+    /// There is a decision.
+    Decided {
+        /// It.
+        decision: &'a Decision,
+        /// What it was made by.
+        settings: &'a Settings,
+        /// What became of it.
+        applied: &'a Applied,
+    },
+    /// A `HorizontalPodAutoscaler` does the work.
+    Wrapped {
+        /// Its status; `None` right after it was made.
+        status: Option<&'a HorizontalPodAutoscalerStatus>,
+        /// The bounds in force.
+        bounds: &'a Bounds,
+        /// Whether the object is paused or asks for recommendations only.
+        passive: bool,
+    },
+}
+
+/// The word for what is wrong with an object, the gravest first.
+#[must_use]
+pub fn invalid_reason(faults: &[FieldError]) -> &'static str {
+    let about =
+        |parts: &[&str]| faults.iter().any(|fault| parts.iter().any(|part| fault.path.starts_with(part)));
+    if about(&["spec.scaleTargetRef"]) {
+        "MissingScaleTargetRef"
+    } else if about(&["spec.minReplicas", "spec.maxReplicas"]) {
+        "InvalidBounds"
+    } else if about(&["spec.scalingStrategy", "spec.subTargetSelector"]) {
+        "InvalidScalingStrategy"
+    } else if about(&["spec.metricsSources"]) {
+        "MetricsConfigError"
+    } else {
+        "InvalidSpec"
+    }
+}
+
+/// The status after a pass. Nothing of `old` is changed that the pass says nothing about.
+#[must_use]
+pub fn after(
+    old: &PodAutoscalerStatus,
+    pass: &Pass<'_>,
+    generation: Option<i64>,
+    now: Timestamp,
+) -> PodAutoscalerStatus {
+    let mut new = old.clone();
+    new.observed_generation = generation;
+    match pass {
+        Pass::Invalid(_) | Pass::Conflict(_) => {}
+        Pass::Failed { reason, message } => new.last_failure = Some(failed(old, reason, message, now)),
+        Pass::Decided { decision, settings, applied } => {
+            decided(&mut new, old, decision, settings, applied, now);
+        }
+        Pass::Wrapped { status, bounds, .. } => wrapped(&mut new, *status, bounds),
+    }
+    let stamp = condition::Stamp { generation, now };
+    new.conditions = condition::after(&old.conditions, pass, (new.desired_scale, new.actual_scale), stamp);
+    new
+}
+
+fn failed(old: &PodAutoscalerStatus, reason: &str, message: &str, now: Timestamp) -> ScalingFailure {
+    let message: String = message.chars().take(1024).collect();
+    // In a row: whatever worked in between begins the count anew.
+    let able = |one: &&Condition| one.type_ == ConditionKind::AbleToScale.word() && one.status == "True";
+    let worked = old.conditions.iter().any(|one| able(&one));
+    let same =
+        old.last_failure.as_ref().filter(|last| !worked && last.reason == reason && last.message == message);
+    let count = same.map_or(1, |last| last.count.saturating_add(1));
+    ScalingFailure { time: Time(now), reason: reason.to_owned(), message, count }
+}
+
+fn decided(
+    new: &mut PodAutoscalerStatus,
+    old: &PodAutoscalerStatus,
+    decision: &Decision,
+    settings: &Settings,
+    applied: &Applied,
+    now: Timestamp,
+) {
+    let current = decision.fleet.current;
+    new.actual_scale = current;
+    new.desired_scale = decision.desired;
+    new.recommendation = Some(decision.recommendation);
+    new.scheduled_bounds = Some(scheduled(&decision.bounds));
+    new.current_metrics = decision.metrics.iter().map(current_metric).collect();
+    new.explanation = explain::explain(decision, settings);
+    new.forecast = explain::forecast(decision, settings);
+    let entry = |error: &str| ScalingDecision {
+        timestamp: Time(now),
+        previous_scale: current,
+        new_scale: decision.desired,
+        reason: format!("{:?}", decision.reason),
+        success: error.is_empty(),
+        error: error.chars().take(1024).collect(),
+    };
+    match applied {
+        Applied::NotNeeded => {}
+        Applied::Done => {
+            new.last_scale_time = Some(Time(now));
+            push_history(&mut new.scaling_history, entry(""));
+        }
+        Applied::Failed(error) => {
+            new.last_failure = Some(failed(old, failure::UPDATE_SCALE, error, now));
+            push_history(&mut new.scaling_history, entry(error));
+        }
+    }
+}
+
+fn scheduled(bounds: &Bounds) -> ScheduledBounds {
+    ScheduledBounds {
+        active_schedule: bounds.schedule.clone().unwrap_or_default(),
+        effective_min_replicas: bounds.min,
+        effective_max_replicas: bounds.max,
+    }
+}
+
+fn wrapped(new: &mut PodAutoscalerStatus, status: Option<&HorizontalPodAutoscalerStatus>, bounds: &Bounds) {
+    new.scheduled_bounds = Some(scheduled(bounds));
+    (new.recommendation, new.forecast) = (None, None);
+    new.current_metrics.clear();
+    new.explanation.clear();
+    if let Some(status) = status {
+        new.actual_scale = status.current_replicas.unwrap_or(0);
+        new.desired_scale = status.desired_replicas;
+        new.last_scale_time = status.last_scale_time.clone().or_else(|| new.last_scale_time.clone());
+    }
+}
+
+/// The word of a metric's source.
+#[must_use]
+pub const fn source_word(kind: MetricSourceType) -> &'static str {
+    match kind {
+        MetricSourceType::Pod => "pod",
+        MetricSourceType::Resource => "resource",
+        MetricSourceType::Custom => "custom",
+        MetricSourceType::External => "external",
+        MetricSourceType::Domain => "domain",
+    }
+}
+
+fn current_metric(trace: &MetricTrace) -> CurrentMetric {
+    let target = trace.target.get();
+    let as_target = |value: String| match trace.target_type {
+        TargetType::AverageValue => MetricValue { average_value: Some(value), ..MetricValue::default() },
+        TargetType::Value => MetricValue { value: Some(value), ..MetricValue::default() },
+        TargetType::Utilization => MetricValue {
+            average_utilization: Some(crate::number::ceil_replicas(target)),
+            ..MetricValue::default()
+        },
+    };
+    let reading = trace.reading.as_ref().ok();
+    let current = reading.map(|reading| {
+        let value = render(reading.value.get());
+        let whole = trace.load.map(|load| render(load.get()));
+        let average_utilization =
+            reading.utilization.map(|share| crate::number::ceil_replicas(share.get().round()));
+        match (trace.target_type, reading.pods) {
+            (TargetType::Value, _) | (TargetType::AverageValue, None) => {
+                MetricValue { value: Some(value), ..MetricValue::default() }
+            }
+            (TargetType::AverageValue, Some(_)) => {
+                MetricValue { value: whole, average_value: Some(value), average_utilization }
+            }
+            (TargetType::Utilization, _) => {
+                MetricValue { value: None, average_value: Some(value), average_utilization }
+            }
+        }
+    });
+    CurrentMetric {
+        kind: source_word(trace.kind).to_owned(),
+        name: trace.name.clone(),
+        target: as_target(render(target)),
+        current,
+        stable: trace.stable.map(|value| render(value.get())),
+        panic: trace.panic.map(|value| render(value.get())),
+        pods: reading.and_then(|reading| reading.pods).map(|pods| format!("{}/{}", pods.sampled, pods.ready)),
+        desired_replicas: trace.replicas,
+        error: trace
+            .reading
+            .as_ref()
+            .err()
+            .map_or_else(String::new, |missing| missing.to_string().chars().take(512).collect()),
+    }
+}
+
+/// Whether a new status says something that should be written at once: anything but other readings, numbers in an
+/// explanation, and one more of the same failure. Those are written when something else is, or once in a while.
+#[must_use]
+pub fn differs(old: &PodAutoscalerStatus, new: &PodAutoscalerStatus) -> bool {
+    let steady = |status: &PodAutoscalerStatus| {
+        let mut status = status.clone();
+        status.explanation.clear();
+        if let Some(forecast) = &mut status.forecast {
+            (forecast.desired_replicas, forecast.message) = (None, String::new());
+        }
+        for metric in &mut status.current_metrics {
+            (metric.current, metric.stable, metric.panic, metric.pods) = (None, None, None, None);
+            (metric.desired_replicas, metric.error) = (None, String::new());
+        }
+        if let Some(failure) = &mut status.last_failure {
+            (failure.time, failure.count) = (Time(Timestamp::UNIX_EPOCH), 0);
+        }
+        for condition in &mut status.conditions {
+            condition.message.clear();
+        }
+        status
+    };
+    steady(old) != steady(new)
+}

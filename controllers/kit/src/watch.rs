@@ -1,0 +1,49 @@
+//! A watch that never gives up.
+
+use std::fmt::Debug;
+
+use futures_util::{StreamExt as _, TryStreamExt as _};
+use kube::api::Api;
+use kube::runtime::{WatchStreamExt as _, watcher};
+use serde::de::DeserializeOwned;
+use tokio::sync::watch;
+
+/// Counts the watches that have listed once.
+pub type Listed = watch::Sender<usize>;
+
+/// Tells `on` of every object of a kind, now and at each change; returns when the watch ends, which it does not. When all have
+/// been told once, that is counted. Of a kind that is `optional` a cluster without it has none: nobody is held up.
+pub async fn each<K>(
+    what: &str,
+    api: Api<K>,
+    config: watcher::Config,
+    (listed, optional): (&Listed, bool),
+    mut on: impl FnMut(watcher::Event<K>),
+) where
+    K: kube::Resource + Clone + DeserializeOwned + Debug + Send + 'static,
+{
+    let mut events = watcher(api, config).default_backoff().boxed();
+    let mut first = true;
+    loop {
+        let whole = match events.try_next().await {
+            Ok(Some(event)) => {
+                let whole = matches!(event, watcher::Event::InitDone);
+                on(event);
+                whole
+            }
+            Ok(None) => return,
+            Err(error) => {
+                tracing::warn!(%error, "{what} cannot be watched");
+                optional && is_unknown(&error)
+            }
+        };
+        if whole && std::mem::take(&mut first) {
+            listed.send_modify(|count| *count += 1);
+        }
+    }
+}
+
+/// Whether the cluster does not know the kind.
+fn is_unknown(error: &watcher::Error) -> bool {
+    matches!(error, watcher::Error::InitialListFailed(kube::Error::Api(status)) if status.code == 404)
+}

@@ -1,0 +1,66 @@
+//! `neond pod-autoscaler`
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use neonvm_pod_autoscaler::Config;
+
+/// Flags.
+#[derive(clap::Args, Debug)]
+pub(crate) struct Args {
+    /// File for access to the cluster; absent: the pod's service account
+    #[arg(long)]
+    kubeconfig: Option<PathBuf>,
+    /// Namespace of the lease
+    #[arg(long, default_value = "neonvm-system")]
+    namespace: String,
+    /// PodAutoscalers worked on at the same time
+    #[arg(long, default_value_t = 64, value_parser = clap::value_parser!(u16).range(1..))]
+    concurrency_limit: u16,
+    /// Endpoints read at the same time, over all PodAutoscalers
+    #[arg(long, default_value_t = 512, value_parser = clap::value_parser!(u16).range(1..))]
+    scrape_limit: u16,
+    /// Time for one endpoint to answer, in milliseconds
+    #[arg(long, default_value_t = 2000, value_parser = clap::value_parser!(u32).range(10..=60_000))]
+    scrape_timeout_ms: u32,
+    /// PEM file with the authorities that certificates of https endpoints are checked against [default: they are not
+    /// checked, as with probes of the kubelet]
+    #[arg(long, value_name = "FILE")]
+    scrape_ca_file: Option<PathBuf>,
+    /// Compete for the lead with other replicas
+    #[arg(long)]
+    leader_elect: bool,
+    /// Name of this replica in the lease [default: the host's name and the process]
+    #[arg(long)]
+    identity: Option<String>,
+    /// Where metrics and health are served
+    #[arg(long)]
+    metrics_bind_address: Option<SocketAddr>,
+}
+
+/// Runs until SIGTERM or SIGINT.
+pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
+    crate::service::run(async {
+        crate::service::wait_for(args.kubeconfig.as_deref()).await?;
+        Ok(neonvm_pod_autoscaler::run(config(args), crate::service::stop()?).await?)
+    })
+}
+
+fn config(args: &Args) -> Config {
+    let mut config = Config {
+        kubeconfig: args.kubeconfig.clone(),
+        namespace: args.namespace.clone(),
+        concurrency: args.concurrency_limit.into(),
+        scrapes: args.scrape_limit.into(),
+        scrape_timeout: Duration::from_millis(args.scrape_timeout_ms.into()),
+        scrape_authority: args.scrape_ca_file.clone(),
+        leader_election: None,
+        metrics: args.metrics_bind_address,
+    };
+    if args.leader_elect {
+        let identity = args.identity.clone().unwrap_or_else(crate::service::identity);
+        config.leader_election = Some(config.lease(identity));
+    }
+    config
+}

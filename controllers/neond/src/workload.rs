@@ -1,0 +1,169 @@
+//! `neond workload`: plays the pods of Deployments on this machine.
+//!
+//! A local cluster has no controller of workloads and no images. To see replicas follow a load it is enough that there
+//! are processes that serve, need a while to be ready and tell how busy they are: each replica of a Deployment with the
+//! annotation [`wish::PLAY`] is a process with an address of its own on the loopback interface, and a Pod that says so.
+//! Other annotations say how many clients use them and how their metrics answer.
+
+mod fleet;
+mod load;
+mod playing;
+pub(crate) mod server;
+mod wish;
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use anyhow::Context as _;
+use futures_util::{StreamExt as _, TryStreamExt as _};
+use k8s_openapi::api::apps::v1::Deployment;
+use k8s_openapi::api::core::v1::Pod;
+use kube::api::{Api, DeleteParams, ListParams};
+use kube::runtime::{WatchStreamExt as _, watcher};
+use kube::{Client, ResourceExt as _};
+
+use self::fleet::Fleet;
+use self::playing::Stage;
+use self::wish::Wish;
+
+/// Label of the pods that are played.
+const PLAYED: &str = "app.kubernetes.io/managed-by=neond-workload";
+/// An API server that was not there for so long is gone for good.
+const GONE: Duration = Duration::from_secs(60);
+/// Time for one request to the API server.
+const REQUEST: Duration = Duration::from_secs(10);
+/// Deployments that are played at the same time.
+const MOST_FLEETS: usize = 32;
+
+/// Flags.
+#[derive(clap::Args, Debug)]
+pub(crate) struct Args {
+    /// File for access to the cluster
+    #[arg(long, env = "KUBECONFIG")]
+    kubeconfig: PathBuf,
+}
+
+/// Runs until SIGTERM or SIGINT; then nothing of it is left.
+pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
+    // The kernel ends a child when the thread that started it ends: there is one only.
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    runtime.block_on(async {
+        let stop = crate::service::stop()?;
+        crate::service::wait_for(Some(&args.kubeconfig)).await?;
+        let _alone = alone(&args.kubeconfig)?;
+        let client = neonvm_kit::client::connect(Some(&args.kubeconfig)).await?;
+        sweep(&client).await?;
+        let mut fleets = Fleets { stage: Stage::new(client.clone())?, all: BTreeMap::new() };
+        let ended = tokio::select! {
+            ended = follow(client, &mut fleets) => ended,
+            () = stop => Ok(()),
+        };
+        for (_, fleet) in fleets.all {
+            fleet.end().await;
+        }
+        ended
+    })
+}
+
+/// Two would fight for the same pods.
+fn alone(kubeconfig: &Path) -> anyhow::Result<File> {
+    let path = kubeconfig.with_extension("workload.lock");
+    let file = File::create(&path).with_context(|| format!("cannot make {}", path.display()))?;
+    file.try_lock().context("another one plays the workloads of this cluster")?;
+    Ok(file)
+}
+
+/// Removes what one left that was killed: behind its pods there is nobody any more.
+async fn sweep(client: &Client) -> anyhow::Result<()> {
+    let every: Api<Pod> = Api::all(client.clone());
+    let left = ListParams::default().labels(PLAYED);
+    for pod in tokio::time::timeout(REQUEST, every.list(&left)).await.context("no answer")?? {
+        let pods: Api<Pod> = Api::namespaced(client.clone(), &pod.namespace().unwrap_or_default());
+        let now = DeleteParams::default().grace_period(0);
+        let _ = tokio::time::timeout(REQUEST, pods.delete(&pod.name_any(), &now)).await;
+    }
+    Ok(())
+}
+
+/// Fleets by namespace and name of their Deployment.
+struct Fleets {
+    stage: Arc<Stage>,
+    all: BTreeMap<(String, String), Fleet>,
+}
+
+/// Follows the Deployments of the cluster.
+async fn follow(client: Client, fleets: &mut Fleets) -> anyhow::Result<()> {
+    let all: Api<Deployment> = Api::all(client);
+    let mut events = watcher(all, watcher::Config::default()).default_backoff().boxed();
+    let mut listed = Vec::new();
+    let mut failing: Option<Instant> = None;
+    loop {
+        let event = match events.try_next().await {
+            Ok(Some(event)) => event,
+            Ok(None) => return Ok(()),
+            Err(error) => {
+                if failing.get_or_insert_with(Instant::now).elapsed() >= GONE {
+                    return Err(error).context("the API server is gone");
+                }
+                tracing::debug!(%error, "Deployments cannot be watched");
+                continue;
+            }
+        };
+        failing = None;
+        match event {
+            watcher::Event::Init => listed.clear(),
+            watcher::Event::InitApply(deployment) => {
+                listed.push(key(&deployment));
+                fleets.put(&deployment).await;
+            }
+            watcher::Event::InitDone => {
+                // What went away while nobody watched.
+                let gone: Vec<_> = fleets.all.keys().filter(|key| !listed.contains(key)).cloned().collect();
+                for key in gone {
+                    fleets.remove(&key).await;
+                }
+            }
+            watcher::Event::Apply(deployment) => fleets.put(&deployment).await,
+            watcher::Event::Delete(deployment) => fleets.remove(&key(&deployment)).await,
+        }
+    }
+}
+
+fn key(deployment: &Deployment) -> (String, String) {
+    (deployment.namespace().unwrap_or_default(), deployment.name_any())
+}
+
+impl Fleets {
+    async fn put(&mut self, deployment: &Deployment) {
+        let key = key(deployment);
+        let wish = match Wish::of(deployment) {
+            Ok(Some(wish)) => wish,
+            Ok(None) => return self.remove(&key).await,
+            Err(error) => {
+                tracing::warn!(namespace = key.0, deployment = key.1, error, "goes on as before");
+                return;
+            }
+        };
+        // Another Deployment of the same name has pods of its own.
+        if self.all.get(&key).is_some_and(|fleet| fleet.uid != wish.uid) {
+            self.remove(&key).await;
+        }
+        if let Some(fleet) = self.all.get(&key) {
+            fleet.put(wish);
+        } else if self.all.len() < MOST_FLEETS {
+            tracing::info!(namespace = key.0, deployment = key.1, replicas = wish.replicas, "played here");
+            self.all.insert(key, Fleet::start(Arc::clone(&self.stage), wish));
+        } else {
+            tracing::warn!(namespace = key.0, deployment = key.1, "not played: {MOST_FLEETS} others are");
+        }
+    }
+
+    async fn remove(&mut self, key: &(String, String)) {
+        if let Some(fleet) = self.all.remove(key) {
+            fleet.end().await;
+        }
+    }
+}

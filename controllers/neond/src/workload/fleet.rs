@@ -1,0 +1,138 @@
+//! One Deployment: its pods, its clients, its status.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use k8s_openapi::api::apps::v1::Deployment;
+use kube::api::{Api, Patch, PatchParams};
+use serde_json::json;
+use tokio::sync::watch;
+use tokio::task::{JoinHandle, JoinSet};
+
+use super::REQUEST;
+use super::load::{Load, Readiness};
+use super::playing::{self, Stage};
+use super::wish::Wish;
+
+/// The longest that pods may take to end.
+const ENDING: Duration = Duration::from_secs(15);
+/// First and longest pause after a status that could not be written.
+const PAUSES: (Duration, Duration) = (Duration::from_millis(200), Duration::from_secs(10));
+
+/// A Deployment that is played.
+pub(crate) struct Fleet {
+    pub(crate) uid: String,
+    wishes: watch::Sender<Wish>,
+    task: JoinHandle<()>,
+}
+
+impl Fleet {
+    pub(crate) fn start(stage: Arc<Stage>, wish: Wish) -> Self {
+        let uid = wish.uid.clone();
+        let (wishes, follow) = watch::channel(wish);
+        Self { uid, wishes, task: tokio::spawn(keep(stage, follow)) }
+    }
+
+    pub(crate) fn put(&self, wish: Wish) {
+        self.wishes.send_if_modified(|known| {
+            let is_new = *known != wish;
+            *known = wish;
+            is_new
+        });
+    }
+
+    /// Ends its pods and removes them.
+    pub(crate) async fn end(self) {
+        drop(self.wishes);
+        let _ = self.task.await;
+    }
+}
+
+async fn keep(stage: Arc<Stage>, mut wishes: watch::Receiver<Wish>) {
+    let mut load = Load::default();
+    let readiness = load.readiness();
+    let mut pods = JoinSet::new();
+    let mut running = BTreeSet::new();
+    let mut status = Status::default();
+    let mut pause = PAUSES.0;
+    loop {
+        let wish = wishes.borrow_and_update().clone();
+        load.set(wish.clients);
+        for number in 0..wish.replicas {
+            if running.insert(number) {
+                let (stage, wishes, readiness) = (Arc::clone(&stage), wishes.clone(), readiness.clone());
+                pods.spawn(playing::keep(stage, number, wishes, readiness));
+            }
+        }
+        let counts = Counts { ordered: running.len(), ready: readiness.count() };
+        let written = status.write(&stage, &wish, counts).await;
+        pause = if written { PAUSES.0 } else { (pause * 2).min(PAUSES.1) };
+        tokio::select! {
+            changed = wishes.changed() => if changed.is_err() { break },
+            () = readiness.other_than(counts.ready) => {}
+            Some(ended) = pods.join_next() => match ended {
+                Ok(number) => drop(running.remove(&number)),
+                Err(error) => tracing::error!(%error, "a pod is not played any more"),
+            },
+            () = tokio::time::sleep(pause), if !written => {}
+        }
+    }
+    let wish = wishes.borrow().clone();
+    end(&stage, &wish, pods, &readiness).await;
+}
+
+async fn end(stage: &Stage, wish: &Wish, mut pods: JoinSet<usize>, readiness: &Readiness) {
+    let all = async { while pods.join_next().await.is_some() {} };
+    let _ = tokio::time::timeout(ENDING, all).await;
+    Status::default().write(stage, wish, Counts { ordered: 0, ready: readiness.count() }).await;
+}
+
+/// Pods of a Deployment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Counts {
+    ordered: usize,
+    ready: usize,
+}
+
+/// What was written last.
+#[derive(Debug, Default)]
+struct Status {
+    written: Option<(Counts, Option<i64>)>,
+    /// Whether enough pods are ready, and since when.
+    available: Option<(bool, Timestamp)>,
+}
+
+impl Status {
+    /// Writes the status of the Deployment if it is another one; whether it is as it should be.
+    async fn write(&mut self, stage: &Stage, wish: &Wish, counts: Counts) -> bool {
+        let wanted = (counts, wish.generation);
+        if self.written == Some(wanted) {
+            return true;
+        }
+        let Counts { ordered, ready } = counts;
+        let enough = ready >= wish.replicas;
+        let since = match self.available {
+            Some((before, since)) if before == enough => since,
+            _ => Timestamp::now(),
+        };
+        self.available = Some((enough, since));
+        let reason = if enough { "MinimumReplicasAvailable" } else { "MinimumReplicasUnavailable" };
+        let status = json!({"status": {"observedGeneration": wish.generation, "replicas": ordered,
+            "updatedReplicas": ordered, "readyReplicas": ready, "availableReplicas": ready,
+            "unavailableReplicas": ordered.saturating_sub(ready), "conditions": [{"type": "Available",
+                "status": if enough { "True" } else { "False" }, "reason": reason,
+                "message": format!("{ready} of {} pods are ready", wish.replicas),
+                "lastTransitionTime": since.to_string(), "lastUpdateTime": since.to_string()}]}});
+        let api: Api<Deployment> = Api::namespaced(stage.client.clone(), &wish.namespace);
+        let (how, patch) = (PatchParams::default(), Patch::Merge(status));
+        match tokio::time::timeout(REQUEST, api.patch_status(&wish.name, &how, &patch)).await {
+            Ok(Ok(_)) => self.written = Some(wanted),
+            Ok(Err(kube::Error::Api(answer))) if answer.code == 404 => self.written = Some(wanted),
+            Ok(Err(error)) => tracing::warn!(%error, deployment = wish.name, "the status is not written"),
+            Err(_) => tracing::warn!(deployment = wish.name, "the API server did not answer"),
+        }
+        self.written == Some(wanted)
+    }
+}

@@ -1,0 +1,13 @@
+//! The manifests of a real cluster, held against the programs they start.
+#![allow(
+    missing_docs,
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    clippy::print_stdout
+)]
+
+mod cluster;
+mod manifests;
+mod service;

@@ -1,0 +1,223 @@
+//! What the manifests say is what the programs take, and what their roles allow is enough for them.
+
+use std::collections::BTreeMap;
+use std::process::Command;
+
+use http_body_util::BodyExt as _;
+use hyper_util::rt::TokioIo;
+use neonvm_api::names::{SCHEDULER_LEASE, agent_lease};
+use serde_json::{Value, json};
+
+use crate::cluster::{Cluster, api, manifests, until};
+use crate::service::{Service, arguments, containers, listening};
+
+/// Groups that a cluster may lack.
+const OPTIONAL: [&str; 7] = [
+    "cert-manager.io",
+    "k8s.cni.cncf.io",
+    "metrics.k8s.io",
+    "custom.metrics.k8s.io",
+    "external.metrics.k8s.io",
+    "orchestration.aibrix.ai",
+    "leaderworkerset.x-k8s.io",
+];
+
+/// Status and body of an answer; nothing while nobody listens.
+async fn ask(address: &str, path: &str, body: Option<&Value>) -> Option<(u16, String)> {
+    let stream = tokio::net::TcpStream::connect(address).await.ok()?;
+    let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await.ok()?;
+    tokio::spawn(connection);
+    let method = if body.is_some() { "POST" } else { "GET" };
+    let request = http::Request::builder().method(method).uri(path).header("host", "h");
+    let text = body.map(Value::to_string).unwrap_or_default();
+    let answer = sender.send_request(request.body(text).unwrap()).await.ok()?;
+    let status = answer.status().as_u16();
+    let body = answer.into_body().collect().await.ok()?.to_bytes();
+    Some((status, String::from_utf8_lossy(&body).into_owned()))
+}
+
+/// Ports, probes and services name each other.
+#[test]
+fn ports_and_names_agree() {
+    let all = manifests();
+    let workloads = all.iter().filter(|(_, object)| !containers(object).is_empty());
+    let mut named: BTreeMap<String, Vec<String>> = BTreeMap::new();
+    for (file, workload) in workloads {
+        let template = &workload["spec"]["template"];
+        assert_eq!(
+            workload["spec"]["selector"]["matchLabels"]["app.kubernetes.io/name"],
+            template["metadata"]["labels"]["app.kubernetes.io/name"],
+            "{file}"
+        );
+        for container in containers(workload) {
+            assert_eq!(container["image"], concat!("neond:", env!("CARGO_PKG_VERSION")), "{file}");
+            let ports = container["ports"].as_array().cloned().unwrap_or_default();
+            let number = |port: &Value| port["containerPort"].as_u64();
+            for (flag, address) in listening(&arguments(container)) {
+                let declared = ports.iter().any(|port| number(port) == Some(address.port().into()));
+                assert!(declared || address.ip().is_loopback(), "{file}: {flag} {address} is not a port");
+            }
+            let names: Vec<String> =
+                ports.iter().map(|port| port["name"].as_str().unwrap().to_owned()).collect();
+            for probe in ["livenessProbe", "readinessProbe"] {
+                if let Some(port) = container.pointer(&format!("/{probe}/httpGet/port")) {
+                    assert!(names.iter().any(|name| port == name.as_str()), "{file}: {probe} {port}");
+                }
+            }
+            let name = template["metadata"]["labels"]["app.kubernetes.io/name"].as_str().unwrap();
+            named.entry(name.to_owned()).or_default().extend(names);
+        }
+    }
+    for (file, service) in all.iter().filter(|(_, object)| object["kind"] == "Service") {
+        let name = service["spec"]["selector"]["app.kubernetes.io/name"].as_str().unwrap();
+        for port in service["spec"]["ports"].as_array().unwrap() {
+            let target = port["targetPort"].as_str().unwrap();
+            assert!(named[name].iter().any(|known| known == target), "{file}: {target}");
+        }
+    }
+}
+
+/// Every rule is about something that a server serves, and asks for verbs that it has.
+#[tokio::test(flavor = "multi_thread")]
+async fn rules_name_what_there_is() {
+    let cluster = Cluster::start().await;
+    for (file, role) in manifests() {
+        for rule in role["rules"].as_array().into_iter().flatten() {
+            let group = rule["apiGroups"][0].as_str().unwrap();
+            if OPTIONAL.contains(&group) {
+                continue;
+            }
+            let path = if group.is_empty() {
+                "/api/v1".to_owned()
+            } else {
+                let versions = cluster.get(&format!("/apis/{group}")).await;
+                let versions = versions.unwrap_or_else(|| panic!("{file}: {group} is not served"));
+                format!("/apis/{}", versions["preferredVersion"]["groupVersion"].as_str().unwrap())
+            };
+            let known = cluster.get(&path).await.unwrap_or_else(|| panic!("{file}: {path} is not served"));
+            for resource in rule["resources"].as_array().unwrap() {
+                // Only asked about, never served.
+                if resource.as_str().unwrap().ends_with("/finalizers") {
+                    continue;
+                }
+                let found =
+                    known["resources"].as_array().unwrap().iter().find(|one| one["name"] == *resource);
+                let found = found.unwrap_or_else(|| panic!("{file}: {group} has no {resource}"));
+                for verb in rule["verbs"].as_array().unwrap() {
+                    assert!(found["verbs"].as_array().unwrap().contains(verb), "{file}: {resource} {verb}");
+                }
+            }
+        }
+    }
+}
+
+/// A network namespace of this test.
+struct Namespace(String);
+
+impl Namespace {
+    fn make() -> Option<Self> {
+        let name = format!("neond-it-{}", std::process::id());
+        let ip = |arguments: &[&str]| {
+            Command::new("ip").args(arguments).output().is_ok_and(|o| o.status.success())
+        };
+        if !ip(&["netns", "add", &name]) {
+            println!("SKIP vxlan-controller under its role: no network namespace can be made");
+            return None;
+        }
+        let namespace = Self(name);
+        assert!(ip(&["-n", &namespace.0, "link", "set", "lo", "up"]));
+        Some(namespace)
+    }
+}
+
+impl Drop for Namespace {
+    fn drop(&mut self) {
+        let _ = Command::new("ip").args(["netns", "del", &self.0]).status();
+    }
+}
+
+fn machine() -> Value {
+    json!({"apiVersion": "vm.neon.tech/v1", "kind": "VirtualMachine",
+        "metadata": {"name": "db", "namespace": "default"}, "spec": {
+            "schedulerName": "autoscale-scheduler", "guest": {
+            "cpus": {"min": 1, "max": 1, "use": 1}, "memorySlots": {"min": 1, "max": 1, "use": 1},
+            "rootDisk": {"image": "i:1"}}}})
+}
+
+fn node() -> Value {
+    json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n1", "labels": {
+        "kubernetes.io/os": "linux", "kubernetes.io/arch": "amd64", "kubernetes.io/hostname": "n1"}}})
+}
+
+/// Each service with the flags of its manifest and the rights of its account: it gets its lease, is ready, does its part of making
+/// a machine, and is never refused.
+#[tokio::test(flavor = "multi_thread")]
+async fn services_run_as_their_manifests_say() {
+    let cluster = Cluster::start().await;
+    cluster.apply(&node()).await;
+    let nodes = api(&cluster.client, &node());
+    let ready = json!({"status": {"allocatable": {"cpu": "8", "memory": "64Gi", "pods": "100",
+        "ephemeral-storage": "100Gi"}, "conditions": [{"type": "Ready", "status": "True"}],
+        "addresses": [{"type": "InternalIP", "address": "127.0.0.1"}]}});
+    let merge = |value: Value| kube::api::Patch::Merge(value);
+    nodes.patch_status("n1", &Default::default(), &merge(ready)).await.unwrap();
+    nodes.patch("n1", &Default::default(), &merge(json!({"spec": {"taints": null}}))).await.unwrap();
+    let namespace = Namespace::make();
+    let mut services = BTreeMap::new();
+    for (_, workload) in manifests() {
+        for container in containers(&workload) {
+            let name = container["name"].as_str().unwrap().to_owned();
+            let account = workload.pointer("/spec/template/spec/serviceAccountName").unwrap();
+            let kubeconfig = cluster.kubeconfig(account.as_str().unwrap()).await;
+            let mut more = Vec::new();
+            if name == "vxlan-controller" {
+                let Some(namespace) = &namespace else { continue };
+                more = vec!["--netns", namespace.0.as_str()];
+            }
+            services.insert(name, Service::start(container, &kubeconfig, &more));
+        }
+    }
+    for (name, service) in
+        services.iter().filter(|(name, _)| ["vm-controller", "scheduler"].contains(&name.as_str()))
+    {
+        let place = &service.addresses["--metrics-bind-address"];
+        until(&format!("readiness of {name}: {}", service.log()), async || {
+            ask(place, "/readyz", None).await.is_some_and(|(status, _)| status == 200)
+        })
+        .await;
+    }
+    cluster.apply(&machine()).await;
+    let pods = "/api/v1/namespaces/default/pods";
+    let pod = async || cluster.get(pods).await.and_then(|list| list["items"].as_array()?.first().cloned());
+    until("a runner pod", async || pod().await.is_some()).await;
+    places(&cluster, &services["scheduler"].addresses["--plain-listen"], &pod().await.unwrap()).await;
+    let leases = "/apis/coordination.k8s.io/v1/namespaces/neonvm-system/leases";
+    for lease in ["a3b22509.neon.tech", SCHEDULER_LEASE, &agent_lease("n1")] {
+        until(&format!("somebody to hold {lease}"), async || {
+            let found = cluster.get(&format!("{leases}/{lease}")).await;
+            found.is_some_and(|found| {
+                found["spec"]["holderIdentity"].as_str().is_some_and(|who| !who.is_empty())
+            })
+        })
+        .await;
+    }
+    for (name, service) in &mut services {
+        assert!(service.is_running(), "{name}: {}", service.log());
+        assert!(!service.log().contains("forbidden"), "{name}: {}", service.log());
+    }
+    assert_eq!(cluster.forbidden().await, Vec::<String>::new());
+}
+
+/// What a kube-scheduler asks of its extender, to the end.
+async fn places(cluster: &Cluster, extender: &str, pod: &Value) {
+    let name = pod["metadata"]["name"].as_str().unwrap();
+    let filter = json!({"Pod": pod, "NodeNames": ["n1"]});
+    let (status, answer) = ask(extender, "/extender/filter", Some(&filter)).await.unwrap();
+    assert!(status == 200 && answer.contains("\"NodeNames\":[\"n1\"]"), "{status} {answer}");
+    let bind =
+        json!({"PodName": name, "PodNamespace": "default", "PodUID": pod["metadata"]["uid"], "Node": "n1"});
+    let (status, answer) = ask(extender, "/extender/bind", Some(&bind)).await.unwrap();
+    assert_eq!(status, 200, "{answer}");
+    let bound = cluster.get(&format!("/api/v1/namespaces/default/pods/{name}")).await.unwrap();
+    assert_eq!(bound["spec"]["nodeName"], "n1", "{answer}");
+}

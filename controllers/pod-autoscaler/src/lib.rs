@@ -1,0 +1,28 @@
+//! The replica autoscaler: reads the metrics of workloads and writes how many replicas they should have.
+//!
+//! For: `neond pod-autoscaler`. Owns: watches, scrapes, the scale of targets, the status of `PodAutoscaler`s. May not:
+//! decide; that is [`neonvm_core_podscale`].
+//!
+//! ```text
+//! watches ─▶ picture ─▶ queue ─▶ work ─┬─ target: replicas there, selector
+//!                                      ├─ observe: pods' endpoints, metrics APIs
+//!                                      ├─ core: decide
+//!                                      ├─ target: replicas wanted, if they differ
+//!                                      └─ status, events
+//! ```
+//! Nothing is kept on disk: one who starts holds what it finds until its windows are filled.
+
+mod config;
+mod observe;
+mod picture;
+mod pods;
+mod run;
+mod status;
+mod target;
+mod telemetry;
+mod watch;
+mod work;
+mod wrapped;
+
+pub use config::Config;
+pub use run::{Error, run, run_with};

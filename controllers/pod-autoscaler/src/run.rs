@@ -1,0 +1,170 @@
+//! The whole service: lead, watches, workers, health.
+
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use http::StatusCode;
+use kube::Client;
+use neonvm_kit::event;
+use neonvm_kit::http::{Answer, Whole, serve, text};
+use neonvm_kit::lease::Elector;
+use tokio::net::TcpListener;
+use tokio::sync::{Semaphore, watch as channel};
+use tokio::task::JoinSet;
+
+use crate::Config;
+use crate::observe::Observer;
+use crate::telemetry::{Others, Telemetry};
+use crate::watch;
+use crate::work::{self, Context};
+use crate::wrapped::MANAGER;
+
+/// Why it cannot run.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// No client.
+    #[error(transparent)]
+    Client(#[from] neonvm_kit::client::Error),
+    /// Settings.
+    #[error("{0}")]
+    Config(String),
+    /// An address cannot be listened on.
+    #[error("cannot listen on {address}")]
+    Listen {
+        /// Which.
+        address: std::net::SocketAddr,
+        /// Why.
+        #[source]
+        source: std::io::Error,
+    },
+}
+
+/// Runs until `stop` ends.
+///
+/// # Errors
+/// If settings or addresses cannot be used.
+pub async fn run(config: Config, stop: impl Future<Output = ()>) -> Result<(), Error> {
+    let client = neonvm_kit::client::connect(config.kubeconfig.as_deref()).await?;
+    run_with(client, config, stop).await
+}
+
+/// As [`run`], with a client at hand. When it is dropped, everything it started ends.
+///
+/// # Errors
+/// As [`run`].
+pub async fn run_with(client: Client, config: Config, stop: impl Future<Output = ()>) -> Result<(), Error> {
+    // Found out before anything is started.
+    Observer::new(client.clone(), &config).map_err(Error::Config)?;
+    let mut always = JoinSet::new();
+    let (events, sender) = event::channel(client.clone(), MANAGER);
+    always.spawn(sender.run());
+    let health = Arc::new(Health { telemetry: Arc::default(), context: Mutex::default() });
+    if let Some(address) = config.metrics {
+        let listener =
+            TcpListener::bind(address).await.map_err(|source| Error::Listen { address, source })?;
+        let health = Arc::clone(&health);
+        always.spawn(serve(listener, None, move |request: Whole| {
+            let health = Arc::clone(&health);
+            async move { health.answer(&request) }
+        }));
+    }
+    let context = || -> Result<Arc<Context>, Error> {
+        let observer = Observer::new(client.clone(), &config).map_err(Error::Config)?;
+        let telemetry = Arc::clone(&health.telemetry);
+        Ok(Arc::new(Context::new(client.clone(), observer, events.clone(), telemetry)))
+    };
+    tokio::pin!(stop);
+    let Some(lease) = config.leader_election.clone() else {
+        tokio::select! {
+            () = lead(context()?, &config, &health) => {}
+            () = &mut stop => {}
+        }
+        return Ok(());
+    };
+    let mut elector = Elector::new(client.clone(), lease);
+    loop {
+        tokio::select! {
+            () = elector.acquire() => tracing::info!("this replica leads"),
+            () = &mut stop => return Ok(()),
+        }
+        let stopped = tokio::select! {
+            // Dropped at once when the lease is lost, with all that it started.
+            () = lead(context()?, &config, &health) => false,
+            () = elector.hold() => false,
+            () = &mut stop => true,
+        };
+        health.set(None);
+        if stopped {
+            elector.release().await;
+            return Ok(());
+        }
+    }
+}
+
+/// Watches and works; never returns.
+async fn lead(context: Arc<Context>, config: &Config, health: &Health) {
+    let (listed, mut ready) = channel::channel(0);
+    let listed = Arc::new(listed);
+    let mut tasks = JoinSet::new();
+    tasks.spawn(watch::pods(Arc::clone(&context), Arc::clone(&listed)));
+    tasks.spawn(watch::wrappers(Arc::clone(&context), Arc::clone(&listed)));
+    tasks.spawn(watch::autoscalers(Arc::clone(&context), Arc::clone(&listed)));
+    // Before all is listed, what is missing in the picture is not missing in the cluster.
+    if ready.wait_for(|count| *count >= watch::WATCHES).await.is_err() {
+        return;
+    }
+    health.set(Some(Arc::clone(&context)));
+    let places = Arc::new(Semaphore::new(config.concurrency.max(1)));
+    let mut working = JoinSet::new();
+    loop {
+        let Ok(place) = Arc::clone(&places).acquire_owned().await else { return };
+        let key = tokio::select! {
+            key = context.queue.next() => key,
+            Some(result) = working.join_next() => {
+                if let Err(error) = result {
+                    tracing::error!(%error, "a worker ended before its time");
+                }
+                continue;
+            }
+        };
+        let context = Arc::clone(&context);
+        working.spawn(async move {
+            let turn = work::turn(&context, &key).await;
+            context.queue.finish(&key, turn);
+            drop(place);
+        });
+    }
+}
+
+/// What is told over HTTP.
+struct Health {
+    telemetry: Arc<Telemetry>,
+    /// Of the leader.
+    context: Mutex<Option<Arc<Context>>>,
+}
+
+impl Health {
+    fn set(&self, context: Option<Arc<Context>>) {
+        *self.context.lock().unwrap_or_else(PoisonError::into_inner) = context;
+    }
+
+    fn answer(&self, request: &Whole) -> Answer {
+        if request.method() != http::Method::GET {
+            return text(StatusCode::METHOD_NOT_ALLOWED, "text/plain", "only GET\n");
+        }
+        match request.uri().path() {
+            "/healthz" | "/readyz" => text(StatusCode::OK, "text/plain", "ok\n"),
+            "/metrics" => {
+                let context = self.context.lock().unwrap_or_else(PoisonError::into_inner).clone();
+                let others = context.map_or_else(Others::default, |context| Others {
+                    objects: context.picture.count(),
+                    depth: context.queue.depth(),
+                    scrapes: context.observer.scrapes.load(Ordering::Relaxed),
+                    failures: context.observer.failures.load(Ordering::Relaxed),
+                });
+                text(StatusCode::OK, "text/plain; version=0.0.4", self.telemetry.render(others))
+            }
+            _ => text(StatusCode::NOT_FOUND, "text/plain", "not found\n"),
+        }
+    }
+}

@@ -1,0 +1,18 @@
+//! The replica autoscaler against a real API server and real listeners that play pods.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    missing_docs,
+    reason = "tests"
+)]
+
+mod cluster;
+mod conflicts;
+mod fleet;
+mod invalid;
+mod outage;
+mod scaling;
+mod storm;
+mod wrapped;

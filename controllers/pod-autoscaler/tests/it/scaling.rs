@@ -1,0 +1,138 @@
+//! Load moves replicas, the status explains it, and where nothing changes nothing is written.
+
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use serde_json::json;
+use tokio::time::sleep;
+
+use crate::cluster::{Cluster, autoscaler, condition};
+use crate::fleet::{Fleet, deployments};
+
+#[tokio::test]
+async fn replicas_follow_the_load_and_the_status_says_why() {
+    for strategy in ["APA", "KPA"] {
+        let cluster = Cluster::start().await;
+        let fleet = Fleet::start(&cluster.client, "web", 2).await;
+        fleet.set_load(20);
+        let _running = cluster.autoscaler();
+        cluster.create(autoscaler("web", "web", fleet.port, strategy)).await;
+        let status = cluster.until("web", "seen", |status| status.actual_scale == 2).await;
+        assert_eq!(status.observed_generation, Some(1));
+        fleet.set_load(60);
+        fleet.until_pods(6).await;
+        let status = cluster.until("web", "at six", |status| status.actual_scale == 6).await;
+        let last = status.scaling_history.last().unwrap();
+        assert!(last.success && last.new_scale == 6, "{last:?}");
+        assert!(status.last_scale_time.is_some());
+        assert!(!status.explanation.is_empty() && status.current_metrics[0].name == "queue_length");
+        // More than the bound allows.
+        fleet.set_load(500);
+        fleet.until_pods(8).await;
+        let limited = |status: &neonvm_api::pod_autoscaler::PodAutoscalerStatus| {
+            condition(status, "ScalingLimited")
+                .is_some_and(|(on, reason, _)| on == "True" && reason.contains("TooMany"))
+        };
+        cluster.until("web", "limited", limited).await;
+        fleet.set_load(15);
+        fleet.until_pods(2).await;
+        let events = cluster.event_reasons("web").await;
+        assert!(events.iter().any(|reason| reason == "SuccessfulRescale"), "{events:?}");
+        cluster.nothing_forbidden().await;
+    }
+}
+
+#[tokio::test]
+async fn what_does_not_change_is_not_written() {
+    let cluster = Cluster::start().await;
+    let fleet = Fleet::start(&cluster.client, "web", 3).await;
+    fleet.set_load(30);
+    let _running = cluster.autoscaler();
+    cluster.create(autoscaler("web", "web", fleet.port, "APA")).await;
+    let settled = |status: &neonvm_api::pod_autoscaler::PodAutoscalerStatus| {
+        condition(status, "Ready").is_some_and(|(on, ..)| on == "True")
+            && status.current_metrics[0].stable.is_some()
+    };
+    cluster.until("web", "ready", settled).await;
+    let turns = || fleet.shared.scrapes.load(Ordering::Relaxed) / 3;
+    // Windows fill; then some turns of rest.
+    let wait_for = async |count: u64| {
+        let begun = turns();
+        while turns() < begun + count {
+            sleep(Duration::from_millis(20)).await;
+        }
+    };
+    wait_for(4).await;
+    let before = cluster.revision();
+    wait_for(4).await;
+    assert_eq!(cluster.revision(), before);
+}
+
+#[tokio::test]
+async fn a_recommendation_and_a_pause_write_nothing_to_the_target() {
+    let cluster = Cluster::start().await;
+    let fleet = Fleet::start(&cluster.client, "web", 2).await;
+    fleet.set_load(60);
+    let _running = cluster.autoscaler();
+    let mut object = autoscaler("web", "web", fleet.port, "APA");
+    object["spec"]["mode"] = json!("Recommend");
+    cluster.create(object).await;
+    let status = cluster.until("web", "recommended", |status| status.recommendation == Some(6)).await;
+    assert_eq!((status.actual_scale, fleet.pods()), (2, 2));
+    cluster.patch("web", json!({"spec": {"mode": "Auto", "paused": true}})).await;
+    cluster.until("web", "paused", |status| status.observed_generation == Some(2)).await;
+    assert_eq!(fleet.pods(), 2);
+    cluster.patch("web", json!({"spec": {"paused": false}})).await;
+    fleet.until_pods(6).await;
+}
+
+#[tokio::test]
+async fn a_target_that_is_gone_is_waited_for() {
+    let cluster = Cluster::start().await;
+    let _running = cluster.autoscaler();
+    cluster.create(autoscaler("web", "web", 1, "APA")).await;
+    let failing = |status: &neonvm_api::pod_autoscaler::PodAutoscalerStatus| {
+        condition(status, "AbleToScale")
+            .is_some_and(|(on, reason, _)| on == "False" && reason == "FailedGetScale")
+    };
+    let status = cluster.until("web", "failing", failing).await;
+    assert!(status.last_failure.unwrap().message.contains("web"));
+    assert!(cluster.event_reasons("web").await.contains(&"FailedGetScale".to_owned()));
+    let fleet = Fleet::start(&cluster.client, "web", 2).await;
+    let port = fleet.port.to_string();
+    cluster
+        .patch(
+            "web",
+            json!({"spec": {"metricsSources": [{"metricSourceType": "pod", "protocolType": "http",
+            "path": "/stats", "port": port, "targetMetric": "queue_length", "targetValue": "10"}]}}),
+        )
+        .await;
+    fleet.set_load(40);
+    fleet.until_pods(4).await;
+    deployments(&cluster.client).delete("web", &kube::api::DeleteParams::default()).await.unwrap();
+    cluster.until("web", "failing again", failing).await;
+}
+
+#[tokio::test]
+async fn one_who_starts_anew_takes_nothing_away() {
+    let cluster = Cluster::start().await;
+    let fleet = Fleet::start(&cluster.client, "web", 6).await;
+    fleet.set_load(60);
+    let mut object = autoscaler("web", "web", fleet.port, "KPA");
+    // Long enough that no window is full when one begins.
+    object["spec"]["observeWindowSeconds"] = json!(30);
+    let running = cluster.autoscaler();
+    cluster.create(object).await;
+    cluster.until("web", "seen", |status| status.actual_scale == 6).await;
+    fleet.set_load(0);
+    for _ in 0..2 {
+        drop(cluster.autoscaler());
+        let _next = cluster.autoscaler();
+        let begun = fleet.shared.scrapes.load(Ordering::Relaxed);
+        while fleet.shared.scrapes.load(Ordering::Relaxed) < begun + 18 {
+            sleep(Duration::from_millis(20)).await;
+        }
+        assert_eq!(fleet.pods(), 6);
+    }
+    drop(running);
+}

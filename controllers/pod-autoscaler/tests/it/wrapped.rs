@@ -1,0 +1,55 @@
+//! Strategy HPA: one `HorizontalPodAutoscaler`, as the object says, and none when the strategy changes.
+
+use k8s_openapi::api::autoscaling::v2::HorizontalPodAutoscaler;
+use kube::ResourceExt as _;
+use kube::api::{Api, Patch, PatchParams};
+use serde_json::json;
+use tokio::time::{Instant, sleep};
+
+use crate::cluster::{Cluster, PATIENCE, autoscaler};
+use crate::fleet::Fleet;
+
+async fn until(
+    api: &Api<HorizontalPodAutoscaler>,
+    what: &str,
+    is: impl Fn(Option<&HorizontalPodAutoscaler>) -> bool,
+) -> Option<HorizontalPodAutoscaler> {
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        let now = api.get_opt("web-hpa").await.unwrap();
+        if is(now.as_ref()) {
+            return now;
+        }
+        assert!(Instant::now() < deadline, "not {what}: {now:?}");
+        sleep(std::time::Duration::from_millis(20)).await;
+    }
+}
+
+#[tokio::test]
+async fn a_wrapper_is_kept_as_the_object_says_and_goes_with_the_strategy() {
+    let cluster = Cluster::start().await;
+    let fleet = Fleet::start(&cluster.client, "web", 2).await;
+    let hpas: Api<HorizontalPodAutoscaler> = Api::namespaced(cluster.client.clone(), "default");
+    let _running = cluster.autoscaler();
+    let mut object = autoscaler("web", "web", fleet.port, "HPA");
+    object["spec"].as_object_mut().unwrap().remove("syncPeriodSeconds");
+    let made = cluster.create(object).await;
+    let hpa = until(&hpas, "made", |hpa| hpa.is_some()).await.unwrap();
+    assert_eq!(hpa.owner_references()[0].uid, made.metadata.uid.unwrap());
+    assert_eq!((hpa.spec.min_replicas, hpa.spec.max_replicas), (Some(1), 8));
+    // What Kubernetes' controller says becomes our status.
+    let status = json!({"status": {"currentReplicas": 3, "desiredReplicas": 4, "conditions": []}});
+    hpas.patch_status("web-hpa", &PatchParams::default(), &Patch::Merge(status)).await.unwrap();
+    cluster.until("web", "told", |status| (status.actual_scale, status.desired_scale) == (3, 4)).await;
+    // Whoever changes it is corrected.
+    let change = json!({"spec": {"maxReplicas": 99}});
+    hpas.patch("web-hpa", &PatchParams::default(), &Patch::Merge(change)).await.unwrap();
+    until(&hpas, "corrected", |hpa| hpa.is_some_and(|hpa| hpa.spec.max_replicas == 8)).await;
+    cluster.patch("web", json!({"spec": {"maxReplicas": 12}})).await;
+    until(&hpas, "changed", |hpa| hpa.is_some_and(|hpa| hpa.spec.max_replicas == 12)).await;
+    fleet.set_load(40);
+    cluster.patch("web", json!({"spec": {"scalingStrategy": "APA", "syncPeriodSeconds": 1}})).await;
+    until(&hpas, "gone", |hpa| hpa.is_none()).await;
+    fleet.until_pods(4).await;
+    cluster.nothing_forbidden().await;
+}

@@ -1,0 +1,243 @@
+//! Runners: the real cores of both ends of a move, and what they say.
+
+use std::rc::Rc;
+
+use neonvm_core_lifecycle::RunnerView;
+use neonvm_core_migration::{Phase, Source, Target};
+use neonvm_types::runner_protocol::{
+    CpuStatus, Exit, MemoryStatus, MigrationRole, MigrationState as State, MigrationStatus, RunnerState,
+    RunnerStatus,
+};
+use neonvm_types::{Resources, Timestamp};
+
+use super::super::model::Id;
+use super::objects::made_of;
+use crate::queue::Time;
+
+/// One of the two ends.
+#[derive(Debug)]
+pub(super) enum Side {
+    Source(Box<Source>),
+    Target(Box<Target>),
+}
+
+/// How the controller hears a runner.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum Heard {
+    #[default]
+    NotYet,
+    Well,
+    NotAnyMore(Timestamp),
+}
+
+/// QEMU, as far as a move is concerned.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Qemu {
+    pub(super) phase: Phase,
+    /// Counts the moves that it was told to begin.
+    pub(super) epoch: u32,
+    pub(super) pass: u64,
+    /// How long the last pass took.
+    pub(super) took: Time,
+    pub(super) post_copy: bool,
+    /// Target: some memory is with the source only.
+    pub(super) missing: bool,
+}
+
+/// A runner, its QEMU and, if it has one, the guest.
+#[derive(Debug)]
+pub(crate) struct Runner {
+    pub(super) alive: bool,
+    /// The guest executes here.
+    pub(super) guest: bool,
+    pub(super) side: Option<Side>,
+    /// Counts its moves and what is called off in them: answers to what was asked before are not heard.
+    pub(super) tag: u64,
+    pub(super) partner: Option<Id>,
+    /// Source: the control connection is there.
+    pub(super) connected: bool,
+    /// Target: the port for the source is open.
+    pub(super) open: bool,
+    pub(super) qemu: Qemu,
+    /// What memory and disks hold here: how often the guest had written.
+    pub(super) memory: u64,
+    pub(super) disk: u64,
+    /// When the last word of QEMU, and the last order, arrive: nothing overtakes within a connection.
+    pub(super) words_at: Time,
+    pub(super) orders_at: Time,
+    /// Source: until when the link to the target is cut.
+    pub(super) cut_until: Time,
+    pub(super) wake: Option<Time>,
+    pub(super) size: Resources,
+    pub(super) exit: Option<Exit>,
+    sequence: u64,
+    /// What was said last, for the comparison.
+    said: Option<(State, String)>,
+    pub(super) telling: bool,
+    pub(super) told: Option<Rc<RunnerStatus>>,
+    pub(super) heard: Heard,
+    pub(super) silent_until: Time,
+    pub(super) stopping: bool,
+}
+
+impl Runner {
+    fn new(size: Resources) -> Self {
+        Self {
+            alive: true,
+            guest: false,
+            side: None,
+            tag: 0,
+            partner: None,
+            connected: false,
+            open: false,
+            qemu: Qemu::default(),
+            memory: 0,
+            disk: 0,
+            words_at: 0,
+            orders_at: 0,
+            cut_until: 0,
+            wake: None,
+            size,
+            exit: None,
+            sequence: 1,
+            said: None,
+            telling: false,
+            told: None,
+            heard: Heard::NotYet,
+            silent_until: 0,
+            stopping: false,
+        }
+    }
+
+    /// One whose guest has booted.
+    pub(super) fn booted(size: Resources, written: u64) -> Self {
+        let mut runner = Self { guest: true, memory: written, disk: written, ..Self::new(size) };
+        runner.hear();
+        runner
+    }
+
+    /// One that waits for a machine.
+    pub(super) fn waiting(size: Resources, target: Target) -> Self {
+        Self { side: Some(Side::Target(Box::new(target))), open: true, ..Self::new(size) }
+    }
+
+    pub(super) fn status(&self) -> Option<&MigrationStatus> {
+        match self.side.as_ref()? {
+            Side::Source(core) => Some(core.status()),
+            Side::Target(core) => Some(core.status()),
+        }
+    }
+
+    pub(super) fn state(&self) -> Option<State> {
+        self.status().map(|status| status.state)
+    }
+
+    pub(super) fn is_source(&self) -> bool {
+        matches!(self.side, Some(Side::Source(_)))
+    }
+
+    /// Whether its machine is being moved away.
+    pub(super) fn is_leaving(&self) -> bool {
+        self.is_source() && self.state().is_some_and(|state| !state.is_over())
+    }
+
+    /// Target: whether the guest does not run here yet.
+    pub(super) fn prepares(&self) -> bool {
+        match &self.side {
+            Some(Side::Target(core)) => !matches!(core.status().state, State::Completed | State::PostCopy),
+            _ => false,
+        }
+    }
+
+    pub(super) fn is_at_rest(&self) -> bool {
+        self.state().is_none_or(State::is_over) && !self.open && !self.stopping
+    }
+
+    /// Whether it has something to say that it has not said yet.
+    pub(super) fn has_news(&mut self) -> bool {
+        let now = self.status().map(|status| (status.state, status.reason.clone()));
+        let news = now != self.said;
+        if news {
+            self.said = now;
+            self.sequence += 1;
+        }
+        news
+    }
+
+    fn document(&self) -> RunnerStatus {
+        let state = match (&self.exit, self.prepares()) {
+            (Some(_), _) => RunnerState::Ended,
+            (None, true) => RunnerState::Preparing,
+            (None, false) if self.stopping => RunnerState::Stopping,
+            (None, false) => RunnerState::Running,
+        };
+        let online = self.size.vcpus.cpus_rounded_up();
+        RunnerStatus {
+            sequence: self.sequence,
+            state,
+            ready: state == RunnerState::Running,
+            machine: Some(made_of()),
+            cpu: CpuStatus { asked: self.size.vcpus, applied: self.size.vcpus, online },
+            memory: MemoryStatus { asked: self.size.mem, actual: self.size.mem },
+            migration: self.status().cloned(),
+            exit: self.exit.clone(),
+            ..RunnerStatus::default()
+        }
+    }
+
+    /// The controller hears it.
+    pub(super) fn hear(&mut self) {
+        self.heard = Heard::Well;
+        self.told = Some(Rc::new(self.document()));
+    }
+
+    /// What the controller sees. The last word of one that is gone stays.
+    pub(super) fn view(&self) -> RunnerView {
+        let last = || self.told.as_ref().map(|told| Box::new((**told).clone()));
+        match (self.heard, &self.told) {
+            (Heard::NotYet, _) | (Heard::Well, None) => RunnerView::Unknown,
+            (Heard::Well, Some(told)) => RunnerView::Seen(Box::new((**told).clone())),
+            (Heard::NotAnyMore(since), _) => RunnerView::Unreachable { since, last: last() },
+        }
+    }
+
+    /// Whether the controller has heard that the guest runs here: at a target, or again at a source.
+    pub(super) fn is_heard_to_run(&self) -> bool {
+        let told = self.told.as_ref().and_then(|told| told.migration.as_ref());
+        told.is_some_and(|told| match told.role {
+            MigrationRole::Target => matches!(told.state, State::Completed | State::PostCopy),
+            MigrationRole::Source => {
+                matches!(told.state, State::Cancelling | State::Cancelled | State::Failed)
+            }
+        })
+    }
+
+    /// What it is in the move of this name.
+    pub(super) fn is_in(&self, id: &str, role: MigrationRole) -> bool {
+        self.status().is_some_and(|status| status.id == id && status.role == role)
+    }
+}
+
+/// Where a move is, in words.
+pub(super) fn words(role: MigrationRole, state: State) -> &'static str {
+    match (role, state) {
+        (_, State::Waiting) => "its target waits for it",
+        (_, State::Negotiating) => "its runners agree on how to move it",
+        (_, State::Mirroring) => "its disks are copied",
+        (_, State::Copying) => "its memory is copied",
+        (_, State::Switching) => "it stands still, the rest is sent",
+        (MigrationRole::Source, State::PostCopy) => "it has left its node, its memory follows",
+        (_, State::PostCopy) => "it runs on the other node, its memory follows",
+        (_, State::PostCopyPaused) => "the connection is lost while its memory follows",
+        (_, State::HandingOver) => "its source gives it up, and tells the target to let it run",
+        (_, State::Cancelling) => "its move is being called off",
+        (_, State::Receiving) => "its target receives it",
+        (_, State::Arrived) => "all of it has arrived, its target waits for the word of the source",
+        (MigrationRole::Target, State::Completed) => "it runs on the other node",
+        (_, State::Completed) => "its source knows that it runs on the other node",
+        (_, State::Cancelled) => "its move was called off",
+        (MigrationRole::Source, State::Failed) => "its move has failed, it stays",
+        (_, State::Failed) => "its target is of no use any more",
+        (_, State::Unknown) => "its move is in a state that nobody knows",
+    }
+}

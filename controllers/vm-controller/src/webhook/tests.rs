@@ -1,0 +1,61 @@
+//! The certificate, as the API server sees it.
+
+use std::time::Instant;
+
+use kube::config::{KubeConfigOptions, Kubeconfig};
+use neonvm_local::Server;
+use rustls::pki_types::ServerName;
+
+use super::*;
+
+/// The certificate that is served, checked as the API server checks it.
+async fn served(address: SocketAddr, authority: &str) -> Vec<u8> {
+    let tls = neonvm_kit::tls::client(None, authority.as_bytes()).unwrap();
+    let stream = tokio::net::TcpStream::connect(address).await.unwrap();
+    let name = ServerName::try_from(address.ip().to_string()).unwrap();
+    let stream = tokio_rustls::TlsConnector::from(Arc::new(tls)).connect(name, stream).await.unwrap();
+    stream.get_ref().1.peer_certificates().unwrap()[0].to_vec()
+}
+
+async fn client(directory: &std::path::Path) -> Client {
+    let config = neonvm_local::server::Config {
+        directory: directory.to_owned(),
+        listen: "127.0.0.1:0".parse().unwrap(),
+        names: Vec::new(),
+        faults: false,
+    };
+    let server = Server::start(&config).await.unwrap();
+    let kubeconfig = Kubeconfig::from_yaml(&server.kubeconfig("test").to_string()).unwrap();
+    tokio::spawn(server.run(std::future::pending()));
+    let config = kube::Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await;
+    Client::try_from(config.unwrap()).unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_certificate_is_replaced_while_it_is_served() {
+    let directory = tempfile::tempdir().unwrap();
+    let client = client(directory.path()).await;
+    let authority = Arc::new(Authority::open(&client, "neonvm-system").await.unwrap());
+    let listen = SocketAddr::from(([127, 0, 0, 1], 0));
+    let register = Some(Registration::Listener);
+    let webhook = WebhookConfig { listen, names: Vec::new(), register, scope: WebhookScope::Evictions };
+    let config = Config::default();
+    let (events, _) = neonvm_kit::event::channel(client.clone(), crate::context::MANAGER);
+    let listener = TcpListener::bind(listen).await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let anywhere = SocketAddr::from(([0, 0, 0, 0], 1));
+    let unusable = Webhooks::new(&client, &authority, (&webhook, &config), anywhere, events.clone());
+    assert!(matches!(unusable, Err(Error::Url(_))));
+    let mut hooks = Webhooks::new(&client, &authority, (&webhook, &config), address, events).unwrap();
+    hooks.renewal = Duration::from_millis(100);
+    let pending = hooks.pending();
+    assert!(!pending.is_over());
+    let serving = tokio::spawn(hooks.run(listener));
+    let first = served(address, authority.certificate()).await;
+    let deadline = Instant::now() + Duration::from_secs(30);
+    while served(address, authority.certificate()).await == first || !pending.is_over() {
+        assert!(Instant::now() < deadline, "the certificate is not replaced, or nothing is registered");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    serving.abort();
+}

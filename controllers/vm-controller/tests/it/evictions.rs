@@ -1,0 +1,268 @@
+//! Evictions of runner pods: machines are moved, those that cannot be stay, and nothing is lost while nobody answers.
+
+use k8s_openapi::api::core::v1::{Node, Pod};
+use k8s_openapi::api::policy::v1::PodDisruptionBudget;
+use kube::ResourceExt as _;
+use kube::api::{Api, ApiResource, DynamicObject, EvictParams, ListParams};
+use kube::core::GroupVersionKind;
+use neonvm_api::virtual_machine::Phase;
+use neonvm_types::runner_protocol::{Exit, ExitReason};
+use neonvm_vm_controller::{Config, Registration, WebhookConfig, WebhookScope};
+use serde_json::json;
+use tokio::net::TcpListener;
+use tokio::time::{Instant, sleep};
+
+use crate::cluster::{Cluster, PATIENCE};
+
+const LOOK: std::time::Duration = std::time::Duration::from_millis(20);
+
+/// As on a local cluster: any free port, evictions only.
+fn config(cluster: &Cluster) -> Config {
+    let mut config = cluster.config.clone();
+    config.webhook = Some(WebhookConfig {
+        listen: ([127, 0, 0, 1], 0).into(),
+        names: Vec::new(),
+        register: Some(Registration::Listener),
+        scope: WebhookScope::Evictions,
+    });
+    config
+}
+
+impl Cluster {
+    fn configurations(&self, side: &str) -> Api<DynamicObject> {
+        let kind = format!("{side}WebhookConfiguration");
+        let gvk = GroupVersionKind::gvk("admissionregistration.k8s.io", "v1", &kind);
+        Api::all_with(self.client.clone(), &ApiResource::from_gvk(&gvk))
+    }
+
+    /// Where evictions are asked about.
+    async fn place(&self) -> Option<String> {
+        let found =
+            self.configurations("Validating").get_opt("neonvm-validating-webhook-configuration").await;
+        let hooks = found.unwrap()?.data["webhooks"].as_array().unwrap().clone();
+        assert_eq!(hooks.len(), 1, "{hooks:?}");
+        Some(hooks[0]["clientConfig"]["url"].as_str().unwrap().to_owned())
+    }
+
+    /// Waits until it is registered elsewhere than before.
+    async fn until_placed(&self, before: Option<&str>) -> String {
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            match self.place().await {
+                Some(place) if Some(place.as_str()) != before => return place,
+                _ => assert!(Instant::now() < deadline, "evictions are not registered"),
+            }
+            sleep(LOOK).await;
+        }
+    }
+
+    async fn add_node(&self, name: &str, cordoned: bool) {
+        let node: Node = serde_json::from_value(json!({"metadata": {"name": name, "labels": {
+            "kubernetes.io/os": "linux", "kubernetes.io/arch": "amd64"}}, "spec": {"unschedulable": cordoned}}))
+        .unwrap();
+        let api: Api<Node> = Api::all(self.client.clone());
+        api.create(&Default::default(), &node).await.unwrap();
+        let status = json!({"status": {"allocatable": {"cpu": "8", "memory": "64Gi", "pods": "100",
+            "ephemeral-storage": "100Gi"}, "conditions": [{"type": "Ready", "status": "True"}]}});
+        let patch = kube::api::Patch::Merge(&status);
+        api.patch_status(name, &Default::default(), &patch).await.unwrap();
+        // What the server gives a new node until it is ready.
+        let ready = kube::api::Patch::Merge(json!({"spec": {"taints": null}}));
+        api.patch(name, &Default::default(), &ready).await.unwrap();
+    }
+
+    async fn evict_with(&self, pod: &str, how: &EvictParams) -> Result<(), (u16, String)> {
+        let pods: Api<Pod> = Api::namespaced(self.once.clone(), "default");
+        match pods.evict(pod, how).await {
+            Ok(_) => Ok(()),
+            Err(kube::Error::Api(status)) => Err((status.code, status.message.clone())),
+            Err(other) => panic!("{other:?}"),
+        }
+    }
+
+    /// The refusal of an eviction.
+    async fn refused(&self, pod: &str) -> (u16, String) {
+        self.evict_with(pod, &EvictParams::default()).await.unwrap_err()
+    }
+
+    fn budgets(&self) -> Api<PodDisruptionBudget> {
+        Api::namespaced(self.client.clone(), "default")
+    }
+
+    /// Waits until there is a budget, or none.
+    async fn until_budget(&self, wanted: bool) -> Option<PodDisruptionBudget> {
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            let found = self.budgets().get_opt("neonvm-machines").await.unwrap();
+            if found.is_some() == wanted {
+                return found;
+            }
+            assert!(Instant::now() < deadline, "budget: {found:?}");
+            sleep(LOOK).await;
+        }
+    }
+}
+
+/// A drain waits while the machine moves, and the pod it leaves can go then.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_eviction_moves_the_machine() {
+    let cluster = Cluster::start().await;
+    let _controller = cluster.controller_with(config(&cluster));
+    cluster.until_placed(None).await;
+    for name in ["n1", "n2"] {
+        cluster.add_node(name, name == "n1").await;
+    }
+    cluster.create("db", json!({})).await;
+    let home = cluster.until_settled("db").await.status.unwrap().pod_name;
+    // One that is only tried makes nothing.
+    let mut trying = EvictParams::default();
+    trying.post_options.dry_run = true;
+    let (status, message) = cluster.evict_with(&home, &trying).await.unwrap_err();
+    assert!(status == 429 && message.contains("it would be made"), "{status} {message}");
+    assert!(cluster.moves().list(&ListParams::default()).await.unwrap().items.is_empty());
+
+    let (status, message) = cluster.refused(&home).await;
+    assert_eq!(status, 429, "{message}");
+    assert!(message.contains(&format!("migration evict-{home} moves the machine")), "{message}");
+    let name = format!("evict-{home}");
+    let made = cluster.moves().get(&name).await.unwrap();
+    assert_eq!(made.labels()["vm.neon.tech/created-by-eviction"], "true");
+    let (source, target) = cluster.until_told(&name).await;
+    assert_eq!(source, home);
+    for pod in [&source, &target] {
+        assert_eq!(cluster.refused(pod).await.0, 429);
+    }
+    cluster.carry(&source, &target).await;
+    cluster.until_over(&name).await;
+    assert_eq!(cluster.only_pod("db").await.name_any(), target);
+    let missing = cluster.refused(&home).await;
+    assert_eq!(missing.0, 404, "{missing:?}");
+    // The next drain leaves one migration, not one more.
+    cluster.add_node("n3", false).await;
+    assert_eq!(cluster.refused(&target).await.0, 429);
+    let left = cluster.moves().list(&ListParams::default()).await.unwrap().items;
+    let left: Vec<String> = left
+        .iter()
+        .filter(|one| one.metadata.deletion_timestamp.is_none())
+        .map(|one| one.name_any())
+        .collect();
+    assert_eq!(left, [format!("evict-{target}")]);
+}
+
+/// A machine that does not run is not held.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_machine_that_has_ended_is_not_held() {
+    let cluster = Cluster::start().await;
+    let _controller = cluster.controller_with(config(&cluster));
+    cluster.until_placed(None).await;
+    cluster.create("db", json!({"restartPolicy": "Never"})).await;
+    let home = cluster.until_settled("db").await.status.unwrap().pod_name;
+    cluster.until_budget(true).await;
+    cluster.node.end(&home, Exit::new(ExitReason::PoweredOff, "")).await;
+    cluster.until_phase("db", Phase::Succeeded).await;
+    cluster.evict_with(&home, &EvictParams::default()).await.unwrap();
+}
+
+/// Where there is nowhere to go the machine stays, the answer says why, and nothing is tried that cannot be.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_machine_that_can_go_nowhere_stays() {
+    let cluster = Cluster::start().await;
+    let _controller = cluster.controller_with(config(&cluster));
+    cluster.until_placed(None).await;
+    cluster.add_node("n1", true).await;
+    cluster.create("db", json!({})).await;
+    let home = cluster.until_settled("db").await.status.unwrap().pod_name;
+    let (status, message) = cluster.refused(&home).await;
+    assert_eq!(status, 429, "{message}");
+    assert!(
+        message.contains("db cannot be moved") && message.contains("there is no other node"),
+        "{message}"
+    );
+    cluster.add_node("n2", true).await;
+    let (status, message) = cluster.refused(&home).await;
+    assert!(status == 429 && message.contains("n2 is cordoned"), "{status} {message}");
+    assert!(message.contains("delete its pod"), "{message}");
+    assert!(cluster.moves().list(&ListParams::default()).await.unwrap().items.is_empty());
+    assert_eq!(cluster.only_pod("db").await.name_any(), home);
+    cluster.until_settled("db").await;
+    // A node that opens is enough; nobody has to say anything.
+    cluster.add_node("n3", false).await;
+    let (status, message) = cluster.refused(&home).await;
+    assert!(status == 429 && message.contains("it has begun"), "{status} {message}");
+}
+
+/// While no webhook answers the budget does, as a drain expects it; other pods go. After a restart the new port is known.
+#[tokio::test(flavor = "multi_thread")]
+async fn machines_are_held_while_nobody_answers() {
+    let cluster = Cluster::start().await;
+    let controller = cluster.controller_with(config(&cluster));
+    let first = cluster.until_placed(None).await;
+    let mutating = cluster.configurations("Mutating").list(&ListParams::default()).await.unwrap();
+    assert!(mutating.items.is_empty(), "only evictions were to be registered");
+    cluster.add_node("n2", false).await;
+    cluster.create("db", json!({})).await;
+    let home = cluster.until_settled("db").await.status.unwrap().pod_name;
+    cluster.until_budget(true).await;
+    drop(controller);
+    let (status, message) = cluster.refused(&home).await;
+    assert!(status == 429 && message.contains("disruption budget"), "{status} {message}");
+    assert!(cluster.moves().list(&ListParams::default()).await.unwrap().items.is_empty());
+    let other: Pod = serde_json::from_value(json!({"metadata": {"name": "other"},
+        "spec": {"containers": [{"name": "c", "image": "i"}]}}))
+    .unwrap();
+    cluster.pods().create(&Default::default(), &other).await.unwrap();
+    cluster.evict_with("other", &EvictParams::default()).await.unwrap();
+
+    // Ready is only who has told where it is now.
+    let port = TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap().port();
+    let mut next = config(&cluster);
+    next.metrics = Some(([127, 0, 0, 1], port).into());
+    let _controller = cluster.controller_with(next);
+    let deadline = Instant::now() + PATIENCE;
+    while crate::life::ask(port, "/readyz").await.is_none_or(|(status, _)| status != 200) {
+        assert!(Instant::now() < deadline, "the controller is not ready");
+        sleep(LOOK).await;
+    }
+    assert_ne!(cluster.place().await.unwrap(), first);
+    let (status, message) = cluster.refused(&home).await;
+    assert!(status == 429 && message.contains("it has begun"), "{status} {message}");
+}
+
+/// There is a budget where machines are, and only there; one that is broken or lost is mended.
+#[tokio::test(flavor = "multi_thread")]
+async fn budgets_come_and_go_with_machines() {
+    let cluster = Cluster::start().await;
+    let controller = cluster.controller_with(config(&cluster));
+    cluster.until_placed(None).await;
+    cluster.create("db", json!({})).await;
+    cluster.until_settled("db").await;
+    let made = cluster.until_budget(true).await.unwrap();
+    let selected = made.spec.unwrap().selector.unwrap().match_labels.unwrap();
+    let labels = cluster.only_pod("db").await.metadata.labels.unwrap();
+    assert!(selected.iter().all(|(key, value)| labels.get(key) == Some(value)), "{selected:?} {labels:?}");
+    cluster.budgets().delete("neonvm-machines", &Default::default()).await.unwrap();
+    cluster.until_budget(true).await;
+    let change = kube::api::Patch::Merge(json!({"spec": {"minAvailable": 0}}));
+    cluster.budgets().patch("neonvm-machines", &Default::default(), &change).await.unwrap();
+    let deadline = Instant::now() + PATIENCE;
+    let bound = async || {
+        let spec = cluster.budgets().get("neonvm-machines").await.unwrap().spec.unwrap();
+        serde_json::to_value(spec.min_available).unwrap()
+    };
+    while bound().await != json!(i32::MAX) {
+        assert!(Instant::now() < deadline, "the budget is not mended");
+        sleep(LOOK).await;
+    }
+    let before = cluster.until_quiet().await;
+    sleep(crate::node::MOMENT).await;
+    assert_eq!(cluster.revision(), before, "a budget that is right is left alone");
+    cluster.vms().delete("db", &Default::default()).await.unwrap();
+    cluster.until_budget(false).await;
+
+    // A controller that does not answer evictions holds nobody.
+    cluster.create("db", json!({})).await;
+    cluster.until_budget(true).await;
+    drop(controller);
+    let _plain = cluster.controller();
+    cluster.until_budget(false).await;
+}

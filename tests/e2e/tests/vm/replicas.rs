@@ -1,0 +1,334 @@
+//! Replicas that follow a load: the real service, real processes that serve and are scraped, real failures.
+
+use std::io::{Read as _, Write as _};
+use std::net::TcpStream;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use rustix::process::Signal;
+use serde_json::Value;
+
+use crate::cluster::{Cluster, LIMIT, kill, possible, until};
+use crate::machine;
+
+/// The two strategies that decide by themselves, and the names of what they scale here.
+const NAMES: [&str; 2] = ["apa", "kpa"];
+/// Requests in flight that each pod should have, in the examples.
+const TARGET: f64 = 4.0;
+
+/// `neond workload`: what makes processes of Deployments.
+struct Player(Child);
+
+impl Player {
+    fn start(cluster: &Cluster) -> Self {
+        let log = std::fs::File::create(cluster.path("workload.log")).unwrap();
+        let mut command = Command::new(machine::programs().join("neond"));
+        command.arg("workload").env("KUBECONFIG", cluster.directory().join("kubeconfig"));
+        Self(command.stdin(Stdio::null()).stderr(log).spawn().unwrap())
+    }
+
+    fn end(&mut self) -> bool {
+        kill(i32::try_from(self.0.id()).unwrap(), Signal::TERM);
+        let deadline = Instant::now() + LIMIT;
+        while Instant::now() < deadline {
+            if let Ok(Some(status)) = self.0.try_wait() {
+                return status.success();
+            }
+            std::thread::sleep(Duration::from_millis(50));
+        }
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+        false
+    }
+}
+
+impl Drop for Player {
+    fn drop(&mut self) {
+        if matches!(self.0.try_wait(), Ok(None)) {
+            self.end();
+        }
+    }
+}
+
+/// The example under another name, by another strategy.
+fn apply(cluster: &Cluster, name: &str) {
+    let examples = machine::repository().join("examples/replicas");
+    for file in ["deployment.yaml", "podautoscaler.yaml"] {
+        let text = std::fs::read_to_string(examples.join(file)).unwrap();
+        let mut text = text.replace("web", name);
+        if name == "kpa" {
+            text = text.replace("scalingStrategy: APA", "scalingStrategy: KPA");
+        }
+        let path = cluster.write(&format!("{name}-{file}"), text);
+        cluster.kube(&["apply", "-f", &path]);
+    }
+}
+
+fn annotate(cluster: &Cluster, what: &[&str]) {
+    let mut arguments = vec!["annotate", "--overwrite", "deployment", NAMES[0], NAMES[1]];
+    let what: Vec<String> = what.iter().map(|what| format!("workload.vm.neon.tech/{what}")).collect();
+    arguments.extend(what.iter().map(String::as_str));
+    cluster.kube(&arguments);
+}
+
+/// A workload and its autoscaler.
+struct Seen {
+    name: String,
+    replicas: i64,
+    ready: i64,
+    status: Value,
+}
+
+impl Seen {
+    fn condition(&self, kind: &str) -> (&str, &str) {
+        let all = self.status["conditions"].as_array();
+        let found = all.into_iter().flatten().find(|condition| condition["type"] == kind);
+        found.map_or(("", ""), |found| {
+            (found["status"].as_str().unwrap_or_default(), found["message"].as_str().unwrap_or_default())
+        })
+    }
+
+    /// Whether the explanation says what was done, and its numbers add up.
+    fn agrees(&self) {
+        let steps = self.status["explanation"].as_array().cloned().unwrap_or_default();
+        let Some(result) = steps.last() else { return };
+        let text = serde_json::to_string_pretty(&self.status).unwrap();
+        assert_eq!(
+            (&result["step"], &result["replicas"]),
+            (&"Result".into(), &self.status["desiredScale"]),
+            "{text}"
+        );
+        let Some(metric) = steps.iter().find(|step| step["step"] == "Metric") else { panic!("{text}") };
+        let message = metric["message"].as_str().unwrap();
+        let actual = self.status["actualScale"].as_i64().unwrap_or(0);
+        if message.starts_with("no value") {
+            assert_eq!(metric["replicas"], actual, "nothing is taken for what is not known: {text}");
+            return;
+        }
+        let number = |before: &str| -> f64 {
+            let rest = message.split_once(before).unwrap_or_else(|| panic!("no {before:?}: {text}")).1;
+            let end = rest.find(|c: char| c != '.' && !c.is_ascii_digit()).unwrap_or(rest.len());
+            rest[..end].trim_end_matches('.').parse().unwrap_or_else(|_| panic!("{before:?}: {text}"))
+        };
+        assert!((number("target ") - TARGET).abs() < 1e-9, "{text}");
+        // What the load of the stable window asks for, or what is there if it is close enough.
+        let (asked, wanted) = (number("asks for "), (number("over 4 s ") / TARGET).ceil());
+        #[expect(clippy::cast_precision_loss, reason = "a few pods")]
+        let is_same = (asked - actual as f64).abs() < 0.5;
+        assert!((asked - wanted).abs() < 0.5 || is_same, "{asked} of {wanted}: {text}");
+    }
+}
+
+/// All of it as it is now.
+fn look(cluster: &Cluster) -> Vec<Seen> {
+    let all = cluster.json(&["deployments,podautoscalers"]);
+    let items = all["items"].as_array().unwrap();
+    let of = |kind: &str, name: &str| {
+        let found = items.iter().find(|item| item["kind"] == kind && item["metadata"]["name"] == name);
+        found.cloned().unwrap_or_default()
+    };
+    let seen = |name: &&str| {
+        let deployment = of("Deployment", name);
+        let seen = Seen {
+            name: (*name).to_owned(),
+            replicas: deployment["spec"]["replicas"].as_i64().unwrap_or(-1),
+            ready: deployment["status"]["readyReplicas"].as_i64().unwrap_or(0),
+            status: of("PodAutoscaler", name)["status"].clone(),
+        };
+        seen.agrees();
+        seen
+    };
+    NAMES.iter().map(seen).collect()
+}
+
+fn until_all(cluster: &Cluster, what: &str, is: impl Fn(&Seen) -> bool) -> Vec<Seen> {
+    let last = std::cell::RefCell::new(Vec::new());
+    until(
+        || {
+            *last.borrow_mut() = look(cluster);
+            last.borrow().iter().all(&is)
+        },
+        || {
+            let status = |seen: &Seen| serde_json::to_string_pretty(&seen.status).unwrap();
+            let all: Vec<String> = last
+                .borrow()
+                .iter()
+                .map(|seen| {
+                    format!("{}: {} of {} ready {}", seen.name, seen.ready, seen.replicas, status(seen))
+                })
+                .collect();
+            let played = std::fs::read_to_string(cluster.path("workload.log")).unwrap_or_default();
+            format!("not {what}: {}\n{played}\n{}", all.join("\n"), cluster.logs())
+        },
+    );
+    last.into_inner()
+}
+
+fn reach(cluster: &Cluster, replicas: i64) -> Vec<Seen> {
+    until_all(cluster, &format!("{replicas} replicas"), |seen| {
+        let told = seen.status["actualScale"] == replicas && seen.status["desiredScale"] == replicas;
+        seen.replicas == replicas && seen.ready == replicas && told
+    })
+}
+
+/// How often the metrics of each workload were asked for, over its pods.
+fn scrapes(cluster: &Cluster, name: &str) -> u64 {
+    let pods = cluster.json(&["pods", "-l", &format!("app={name}")]);
+    let addresses =
+        pods["items"].as_array().unwrap().iter().filter_map(|pod| pod["status"]["podIP"].as_str());
+    let ask = |address: &str| -> Option<u64> {
+        let mut stream = TcpStream::connect((address, 18080)).ok()?;
+        stream.write_all(b"GET /count HTTP/1.1\r\nhost: pod\r\nconnection: close\r\n\r\n").ok()?;
+        let mut text = String::new();
+        stream.read_to_string(&mut text).ok()?;
+        text.split_once("\r\n\r\n")?.1.trim().parse().ok()
+    };
+    addresses.filter_map(ask).sum()
+}
+
+/// Nothing is scaled while each workload is looked at so many times.
+fn keeps(cluster: &Cluster, replicas: i64, turns: u64) {
+    let begun: Vec<u64> = NAMES.iter().map(|name| scrapes(cluster, name)).collect();
+    let more = turns * u64::try_from(replicas).unwrap();
+    until(
+        || {
+            for seen in look(cluster) {
+                let status = serde_json::to_string_pretty(&seen.status).unwrap();
+                assert_eq!(seen.replicas, replicas, "{}: {status}\n{}", seen.name, cluster.logs());
+            }
+            NAMES.iter().zip(&begun).all(|(name, begun)| scrapes(cluster, name) >= begun + more)
+        },
+        || format!("nobody looks at the metrics\n{}", cluster.logs()),
+    );
+}
+
+/// The service dies and is started again by the supervisor.
+fn kill_service(cluster: &Cluster) {
+    let pid = cluster.service("pod-autoscaler").unwrap();
+    kill(pid, Signal::KILL);
+    let again = || cluster.service("pod-autoscaler").is_some_and(|now| now != pid);
+    until(again, || format!("the service stays away\n{}", cluster.logs()));
+}
+
+/// A pod whose process is killed is replaced by another.
+fn kill_pod(cluster: &Cluster) {
+    let pods = cluster.json(&["pods", "-l", "app=apa"]);
+    let name = pods["items"][0]["metadata"]["name"].as_str().unwrap();
+    kill(name.rsplit_once('-').unwrap().1.parse().unwrap(), Signal::KILL);
+    until(
+        || !cluster.kubectl(&["get", "pod", name]).output().unwrap().status.success(),
+        || format!("{name} is still there"),
+    );
+}
+
+/// The history says how it came: each change begins where the one before ended.
+fn tells_the_way(seen: &Seen, last: i64) {
+    let history = seen.status["scalingHistory"].as_array().unwrap();
+    for (before, after) in history.iter().zip(history.iter().skip(1)) {
+        assert_eq!(before["newScale"], after["previousScale"], "{}: {history:?}", seen.name);
+    }
+    assert!(history.iter().all(|entry| entry["success"] == true), "{history:?}");
+    assert_eq!(history.last().unwrap()["newScale"], last, "{history:?}");
+}
+
+fn is_blind(seen: &Seen) -> bool {
+    seen.condition("MetricsAvailable").0 == "False"
+}
+
+#[test]
+fn replicas_follow_the_load_through_an_outage_and_restarts() {
+    if !possible("replicas") {
+        return;
+    }
+    let cluster = Cluster::start();
+    let mut player = Player::start(&cluster);
+    for name in NAMES {
+        apply(&cluster, name);
+    }
+    reach(&cluster, 1);
+    until_all(&cluster, "seen", |seen| seen.condition("MetricsAvailable").0 == "True");
+    annotate(&cluster, &["clients=22"]);
+    for seen in reach(&cluster, 6) {
+        tells_the_way(&seen, 6);
+    }
+    // No node and no scheduler meddles with these pods.
+    let pods = cluster.kube(&["get", "pods", "-o", "wide"]);
+    assert_eq!(
+        pods.lines().filter(|line| line.contains("1/1") && line.contains("Running")).count(),
+        12,
+        "{pods}"
+    );
+    // Whoever dies, nothing is taken away.
+    kill_pod(&cluster);
+    kill_service(&cluster);
+    keeps(&cluster, 6, 8);
+    reach(&cluster, 6);
+    // The load goes, and nobody can see it.
+    annotate(&cluster, &["metrics=down", "clients=2"]);
+    for seen in until_all(&cluster, "blind", is_blind) {
+        let error = seen.status["currentMetrics"][0]["error"].as_str().unwrap_or_default();
+        assert!(error.contains("503"), "{}: {error}", seen.name);
+    }
+    keeps(&cluster, 6, 6);
+    kill_service(&cluster);
+    keeps(&cluster, 6, 12);
+    annotate(&cluster, &["metrics=answer"]);
+    for seen in reach(&cluster, 1) {
+        tells_the_way(&seen, 1);
+    }
+    // A second one that wants the same workload gets it when the first is gone, and not before.
+    let first = std::fs::read_to_string(cluster.path("apa-podautoscaler.yaml")).unwrap();
+    let second = first.replacen("name: apa", "name: a-second", 1).replace("minReplicas: 1", "minReplicas: 3");
+    let path = cluster.write("second.yaml", second);
+    cluster.kube(&["apply", "-f", &path]);
+    let wait = ["wait", "podautoscaler/a-second", "--for=condition=MultiPodAutoscalerConflict=False"];
+    cluster.kube(&[&wait[..], &["--timeout=60s"]].concat());
+    keeps(&cluster, 1, 3);
+    cluster.kube(&["delete", "podautoscaler", "apa"]);
+    cluster.kube(&["wait", "deployment/apa", "--for=jsonpath={.status.readyReplicas}=3", "--timeout=60s"]);
+    // Nothing is left of the processes.
+    assert!(player.end(), "it ends as asked");
+    assert_eq!(cluster.json(&["pods"])["items"].as_array().unwrap().len(), 0);
+    assert!(cluster.processes("workload-pod").is_empty(), "processes are left");
+    cluster.down();
+}
+
+#[test]
+fn sample_objects_are_taken_as_they_are() {
+    if !possible("samples") {
+        return;
+    }
+    let cluster = Cluster::start();
+    let samples = machine::repository().join("examples/podautoscaler").display().to_string();
+    let created = cluster.kube(&["apply", "-f", &samples]);
+    assert!(
+        created.lines().count() > 5 && created.lines().all(|line| line.ends_with(" created")),
+        "{created}"
+    );
+    // The same once more is no change, however numbers are spelled.
+    cluster.kube(&["apply", "-f", &samples]);
+    for object in cluster.json(&["podautoscalers"])["items"].as_array().unwrap() {
+        assert_eq!(object["metadata"]["generation"], 1, "{}", object["metadata"]);
+    }
+    let all = |path: &str| cluster.kube(&["get", "podautoscalers", "-o", path]);
+    let valid = r#"jsonpath={range .items[*]}{.status.conditions[?(@.type=="ValidSpec")].status}{"\n"}{end}"#;
+    until(
+        || {
+            let told = all(valid);
+            told.lines().count() == created.lines().count() && told.lines().all(|line| line == "True")
+        },
+        || format!("{}\n{}", all("yaml"), cluster.logs()),
+    );
+    // One of strategy HPA has one of Kubernetes' own to do the work.
+    until(|| cluster.kube(&["get", "hpa", "-o", "name"]).contains("gateway-hpa"), || cluster.logs());
+    // Three of the samples want the same workload: one has it.
+    let conflicts =
+        r#"jsonpath={.items[*].status.conditions[?(@.type=="MultiPodAutoscalerConflict")].status}"#;
+    until(|| all(conflicts).trim() == "False False", || format!("{}\n{}", all("yaml"), cluster.logs()));
+    cluster.kube(&["delete", "-f", &samples, "--timeout=60s"]);
+    until(
+        || cluster.json(&["hpa"])["items"].as_array().is_some_and(Vec::is_empty),
+        || "autoscalers of Kubernetes are left".to_owned(),
+    );
+    cluster.down();
+}

@@ -6,6 +6,7 @@
 //! `core` decides (pure), `run` does; `prepare` makes disks, network and the plan; `api` is what others see.
 
 mod api;
+mod certificate;
 pub mod client;
 mod config;
 mod console;

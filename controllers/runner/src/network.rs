@@ -2,7 +2,10 @@
 //! QEMU's user-mode stack where there is no privilege.
 
 mod dhcp;
+mod frames;
 mod interface;
+#[cfg(test)]
+mod lab;
 mod nft;
 mod overlay;
 mod resolver;
@@ -14,8 +17,9 @@ use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 
+pub(crate) use frames::Frames;
 pub(crate) use nft::Forward;
-pub(crate) use overlay::{Claim, join};
+pub(crate) use overlay::join;
 pub(crate) use tap::Tap;
 
 /// Address of the guest, as ever.

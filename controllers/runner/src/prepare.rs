@@ -73,8 +73,8 @@ pub(crate) struct Prepared {
     pub(crate) network: &'static str,
     /// Tasks that serve the guest's network.
     pub(crate) services: Vec<tokio::task::JoinHandle<()>>,
-    /// The guest's place on the overlay, if it has one.
-    pub(crate) claim: Option<network::Claim>,
+    /// The guest's frames on the overlay, if it is there.
+    pub(crate) frames: Option<Arc<network::Frames>>,
     /// What could not be had and can be done without.
     pub(crate) notes: Vec<String>,
 }
@@ -128,7 +128,7 @@ pub(crate) async fn prepare(options: &Options, pod: &Arc<PodFiles>) -> Result<Pr
         accelerator_note: chosen.note,
         network: net.mode,
         services: net.services,
-        claim: net.claim,
+        frames: net.frames,
         notes: net.notes,
     })
 }
@@ -347,7 +347,7 @@ struct Network {
     taps: Vec<TapFiles>,
     reach: Reach,
     services: Vec<tokio::task::JoinHandle<()>>,
-    claim: Option<network::Claim>,
+    frames: Option<Arc<network::Frames>>,
     mode: &'static str,
     notes: Vec<String>,
 }
@@ -369,10 +369,10 @@ async fn network(options: &Options, pod: &Arc<PodFiles>) -> Result<Network, Erro
             let (link, overlay) = blocking(made).await?;
             let mut interfaces = vec![InterfacePlan { mac, mtu: Some(link.mtu), backend: Backend::Tap }];
             let mut taps = vec![TapFiles { queues: vec![link.tap.0], vhosts: Vec::new() }];
-            let mut claim = None;
+            let mut frames = None;
             if let Some(overlay) = overlay {
                 let mac = neonvm_api::overlay::hardware_address(&pod.config.uid);
-                claim = Some(network::Claim::new(&overlay.tap, mac)?);
+                frames = Some(Arc::new(network::Frames::new(&overlay.tap, mac)?));
                 interfaces.push(InterfacePlan { mac, mtu: Some(overlay.mtu), backend: Backend::Tap });
                 taps.push(TapFiles { queues: vec![overlay.tap.0], vhosts: Vec::new() });
             }
@@ -381,7 +381,7 @@ async fn network(options: &Options, pod: &Arc<PodFiles>) -> Result<Network, Erro
                 taps,
                 reach: link.reach,
                 services: link.services,
-                claim,
+                frames,
                 mode: "tap",
                 notes: Vec::new(),
             })
@@ -398,7 +398,7 @@ async fn network(options: &Options, pod: &Arc<PodFiles>) -> Result<Network, Erro
                 taps: Vec::new(),
                 reach,
                 services: Vec::new(),
-                claim: None,
+                frames: None,
                 mode: "user",
                 notes,
             })

@@ -154,6 +154,8 @@ struct Loop {
     moved: mpsc::Receiver<Message>,
     /// Number of the last move to elsewhere.
     moves: u64,
+    /// Of the guest on the overlay, if it is there.
+    frames: Option<Arc<crate::network::Frames>>,
 }
 
 impl Loop {
@@ -219,12 +221,13 @@ impl Loop {
             messages,
             moved,
             moves: 0,
+            frames: prepared.frames,
         };
         if let Some(problem) = group_problem {
             this.take(Event::QuotaFailed(problem));
         }
         match &pod.config.receive {
-            Some(receive) => this.receive(options, receive, prepared.claim).await?,
+            Some(receive) => this.receive(options, receive).await?,
             None => this.boot().await?,
         }
         Ok(this)

@@ -11,7 +11,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("neonvm-core-migration", &["neonvm-types"]),
     ("neonvm-core-overlay", &["neonvm-types", "neonvm-api"]),
     ("neonvm-core-placement", &["neonvm-types", "neonvm-api"]),
-    ("neonvm-core-podscale", &["neonvm-api"]),
+    ("neonvm-core-podscale", &["neonvm-types", "neonvm-api"]),
     // Without its feature `agent`, as in the guest, it knows types only.
     ("neonvm-core-scaling", &["neonvm-types", "neonvm-api"]),
     ("neonvm-kit", &["neonvm-types", "neonvm-api"]),

@@ -3,6 +3,7 @@
 use std::path::Path;
 use std::time::{Duration, Instant};
 
+use crate::package::target;
 use crate::process::{self, installed};
 use crate::tally::Tally;
 
@@ -35,19 +36,24 @@ impl Lane {
 /// Crates whose tests have lanes of their own because they start servers.
 const APART: &[&str] =
     &["--exclude", "neonvm-conformance", "--exclude", "neonvm-e2e", "--exclude", "neonvm-endurance"];
+/// The same, for a runner that is told which tests to run rather than what to build.
+const NOT_APART: &str = "not (package(neonvm-conformance) | package(neonvm-e2e) | package(neonvm-endurance))";
 
+/// Which features a shared crate is built with depends on what is built with it. So every lane selects the whole workspace, with
+/// its tests, and picks out of that: then each crate is compiled once, not once for each lane.
 fn lanes() -> Vec<Lane> {
-    let nextest = installed("cargo-nextest");
-    let mut unit = if nextest {
-        vec!["cargo", "nextest", "run", "--locked", "--workspace", "--no-fail-fast", "--no-tests", "pass"]
+    let unit: Vec<&str> = if installed("cargo-nextest") {
+        let run =
+            ["cargo", "nextest", "run", "--locked", "--workspace", "--no-fail-fast", "--no-tests", "pass"];
+        [&run[..], &["-E", NOT_APART]].concat()
     } else {
-        vec!["cargo", "test", "--locked", "--workspace", "--no-fail-fast"]
+        [&["cargo", "test", "--locked", "--workspace", "--no-fail-fast"][..], APART].concat()
     };
-    unit.extend(APART);
     let mut lanes = vec![
         Lane::new("format", 1, &["cargo", "fmt", "--all", "--check"])
             .needs(installed("rustfmt"), "rustfmt is not installed"),
-        Lane::new("check", 10, &["cargo", "xtask", "check"]),
+        // The unit lane compares generated files, among its tests.
+        Lane::new("check", 10, &["cargo", "xtask", "check", "--still"]),
         Lane::new(
             "clippy",
             20,
@@ -56,24 +62,10 @@ fn lanes() -> Vec<Lane> {
         .needs(installed("cargo-clippy"), "clippy is not installed"),
         // Before the unit tests: those of the guest boot it.
         Lane::new("guest", 20, &["cargo", "xtask", "guest"]),
+        Lane::new("programs", 30, &["cargo", "build", "--locked", "--workspace", "--all-targets"]),
         Lane::new("unit", 30, &unit).counting(),
-        Lane::new(
-            "binaries",
-            20,
-            &["cargo", "build", "--locked", "-p", "neonvm-cli", "-p", "neonvm-neond", "-p", "neonvm-builder"],
-        ),
-        Lane::new(
-            "conformance",
-            10,
-            &["cargo", "run", "--locked", "--quiet", "-p", "neonvm-conformance", "--", "--quiet"],
-        )
-        .counting(),
-        Lane::new(
-            "e2e",
-            10,
-            &["cargo", "test", "--locked", "--no-fail-fast", "-p", "neonvm-e2e", "--test", "local"],
-        )
-        .counting(),
+        Lane::new("conformance", 10, &["neonvm-conformance", "--quiet"]).counting(),
+        Lane::new("e2e", 10, &of_workspace("local", &[])).counting(),
     ];
     lanes.extend(with_machines());
     lanes.push(
@@ -86,6 +78,16 @@ fn lanes() -> Vec<Lane> {
     lanes
 }
 
+/// One test program of the workspace, by its name.
+fn of_workspace(test: &'static str, arguments: &[&'static str]) -> Vec<&'static str> {
+    let mut command = vec!["cargo", "test", "--locked", "--workspace", "--no-fail-fast", "--test", test];
+    if !arguments.is_empty() {
+        command.push("--");
+        command.extend(arguments);
+    }
+    command
+}
+
 /// Lanes that boot virtual machines or kill servers: each needs the machine for itself.
 fn with_machines() -> Vec<Lane> {
     vec![
@@ -93,64 +95,28 @@ fn with_machines() -> Vec<Lane> {
             Path::new("/usr/src/linux-source-6.1.tar.xz").exists(),
             "the kernel's source is not installed (linux-source-6.1)",
         ),
-        Lane::new(
-            "disk",
-            20,
-            &[
-                "cargo",
-                "test",
-                "--locked",
-                "--no-fail-fast",
-                "-p",
-                "neonvm-e2e",
-                "--test",
-                "disk",
-                "--",
-                "--nocapture",
-            ],
-        )
-        .counting()
-        .needs(installed("qemu-system-x86_64"), "qemu-system-x86_64 is not installed"),
-        Lane::new(
-            "vm",
-            30,
-            &[
-                "cargo",
-                "test",
-                "--locked",
-                "--no-fail-fast",
-                "-p",
-                "neonvm-e2e",
-                "--test",
-                "vm",
-                "--",
-                "--nocapture",
-                "--test-threads",
-                "2",
-            ],
-        )
-        .counting()
-        .needs(installed("qemu-system-x86_64"), "qemu-system-x86_64 is not installed"),
-        Lane::new(
-            "endurance",
-            15,
-            &["cargo", "test", "--locked", "--no-fail-fast", "-p", "neonvm-endurance", "--test", "endurance"],
-        )
-        .counting(),
+        Lane::new("disk", 20, &of_workspace("disk", &["--nocapture"]))
+            .counting()
+            .needs(installed("qemu-system-x86_64"), "qemu-system-x86_64 is not installed"),
+        Lane::new("vm", 30, &of_workspace("vm", &["--nocapture", "--test-threads", "2"]))
+            .counting()
+            .needs(installed("qemu-system-x86_64"), "qemu-system-x86_64 is not installed"),
+        Lane::new("endurance", 15, &of_workspace("endurance", &[])).counting(),
     ]
 }
 
 /// Runs all lanes; true if nothing failed.
 pub(crate) fn run(root: &Path) -> anyhow::Result<bool> {
     let mut total = Tally::default();
+    let programs = target(root)?.join("debug");
     for lane in lanes() {
-        total = total.plus(one(root, &lane)?);
+        total = total.plus(one(root, &programs, &lane)?);
     }
     println!("{total}");
     Ok(total.failed == 0)
 }
 
-fn one(root: &Path, lane: &Lane) -> anyhow::Result<Tally> {
+fn one(root: &Path, programs: &Path, lane: &Lane) -> anyhow::Result<Tally> {
     let name = lane.name;
     if let Some(reason) = &lane.skip {
         println!("SKIP {name}: {reason}");
@@ -160,7 +126,8 @@ fn one(root: &Path, lane: &Lane) -> anyhow::Result<Tally> {
     let begun = Instant::now();
     // Runs must not depend on the settings of whoever runs them.
     let environment = [("CARGO_TERM_COLOR", "never"), ("NO_COLOR", "1")];
-    let ended = process::run(root, &lane.command, &environment, Duration::from_secs(60 * lane.minutes))?;
+    let ended =
+        process::run(root, programs, &lane.command, &environment, Duration::from_secs(60 * lane.minutes))?;
     let seconds = begun.elapsed().as_secs_f64();
     let mut tally = if lane.counts { Tally::read(&ended.lines) } else { Tally::default() };
     if ended.good {

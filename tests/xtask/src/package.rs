@@ -33,6 +33,15 @@ pub(crate) fn root() -> anyhow::Result<PathBuf> {
 
 /// All crates of the workspace.
 pub(crate) fn workspace(root: &Path) -> anyhow::Result<Vec<Package>> {
+    Ok(items(&metadata(root)?, "packages").iter().map(|package| parse(root, package)).collect())
+}
+
+/// Where cargo puts what it builds.
+pub(crate) fn target(root: &Path) -> anyhow::Result<PathBuf> {
+    Ok(PathBuf::from(text(&metadata(root)?, "target_directory")))
+}
+
+fn metadata(root: &Path) -> anyhow::Result<Value> {
     let output = Command::new(cargo())
         .args(["metadata", "--format-version", "1", "--no-deps", "--locked"])
         .current_dir(root)
@@ -41,8 +50,7 @@ pub(crate) fn workspace(root: &Path) -> anyhow::Result<Vec<Package>> {
     if !output.status.success() {
         bail!("cargo metadata failed: {}", String::from_utf8_lossy(&output.stderr));
     }
-    let metadata: Value = serde_json::from_slice(&output.stdout)?;
-    Ok(items(&metadata, "packages").iter().map(|package| parse(root, package)).collect())
+    Ok(serde_json::from_slice(&output.stdout)?)
 }
 
 /// The cargo that runs us.

@@ -33,15 +33,21 @@ pub(crate) fn is_root() -> bool {
     users.and_then(|users| users.split_whitespace().nth(1)).is_some_and(|user| user == "0")
 }
 
-/// Runs a command with a time limit; its lines are shown as they come.
+/// Runs a command with a time limit; its lines are shown as they come. A program of this repository is found in `programs`.
 pub(crate) fn run(
     root: &Path,
+    programs: &Path,
     command: &[&str],
     environment: &[(&str, &str)],
     limit: Duration,
 ) -> anyhow::Result<Ended> {
     let (program, arguments) = command.split_first().context("no command")?;
-    let program = if *program == "cargo" { crate::package::cargo() } else { program.into() };
+    let own = programs.join(program);
+    let program = match *program {
+        "cargo" => crate::package::cargo(),
+        _ if own.is_file() => own.into(),
+        other => other.into(),
+    };
     let mut child = Command::new(&program)
         .args(arguments)
         .envs(environment.iter().copied())
@@ -105,17 +111,28 @@ mod tests {
 
     #[test]
     fn a_lane_is_stopped_at_its_deadline() {
-        let ended =
-            run(Path::new("/"), &["sh", "-c", "echo begun; sleep 60"], &[], Duration::from_millis(300))
-                .unwrap();
+        let ended = run(
+            Path::new("/"),
+            Path::new("/"),
+            &["sh", "-c", "echo begun; sleep 60"],
+            &[],
+            Duration::from_millis(300),
+        )
+        .unwrap();
         assert!(ended.late && !ended.good);
         assert_eq!(ended.lines, ["begun"]);
     }
 
     #[test]
     fn both_streams_are_kept() {
-        let mut ended =
-            run(Path::new("/"), &["sh", "-c", "echo a; echo b >&2"], &[], Duration::from_secs(20)).unwrap();
+        let mut ended = run(
+            Path::new("/"),
+            Path::new("/"),
+            &["sh", "-c", "echo a; echo b >&2"],
+            &[],
+            Duration::from_secs(20),
+        )
+        .unwrap();
         ended.lines.sort();
         assert_eq!(ended.lines, ["a", "b"]);
         assert!(ended.good);

@@ -14,6 +14,7 @@ use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 
 use super::LINE;
+use crate::certificate;
 
 /// Time for each of connection, handshake and greeting.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -67,15 +68,18 @@ impl Connector {
         tune(&stream);
         let stream = tokio::time::timeout(PATIENCE, self.tls.connect(self.name.clone(), stream)).await;
         let stream = stream.map_err(within("TLS with"))?;
-        let mut stream = stream.map_err(|error| format!("TLS with {}: {error}", self.target))?;
+        let refused = |error: std::io::Error| format!("TLS with {}: {}", self.target, certificate::words(&error));
+        let mut stream = stream.map_err(refused)?;
         stream.get_mut().1.set_buffer_limit(Some(TLS_BUFFER));
         let hello = MigrationHello { id: self.id.clone(), channel };
         let greeting = async {
-            write(&mut stream, &hello).await?;
+            // A target that does not take our certificate says so, and may have closed before it is greeted.
+            let _ = write(&mut stream, &hello).await;
             read::<MigrationAnswer, _>(&mut stream).await
         };
         let answer = tokio::time::timeout(PATIENCE, greeting).await.map_err(within("greet"))?;
-        let answer = answer.map_err(|error| format!("greet {}: {error}", self.target))?;
+        let refused = |error: std::io::Error| format!("greet {}: {}", self.target, certificate::words(&error));
+        let answer = answer.map_err(refused)?;
         if answer.error.is_empty() { Ok(stream) } else { Err(format!("the target: {}", answer.error)) }
     }
 }

@@ -66,7 +66,7 @@ async fn connection(work: &Arc<Work>, acceptor: &TlsAcceptor, stream: TcpStream)
     tune(&stream);
     let late = |_| "no greeting in time".to_owned();
     let stream = tokio::time::timeout(PATIENCE, acceptor.accept(stream)).await.map_err(late)?;
-    let mut stream = stream.map_err(|error| format!("TLS: {error}"))?;
+    let mut stream = stream.map_err(|error| format!("TLS: {}", crate::certificate::words(&error)))?;
     stream.get_mut().1.set_buffer_limit(Some(TLS_BUFFER));
     let peer = stream.get_ref().1.peer_certificates().and_then(|chain| chain.first());
     let names = peer.map(neonvm_kit::tls::dns_names).unwrap_or_default();

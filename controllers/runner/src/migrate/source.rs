@@ -21,6 +21,7 @@ use super::carrier::{Carrier, Guarded};
 use super::connect::Connector;
 use super::control::Control;
 use super::{DISK, MEMORY, Message, phase, relay};
+use crate::network::Frames;
 
 /// Time for the target to set its QEMU up, and for most other orders.
 const ORDER: Duration = Duration::from_secs(10);
@@ -44,6 +45,7 @@ struct Work {
     connector: Connector,
     request: MigrationRequest,
     carrier: Carrier,
+    frames: Option<Arc<Frames>>,
     control: AsyncMutex<Option<Control>>,
     relays: Mutex<Vec<Guarded>>,
     agreement: Mutex<Agreement>,
@@ -67,13 +69,15 @@ pub(crate) struct Parts {
     pub(crate) machine: Arc<Machine>,
     pub(crate) messages: mpsc::Sender<Message>,
     pub(crate) connector: Connector,
+    /// Of the guest on the overlay, if it is there.
+    pub(crate) frames: Option<Arc<Frames>>,
 }
 
 impl Shell {
     /// Begins a move.
     pub(crate) fn begin(now: Duration, parts: Parts, request: MigrationRequest) -> Result<Self, String> {
         let carrier = Carrier::start().map_err(|error| format!("threads: {error}"))?;
-        let Parts { number, machine, messages, connector } = parts;
+        let Parts { number, machine, messages, connector, frames } = parts;
         let (core, actions) = Source::new(now, request.clone());
         let work = Arc::new(Work {
             number,
@@ -82,6 +86,7 @@ impl Shell {
             connector,
             request,
             carrier,
+            frames,
             control: AsyncMutex::default(),
             relays: Mutex::default(),
             agreement: Mutex::default(),
@@ -355,6 +360,7 @@ impl Work {
 
     /// The guest lives on the target.
     async fn leave(&self) {
+        self.pass_on();
         if let Ok(info) = self.machine.migration().await {
             self.tell(Event::Numbers(info.progress)).await;
         }

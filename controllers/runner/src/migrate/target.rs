@@ -17,7 +17,7 @@ use tokio::sync::{mpsc, oneshot, watch};
 use super::carrier::{Carrier, Guarded};
 use super::{INCOMING, Message, NBD, listen};
 use crate::config::PodFiles;
-use crate::network::Claim;
+use crate::network::Frames;
 
 /// How long an order to let the guest run waits for what is on its way.
 const ARRIVE: Duration = Duration::from_secs(5);
@@ -34,7 +34,7 @@ pub(super) struct Work {
     /// Name that the other runner's certificate must have.
     pub(super) name: String,
     pub(super) carrier: Carrier,
-    claim: Option<Claim>,
+    frames: Option<Arc<Frames>>,
 }
 
 /// The end, and the tasks that serve it.
@@ -63,7 +63,7 @@ pub(crate) struct Parts<'a> {
     /// Where the source is waited for.
     pub(crate) addresses: &'a [SocketAddr],
     /// The guest's place on the overlay, if it has one.
-    pub(crate) claim: Option<Claim>,
+    pub(crate) frames: Option<Arc<Frames>>,
 }
 
 impl Shell {
@@ -74,13 +74,13 @@ impl Shell {
         id: &str,
         parts: Parts<'_>,
     ) -> Result<Self, String> {
-        let Parts { machine, messages, addresses, claim } = parts;
+        let Parts { machine, messages, addresses, frames } = parts;
         let core = Target::new(now, id.to_owned());
         let (status, seen) = watch::channel(core.status().clone());
         let carrier = Carrier::start().map_err(|error| format!("threads: {error}"))?;
         let name = neonvm_types::runner_protocol::server_name(&pod.config.uid);
         let work =
-            Arc::new(Work { machine, messages, status: seen, id: id.to_owned(), name, carrier, claim });
+            Arc::new(Work { machine, messages, status: seen, id: id.to_owned(), name, carrier, frames });
         let mut listeners = Vec::new();
         for address in addresses {
             listeners.push(listen::listen(&work, pod, *address).await?);
@@ -243,7 +243,7 @@ impl Work {
 
     /// Nothing to claim is no error: the guest is then not on the overlay.
     fn claim(&self) -> Result<(), String> {
-        let sent = self.claim.as_ref().map_or(Ok(()), Claim::send);
+        let sent = self.frames.as_ref().map_or(Ok(()), |frames| frames.claim());
         sent.map_err(|error| format!("the overlay: {error}"))
     }
 

@@ -2,7 +2,7 @@
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use http::{Method, Request, StatusCode, header};
@@ -18,6 +18,7 @@ use tokio::io::AsyncWriteExt as _;
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 
+use crate::certificate;
 use crate::config::PodFiles;
 
 /// Time to connect, and for the head of an answer.
@@ -55,6 +56,8 @@ pub(crate) fn of(disks: &[DiskPlan]) -> Vec<Volume> {
 pub(crate) struct Source {
     sender: SendRequest<Empty<bytes::Bytes>>,
     _connection: super::carrier::Guarded,
+    /// Why the connection broke, if it did.
+    broke: Arc<OnceLock<String>>,
     disks: Vec<VolumeInfo>,
 }
 
@@ -76,11 +79,18 @@ impl Source {
             TlsConnector::from(Arc::new(tls)).connect(name, stream).await
         };
         let stream = tokio::time::timeout(PATIENCE, connected).await.map_err(late)?;
-        let stream = stream.map_err(|error| format!("{address}: {error}"))?;
+        let refused = |why: String| format!("{address}: {why}");
+        let stream = stream.map_err(|error| refused(certificate::words(&error)))?;
         let (sender, connection) = http1::handshake(TokioIo::new(stream)).await.map_err(text)?;
-        let connection = tokio::spawn(async move { drop(connection.await) }).into();
-        let mut source = Self { sender, _connection: connection, disks: Vec::new() };
-        let list = source.get(VOLUME_PATH).await?;
+        let broke = Arc::new(OnceLock::new());
+        let why = Arc::clone(&broke);
+        let connection = tokio::spawn(async move {
+            if let Err(error) = connection.await {
+                let _ = why.set(certificate::words(&error));
+            }
+        });
+        let mut source = Self { sender, _connection: connection.into(), broke, disks: Vec::new() };
+        let list = source.get(VOLUME_PATH).await.map_err(refused)?;
         let list = http_body_util::Limited::new(list, LIST).collect();
         let list = tokio::time::timeout(PATIENCE, list).await.map_err(late)?.map_err(text)?;
         source.disks = serde_json::from_slice(&list.to_bytes()).map_err(text)?;
@@ -91,7 +101,9 @@ impl Source {
         let request = Request::builder().method(Method::GET).uri(path).header(header::HOST, "runner");
         let request = request.body(Empty::new()).map_err(text)?;
         let answer = tokio::time::timeout(PATIENCE, self.sender.send_request(request)).await;
-        let answer = answer.map_err(|_| "no answer".to_owned())?.map_err(text)?;
+        let answer = answer.map_err(|_| "no answer".to_owned())?;
+        // A source that does not take our certificate says so, before it is asked or after.
+        let answer = answer.map_err(|error| self.broke.get().cloned().unwrap_or_else(|| certificate::words(&error)))?;
         match answer.status() {
             StatusCode::OK => Ok(answer.into_body()),
             other => Err(format!("GET {path}: {other}")),

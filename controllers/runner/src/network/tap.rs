@@ -3,6 +3,7 @@
 use std::fs::{File, OpenOptions};
 use std::io;
 use std::os::fd::OwnedFd;
+use std::os::unix::fs::OpenOptionsExt as _;
 
 use super::Error;
 
@@ -14,6 +15,11 @@ const TUNGETVNETHDRSZ: rustix::ioctl::Opcode = rustix::ioctl::opcode::read::<std
 const TAP: u16 = 0x0002;
 const NO_PACKET_INFORMATION: u16 = 0x1000;
 const VIRTIO_HEADER: u16 = 0x4000;
+
+/// As QEMU sets it: who reads what is not there is told so.
+const NONBLOCK: i32 = rustix::fs::OFlags::NONBLOCK.bits().cast_signed();
+/// Longest frame with its header: the greatest segment that the kernel leaves whole, and room for both headers.
+const LONGEST: usize = (64 << 10) + 256;
 
 /// `struct ifreq` of `net/if.h` as far as this call reads it.
 #[repr(C)]
@@ -30,7 +36,7 @@ pub(crate) struct Tap(pub(crate) OwnedFd);
 impl Tap {
     /// Makes the device in the network namespace of this process.
     pub(crate) fn open(device: &str) -> Result<Self, Error> {
-        let file = OpenOptions::new().read(true).write(true).open("/dev/net/tun");
+        let file = OpenOptions::new().read(true).write(true).custom_flags(NONBLOCK).open("/dev/net/tun");
         let file =
             file.map_err(|source| Error::System { what: "cannot open /dev/net/tun".into(), source })?;
         let mut name = [0; 16];
@@ -51,13 +57,59 @@ impl Tap {
 
     /// Sends an Ethernet frame as the guest would.
     pub(crate) fn send(&self, frame: &[u8]) -> io::Result<()> {
-        // The header, all zero, says: nothing is left to do. How long it is, QEMU may have set meanwhile.
-        let header = usize::try_from(header_length(&self.0)?).unwrap_or_default();
+        // The header, all zero, says: nothing is left to do.
+        let header = self.header()?;
         let mut bytes = vec![0; header];
         bytes.extend(frame);
-        match rustix::io::write(&self.0, &bytes)? {
-            written if written == bytes.len() => Ok(()),
+        self.give_back(&Frame { header, bytes })
+    }
+
+    /// A frame that waits for the guest; `None` if there is none.
+    pub(crate) fn receive(&self) -> io::Result<Option<Frame>> {
+        let header = self.header()?;
+        let mut bytes = vec![0; LONGEST];
+        match rustix::io::read(&self.0, &mut bytes) {
+            Ok(length) => {
+                bytes.truncate(length);
+                Ok(Some(Frame { header, bytes }))
+            }
+            Err(rustix::io::Errno::AGAIN) => Ok(None),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Sends a frame that was received, with what its header leaves to be done, as the guest would.
+    pub(crate) fn give_back(&self, frame: &Frame) -> io::Result<()> {
+        match rustix::io::write(&self.0, &frame.bytes)? {
+            written if written == frame.bytes.len() => Ok(()),
             _ => Err(io::ErrorKind::WriteZero.into()),
+        }
+    }
+
+    /// Length of the header before each frame, which QEMU may have changed.
+    fn header(&self) -> io::Result<usize> {
+        Ok(usize::try_from(header_length(&self.0)?).unwrap_or_default())
+    }
+}
+
+/// An Ethernet frame with its virtio header.
+#[derive(Debug)]
+pub(crate) struct Frame {
+    header: usize,
+    bytes: Vec<u8>,
+}
+
+impl Frame {
+    /// The frame itself.
+    pub(crate) fn bytes(&self) -> &[u8] {
+        self.bytes.get(self.header..).unwrap_or_default()
+    }
+
+    /// Says who the frame is from.
+    pub(crate) fn set_sender(&mut self, hardware: [u8; 6]) {
+        let sender = self.bytes.get_mut(self.header + 6..self.header + 12);
+        if let Some(sender) = sender {
+            sender.copy_from_slice(&hardware);
         }
     }
 }

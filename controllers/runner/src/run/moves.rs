@@ -13,7 +13,6 @@ use neonvm_types::runner_protocol::{
 use super::{Arc, Error, Event, Loop, Message, Moving, Options, Refusal, migrate};
 use crate::migrate::connect::Connector;
 use crate::migrate::{source, target};
-use crate::network::Claim;
 
 /// Lines of QEMU that say why it could not take the machine.
 const WORDS: usize = 4;
@@ -24,12 +23,7 @@ fn conflict(Refused(why): Refused) -> Refusal {
 
 impl Loop {
     /// Waits for the machine instead of letting it boot.
-    pub(super) async fn receive(
-        &mut self,
-        options: &Options,
-        receive: &Receive,
-        claim: Option<Claim>,
-    ) -> Result<(), Error> {
+    pub(super) async fn receive(&mut self, options: &Options, receive: &Receive) -> Result<(), Error> {
         let failed = |why: String| Error::Receive(why);
         if self.machine.plan().cpu.mode == CpuMode::Qmp {
             let plugged = self.machine.set_cpus(receive.cpus.max(1)).await;
@@ -39,7 +33,7 @@ impl Loop {
         let addresses = if options.addresses.is_empty() { &any[..] } else { &options.addresses };
         let addresses: Vec<SocketAddr> = addresses.iter().map(|&ip| SocketAddr::new(ip, 0)).collect();
         let (machine, messages) = (Arc::clone(&self.machine), self.messages.clone());
-        let parts = target::Parts { machine, messages, addresses: &addresses, claim };
+        let parts = target::Parts { machine, messages, addresses: &addresses, frames: self.frames.clone() };
         let shell = target::Shell::begin(self.begun.elapsed(), &self.pod, &receive.migration, parts);
         self.moving = Some(Moving::Target(shell.await.map_err(failed)?));
         tracing::info!(id = receive.migration, "waits for the machine");
@@ -135,6 +129,7 @@ impl Loop {
             machine: Arc::clone(&self.machine),
             messages: self.messages.clone(),
             connector,
+            frames: self.frames.clone(),
         };
         tracing::info!(id = request.id, target = request.target, "the machine is to move");
         let shell = source::Shell::begin(self.begun.elapsed(), parts, request).map_err(Refusal::Conflict)?;

@@ -11,17 +11,8 @@ pub(crate) fn programs() -> &'static Path {
         let own = std::env::current_exe().unwrap();
         let directory = own.parent().and_then(Path::parent).unwrap().to_path_buf();
         let mut build = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
-        build.args([
-            "build",
-            "--quiet",
-            "--locked",
-            "-p",
-            "neonvm-cli",
-            "-p",
-            "neonvm-builder",
-            "-p",
-            "neonvm-neond",
-        ]);
+        // The whole workspace and a test of it: so everything has the features that it has in all lanes, and is compiled once.
+        build.args(["build", "--quiet", "--locked", "--workspace", "--bins", "--test", "disk"]);
         if directory.ends_with("release") {
             build.arg("--release");
         }

@@ -73,6 +73,17 @@ impl Work {
     async fn give_up_frames(&self) {
         if let Err(why) = self.order(MigrationOrder::Claim, CLAIM).await {
             tracing::info!(why, "frames for the guest are lost until it runs on the target");
+        } else {
+            self.pass_on();
+        }
+    }
+
+    /// Frames that came here since the guest stands still; QEMU does not read them any more.
+    pub(super) fn pass_on(&self) {
+        match self.frames.as_ref().map(|frames| frames.pass_on()) {
+            Some(Ok(passed)) => tracing::debug!(passed, "frames for the guest went after it"),
+            Some(Err(error)) => tracing::info!(%error, "frames for the guest are lost"),
+            None => {}
         }
     }
 

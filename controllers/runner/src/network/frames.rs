@@ -1,0 +1,111 @@
+//! Frames for the guest on the overlay while it moves: the target claims them as soon as the guest stands still, and the source
+//! passes on what came to it before that was known everywhere.
+
+use std::io;
+
+use super::{Error, Tap};
+
+/// Who frames are from that are passed on: bridges must not think that their senders are here. It belongs to no interface.
+const FORWARDER: [u8; 6] = [0x02, 0x6e, 0x65, 0x6f, 0x6e, 0x02];
+/// Frames that are passed on at once, so that a stream of them ends: as many as can wait at the device.
+const AT_ONCE: usize = super::overlay::WAITING as usize;
+
+/// The guest's frames on the overlay, as this side of a move sees them.
+#[derive(Debug)]
+pub(crate) struct Frames {
+    tap: Tap,
+    guest: [u8; 6],
+}
+
+impl Frames {
+    /// For a guest with this address behind a tap device.
+    pub(crate) fn new(tap: &Tap, guest: [u8; 6]) -> Result<Self, Error> {
+        let failed = |source| Error::System { what: "cannot keep the device of the overlay".into(), source };
+        Ok(Self { tap: tap.copy().map_err(failed)?, guest })
+    }
+
+    /// From now on bridges and tunnels send frames for the guest here, where they wait until it reads them.
+    pub(crate) fn claim(&self) -> io::Result<()> {
+        self.tap.send(&reverse_arp(self.guest))
+    }
+
+    /// Gives back to the overlay what waits here for a guest that another has claimed; how many frames.
+    ///
+    /// Only what is for this guest alone: a frame for all has come to the other side, too. Not while the guest runs here: two
+    /// would read the device.
+    pub(crate) fn pass_on(&self) -> io::Result<usize> {
+        let mut passed = 0;
+        for _ in 0..AT_ONCE {
+            let Some(mut frame) = self.tap.receive()? else { break };
+            if frame.bytes().starts_with(&self.guest) {
+                frame.set_sender(FORWARDER);
+                self.tap.give_back(&frame)?;
+                passed += 1;
+            }
+        }
+        Ok(passed)
+    }
+}
+
+/// A reverse ARP request for one's own address (RFC 903), to all: what QEMU sends, too, when a guest has arrived. No host
+/// takes anything from it, but whatever forwards frames learns where the sender is.
+fn reverse_arp(hardware: [u8; 6]) -> [u8; 60] {
+    let mut frame = [0; 60];
+    let head = [[0xff; 6], hardware].concat();
+    // EtherType; Ethernet, IPv4, lengths of their addresses, request.
+    let kind = [0x80, 0x35, 0, 1, 8, 0, 6, 4, 0, 3];
+    let bytes = head.into_iter().chain(kind).chain(hardware).chain([0; 4]).chain(hardware);
+    for (to, from) in frame.iter_mut().zip(bytes) {
+        *to = from;
+    }
+    frame
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::{Duration, Instant};
+
+    use super::super::lab;
+    use super::*;
+    use crate::network::join;
+
+    const GUEST: [u8; 6] = [2, 0, 0, 0, 0, 7];
+    const CLIENT: [u8; 6] = [2, 0, 0, 0, 0, 9];
+
+    fn frame(to: [u8; 6], word: &str) -> Vec<u8> {
+        let mut frame = [&to[..], &CLIENT, &[0x88, 0xb5], word.as_bytes()].concat();
+        frame.resize(60, 0);
+        frame
+    }
+
+    /// The pod's interface is a tap device whose other end is the node, played.
+    #[test]
+    fn what_waits_for_the_guest_goes_back_to_the_node_and_nothing_else() {
+        lab::inside("frames", || {
+            let node = Tap::open("net1").expect("the node's end");
+            let overlay = join("net1").expect("joined");
+            let frames = Frames::new(&overlay.tap, GUEST).expect("frames");
+            // Ports of a bridge forward a moment after they are up; what else the kernel says there is no matter.
+            let until = Instant::now() + Duration::from_secs(20);
+            let mut heard = Vec::new();
+            while heard.is_empty() {
+                assert!(Instant::now() < until, "nothing is passed on");
+                for (to, word) in [(GUEST, "guest"), ([2, 0, 0, 0, 0, 8], "another"), ([0xff; 6], "all")] {
+                    node.send(&frame(to, word)).expect("sent");
+                }
+                frames.pass_on().expect("passed on");
+                while let Some(frame) = node.receive().expect("read") {
+                    heard.push(frame.bytes().to_vec());
+                }
+                heard.retain(|frame| frame.get(12..14) == Some(&[0x88, 0xb5]));
+            }
+            for frame in &heard {
+                assert!(
+                    frame.starts_with(&[&GUEST[..], &FORWARDER, &[0x88, 0xb5], b"guest"].concat()),
+                    "{frame:x?}"
+                );
+            }
+            assert_eq!(frames.pass_on().expect("passed on"), 0, "nothing is left");
+        });
+    }
+}

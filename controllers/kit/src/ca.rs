@@ -148,10 +148,18 @@ impl Authority {
     /// # Errors
     /// If a name is not valid.
     pub fn peer(&self, common: &str, names: &[String]) -> Result<Identity, Error> {
+        self.peer_for(common, names, Duration::days(LEAF_DAYS).whole_seconds())
+    }
+
+    /// As [`Authority::peer`], valid for this many seconds from now; a negative number makes one that has expired.
+    ///
+    /// # Errors
+    /// If a name is not valid.
+    pub fn peer_for(&self, common: &str, names: &[String], seconds: i64) -> Result<Identity, Error> {
         let mut params = CertificateParams::new(names.to_vec())?;
         params.extended_key_usages =
             vec![ExtendedKeyUsagePurpose::ServerAuth, ExtendedKeyUsagePurpose::ClientAuth];
-        self.sign(params, name(common, &[]))
+        self.sign_for(params, name(common, &[]), Duration::seconds(seconds))
     }
 
     /// As [`Authority::server`], valid for this many seconds from now.

@@ -121,6 +121,8 @@ pub struct Source {
     handed: bool,
     /// The target is gone for good: what it may still be heard to say is old.
     alone: bool,
+    /// QEMU has ended with all of the guest sent, or nearly: whether it lives on is for others to find out.
+    ended: bool,
     /// The state in which it ends when all is removed.
     end: Option<(State, String)>,
     /// It was not this side's decision: the target may know why.
@@ -154,6 +156,7 @@ impl Source {
             copying: false,
             handed: false,
             alone: false,
+            ended: false,
             end: None,
             broken: false,
         };
@@ -173,7 +176,7 @@ impl Source {
     /// When [`Event::Timer`] is wanted, if ever.
     #[must_use]
     pub fn wake_at(&self) -> Option<Duration> {
-        if self.state().is_over() {
+        if self.state().is_over() || self.ended {
             return None;
         }
         let deadline = self.deadline.filter(|_| !self.state().has_left() && self.end.is_none());
@@ -187,6 +190,14 @@ impl Source {
     pub fn step(&mut self, now: Duration, event: Event) -> Result<Vec<Action>, Refused> {
         self.now = self.now.max(now);
         let mut actions = Vec::new();
+        if self.ended {
+            return match event {
+                Event::Cancel(_) | Event::Verdict(_) | Event::Recover => {
+                    Err(Refused("the machine has ended here".to_owned()))
+                }
+                _ => Ok(actions),
+            };
+        }
         if self.state().is_over() {
             return match event {
                 Event::Cancel(_) if self.state() == State::Completed => {
@@ -262,10 +273,7 @@ impl Source {
                     self.finish(state, reason);
                 }
             }
-            Event::Gone(why) => {
-                let (state, reason) = self.end.take().unwrap_or((State::Failed, why));
-                self.finish(state, reason);
-            }
+            Event::Gone(why) => self.gone(why),
             Event::Numbers(progress) => self.numbers(progress),
             Event::Timer => self.timer(actions),
             _ => {}
@@ -285,6 +293,19 @@ impl Source {
     fn finish(&mut self, state: State, reason: String) {
         (self.status.state, self.status.reason) = (state, reason);
         (self.step_by, self.again.1, self.recover.1) = (None, None, None);
+    }
+
+    /// QEMU has ended. Once it was told to send the last of the guest, that may be whole at the target, and nothing newer is
+    /// anywhere: `Failed` would say that the guest went on here, and what the target has would be given up as old.
+    fn gone(&mut self, why: String) {
+        let sent = self.state() == State::HandingOver || self.switched && self.state() == State::Switching;
+        if sent && self.end.is_none() {
+            self.ended = true;
+            self.finish(self.state(), why);
+        } else {
+            let (state, reason) = self.end.take().unwrap_or((State::Failed, why));
+            self.finish(state, reason);
+        }
     }
 
     fn copy(&mut self, actions: &mut Vec<Action>) {

@@ -32,6 +32,10 @@ struct World {
     whole_there: bool,
     runs_there: bool,
     ever_ran_there: bool,
+    /// The guest went on at the source after it had stood still: what the target has is old.
+    went_on_here: bool,
+    /// The source was about to let it go on, or had, when it died.
+    had_given_up: bool,
     post_copy: bool,
     link: bool,
     source_alive: bool,
@@ -54,6 +58,8 @@ impl World {
             whole_there: false,
             runs_there: false,
             ever_ran_there: false,
+            went_on_here: false,
+            had_given_up: false,
             post_copy: false,
             link: true,
             source_alive: true,
@@ -178,7 +184,7 @@ impl World {
                 if self.reachable() && !ill {
                     self.target(target::Event::Stop);
                 }
-                self.runs_here = true;
+                self.go_on_here();
                 Event::Cleaned(String::new())
             }
             Action::Leave => return,
@@ -192,8 +198,12 @@ impl World {
         if done && !ill { Event::HandedOver } else { Event::NotHandedOver("lost".into()) }
     }
 
+    fn go_on_here(&mut self) {
+        self.went_on_here |= !std::mem::replace(&mut self.runs_here, true);
+    }
+
     fn give_up(&mut self, phase: Phase) {
-        self.runs_here = true;
+        self.go_on_here();
         self.say(phase, "");
     }
 
@@ -254,9 +264,25 @@ impl World {
         self.target(target::Event::Lost);
     }
 
+    fn has_given_up(&self) -> bool {
+        matches!(self.source.status().state, State::Cancelling | State::Cancelled | State::Failed)
+    }
+
     fn kill_source(&mut self) {
+        self.had_given_up |= self.source_alive && self.has_given_up();
+        self.end_source();
+    }
+
+    fn end_source(&mut self) {
         (self.source_alive, self.runs_here) = (false, false);
         self.cut();
+    }
+
+    /// Its QEMU ends, and its runner says what it makes of that before it ends too.
+    fn qemu_ends_here(&mut self) {
+        self.had_given_up |= self.source_alive && self.has_given_up();
+        self.source(Event::Gone("QEMU has ended".into()));
+        self.end_source();
     }
 
     fn kill_target(&mut self) {
@@ -269,7 +295,8 @@ impl World {
         if !self.target_alive && self.source_alive {
             self.source(Event::Verdict(true));
         }
-        if !self.source_alive && self.target_alive {
+        // What it said last holds: that the guest went on there.
+        if !self.source_alive && self.target_alive && !self.has_given_up() {
             self.target(target::Event::Verdict(true));
         }
     }
@@ -297,6 +324,7 @@ impl World {
             90 => self.kill_target(),
             91 => drop(self.source(Event::Cancel("a person".into()))),
             92 => drop(self.source(Event::Recover)),
+            93 => self.qemu_ends_here(),
             _ => self.verdict(),
         }
         self.check();
@@ -342,7 +370,7 @@ proptest! {
 
     #[test]
     fn the_guest_runs_on_one_side(
-        parameters in parameters(), disks: bool, choices in proptest::collection::vec(0_u8..95, 0..60),
+        parameters in parameters(), disks: bool, choices in proptest::collection::vec(0_u8..97, 0..60),
     ) {
         let mut world = World::new(parameters, disks);
         for choice in choices {
@@ -357,7 +385,8 @@ proptest! {
         // What is torn in two by the death of one side cannot live; all else does, on one side.
         let torn = world.post_copy && !(world.source_alive && world.target_alive);
         let both_killed = !world.source_alive && !world.target_alive;
-        let lost_alone = !world.source_alive && !world.whole_there || world.ever_ran_there && !world.target_alive;
+        let lost_alone = !world.source_alive && (!world.whole_there || world.went_on_here || world.had_given_up)
+            || world.ever_ran_there && !world.target_alive;
         if !torn && !both_killed && !lost_alone {
             prop_assert!(world.runs_here != world.runs_there, "{source:?} {target:?} {world:#?}");
         }
@@ -418,6 +447,45 @@ fn a_move_goes_through_its_states() {
     assert_eq!(world.source.status().state, State::Completed);
     assert_eq!(world.target.status().state, State::Completed);
     assert_eq!(world.source.wake_at(), None);
+}
+
+/// What the target has is then the newest there is, and is used only if nobody says that the guest went on at the source.
+#[test]
+fn a_source_whose_qemu_ends_at_the_switch_does_not_say_that_the_guest_stayed() {
+    for (settled, sent, expected) in
+        [(false, false, State::Failed), (true, false, State::Switching), (true, true, State::HandingOver)]
+    {
+        let mut world = well(MigrationParameters::default());
+        world.qemu(false);
+        world.hear();
+        if settled {
+            world.act(false);
+        }
+        if sent {
+            world.act(false);
+            world.qemu(false);
+            world.hear();
+        }
+        assert!(world.source(Event::Gone("QEMU has ended".into())));
+        let status = world.source.status().clone();
+        assert_eq!((status.state, status.reason.as_str()), (expected, "QEMU has ended"));
+        assert_eq!(world.source.wake_at(), None);
+        assert_eq!(world.source(Event::Verdict(true)), expected == State::Failed);
+        assert!(world.source(Event::Timer) && world.source.status() == &status);
+    }
+    // Given to the source because the target is gone, it is not at the target.
+    let mut world = well(MigrationParameters::default());
+    world.qemu(false);
+    world.hear();
+    world.act(false);
+    world.act(false);
+    world.qemu(false);
+    world.hear();
+    world.kill_target();
+    world.verdict();
+    assert_eq!(world.source.status().state, State::Cancelling);
+    assert!(world.source(Event::Gone("QEMU has ended".into())));
+    assert_eq!(world.source.status().state, State::Failed);
 }
 
 #[test]

@@ -20,6 +20,7 @@ mod leave;
 mod pair;
 mod place;
 mod pods;
+mod queued;
 mod request;
 mod score;
 mod seen;

@@ -19,6 +19,7 @@ mod work;
 use std::rc::Rc;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time as MetaTime;
+use neonvm_api::migration::MigrationPhase;
 use neonvm_api::{VirtualMachineMigration, VirtualMachineMigrationSpec};
 use neonvm_core_lifecycle::Settings;
 use neonvm_core_lifecycle::migration::is_over;
@@ -264,7 +265,8 @@ impl World {
             return false;
         }
         let vm = self.vm_name(id);
-        let seen = MigrationSeen { migration: key, uid, vm, ours, ended: false, deleting: false };
+        let (pending, ended, deleting) = (true, false, false);
+        let seen = MigrationSeen { migration: key, uid, vm, ours, pending, ended, deleting };
         let source = self.vms.get(id).and_then(|vm| vm.pod);
         let node = source.and_then(|pod| self.pods.get(pod)?.node);
         let migration = self.migrations.len();
@@ -340,11 +342,15 @@ impl World {
         let object = care.now.moves.get(name);
         let ended = object.is_none_or(|object| is_over(object));
         let deleting = object.is_none_or(|object| object.metadata.deletion_timestamp.is_some());
+        let phase = object.and_then(|object| object.status.as_ref()?.phase);
+        let pending = matches!(phase, None | Some(MigrationPhase::Pending));
         let Some(migration) = self.migrations.get_mut(at) else { return };
-        let before = (migration.seen.ended, migration.seen.deleting, migration.gone);
-        (migration.seen.ended, migration.seen.deleting, migration.gone) = (ended, deleting, object.is_none());
+        let seen = &mut migration.seen;
+        let before = (seen.ended, seen.deleting, migration.gone, seen.pending);
+        (seen.ended, seen.deleting, migration.gone, seen.pending) =
+            (ended, deleting, object.is_none(), pending);
         let (ours, gone) = (migration.seen.ours, migration.gone);
-        if before == (ended, deleting, gone) {
+        if before == (ended, deleting, gone, pending) {
             return;
         }
         if ended && !before.0 {
@@ -361,7 +367,7 @@ impl World {
         self.touch_migration(at);
     }
 
-    /// The scheduler deletes a migration that has ended.
+    /// The scheduler deletes a migration that has ended, or that waits for a VM that has left.
     pub(super) fn delete_migration(&mut self, uid: &str) -> bool {
         let mut all = self.ended.iter().chain(&self.open).filter_map(|at| self.migrations.get(*at));
         let Some(found) = all.find(|one| one.seen.uid == uid) else { return true };

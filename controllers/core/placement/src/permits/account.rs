@@ -81,6 +81,8 @@ pub(crate) struct PodEntry {
     pub(crate) migrating: bool,
     /// Since when a migration was asked for and is not seen yet.
     pub(crate) leaving: Option<Duration>,
+    /// Whether a migration that was asked for is seen and is not over.
+    pub(crate) queued: bool,
     /// Before this it is not moved again.
     pub(crate) rest_until: Duration,
     /// Last load average.
@@ -105,6 +107,11 @@ impl PodEntry {
     }
 
     pub(crate) fn is_leaving(&self) -> bool {
+        self.is_about_to_leave() || self.queued
+    }
+
+    /// Whether it is not to grow any more. One whose migration waits for long may.
+    pub(crate) fn is_about_to_leave(&self) -> bool {
         self.migrating || self.leaving.is_some()
     }
 

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use neonvm_types::{NamespacedName, Resources};
 
-use super::State;
+use super::{MigrationSeen, State};
 
 /// Something to write. Each is told to [`super::State::done`] when it was tried.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -67,9 +67,18 @@ impl WantedMigration {
     /// Name of the object.
     #[must_use]
     pub fn name(&self) -> String {
-        format!("schedplugin-{}", self.pod.name)
+        format!("{PREFIX}{}", self.pod.name)
+    }
+
+    /// The pod that a migration of ours, which is not over, is to empty.
+    pub(crate) fn pod_of(seen: &MigrationSeen) -> Option<NamespacedName> {
+        let name = seen.migration.name.strip_prefix(PREFIX).filter(|_| seen.ours && !seen.ended)?;
+        Some(NamespacedName::new(seen.migration.namespace.clone(), name))
     }
 }
+
+/// How names of our migrations begin; that of the pod follows.
+const PREFIX: &str = "schedplugin-";
 
 /// Tries to note a permit before it is given up, until the next change.
 const TRIES: u32 = 8;
@@ -144,6 +153,10 @@ impl State {
     /// Deletions that failed are put back when they are due.
     fn delete_again(&mut self) {
         let now = self.latest;
+        // One that was to be withdrawn and has begun goes on.
+        let migrations = &self.migrations;
+        let still = |uid: &String| migrations.get(uid).is_some_and(|seen| seen.ended || seen.pending);
+        self.undeleted.retain(|uid, _| still(uid));
         for (uid, (due, _)) in &mut self.undeleted {
             if *due <= now
                 && let Some(seen) = self.migrations.get(uid)

@@ -253,6 +253,7 @@ impl MigrationSeen {
             uid: meta.uid.clone().unwrap_or_default(),
             vm: migration.spec.vm_name.clone(),
             ours: meta.labels.as_ref().is_some_and(|all| all.contains_key(label::CREATED_BY_SCHEDULER)),
+            pending: matches!(phase, None | Some(MigrationPhase::Pending)),
             ended: matches!(phase, Some(MigrationPhase::Succeeded | MigrationPhase::Failed)),
             deleting: meta.deletion_timestamp.is_some(),
         }

@@ -37,7 +37,7 @@ impl State {
             .vm
             .as_ref()
             .and_then(|vm| Some(Noted { unit: vm.unit?, requested: vm.requested?, approved: vm.approved? }));
-        pod.migrating = self.is_migrating(&seen);
+        (pod.migrating, pod.queued) = (self.is_migrating(&seen), self.is_queued(&seen));
         let node = seen.node.clone();
         pod.seen = seen;
         if node.is_some() {
@@ -77,12 +77,16 @@ impl State {
             pod.held = pod.seen.usage;
         }
         rests(pod, migrating, now);
+        let ended = pod.seen.ended;
         let forgotten = pod.tentative.is_none() && pod.leaving.is_none();
         if forgotten {
             self.pending.remove(&index);
         }
         if let Some(name) = place {
             self.attach(index, &name);
+        }
+        if ended {
+            self.withdraw();
         }
     }
 
@@ -99,6 +103,7 @@ impl State {
         {
             self.due.remove(&(due, index));
         }
+        self.withdraw();
         true
     }
 

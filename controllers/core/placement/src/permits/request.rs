@@ -237,7 +237,7 @@ impl State {
         }
         self.consider_leaving(index);
         let Some(pod) = self.pods.get(index) else { return Err(Refusal::UnknownPod(key.clone())) };
-        let stays = !pod.is_leaving();
+        let stays = !pod.is_about_to_leave();
         let terms = Terms {
             base: base(pod, request.last_permit),
             room: if stays { self.room(pod) } else { Pair::default() },

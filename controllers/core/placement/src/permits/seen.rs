@@ -104,6 +104,8 @@ pub struct MigrationSeen {
     pub vm: String,
     /// Whether it was made by a scheduler.
     pub ours: bool,
+    /// Whether nothing is copied yet: it waits, or its target is prepared.
+    pub pending: bool,
     /// Whether it has ended, either way.
     pub ended: bool,
     /// Whether it is being deleted already.

@@ -13,7 +13,7 @@ use super::{Action, MigrationSeen, NodeSeen, Pair, PodSeen, Settings};
 
 /// How long room is kept for a pod whose binding is not seen.
 pub(crate) const TENTATIVE: Duration = Duration::from_secs(60);
-/// How long a VM counts as leaving while its migration is not seen.
+/// How long a VM counts as leaving while its migration is not seen, and does not grow while it waits for its turn.
 pub(crate) const LEAVING: Duration = Duration::from_secs(60);
 /// How long a VM stays after a migration has ended.
 pub(crate) const REST: Duration = Duration::from_secs(60);
@@ -75,6 +75,8 @@ pub struct State {
     pub(crate) actions: VecDeque<Action>,
     /// Migrations whose deletion failed, by uid: when it is tried again, and how often it was.
     pub(crate) undeleted: BTreeMap<String, (Duration, u32)>,
+    /// Migrations that were withdrawn before their turn, by uid.
+    pub(crate) withdrawn: BTreeSet<String>,
     pub(crate) counters: Counters,
     pub(crate) latest: Duration,
 }
@@ -98,6 +100,7 @@ impl State {
             pressed: BTreeSet::new(),
             actions: VecDeque::new(),
             undeleted: BTreeMap::new(),
+            withdrawn: BTreeSet::new(),
             counters: Counters::default(),
             latest: Duration::ZERO,
         }
@@ -132,10 +135,16 @@ impl State {
             Event::PodGone { pod, uid } => self.pod_gone(&pod, &uid),
             Event::Migration(seen) => self.migration_seen(seen),
             Event::MigrationGone { uid } => self.migration_gone(&uid),
-            Event::Listed => !std::mem::replace(&mut self.listed, true),
+            Event::Listed => {
+                let first = !std::mem::replace(&mut self.listed, true);
+                self.withdraw();
+                first
+            }
             Event::MigrationsListed => {
                 self.migrations_listed = true;
-                self.look_at_migrations()
+                let changed = self.look_at_migrations();
+                self.withdraw();
+                changed
             }
             Event::TakenOver => self.taken_over(),
             Event::Tick => self.tick(),
@@ -292,16 +301,20 @@ impl State {
             self.actions.push_back(Action::DeleteMigration { migration, uid });
         }
         self.migrations.insert(seen.uid.clone(), seen);
-        self.look_at_migrations()
+        let changed = self.look_at_migrations();
+        self.withdraw();
+        changed
     }
 
     fn migration_gone(&mut self, uid: &str) -> bool {
         self.undeleted.remove(uid);
+        self.withdrawn.remove(uid);
         self.migrations.remove(uid).is_some() && self.look_at_migrations()
     }
 
     /// Who is migrating is looked at anew. There are few migrations, and they change seldom.
     fn look_at_migrations(&mut self) -> bool {
+        let queue = self.look_at_queue();
         let changed: Vec<(usize, bool)> = self
             .pods
             .iter()
@@ -317,7 +330,7 @@ impl State {
                 self.pending.remove(index);
             }
         }
-        !changed.is_empty()
+        queue || !changed.is_empty()
     }
 
     fn taken_over(&mut self) -> bool {
@@ -327,13 +340,14 @@ impl State {
                 self.detach(index);
             }
             self.change(index, |pod| {
-                (pod.tentative, pod.leaving, pod.writing) = (None, None, false);
+                (pod.tentative, pod.leaving, pod.queued, pod.writing) = (None, None, false, false);
                 buffer(pod);
             });
         }
         self.pending.clear();
         self.actions.clear();
         self.undeleted.clear();
+        self.withdrawn.clear();
         self.migrations.clear();
         (self.listed, self.migrations_listed) = (false, false);
         true
@@ -353,7 +367,12 @@ impl State {
             }
             let pod = self.pods.get(index);
             if pod.is_some_and(|pod| late(pod.leaving, LEAVING)) {
-                self.change(index, |pod| (pod.leaving, pod.rest_until) = (None, now + REST));
+                self.change(index, |pod| {
+                    pod.leaving = None;
+                    if !pod.queued {
+                        pod.rest_until = now + REST;
+                    }
+                });
             }
             if self.pods.get(index).is_none_or(|pod| pod.tentative.is_none() && pod.leaving.is_none()) {
                 self.pending.remove(&index);

@@ -85,8 +85,9 @@ fn some_event() -> BoxedStrategy<Event> {
         }),
         1 => some_name().prop_map(Event::NodeGone),
         1 => (some_name(), some_name()).prop_map(|(pod, uid)| Event::PodGone { pod: name(&pod), uid }),
-        1 => (some_name(), any::<bool>(), any::<bool>()).prop_map(|(uid, ours, ended)| {
-            Event::Migration(MigrationSeen { migration: name("m"), uid, ours, ended, ..MigrationSeen::default() })
+        1 => (some_name(), some_name(), any::<(bool, bool, bool)>()).prop_map(|(pod, uid, (ours, pending, ended))| {
+            let (migration, vm) = (name(&format!("schedplugin-{pod}")), "v".to_owned());
+            Event::Migration(MigrationSeen { migration, uid, vm, ours, pending, ended, deleting: false })
         }),
         1 => some_name().prop_map(|uid| Event::MigrationGone { uid }),
         1 => prop_oneof![

@@ -145,6 +145,7 @@ fn one_at_a_time_leaves_and_is_told_and_does_not_grow() {
         uid: "u".into(),
         vm: "vm-p".into(),
         ours: true,
+        pending: false,
         ended,
         deleting: false,
     };
@@ -182,6 +183,115 @@ fn a_migration_that_cannot_be_made_or_is_never_seen_is_forgotten() {
     state.step(at(63), Event::Tick);
     let leaving = state.inspect_node("n").unwrap().leaving;
     assert!(!leaving.contains(&name("q")), "{leaving:?}");
+}
+
+/// A migration of ours for pod `p`.
+fn queued(uid: &str) -> MigrationSeen {
+    MigrationSeen {
+        migration: name("schedplugin-p"),
+        uid: uid.into(),
+        vm: "vm-p".into(),
+        ours: true,
+        pending: true,
+        ended: false,
+        deleting: false,
+    }
+}
+
+/// Node `n` is too full, and `p` was asked to leave it.
+fn asked_to_leave() -> State {
+    let mut state = two_nodes(moving());
+    state.step(at(0), Event::MigrationsListed);
+    state.step(at(0), seen(movable("p", "n", 5, 0)));
+    state.step(at(0), seen(movable("q", "n", 5, 1)));
+    state.step(at(1), Event::Tick);
+    let actions = state.take_actions(at(1), 9);
+    assert!(matches!(actions.as_slice(), [Action::CreateMigration(_)]), "{actions:?}");
+    state.done(at(1), &actions[0], true);
+    state
+}
+
+fn deletes(state: &mut State, now: u64) -> Vec<String> {
+    let actions = state.take_actions(at(now), 99);
+    let deleted = actions.into_iter().filter_map(|action| match action {
+        Action::DeleteMigration { uid, .. } => Some(uid),
+        _ => None,
+    });
+    deleted.collect()
+}
+
+#[test]
+fn one_that_waits_for_its_turn_for_long_is_remembered() {
+    let mut state = asked_to_leave();
+    state.step(at(2), Event::Migration(queued("u")));
+    for now in [63, 600, 6000] {
+        state.step(at(now), Event::Tick);
+        assert_eq!(state.inspect_node("n").unwrap().leaving, [name("p")], "after {now} s");
+        assert!(!state.take_actions(at(now), 99).iter().any(|a| matches!(a, Action::CreateMigration(_))));
+        audit(&state);
+    }
+    // It may grow meanwhile if there is room, or shrink.
+    let request = Request { load: Some(1.0), ..Request::new(res(1), res(4), Some(res(5))) };
+    let reply = state.request(at(6001), &name("p"), &request).unwrap();
+    assert_eq!(reply, Reply { permit: res(4), migrate: false });
+    let request = Request { load: Some(1.0), ..Request::new(res(1), res(5), Some(res(4))) };
+    assert_eq!(state.request(at(6002), &name("p"), &request).unwrap().permit, res(5));
+    // One who takes over hears of it from the list, in whichever order the lists come.
+    for migrations_first in [true, false] {
+        let mut state = state.clone();
+        state.step(at(6003), Event::TakenOver);
+        assert!(state.inspect_node("n").unwrap().leaving.is_empty());
+        let migration = Event::Migration(queued("u"));
+        let pod = seen(movable("p", "n", 5, 0));
+        for event in if migrations_first { [migration, pod] } else { [pod, migration] } {
+            state.step(at(6004), event);
+        }
+        assert_eq!(state.inspect_node("n").unwrap().leaving, [name("p")]);
+        audit(&state);
+    }
+    // Over: it rests, then another may go.
+    state.step(at(6005), Event::MigrationGone { uid: "u".into() });
+    assert!(state.inspect_node("n").unwrap().leaving.is_empty());
+    assert!(state.inspect_node("n").unwrap().next.iter().all(|planned| planned.pod != name("p")));
+    assert!(deletes(&mut state, 6006).is_empty(), "there is nothing to withdraw");
+}
+
+#[test]
+fn one_that_waits_for_a_vm_that_has_left_is_withdrawn() {
+    let gone = Event::PodGone { pod: name("p"), uid: String::new() };
+    let ended = seen(PodSeen { ended: true, ..movable("p", "n", 5, 0) });
+    for left in [gone, ended] {
+        let mut state = asked_to_leave();
+        state.step(at(2), Event::Migration(queued("u")));
+        assert!(deletes(&mut state, 3).is_empty());
+        state.step(at(90), left.clone());
+        assert_eq!(deletes(&mut state, 90), ["u"]);
+        // Once, until that has failed; and not if it has begun meanwhile.
+        state.step(at(91), Event::MigrationsListed);
+        assert!(deletes(&mut state, 91).is_empty());
+        let action = Action::DeleteMigration { migration: name("schedplugin-p"), uid: "u".into() };
+        state.done(at(92), &action, false);
+        assert_eq!(deletes(&mut state, 100), ["u"]);
+        state.done(at(100), &action, false);
+        state.step(at(101), Event::Migration(MigrationSeen { pending: false, ..queued("u") }));
+        assert!(deletes(&mut state, 200).is_empty());
+        assert_eq!(state.wake_at().filter(|due| *due < at(200)), None, "nothing is left to be tried");
+    }
+    // Others', those that run, and what was not listed yet are left alone.
+    let others = MigrationSeen { ours: false, ..queued("u") };
+    let runs = MigrationSeen { pending: false, ..queued("u") };
+    for (migration, listed) in [(others, true), (runs, true), (queued("u"), false)] {
+        let mut state = two_nodes(moving());
+        if listed {
+            state.step(at(0), Event::MigrationsListed);
+        }
+        state.step(at(1), Event::Migration(migration));
+        assert!(deletes(&mut state, 2).is_empty());
+        if !listed {
+            state.step(at(3), Event::MigrationsListed);
+            assert_eq!(deletes(&mut state, 3), ["u"]);
+        }
+    }
 }
 
 #[test]

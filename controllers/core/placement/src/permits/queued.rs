@@ -1,0 +1,78 @@
+//! Migrations of ours that wait for their turn. They may wait for long: as long as one exists and is not over its VM counts as
+//! leaving, and one whose VM has left by another way is withdrawn.
+
+use std::collections::BTreeMap;
+
+use neonvm_types::NamespacedName;
+
+use super::state::REST;
+use super::{Action, MigrationSeen, PodSeen, State, WantedMigration};
+
+impl State {
+    /// Whether a migration of ours for the VM in this pod exists and is not over.
+    pub(crate) fn is_queued(&self, seen: &PodSeen) -> bool {
+        self.migrations.values().any(|migration| is_for(migration, seen))
+    }
+
+    /// Who waits is looked at anew. Whether somebody does not any more, or does now.
+    pub(crate) fn look_at_queue(&mut self) -> bool {
+        let mut waiting: BTreeMap<NamespacedName, Vec<&MigrationSeen>> = BTreeMap::new();
+        for migration in self.migrations.values() {
+            if let Some(pod) = WantedMigration::pod_of(migration) {
+                waiting.entry(pod).or_default().push(migration);
+            }
+        }
+        let of = |seen: &PodSeen| {
+            let own = waiting.get(&seen.pod).into_iter().flatten();
+            own.into_iter().any(|migration| is_for(migration, seen))
+        };
+        let changed: Vec<(usize, bool)> = self
+            .pods
+            .iter()
+            .map(|(index, pod)| (index, of(&pod.seen), pod.queued))
+            .filter(|(_, now, before)| now != before)
+            .map(|(index, now, _)| (index, now))
+            .collect();
+        let rest_until = self.latest + REST;
+        for (index, queued) in &changed {
+            self.change(*index, |pod| {
+                pod.queued = *queued;
+                if !*queued {
+                    (pod.leaving, pod.rest_until) = (None, rest_until);
+                }
+            });
+        }
+        !changed.is_empty()
+    }
+
+    /// A migration that waits for a VM that is not in its pod any more would move it once more, from wherever it is by now.
+    pub(crate) fn withdraw(&mut self) {
+        // What was not seen yet has not left.
+        if !(self.listed && self.migrations_listed) {
+            return;
+        }
+        let left: Vec<MigrationSeen> = self
+            .migrations
+            .values()
+            .filter(|migration| {
+                migration.pending && !migration.deleting && !self.withdrawn.contains(&migration.uid)
+            })
+            .filter(|migration| WantedMigration::pod_of(migration).is_some_and(|pod| !self.is_there(&pod)))
+            .cloned()
+            .collect();
+        for MigrationSeen { migration, uid, .. } in left {
+            self.withdrawn.insert(uid.clone());
+            self.actions.push_back(Action::DeleteMigration { migration, uid });
+        }
+    }
+
+    fn is_there(&self, pod: &NamespacedName) -> bool {
+        let index = self.pod_index.get(pod);
+        index.and_then(|index| self.pods.get(*index)).is_some_and(|pod| !pod.seen.ended)
+    }
+}
+
+fn is_for(migration: &MigrationSeen, seen: &PodSeen) -> bool {
+    seen.vm.as_ref().is_some_and(|vm| vm.name == migration.vm)
+        && WantedMigration::pod_of(migration).as_ref() == Some(&seen.pod)
+}

@@ -127,22 +127,15 @@ impl NodeNetwork {
         }
     }
 
-    /// Connects a pod; what is there already is kept. Its address.
-    pub(crate) async fn attach(&self, uid: &str) -> io::Result<Ipv4Addr> {
+    /// Connects a pod, and by these interfaces to the overlay; what is there already is kept. Its address.
+    ///
+    /// Without namespaces there is no overlay, and the runner says so.
+    pub(crate) async fn attach(&self, uid: &str, interfaces: &[String]) -> io::Result<Ipv4Addr> {
         let address = self.leases.lock().take(uid)?;
         if let Some(net) = self.namespaces() {
-            namespaces::attach(&self.cluster, &self.node, net, uid, address).await?;
+            namespaces::attach(&self.cluster, &self.node, net, uid, (address, interfaces)).await?;
         }
         Ok(address)
-    }
-
-    /// Gives a pod interfaces on the overlay; what is there already is kept. Without namespaces there is no overlay, and
-    /// the runner says so.
-    pub(crate) async fn join_overlay(&self, uid: &str, interfaces: &[String]) -> io::Result<()> {
-        if self.namespaces().is_some() && !interfaces.is_empty() {
-            namespaces::join_overlay(&self.cluster, &self.node, uid, interfaces).await?;
-        }
-        Ok(())
     }
 
     /// Removes all of a pod's network. Its address may be used again.

@@ -86,7 +86,7 @@ pub(crate) enum Error {
     OverlayNeedsRoot,
 }
 
-pub(crate) use interface::{Settings, name_guest, set_up};
+pub(crate) use interface::{Settings, interfaces, name_guest, set_up};
 
 #[cfg(test)]
 mod tests {

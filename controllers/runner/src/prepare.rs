@@ -363,8 +363,9 @@ async fn network(options: &Options, pod: &Arc<PodFiles>) -> Result<Network, Erro
             let settings = network::Settings { forwards, hardware: mac, hostname: hostname(&pod.config.pod) };
             let extra = pod.config.extra_net.as_ref().map(|extra| extra.interface.clone());
             let made = move || {
-                let link = network::set_up(&settings)?;
-                Ok((link, extra.map(|interface| network::join(&interface)).transpose()?))
+                let there = network::interfaces()?;
+                let link = network::set_up(&settings, &there)?;
+                Ok((link, extra.map(|interface| network::join(&interface, &there)).transpose()?))
             };
             let (link, overlay) = blocking(made).await?;
             let mut interfaces = vec![InterfacePlan { mac, mtu: Some(link.mtu), backend: Backend::Tap }];

@@ -2,19 +2,31 @@
 
 use std::path::Path;
 
+use anyhow::Context as _;
+
+use crate::package::target;
 use crate::process::run_cargo;
+
+/// Together, so that what they share is compiled once.
+const PROGRAMS: &[&str] = &[
+    "build",
+    "--release",
+    "--locked",
+    "--quiet",
+    "-p",
+    "neonvm-neond",
+    "-p",
+    "neonvm-cli",
+    "-p",
+    "neonvm-bench",
+];
 
 /// Measures; arguments go to the program that does.
 pub(crate) fn bench(root: &Path, arguments: &[String]) -> anyhow::Result<bool> {
-    if !root.join("tests/bench/Cargo.toml").exists() {
-        println!("there is nothing to measure yet");
-        return Ok(true);
-    }
-    let mut command = vec!["run", "--release", "--locked", "-p", "neonvm-bench", "--"];
-    command.extend(arguments.iter().map(String::as_str));
-    if !crate::guest::run(root)? {
+    if !crate::guest::run(root)? || !run_cargo(root, PROGRAMS)? {
         return Ok(false);
     }
-    run_cargo(root, &["build", "--release", "--locked", "--quiet", "-p", "neonvm-neond", "-p", "neonvm-cli"])
-        .and_then(|built| Ok(built && run_cargo(root, &command)?))
+    let program = target(root)?.join("release/neonvm-bench");
+    let status = std::process::Command::new(&program).args(arguments).current_dir(root).status();
+    Ok(status.with_context(|| format!("cannot run {}", program.display()))?.success())
 }

@@ -69,10 +69,37 @@ pub(super) async fn nft(script: &str) -> io::Result<()> {
     run("nft", &["-f", "-"], script).await.map(drop)
 }
 
-/// Names of the interfaces of a namespace.
-pub(super) async fn links(namespace: Option<&str>) -> io::Result<Vec<String>> {
+/// A network interface.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Link {
+    pub(super) name: String,
+    /// Greatest packet.
+    pub(super) mtu: u32,
+}
+
+/// The interfaces of a namespace, or of this process's.
+pub(super) async fn links(namespace: Option<&str>) -> io::Result<Vec<Link>> {
     let text = ask(namespace, &["-o", "link", "show"]).await?;
-    // `3: eth0@if4: <…`
-    let name = |line: &str| Some(line.split(": ").nth(1)?.split('@').next()?.to_owned());
-    Ok(text.lines().filter_map(name).collect())
+    Ok(text.lines().filter_map(link).collect())
+}
+
+/// `3: eth0@if4: <…> mtu 1450 …`
+fn link(line: &str) -> Option<Link> {
+    let name = line.split(": ").nth(1)?.split('@').next()?.to_owned();
+    let mut words = line.split_whitespace().skip_while(|word| *word != "mtu");
+    Some(Link { name, mtu: words.nth(1)?.parse().ok()? })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_of_ip_are_read() {
+        let line =
+            "3: eth0@if4: <BROADCAST,UP> mtu 1450 qdisc noqueue state UP \\    link/ether 02:00 brd ff:ff";
+        assert_eq!(link(line), Some(Link { name: "eth0".to_owned(), mtu: 1450 }));
+        assert_eq!(link("1: lo: <LOOPBACK> mtu 65536 qdisc").map(|link| link.mtu), Some(65536));
+        assert_eq!((link(""), link("3: eth0: mtu")), (None, None));
+    }
 }

@@ -64,7 +64,7 @@ pub(super) async fn set_up(cluster: &str, node: &str, net: &NamespaceNetwork) ->
     let (bridge, link) = (naming::bridge(cluster), naming::node_link(cluster, node));
     check_free(net.underlay, &bridge).await?;
     check_free(net.pods, &bridge).await?;
-    let there = links(None).await?;
+    let there: Vec<String> = links(None).await?.into_iter().map(|link| link.name).collect();
     let mut lines = Vec::new();
     if !there.contains(&bridge) {
         lines.push(format!("link add {bridge} type bridge forward_delay 0"));

@@ -3,7 +3,7 @@
 use std::io;
 use std::net::Ipv4Addr;
 
-use super::command::{ask, ip, links};
+use super::command::{Link, ask, ip, links};
 use super::{Peer, namespace_path, open_namespace};
 use neonvm_api::overlay::{BRIDGE, OVERHEAD_V4};
 
@@ -25,7 +25,7 @@ pub(super) async fn set_up_node(cluster: &str, node: &str, net: &NamespaceNetwor
         format!("addr replace {}/{} dev up0", net.address, net.underlay.length()),
         "link set up0 up".to_owned(),
     ];
-    if !there.iter().any(|name| name == "br0") {
+    if !there.iter().any(|link| link.name == "br0") {
         lines.push("link add br0 type bridge forward_delay 0".into());
     }
     lines.push(format!("addr replace {gateway}/{} dev br0", net.pods.length()));
@@ -39,13 +39,13 @@ pub(super) async fn set_up_node(cluster: &str, node: &str, net: &NamespaceNetwor
     tokio::task::spawn_blocking(move || sys::in_network(namespace, switch)).await.map_err(io::Error::other)?
 }
 
-/// Connects a pod, unless it is connected.
+/// Connects a pod to its node's bridge, and by these interfaces to the overlay; what is there already is kept.
 pub(super) async fn attach(
     cluster: &str,
     node: &str,
     net: &NamespaceNetwork,
     uid: &str,
-    address: Ipv4Addr,
+    (address, interfaces): (Ipv4Addr, &[String]),
 ) -> io::Result<()> {
     let (own, pod) = (naming::node_namespace(cluster, node), naming::pod_namespace(cluster, node, uid));
     let (link, gateway) = (naming::pod_link(uid), gateway(net)?);
@@ -57,65 +57,49 @@ pub(super) async fn attach(
         }
         detach(cluster, node, uid).await?;
     }
-    let make = [
+    let mut make = vec![
         format!("netns add {pod}"),
         format!("link add {link} netns {own} type veth peer name eth0 netns {pod}"),
     ];
-    ip(None, &make).await?;
-    ip(Some(&own), &[format!("link set {link} master br0 up")]).await?;
-    let inside = [
+    let mut outside = vec![format!("link set {link} master br0 up")];
+    let mut inside = vec![
         "link set lo up".to_owned(),
         format!("addr add {address}/{} dev eth0", net.pods.length()),
         "link set eth0 up".to_owned(),
-        format!("route add default via {gateway} dev eth0"),
     ];
+    if !interfaces.is_empty() {
+        let mtu = overlay(&own).await?;
+        for (index, interface) in interfaces.iter().enumerate() {
+            let link = naming::overlay_link(uid, index);
+            let ends = format!("type veth peer name {interface} mtu {mtu} netns {pod}");
+            make.push(format!("link add {link} mtu {mtu} netns {own} {ends}"));
+            outside.push(format!("link set {link} master {BRIDGE} up"));
+            inside.push(format!("link set {interface} up"));
+        }
+        outside.push(format!("link set {BRIDGE} up"));
+    }
+    inside.push(format!("route add default via {gateway} dev eth0"));
+    ip(None, &make).await?;
+    ip(Some(&own), &outside).await?;
     ip(Some(&pod), &inside).await
 }
 
-/// Joins a connected pod to the overlay's bridge, which is made if nobody has done so.
-pub(super) async fn join_overlay(
-    cluster: &str,
-    node: &str,
-    uid: &str,
-    interfaces: &[String],
-) -> io::Result<()> {
-    let (own, pod) = (naming::node_namespace(cluster, node), naming::pod_namespace(cluster, node, uid));
-    if !links(Some(&own)).await?.iter().any(|name| name == BRIDGE) {
-        let mtu = mtu(&own, "up0").await?.saturating_sub(OVERHEAD_V4);
-        let make = [format!("link add {BRIDGE} mtu {mtu} type bridge forward_delay 0")];
-        // Somebody else may be faster.
-        let made = ip(Some(&own), &make).await;
-        if !links(Some(&own)).await?.iter().any(|name| name == BRIDGE) {
-            made?;
-        }
+/// Greatest packet of the overlay's bridge in a node's namespace. The overlay itself makes the bridge, too; whoever is first.
+async fn overlay(namespace: &str) -> io::Result<u32> {
+    let mtu = |links: &[Link], name: &str| links.iter().find(|link| link.name == name).map(|link| link.mtu);
+    let there = links(Some(namespace)).await?;
+    if let Some(mtu) = mtu(&there, BRIDGE) {
+        return Ok(mtu);
     }
-    let mtu = mtu(&own, BRIDGE).await?;
-    let (in_node, in_pod) = (links(Some(&own)).await?, links(Some(&pod)).await?);
-    for (index, interface) in interfaces.iter().enumerate() {
-        let link = naming::overlay_link(uid, index);
-        match (in_node.contains(&link), in_pod.contains(interface)) {
-            (true, true) => {}
-            (there, _) => {
-                if there {
-                    ip(Some(&own), &[format!("link del {link}")]).await?;
-                }
-                let ends = format!("type veth peer name {interface} mtu {mtu} netns {pod}");
-                ip(None, &[format!("link add {link} mtu {mtu} netns {own} {ends}")]).await?;
-            }
-        }
-        let join = [format!("link set {link} master {BRIDGE} up"), format!("link set {BRIDGE} up")];
-        ip(Some(&own), &join).await?;
-        ip(Some(&pod), &[format!("link set {interface} up")]).await?;
+    let missing = |name: &str| io::Error::other(format!("the node has no interface {name}"));
+    let size = mtu(&there, "up0").ok_or_else(|| missing("up0"))?.saturating_sub(OVERHEAD_V4);
+    let make = [format!("link add {BRIDGE} mtu {size} type bridge forward_delay 0")];
+    // Somebody else may be faster.
+    let made = ip(Some(namespace), &make).await;
+    match mtu(&links(Some(namespace)).await?, BRIDGE) {
+        Some(mtu) => Ok(mtu),
+        None => made.and(Err(missing(BRIDGE))),
     }
-    Ok(())
-}
-
-/// Greatest packet of an interface.
-async fn mtu(namespace: &str, name: &str) -> io::Result<u32> {
-    let text = ask(Some(namespace), &["-o", "link", "show", "dev", name]).await?;
-    let mut words = text.split_whitespace().skip_while(|word| *word != "mtu");
-    let mtu = words.nth(1).and_then(|word| word.parse().ok());
-    mtu.ok_or_else(|| io::Error::other(format!("the size of packets of {name} is not known")))
 }
 
 /// Removes the namespace of a pod; its interfaces go with it.
@@ -124,14 +108,22 @@ pub(super) async fn detach(cluster: &str, node: &str, uid: &str) -> io::Result<(
     // A process that still holds the namespace would keep the link alive.
     let (own, link) = (naming::node_namespace(cluster, node), naming::pod_link(uid));
     let overlay = naming::overlay_link_prefix(uid);
-    for name in links(Some(&own)).await?.iter().filter(|name| name.starts_with(&overlay)) {
-        // It may be gone by now.
-        let _ = ip(Some(&own), &[format!("link del {name}")]).await;
+    let is_left = |name: &str| name == link || name.starts_with(&overlay);
+    let left = async || {
+        let links = links(Some(&own)).await?;
+        Ok::<_, io::Error>(
+            links.into_iter().map(|link| link.name).filter(|name| is_left(name)).collect::<Vec<_>>(),
+        )
+    };
+    for name in left().await? {
+        // It may be gone by now: the kernel removes it after its namespace.
+        if let Err(error) = ip(Some(&own), &[format!("link del {name}")]).await
+            && left().await?.contains(&name)
+        {
+            return Err(error);
+        }
     }
-    match ip(Some(&own), &[format!("link del {link}")]).await {
-        Err(error) if links(Some(&own)).await?.contains(&link) => Err(error),
-        _ => Ok(()),
-    }
+    Ok(())
 }
 
 async fn remove(name: &str) -> io::Result<()> {

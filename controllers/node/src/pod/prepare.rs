@@ -81,17 +81,16 @@ impl Preparation {
         for path in [directory.path().to_path_buf(), directory.root(), directory.etc()] {
             files::directory(&path, 0o755).map_err(failed)?;
         }
-        let address = node.network.attach(&self.handle.uid).await.map_err(failed)?;
+        let pod = Arc::clone(&self.handle.pod.borrow());
+        let extra = attachments::interfaces(&pod);
+        let extra = extra.map_err(|message| Problem::new("FailedCreatePodSandBox", message))?;
+        let address = node.network.attach(&self.handle.uid, &extra).await.map_err(failed)?;
         self.ip.send_if_modified(|ip| {
             let text = address.to_string();
             let differs = *ip != text;
             *ip = text;
             differs
         });
-        let pod = Arc::clone(&self.handle.pod.borrow());
-        let extra = attachments::interfaces(&pod);
-        let extra = extra.map_err(|message| Problem::new("FailedCreatePodSandBox", message))?;
-        node.network.join_overlay(&self.handle.uid, &extra).await.map_err(failed)?;
         let name = pod.metadata.name.clone().unwrap_or_default();
         write_etc(directory, &name, &address.to_string()).map_err(failed)?;
         if let Some(hierarchy) = &node.hierarchy {

@@ -68,7 +68,8 @@ impl Connector {
         tune(&stream);
         let stream = tokio::time::timeout(PATIENCE, self.tls.connect(self.name.clone(), stream)).await;
         let stream = stream.map_err(within("TLS with"))?;
-        let refused = |error: std::io::Error| format!("TLS with {}: {}", self.target, certificate::words(&error));
+        let refused =
+            |error: std::io::Error| format!("TLS with {}: {}", self.target, certificate::words(&error));
         let mut stream = stream.map_err(refused)?;
         stream.get_mut().1.set_buffer_limit(Some(TLS_BUFFER));
         let hello = MigrationHello { id: self.id.clone(), channel };
@@ -78,7 +79,8 @@ impl Connector {
             read::<MigrationAnswer, _>(&mut stream).await
         };
         let answer = tokio::time::timeout(PATIENCE, greeting).await.map_err(within("greet"))?;
-        let refused = |error: std::io::Error| format!("greet {}: {}", self.target, certificate::words(&error));
+        let refused =
+            |error: std::io::Error| format!("greet {}: {}", self.target, certificate::words(&error));
         let answer = answer.map_err(refused)?;
         if answer.error.is_empty() { Ok(stream) } else { Err(format!("the target: {}", answer.error)) }
     }

@@ -103,7 +103,8 @@ impl Source {
         let answer = tokio::time::timeout(PATIENCE, self.sender.send_request(request)).await;
         let answer = answer.map_err(|_| "no answer".to_owned())?;
         // A source that does not take our certificate says so, before it is asked or after.
-        let answer = answer.map_err(|error| self.broke.get().cloned().unwrap_or_else(|| certificate::words(&error)))?;
+        let answer = answer
+            .map_err(|error| self.broke.get().cloned().unwrap_or_else(|| certificate::words(&error)))?;
         match answer.status() {
             StatusCode::OK => Ok(answer.into_body()),
             other => Err(format!("GET {path}: {other}")),

@@ -1,5 +1,6 @@
 //! Makes the link between pod and guest: tap device, addresses, rules, DHCP and router advertisements.
 
+use std::collections::BTreeMap;
 use std::io::Write as _;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::process::{Command, Stdio};
@@ -11,6 +12,8 @@ use super::{Error, GATEWAY, GUEST, PREFIX, Reach, TAP_HARDWARE, TAP_NAME, Tap, r
 
 /// Prefix of the link's own IPv6 addresses (RFC 4193); seen by pod and guest only.
 const V6_PREFIX: [u16; 4] = [0xfd6e, 0x656f, 0x6e00, 0];
+/// Greatest packet of Ethernet, if that of the pod is not known.
+const ETHERNET: u16 = 1500;
 /// Time for a helper program.
 const PROGRAM: Duration = Duration::from_secs(10);
 
@@ -50,11 +53,26 @@ pub(crate) struct Link {
     pub(crate) services: Vec<tokio::task::JoinHandle<()>>,
 }
 
+/// The interfaces of the pod, each with its greatest packet.
+pub(crate) type Interfaces = BTreeMap<String, u16>;
+
+/// Not from `/sys`: what is mounted there may be of another network namespace.
+pub(crate) fn interfaces() -> Result<Interfaces, Error> {
+    Ok(run("ip", &["-o", "link", "show"], "")?.lines().filter_map(interface).collect())
+}
+
+/// `3: eth0@if4: <…> mtu 1450 …`
+fn interface(line: &str) -> Option<(String, u16)> {
+    let name = line.split(": ").nth(1)?.split('@').next()?.to_owned();
+    let mut words = line.split_whitespace().skip_while(|word| *word != "mtu");
+    // That of the loopback interface, 65536, is of no use here.
+    Some((name, words.nth(1)?.parse().ok()?))
+}
+
 /// Makes the link. To be called in a runtime.
-pub(crate) fn set_up(settings: &Settings) -> Result<Link, Error> {
+pub(crate) fn set_up(settings: &Settings, interfaces: &Interfaces) -> Result<Link, Error> {
     let uplink = uplink(&read("/proc/net/route"), &read("/proc/net/dev")).ok_or(Error::NoInterface)?;
-    // Not from /sys: what is mounted there may be of another network namespace.
-    let mtu = mtu(&run("ip", &["-o", "link", "show", "dev", &uplink], "")?);
+    let mtu = interfaces.get(&uplink).copied().unwrap_or(ETHERNET);
     let names = resolver::parse(&read("/etc/resolv.conf"));
     let guest_v6 = has_v6(&read("/proc/net/if_inet6"), &uplink).then(|| v6_of(settings.hardware));
     let tap = Tap::open(TAP_NAME)?;
@@ -107,12 +125,6 @@ fn uplink(routes: &str, devices: &str) -> Option<String> {
         let names = devices.lines().filter_map(|line| line.split_once(':')).map(|(name, _)| name.trim());
         names.filter(|name| *name != "lo" && *name != TAP_NAME).map(str::to_owned).next()
     })
-}
-
-/// The word after `mtu` in the output of `ip link`.
-pub(super) fn mtu(text: &str) -> u16 {
-    let mut words = text.split_whitespace().skip_while(|word| *word != "mtu");
-    words.nth(1).and_then(|word| word.parse().ok()).unwrap_or(1500)
 }
 
 /// Whether an interface has an IPv6 address of global scope (`00` in the fourth column of `/proc/net/if_inet6`).
@@ -195,8 +207,9 @@ mod tests {
 
     #[test]
     fn the_size_of_packets_is_that_of_the_pod() {
-        assert_eq!(mtu("2: eth0@if6: <UP> mtu 1440 qdisc noqueue\\    link/ether"), 1440);
-        assert_eq!(mtu("nonsense mtu"), 1500);
+        let line = "2: eth0@if6: <UP> mtu 1440 qdisc noqueue\\    link/ether";
+        assert_eq!(interface(line), Some(("eth0".to_owned(), 1440)));
+        assert_eq!((interface("nonsense mtu"), interface("1: lo: <> mtu 65536 x")), (None, None));
     }
 
     #[test]

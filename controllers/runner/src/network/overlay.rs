@@ -3,7 +3,7 @@
 
 use std::fmt::Write as _;
 
-use super::interface::{mtu, run};
+use super::interface::{Interfaces, run};
 use super::{Error, Tap};
 
 /// The tap device.
@@ -22,12 +22,24 @@ pub(crate) struct Overlay {
     pub(crate) mtu: u16,
 }
 
-/// Joins a new tap device to an interface of the pod.
-pub(crate) fn join(interface: &str) -> Result<Overlay, Error> {
-    let missing = |_| Error::NoOverlay { interface: interface.to_owned() };
-    let mtu = mtu(&run("ip", &["-o", "link", "show", "dev", interface], "").map_err(missing)?);
+/// Joins a new tap device to an interface of the pod, one of these.
+pub(crate) fn join(interface: &str, interfaces: &Interfaces) -> Result<Overlay, Error> {
+    let missing = || Error::NoOverlay { interface: interface.to_owned() };
+    let mtu = *interfaces.get(interface).ok_or_else(missing)?;
     let tap = Tap::open(TAP)?;
-    let there = run("ip", &["-o", "link", "show", "dev", BRIDGE], "").is_ok();
+    // Rules go by names: they are there before anything passes.
+    run("nft", &["-f", "-"], &rules(interface))?;
+    run("ip", &["-batch", "-"], &wiring(interface, mtu, interfaces.contains_key(BRIDGE), has_v6(mtu)))?;
+    Ok(Overlay { tap, mtu })
+}
+
+/// Whether interfaces have IPv6, of themselves: if the kernel has it and packets may be long enough for it (RFC 8200, section 5).
+fn has_v6(mtu: u16) -> bool {
+    mtu >= 1280 && std::path::Path::new("/proc/sys/net/ipv6").exists()
+}
+
+/// What makes the bridge and its two ports, as lines for `ip`; `there`: the bridge is, from a runner that was here before.
+fn wiring(interface: &str, mtu: u16, there: bool, v6: bool) -> String {
     let mut lines = String::new();
     if !there {
         let _ = writeln!(lines, "link add {BRIDGE} type bridge forward_delay 0 mcast_snooping 0");
@@ -41,17 +53,13 @@ pub(crate) fn join(interface: &str) -> Result<Overlay, Error> {
     }
     let _ = writeln!(lines, "link set {BRIDGE} mtu {mtu}");
     let _ = writeln!(lines, "link set {TAP} txqueuelen {WAITING}");
-    for name in [interface, TAP, BRIDGE] {
-        // Where there is no IPv6, there is nothing to switch off.
-        if let Err(error) = run("ip", &["link", "set", "dev", name, "addrgenmode", "none"], "") {
-            tracing::debug!(name, %error, "no IPv6 address to switch off");
+    for name in [BRIDGE, TAP, interface] {
+        if v6 {
+            let _ = writeln!(lines, "link set {name} addrgenmode none");
         }
+        let _ = writeln!(lines, "link set {name} up");
     }
-    run("ip", &["-batch", "-"], &lines)?;
-    run("nft", &["-f", "-"], &rules(interface))?;
-    let up: String = [BRIDGE, TAP, interface].iter().map(|name| format!("link set {name} up\n")).collect();
-    run("ip", &["-batch", "-"], &up)?;
-    Ok(Overlay { tap, mtu })
+    lines
 }
 
 fn rules(interface: &str) -> String {
@@ -67,12 +75,13 @@ fn rules(interface: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{Frames, lab};
+    use super::super::{Frames, interfaces, lab};
     use super::*;
 
     #[test]
     fn the_guest_is_joined_to_the_overlay_and_to_nothing_else() {
         lab::inside("overlay", || {
+            let join = |name: &str| join(name, &interfaces().expect("interfaces"));
             let none = join("net1").expect_err("there is no such interface").to_string();
             assert!(none.contains("no interface net1"), "{none}");
             run("ip", &["link", "add", "net1", "mtu", "1450", "type", "veth", "peer", "name", "far"], "")

@@ -3,6 +3,7 @@
 use std::time::Instant;
 
 use anyhow::Context as _;
+use futures_util::stream::BoxStream;
 use futures_util::{StreamExt as _, TryStreamExt as _};
 use kube::api::{Api, DynamicObject, ListParams, WatchEvent, WatchParams};
 use kube::core::{ApiResource, GroupVersionKind};
@@ -40,22 +41,8 @@ impl Watch {
         for (kind, api) in apis {
             let version = api.list(&ListParams::default()).await?.metadata.resource_version;
             let version = version.context("a list without a version")?;
-            let mut events = api.watch(&WatchParams::default().timeout(290), &version).await?.boxed();
-            let sender = sender.clone();
-            tasks.spawn(async move {
-                while let Ok(Some(event)) = events.try_next().await {
-                    let at = Instant::now();
-                    let (object, gone) = match event {
-                        WatchEvent::Added(object) | WatchEvent::Modified(object) => (object, false),
-                        WatchEvent::Deleted(object) => (object, true),
-                        WatchEvent::Bookmark(_) => continue,
-                        WatchEvent::Error(_) => return,
-                    };
-                    if sender.send(Seen { at, kind, gone, object }).is_err() {
-                        return;
-                    }
-                }
-            });
+            let events = open(&api, &version).await?;
+            tasks.spawn(follow(api, version, events, (kind, sender.clone())));
         }
         Ok(Self { seen, _tasks: tasks })
     }
@@ -97,5 +84,39 @@ impl Watch {
             pod |= seen.gone && seen.kind == "pod" && seen.object.name_any().starts_with(&format!("{name}-"));
         }
         Ok(())
+    }
+}
+
+type Events = BoxStream<'static, kube::Result<WatchEvent<DynamicObject>>>;
+
+async fn open(api: &Api<DynamicObject>, version: &str) -> kube::Result<Events> {
+    Ok(api.watch(&WatchParams::default().timeout(290), version).await?.boxed())
+}
+
+/// Tells what changes until nobody listens; a stream that has had its time is opened anew where it ended.
+async fn follow(
+    api: Api<DynamicObject>,
+    mut version: String,
+    mut events: Events,
+    (kind, sender): (&'static str, mpsc::UnboundedSender<Seen>),
+) {
+    loop {
+        while let Ok(Some(event)) = events.try_next().await {
+            let at = Instant::now();
+            let (object, gone) = match event {
+                WatchEvent::Added(object) | WatchEvent::Modified(object) => (object, false),
+                WatchEvent::Deleted(object) => (object, true),
+                WatchEvent::Bookmark(_) => continue,
+                WatchEvent::Error(_) => return,
+            };
+            version = object.resource_version().unwrap_or(version);
+            if sender.send(Seen { at, kind, gone, object }).is_err() {
+                return;
+            }
+        }
+        match open(&api, &version).await {
+            Ok(again) => events = again,
+            Err(_) => return,
+        }
     }
 }

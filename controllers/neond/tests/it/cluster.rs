@@ -37,7 +37,12 @@ pub(crate) async fn until<F: Future<Output = bool>>(what: &str, check: impl Fn()
 
 /// All documents of `deploy/manifests`, the namespace first.
 pub(crate) fn manifests() -> Vec<(String, Value)> {
-    let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../deploy/manifests");
+    documents("manifests")
+}
+
+/// All documents of a directory of `deploy`, a namespace first; each with the name of its file.
+pub(crate) fn documents(directory: &str) -> Vec<(String, Value)> {
+    let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../deploy").join(directory);
     let mut files: Vec<PathBuf> =
         std::fs::read_dir(directory).unwrap().map(|entry| entry.unwrap().path()).collect();
     files.sort_by_key(|file| (!file.ends_with("namespace.yaml"), file.clone()));

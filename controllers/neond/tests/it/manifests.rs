@@ -6,9 +6,10 @@ use std::process::Command;
 use http_body_util::BodyExt as _;
 use hyper_util::rt::TokioIo;
 use neonvm_api::names::{SCHEDULER_LEASE, agent_lease};
+use neonvm_api::overlay;
 use serde_json::{Value, json};
 
-use crate::cluster::{Cluster, api, manifests, until};
+use crate::cluster::{Cluster, api, documents, manifests, until};
 use crate::service::{Service, arguments, containers, listening};
 
 /// Groups that a cluster may lack.
@@ -75,6 +76,27 @@ fn ports_and_names_agree() {
             assert!(named[name].iter().any(|known| known == target), "{file}: {target}");
         }
     }
+}
+
+/// What Multus is told is what runners and controllers expect.
+#[test]
+fn attachments_lead_to_the_overlay() {
+    let all = documents("multus");
+    let config = |name: &str| -> Value {
+        let found = all.iter().find(|(_, object)| object["metadata"]["name"] == name);
+        let (_, object) = found.unwrap_or_else(|| panic!("there is no {name}"));
+        assert_eq!(object["metadata"]["namespace"], "neonvm-system");
+        serde_json::from_str(object["spec"]["config"].as_str().unwrap()).unwrap()
+    };
+    let runners = config(overlay::ATTACHMENT);
+    assert_eq!((&runners["type"], &runners["ipam"]), (&json!("bridge"), &json!({})));
+    assert_eq!(runners["bridge"], overlay::BRIDGE);
+    assert_eq!(runners["mtu"], 1500 - overlay::OVERHEAD_V4);
+    // What is the default without it, as `core/overlay` tests.
+    let addresses = &config("neonvm-overlay-ipam")["ipam"];
+    assert_eq!(addresses["network_name"], overlay::NETWORK);
+    assert_eq!(addresses["range"], overlay::RANGE);
+    assert_eq!(addresses["range_start"], overlay::FIRST_VM_ADDRESS);
 }
 
 /// Every rule is about something that a server serves, and asks for verbs that it has.

@@ -12,6 +12,9 @@ use serde_json::Value;
 
 use crate::tls::TlsObserved;
 
+/// How [`PodView::waiting`] begins of a pod that the scheduler has no node for (reason of the condition `PodScheduled`).
+const UNSCHEDULABLE: &str = "Unschedulable";
+
 /// What is seen of a machine's partners.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Observed {
@@ -230,6 +233,12 @@ impl PodView {
             waiting: waiting(pod),
             created: meta.creation_timestamp.as_ref().and_then(time),
         }
+    }
+
+    /// Whether the scheduler has found no node for it.
+    #[must_use]
+    pub fn is_unschedulable(&self) -> bool {
+        self.node.is_empty() && self.waiting.starts_with(UNSCHEDULABLE)
     }
 
     /// Whether something of it may still run.

@@ -43,6 +43,8 @@ pub struct MigrationSettings {
     pub inbound: usize,
     /// How long a target pod may take to be ready for the machine, in seconds.
     pub prepare_timeout: i64,
+    /// How long a target pod may be without a node while others wait for their turn, in seconds.
+    pub place_timeout: i64,
     /// How long the source runner may refuse, or not answer, the order to begin, in seconds.
     pub start_timeout: i64,
     /// Pause before a paused post-copy is told again to go on, in seconds.
@@ -56,6 +58,7 @@ impl Default for MigrationSettings {
             outbound: 2,
             inbound: 2,
             prepare_timeout: 300,
+            place_timeout: 30,
             start_timeout: 60,
             recover_pause: 10,
         }

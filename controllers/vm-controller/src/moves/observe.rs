@@ -3,8 +3,9 @@
 use std::sync::Arc;
 
 use neonvm_api::migration::MigrationPhase;
-use neonvm_api::{MigrationPolicy, VirtualMachine, VirtualMachineMigration};
-use neonvm_core_lifecycle::migration::queue::{Admission, Waiting, admit, ordered};
+use neonvm_api::{MigrationPolicy, VirtualMachine, VirtualMachineMigration, VirtualMachineMigrationStatus};
+use neonvm_core_lifecycle::PodView;
+use neonvm_core_lifecycle::migration::queue::{Admission, Waiting, admit, held_up, ordered};
 use neonvm_core_lifecycle::migration::{MigrationObserved, is_over, is_waiting, ready};
 use neonvm_types::Timestamp;
 
@@ -41,6 +42,8 @@ pub(super) fn observe<'a>(
     let waiting = is_waiting(migration, holds(vm, migration));
     let admission = if waiting { admission(context, migration) } else { Admission::Wait(String::new()) };
     let node = target.as_ref().map(|pod| pod.node.clone()).unwrap_or_default();
+    let placeless = target.as_ref().is_some_and(PodView::is_unschedulable);
+    let held_up = if placeless { held_up_by(context, status) } else { 0 };
     let memo = context.moves.memo(migration.metadata.uid.as_deref().unwrap_or_default(), |memo| memo.clone());
     MigrationObserved {
         fresh,
@@ -52,6 +55,7 @@ pub(super) fn observe<'a>(
         policies: policies.iter().map(AsRef::as_ref).collect(),
         admission,
         inbound: if node.is_empty() { 0 } else { inbound(context, migration, &node) },
+        held_up,
         unknown_at_source: memo.unknown_at_source,
         failure: memo.failure,
         suffix: context.suffix(),
@@ -60,8 +64,27 @@ pub(super) fn observe<'a>(
 
 /// The line, and what is said to each in it.
 pub(super) fn line(context: &Context) -> Vec<(Waiting, Admission)> {
-    let mut waiting = Vec::new();
+    let (waiting, active) = (waiting(context), leaving(context));
+    let answers = admit(&waiting, &active, &context.settings.migration);
+    waiting.into_iter().zip(answers).collect()
+}
+
+/// How many would go if this migration did not hold its place.
+fn held_up_by(context: &Context, status: Option<&VirtualMachineMigrationStatus>) -> usize {
+    let node = status.map(|now| now.source_node.as_str()).unwrap_or_default();
+    held_up(&waiting(context), &leaving(context), &context.settings.migration, node)
+}
+
+/// The nodes that machines are leaving now.
+fn leaving(context: &Context) -> Vec<String> {
     let mut active = context.cache.leaving();
+    active.sort_unstable();
+    active
+}
+
+/// Those that wait, in their order.
+fn waiting(context: &Context) -> Vec<Waiting> {
+    let mut waiting = Vec::new();
     for migration in context.moves.open() {
         let key = machine_of(&migration);
         let Some(vm) = context.cache.vm(&key) else { continue };
@@ -82,10 +105,7 @@ pub(super) fn line(context: &Context) -> Vec<(Waiting, Admission)> {
             ready: vm.metadata.deletion_timestamp.is_none() && ready(&vm, &runner).is_ok(),
         });
     }
-    active.sort_unstable();
-    let waiting = ordered(waiting);
-    let answers = admit(&waiting, &active, &context.settings.migration);
-    waiting.into_iter().zip(answers).collect()
+    ordered(waiting)
 }
 
 fn admission(context: &Context, migration: &VirtualMachineMigration) -> Admission {

@@ -26,6 +26,8 @@ pub struct MigrationObserved<'a> {
     pub admission: Admission,
     /// Other machines that come to the target's node now.
     pub inbound: usize,
+    /// Others that would go if this one gave its place away; looked at while its target has no node.
+    pub held_up: usize,
     /// The source runner has answered that it does not know this migration.
     pub unknown_at_source: bool,
     /// What went wrong when the actions of the step before were run.

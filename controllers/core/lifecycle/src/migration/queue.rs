@@ -78,6 +78,19 @@ pub fn admit(waiting: &[Waiting], active: &[String], limits: &MigrationSettings)
     answers
 }
 
+/// How many of those that wait would go if one machine fewer left `node` now.
+#[must_use]
+pub fn held_up(waiting: &[Waiting], active: &[String], limits: &MigrationSettings, node: &str) -> usize {
+    let Some(own) = active.iter().position(|other| other == node) else { return 0 };
+    let mut fewer = active.to_vec();
+    fewer.remove(own);
+    let go = |active: &[String]| {
+        let answers = admit(waiting, active, limits);
+        answers.iter().filter(|answer| **answer == Admission::Go).count()
+    };
+    go(&fewer).saturating_sub(go(active))
+}
+
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
@@ -130,7 +143,54 @@ mod tests {
         );
     }
 
+    #[test]
+    fn who_would_go_if_one_gave_way() {
+        let limits = MigrationSettings { cluster: 3, outbound: 2, ..MigrationSettings::default() };
+        let (here, there) = (one("here", "a", 0, 1, "n1"), one("there", "b", 0, 2, "n2"));
+        let nodes = |all: &[&str]| all.iter().map(|node| (*node).to_owned()).collect::<Vec<_>>();
+        let up = |waiting: &[&Waiting], active: &[&str], node: &str| {
+            let waiting: Vec<Waiting> = waiting.iter().copied().cloned().collect();
+            held_up(&waiting, &nodes(active), &limits, node)
+        };
+        assert_eq!(up(&[], &["n1", "n1", "n3"], "n1"), 0, "nobody waits");
+        assert_eq!(up(&[&here], &["n1", "n1"], "n1"), 1, "the node's limit");
+        assert_eq!(up(&[&here], &["n1", "n1", "n3"], "n3"), 0, "the node's limit is the other's");
+        assert_eq!(up(&[&there], &["n1", "n1", "n3"], "n1"), 1, "the cluster's limit");
+        assert_eq!(up(&[&there], &["n1", "n1"], "n1"), 0, "it goes anyway");
+        assert_eq!(up(&[&here, &there], &["n1", "n1", "n3"], "n1"), 1, "one place is one");
+        assert_eq!(up(&[&here], &["n3"], "n1"), 0, "nobody leaves that node");
+        let late = Waiting { ready: false, ..here.clone() };
+        assert_eq!(up(&[&late], &["n1", "n1"], "n1"), 0, "who cannot go waits for itself");
+    }
+
     proptest! {
+        /// Whoever gives way lets at most one other go, and nobody does for whom there is room.
+        #[test]
+        fn one_place_is_for_one(
+            waiting in prop::collection::vec((0u8..6, -2i32..3, 0i64..9, 0u8..4, any::<bool>()), 0..20),
+            active in prop::collection::vec(0u8..4, 1..7),
+            cluster in 1usize..7,
+            outbound in 1usize..4,
+        ) {
+            let node = |number: u8| format!("n{number}");
+            let all = ordered(waiting.iter().enumerate().map(|(index, (vm, priority, age, at, ready))| {
+                Waiting { ready: *ready, ..one(&format!("m{index}"), &format!("vm{vm}"), *priority, *age, &node(*at)) }
+            }).collect());
+            let limits = MigrationSettings { cluster, outbound, ..MigrationSettings::default() };
+            let own = node(active[0]);
+            let active: Vec<String> = active.into_iter().map(node).collect();
+            let up = held_up(&all, &active, &limits, &own);
+            prop_assert!(up <= 1, "{up}");
+            let answers = admit(&all, &active, &limits);
+            let waits = all.iter().zip(&answers).any(|(one, answer)| one.ready && *answer != Admission::Go);
+            prop_assert!(up == 0 || waits);
+            let full = active.len() >= cluster || active.iter().filter(|node| **node == own).count() >= outbound;
+            if !full && up > 0 {
+                // Those that go now fill it.
+                prop_assert!(answers.contains(&Admission::Go));
+            }
+        }
+
         /// Limits hold, and nobody waits while there is room for it.
         #[test]
         fn limits_are_kept_and_used(

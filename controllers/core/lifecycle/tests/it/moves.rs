@@ -30,6 +30,7 @@ enum Turn {
     DeleteMove { which: u8, by_force: bool },
     Resize(u16),
     Wait(i64),
+    NoRoom(usize),
     Delete,
 }
 
@@ -51,6 +52,7 @@ fn turn() -> impl Strategy<Value = Turn> {
         1 => (0u8..3, prop::bool::weighted(0.2)).prop_map(|(which, by_force)| Turn::DeleteMove { which, by_force }),
         1 => (1u16..=4).prop_map(Turn::Resize),
         1 => (0i64..400).prop_map(Turn::Wait),
+        1 => (0usize..2).prop_map(Turn::NoRoom),
         1 => prop::bool::weighted(0.2).prop_map(|really| if really { Turn::Delete } else { Turn::Boot }),
     ]
 }
@@ -113,6 +115,10 @@ impl World {
             Turn::Cancel(which) => self.with_move(&name(*which), |migration| migration.spec.cancel = true),
             Turn::DeleteMove { which, by_force } => self.delete_move(&name(*which), *by_force),
             Turn::Resize(slots) => self.change(|next| next.vm.spec.guest.memory_slots.r#use = *slots),
+            Turn::NoRoom(held_up) => {
+                self.held_up = *held_up;
+                self.no_room();
+            }
             Turn::Delete => self.delete(),
             Turn::Wait(seconds) => self.now += seconds,
         }
@@ -314,6 +320,47 @@ fn a_target_that_an_old_list_lacks_is_not_gone() {
         audit(&mut world);
         assert_eq!(world.newest().vm.status.as_ref().unwrap().restart_count, 0);
     }
+}
+
+/// A target for which there is no room keeps its place while nobody needs it, and then gives it away.
+#[test]
+fn a_target_without_a_node_gives_way_to_those_that_can_go() {
+    let mut world = World::new();
+    world.create("move-0");
+    let work = |world: &mut World, seconds: i64| {
+        world.now += seconds;
+        world.turn(&Turn::Work { age: 0, writes: 99 });
+        world.newest().moves["move-0"].status.clone().unwrap()
+    };
+    work(&mut world, 0);
+    world.held_up = 1;
+    assert_eq!(
+        work(&mut world, 100).phase,
+        Some(MigrationPhase::Pending),
+        "the scheduler has not answered yet"
+    );
+    world.held_up = 0;
+    world.no_room();
+    let status = work(&mut world, 100);
+    assert_eq!((status.phase, status.reason.as_str()), (Some(MigrationPhase::Pending), "Preparing"));
+    assert_eq!(status.message, "target pod: Unschedulable: no node has room");
+    world.held_up = 1;
+    work(&mut world, 1);
+    world.turn(&Turn::PodsGo);
+    let status = work(&mut world, 1);
+    assert_eq!((status.phase, status.reason.as_str()), (Some(MigrationPhase::Failed), "TargetFailed"));
+    assert_eq!(status.message, "gives way to 1 that can go: target pod: Unschedulable: no node has room");
+    audit(&mut world);
+    // Not before it had some time: room may come.
+    let mut world = World::new();
+    (world.held_up, world.now) = (1, 2000);
+    world.create("move-0");
+    work(&mut world, 0);
+    world.no_room();
+    assert_eq!(work(&mut world, 29).phase, Some(MigrationPhase::Pending));
+    world.turn(&Turn::Boot);
+    world.calm();
+    assert_eq!(world.newest().moves["move-0"].status.as_ref().unwrap().reason, "Completed");
 }
 
 /// Without trouble it takes the straight way, and says so.

@@ -182,6 +182,7 @@ impl World {
             policies: Vec::new(),
             admission,
             inbound,
+            held_up: 0,
             unknown_at_source: memo.unknown_at_source,
             failure: memo.failure,
             suffix: self.suffix(id),

@@ -6,6 +6,7 @@ use neonvm_types::runner_protocol::{ExitReason, MigrationState, SizeRequest};
 
 use super::Pass;
 use crate::migration::MigrationAction;
+use crate::observed::PodView;
 
 pub(super) fn step(pass: &mut Pass<'_>) {
     if pass.is_cancelled() {
@@ -27,10 +28,34 @@ pub(super) fn step(pass: &mut Pass<'_>) {
         pass.decide(MigrationReason::TargetFailed, format!("target did not start: {why}"));
         return;
     }
+    if gives_way(pass) {
+        let others = pass.observed.held_up;
+        pass.decide(MigrationReason::TargetFailed, format!("gives way to {others} that can go: {why}"));
+        return;
+    }
     pass.say(MigrationReason::Preparing, why);
     if pass.observed.target.is_none() {
         create(pass);
     }
+}
+
+/// There is no room for it anywhere, and others wait that might have room. Alone it may wait for room for longer.
+fn gives_way(pass: &mut Pass<'_>) -> bool {
+    let limit = pass.settings.migration.place_timeout;
+    let placeless = pass.observed.target.as_ref().is_some_and(PodView::is_unschedulable);
+    if !placeless || !pass.before.start_time.is_some_and(|start| pass.has_passed(start, limit)) {
+        return false;
+    }
+    if pass.observed.held_up == 0 {
+        // Whoever comes to wait later does not wake this one.
+        pass.has_passed(pass.now, limit.max(1));
+        return false;
+    }
+    if !pass.observed.fresh {
+        pass.refresh();
+        return false;
+    }
+    true
 }
 
 /// The target waits for the machine. It goes if not too many go there.

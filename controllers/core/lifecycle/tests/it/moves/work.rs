@@ -93,6 +93,7 @@ impl World {
             policies: Vec::new(),
             admission,
             inbound: 0,
+            held_up: self.held_up,
             unknown_at_source: self.unknown.contains(&uid),
             failure: None,
             suffix: self.suffix(),

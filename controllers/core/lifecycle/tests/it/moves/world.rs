@@ -31,6 +31,8 @@ pub(crate) struct World {
     pub(super) targets: BTreeMap<String, String>,
     pub(super) names: u32,
     pub(super) unknown: Vec<String>,
+    /// Others that would go if a migration gave its place away.
+    pub(crate) held_up: usize,
     refused: Vec<String>,
     recovered: Option<Timestamp>,
 }
@@ -55,6 +57,7 @@ impl World {
             targets: BTreeMap::new(),
             names: 0,
             unknown: Vec::new(),
+            held_up: 0,
             refused: Vec::new(),
             recovered: None,
         }
@@ -401,6 +404,15 @@ impl World {
         for name in going {
             self.vanish(&name);
         }
+    }
+
+    /// The scheduler has no node for those that have none.
+    pub(crate) fn no_room(&mut self) {
+        self.change(|next| {
+            for pod in next.pods.iter_mut().filter(|pod| pod.node.is_empty()) {
+                "Unschedulable: no node has room".clone_into(&mut pod.waiting);
+            }
+        });
     }
 
     /// A pod that was made gets a node and starts.

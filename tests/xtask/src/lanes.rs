@@ -110,24 +110,31 @@ pub(crate) fn run(root: &Path) -> anyhow::Result<bool> {
     let mut total = Tally::default();
     let programs = target(root)?.join("debug");
     for lane in lanes() {
-        total = total.plus(one(root, &programs, &lane)?);
+        total = total.plus(one(root, &programs, &lane));
     }
     println!("{total}");
     Ok(total.failed == 0)
 }
 
-fn one(root: &Path, programs: &Path, lane: &Lane) -> anyhow::Result<Tally> {
+fn one(root: &Path, programs: &Path, lane: &Lane) -> Tally {
     let name = lane.name;
     if let Some(reason) = &lane.skip {
         println!("SKIP {name}: {reason}");
-        return Ok(Tally { skipped: 1, ..Tally::default() });
+        return Tally { skipped: 1, ..Tally::default() };
     }
     println!("LANE {name}: {}", lane.command.join(" "));
     let begun = Instant::now();
     // Runs must not depend on the settings of whoever runs them.
     let environment = [("CARGO_TERM_COLOR", "never"), ("NO_COLOR", "1")];
-    let ended =
-        process::run(root, programs, &lane.command, &environment, Duration::from_secs(60 * lane.minutes))?;
+    let limit = Duration::from_secs(60 * lane.minutes);
+    let ended = match process::run(root, programs, &lane.command, &environment, limit) {
+        Ok(ended) => ended,
+        // Such as a program that an earlier lane could not build: the others go on.
+        Err(error) => {
+            println!("FAIL {name}: {error:#}");
+            return Tally { failed: 1, ..Tally::default() };
+        }
+    };
     let seconds = begun.elapsed().as_secs_f64();
     let mut tally = if lane.counts { Tally::read(&ended.lines) } else { Tally::default() };
     if ended.good {
@@ -139,5 +146,5 @@ fn one(root: &Path, programs: &Path, lane: &Lane) -> anyhow::Result<Tally> {
         let why = if ended.late { "did not end in its time box" } else { "failed" };
         println!("FAIL {name}: {why} ({seconds:.1} s)");
     }
-    Ok(tally)
+    tally
 }

@@ -304,6 +304,11 @@ impl Bare {
         self.quota.as_ref().map_or(Duration::ZERO, Quota::throttled)
     }
 
+    /// Number of its process.
+    pub(super) fn process(&self) -> u32 {
+        self.child.id()
+    }
+
     /// Ends it.
     pub(super) fn end(mut self) -> anyhow::Result<()> {
         self.child.kill()?;

@@ -30,6 +30,12 @@ const ROUNDS: usize = 20;
 const CONNECTIONS: usize = 1000;
 /// Time for connections to come to rest, and to be looked at without a move.
 const SETTLE: Duration = Duration::from_secs(10);
+/// Moves of each kind of a machine whose memory is in use; even, too.
+const FULL_ROUNDS: usize = 10;
+/// MiB that its workload writes: programs, which compress about as pages of a database do.
+const FILLED: u64 = 600;
+/// Image with that workload.
+const FULL: &str = "full:1";
 /// Port of the guest that sends everything back.
 const ECHO: u16 = 7;
 
@@ -54,29 +60,67 @@ pub(in super::super) async fn run(setup: &Setup) -> anyhow::Result<Vec<Row>> {
     let cluster = Cluster::start(setup, &["--nodes", "2", "--cpus", "4"])?;
     cluster.image()?;
     cluster.image_of("echo:1", &format!("exec nc -ll -p {ECHO} -e cat"))?;
+    let file =
+        format!("i=0; while [ $i -lt {FILLED} ]; do cat /bin/busybox; i=$((i+1)); done | head -c {FILLED}M");
+    let fill = format!(
+        "mkdir -p /full; mount -t tmpfs -o size=90% full /full; {file} >/full/file; exec sleep 1000000"
+    );
+    cluster.image_of(FULL, &fill)?;
     let client = cluster.client().await?;
     let mut watch = Watch::open(&client).await?;
-    cluster::create(&machines(&client), "moves").await?;
+    let idle = cluster::machine("moves")?;
+    let (ours, bare) = in_turn(&cluster, &mut watch, (&idle, 0), ROUNDS).await?;
+    let mut rows = beside(&ours, &bare);
+    let mut full = cluster::machine("full")?;
+    let guest = full.data.pointer_mut("/spec/guest").context("a machine without a guest")?;
+    *guest = json!({"cpus": {"min": 1, "max": 2, "use": 1}, "memorySlotSize": "256Mi",
+        "memorySlots": {"min": 4, "max": 4, "use": 4}, "rootDisk": {"image": FULL}});
+    let (ours, bare) = in_turn(&cluster, &mut watch, (&full, FILLED), FULL_ROUNDS).await?;
+    rows.push(full_beside(&ours, &bare));
+    rows.extend(connections(&client, &mut watch).await?);
+    cluster.down()?;
+    Ok(rows)
+}
+
+/// Moves of a machine and of bare QEMUs with the same command line; each begins when so many MiB of the guest are in use.
+async fn in_turn(
+    cluster: &Cluster,
+    watch: &mut Watch,
+    (wish, filled): (&DynamicObject, u64),
+    rounds: usize,
+) -> anyhow::Result<(Vec<Move>, Vec<Move>)> {
+    let (client, name) = (cluster.client().await?, wish.name_any());
+    machines(&client).create(&PostParams::default(), wish).await?;
     let running = |vm: &neonvm_api::VirtualMachine| {
         let phase = vm.status.as_ref().and_then(|status| status.phase);
         phase == Some(neonvm_api::virtual_machine::Phase::Running)
     };
-    watch.machine("moves", "Running", running).await?;
-    let runner = start::runner(&cluster)?;
-    let pair = Pair::of(log::child(runner)?, &cluster.home().join("bare"))?;
+    watch.machine(&name, "Running", running).await?;
+    let process = log::child(start::runner(cluster)?)?;
+    pair::filled(process, filled).await?;
+    let pair = Pair::of(process, &cluster.home().join(format!("bare-{name}")), filled)?;
     let (mut ours, mut bare) = (Vec::new(), Vec::new());
-    for _ in 0..ROUNDS / 2 {
+    for _ in 0..rounds / 2 {
         // In turn, so that a busy computer is so for both; each goes there and back.
         for _ in 0..2 {
-            ours.push(once(&client, "moves").await?);
+            ours.push(once(&client, &name).await?);
         }
         bare.extend(pair.there_and_back().await?);
     }
-    watch.delete(&client, "moves").await?;
-    let mut rows = beside(&ours, &bare);
-    rows.extend(connections(&client, &mut watch).await?);
-    cluster.down()?;
-    Ok(rows)
+    watch.delete(&client, &name).await?;
+    Ok((ours, bare))
+}
+
+/// A machine whose memory is in use: what is the same for every move, however large, counts less.
+fn full_beside(ours: &[Move], bare: &[Move]) -> Row {
+    let column = |moves: &[Move], of: fn(&Move) -> f64| both(&moves.iter().map(of).collect::<Vec<f64>>()).0;
+    let processor = (column(ours, |one| one.processor), column(bare, |one| one.processor));
+    let total = (column(ours, |one| one.total), column(bare, |one| one.total));
+    let what = format!("processor time, {FILLED} MiB in use, beside bare QEMU");
+    Row::at_most(NAME, &what, processor.0 / processor.1.max(0.001), "×", 1.05).note(format!(
+        "median {:.0} beside {:.0} ms, total by QEMU {:.0} beside {:.0} ms, {FULL_ROUNDS} moves each",
+        processor.0, processor.1, total.0, total.1
+    ))
 }
 
 fn beside(ours: &[Move], bare: &[Move]) -> Vec<Row> {

@@ -13,6 +13,8 @@ use super::{Move, processors};
 
 /// Between two questions to a monitor.
 const ASK_EVERY: Duration = Duration::from_millis(1);
+/// Between two looks at the memory of a guest that fills it.
+const FILL_EVERY: Duration = Duration::from_millis(500);
 /// The root disk, the only one that is written.
 const DISK: &str = "disk0";
 
@@ -20,19 +22,22 @@ const DISK: &str = "disk0";
 pub(super) struct Pair {
     sides: [Recipe; 2],
     directory: PathBuf,
+    /// MiB of the guest that are in use when it moves.
+    filled: u64,
 }
 
 impl Pair {
     /// From a machine that runs now.
-    pub(super) fn of(process: u32, directory: &Path) -> anyhow::Result<Self> {
+    pub(super) fn of(process: u32, directory: &Path, filled: u64) -> anyhow::Result<Self> {
         let side = |name: &str| Recipe::of(process, &directory.join(name));
-        Ok(Self { sides: [side("one")?, side("other")?], directory: directory.to_owned() })
+        Ok(Self { sides: [side("one")?, side("other")?], directory: directory.to_owned(), filled })
     }
 
     /// A guest is started, moves to the other side and back.
     pub(super) async fn there_and_back(&self) -> anyhow::Result<[Move; 2]> {
         let [one, other] = &self.sides;
         let (mut guest, _) = one.start(false).await?;
+        filled(guest.process(), self.filled).await?;
         let mut moves = [Move::default(); 2];
         for (target, slot) in [other, one].into_iter().zip(&mut moves) {
             let (begun, used) = (Instant::now(), processors()?);
@@ -111,5 +116,30 @@ async fn until(monitor: &mut Monitor, command: &str, good: impl Fn(&Value) -> bo
             bail!("{command}: {answer}");
         }
         tokio::time::sleep(ASK_EVERY).await;
+    }
+}
+
+/// Waits until the process has so many MiB of memory that belong to nobody else, and is quiet.
+pub(super) async fn filled(process: u32, mebibytes: u64) -> anyhow::Result<()> {
+    if mebibytes == 0 {
+        return Ok(());
+    }
+    let resident = || -> anyhow::Result<u64> {
+        let text = std::fs::read_to_string(format!("/proc/{process}/status"))?;
+        // A memory of the guest is a file of its own: `RssShmem`.
+        let fields = ["RssAnon:", "RssShmem:"];
+        let kib = text.lines().filter_map(|line| fields.iter().find_map(|field| line.strip_prefix(field)));
+        Ok(kib.filter_map(|rest| rest.split_whitespace().next()?.parse::<u64>().ok()).sum::<u64>() >> 10)
+    };
+    let limit = Instant::now() + LIMIT;
+    let mut before = 0;
+    loop {
+        let now = resident()?;
+        if now >= mebibytes && now == before {
+            return Ok(());
+        }
+        ensure!(Instant::now() < limit, "the guest has {now} of {mebibytes} MiB");
+        before = now;
+        tokio::time::sleep(FILL_EVERY).await;
     }
 }

@@ -1,6 +1,7 @@
 //! What the metrics of an object are now: one value, or one reason, for each of its sources.
 
 mod apis;
+mod get;
 mod http;
 mod idle;
 mod scrape;
@@ -27,6 +28,7 @@ pub(crate) type Before = HashMap<(usize, String), (Extract, Instant)>;
 
 /// Reads metrics.
 pub(crate) struct Observer {
+    /// Asks the metrics APIs, each question once.
     client: Client,
     reader: Reader,
     /// Endpoints that were read, and those of them that gave nothing.

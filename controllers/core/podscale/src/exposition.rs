@@ -4,7 +4,7 @@
 //! counts), or `name{label="value",…} value [timestamp]`. The parser is our own because it must pass over what nobody
 //! asked for without allocating, go on after a line that makes no sense, and have limits; none at hand does all three.
 
-use std::collections::BTreeMap;
+use std::{borrow::Borrow, collections::BTreeMap};
 
 use serde::{Deserialize, Serialize};
 
@@ -87,14 +87,18 @@ pub struct Scrape {
     pub first_unreadable: Option<usize>,
 }
 
+fn each<Q: Borrow<Query>>(queries: &[Q]) -> impl Iterator<Item = &Query> {
+    queries.iter().map(Borrow::borrow)
+}
+
 /// Reads a text once for all queries.
 #[must_use]
-pub fn read(text: &str, queries: &[Query]) -> Scrape {
+pub fn read<Q: Borrow<Query>>(text: &str, queries: &[Q]) -> Scrape {
     let mut scrape = Scrape { extracts: vec![Extract::default(); queries.len()], ..Scrape::default() };
     for (number, line) in Lines::new(text) {
         match line {
             Line::Kind { name, kind } => {
-                for (query, extract) in queries.iter().zip(&mut scrape.extracts) {
+                for (query, extract) in each(queries).zip(&mut scrape.extracts) {
                     if query
                         .names
                         .iter()
@@ -105,7 +109,7 @@ pub fn read(text: &str, queries: &[Query]) -> Scrape {
                 }
             }
             Line::Sample { name, rest } => {
-                for (query, extract) in queries.iter().zip(&mut scrape.extracts) {
+                for (query, extract) in each(queries).zip(&mut scrape.extracts) {
                     if let Some((rank, part)) = query.part(name)
                         && extract.prefers(rank)
                     {

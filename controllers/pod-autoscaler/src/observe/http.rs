@@ -7,10 +7,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::{Request, StatusCode, header};
-use http_body_util::{BodyExt as _, Empty, LengthLimitError, Limited};
-use hyper::client::conn::http1;
-use hyper_util::rt::TokioIo;
+use http::StatusCode;
+use http::uri::{Authority, PathAndQuery};
 use neonvm_core_podscale::{Missing, MissingReason};
 use rustls::crypto::ring;
 use rustls::pki_types::pem::PemObject as _;
@@ -22,12 +20,13 @@ use tokio::sync::Semaphore;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 
-use super::idle::{Idle, Kept, places};
+use super::get::{self, Fault};
+use super::idle::{Idle, Kept, Room, places};
 use crate::Config;
 
 /// Longest answer, in bytes; the limit of many scrapers. Larger ones are for endpoints that a person should look at.
 const LARGEST: usize = 16 << 20;
-/// Of so many places for connections that are kept one is for one with TLS.
+/// Of so many places for connections that are kept one may be for one with TLS.
 const SECURED: usize = 16;
 /// What is understood.
 const ACCEPT: &str = "text/plain;version=0.0.4;q=1,*/*;q=0.1";
@@ -68,13 +67,15 @@ impl Reader {
             }
             None => neonvm_kit::tls::unchecked().map_err(|error| error.to_string())?,
         };
-        let kept = places();
+        let reading = config.scrapes.max(1);
+        let kept = places(reading);
+        let room = Arc::new(Room::new(kept));
         Ok(Self {
-            places: Semaphore::new(config.scrapes.max(1)),
+            places: Semaphore::new(reading),
             within: config.scrape_timeout,
             tls: Arc::new(tls),
-            plain: Idle::new(kept),
-            secured: Idle::new(kept / SECURED),
+            plain: Idle::new(kept, Arc::clone(&room)),
+            secured: Idle::new(kept / SECURED, room),
         })
     }
 
@@ -128,7 +129,7 @@ async fn over<S>(
     fresh: impl Future<Output = Result<S, Missing>>,
 ) -> Result<Bytes, Missing>
 where
-    S: Kept + AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    S: Kept + AsyncRead + AsyncWrite + Unpin,
 {
     if let Some(stream) = idle.take(endpoint) {
         match ask(endpoint, stream).await {
@@ -152,71 +153,47 @@ fn keep<S: Kept>(
 }
 
 /// The answer, and the connection if it can be used again.
-async fn ask<S>(endpoint: &Endpoint, stream: S) -> (Result<Bytes, Missing>, Option<S>)
+async fn ask<S>(endpoint: &Endpoint, mut stream: S) -> (Result<Bytes, Missing>, Option<S>)
 where
-    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    S: AsyncRead + AsyncWrite + Unpin,
 {
-    let (sender, connection) = match http1::handshake(TokioIo::new(stream)).await {
-        Ok(made) => made,
-        Err(error) => return (Err(broken(endpoint, &error)), None),
+    let question = match endpoint.question() {
+        Ok(question) => question,
+        Err(missing) => return (Err(missing), None),
     };
-    // In one task: the connection is driven by whoever reads it.
-    let connection = connection.without_shutdown();
-    let exchange = exchange(endpoint, sender);
-    tokio::pin!(connection);
-    tokio::pin!(exchange);
-    let mut open = true;
-    let done = loop {
-        tokio::select! {
-            biased;
-            done = &mut exchange => break done,
-            _ = &mut connection, if open => open = false,
+    match get::get(&mut stream, &question, LARGEST).await {
+        Ok(answer) if answer.status == 200 => (Ok(answer.body), answer.again.then_some(stream)),
+        Ok(answer) => {
+            let reason = match answer.status {
+                401 | 403 => MissingReason::Forbidden,
+                _ => MissingReason::BadStatus,
+            };
+            (Err(missing(reason, format!("{endpoint} answered {}", said(answer.status)))), None)
         }
-    };
-    match done {
-        Ok((bytes, true)) if open => {
-            // Nobody can ask any more, so it gives back what it is made of.
-            let parts = connection.await.ok().filter(|parts| parts.read_buf.is_empty());
-            (Ok(bytes), parts.map(|parts| parts.io.into_inner()))
+        Err(Fault::TooLarge) => {
+            let text = format!("{endpoint} answered more than {LARGEST} bytes");
+            (Err(missing(MissingReason::TooLarge, text)), None)
         }
-        done => (done.map(|(bytes, _)| bytes), None),
+        Err(Fault::Broken(text)) => {
+            (Err(missing(MissingReason::Unreadable, format!("{endpoint}: {text}"))), None)
+        }
     }
 }
 
-fn broken(endpoint: &Endpoint, error: &hyper::Error) -> Missing {
-    missing(MissingReason::Unreadable, format!("{endpoint}: {error}"))
-}
-
-/// The answer, whole, and whether the endpoint would take one more question.
-async fn exchange(
-    endpoint: &Endpoint,
-    mut sender: http1::SendRequest<Empty<Bytes>>,
-) -> Result<(Bytes, bool), Missing> {
-    let request = Request::get(endpoint.path.as_str())
-        .header(header::HOST, endpoint.authority())
-        .header(header::ACCEPT, ACCEPT)
-        .body(Empty::<Bytes>::new())
-        .map_err(|error| unreachable(endpoint, &error))?;
-    let answer = sender.send_request(request).await.map_err(|error| broken(endpoint, &error))?;
-    let status = answer.status();
-    if status != StatusCode::OK {
-        let reason = match status {
-            StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => MissingReason::Forbidden,
-            _ => MissingReason::BadStatus,
-        };
-        return Err(missing(reason, format!("{endpoint} answered {status}")));
-    }
-    let body = Limited::new(answer.into_body(), LARGEST).collect().await.map_err(|error| {
-        if error.is::<LengthLimitError>() {
-            missing(MissingReason::TooLarge, format!("{endpoint} answered more than {LARGEST} bytes"))
-        } else {
-            missing(MissingReason::Unreadable, format!("{endpoint}: {error}"))
-        }
-    })?;
-    Ok((body.to_bytes(), sender.ready().await.is_ok()))
+/// A status with its words.
+fn said(status: u16) -> String {
+    StatusCode::from_u16(status).map_or_else(|_| status.to_string(), |status| status.to_string())
 }
 
 impl Endpoint {
+    /// The request, whole.
+    fn question(&self) -> Result<Vec<u8>, Missing> {
+        // Both come from an object: with a line break in them they would be more than a path and a host.
+        let path = PathAndQuery::try_from(self.path.as_str()).map_err(|error| unreachable(self, &error))?;
+        let host = Authority::try_from(self.authority()).map_err(|error| unreachable(self, &error))?;
+        Ok(format!("GET {path} HTTP/1.1\r\nhost: {host}\r\naccept: {ACCEPT}\r\n\r\n").into_bytes())
+    }
+
     fn authority(&self) -> String {
         if self.host.contains(':') {
             format!("[{}]:{}", self.host, self.port)

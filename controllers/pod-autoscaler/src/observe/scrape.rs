@@ -1,15 +1,17 @@
 //! Sources that are read from endpoints: of the pods, or of a service. Each endpoint is read once, whatever number of
 //! sources looks at it, and its text is gone as soon as they did.
 
-use std::collections::{BTreeMap, HashSet};
+use std::borrow::Cow;
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 use bytes::Bytes;
-use futures_util::future::join_all;
+use futures_util::StreamExt as _;
+use futures_util::stream::FuturesUnordered;
 use neonvm_api::pod_autoscaler::{Function, MetricProtocol, MetricSource, MetricSourceType};
-use neonvm_core_podscale::exposition::{self, Extract, Kind, Query};
+use neonvm_core_podscale::exposition::{self, Extract, Kind, Query, QueryError};
 use neonvm_core_podscale::registry::DEFAULT_ENGINE;
 use neonvm_core_podscale::{Measure, Missing, MissingReason, Observed, PodSample};
 
@@ -25,6 +27,15 @@ struct Visit {
     sources: Vec<usize>,
 }
 
+impl Visit {
+    fn engine(&self) -> &str {
+        self.pod.as_ref().map_or(DEFAULT_ENGINE, |pod| pod.engine())
+    }
+}
+
+/// What each source asks for, by engine.
+type Queries = HashMap<String, Vec<Result<Query, QueryError>>>;
+
 /// What came of one source at one endpoint.
 struct Value {
     source: usize,
@@ -38,11 +49,8 @@ impl Observer {
     /// What each of the sources that are read from endpoints says, with its place in the object.
     pub(super) async fn scrape(&self, scene: &Scene<'_>, before: &mut Before) -> Vec<(usize, Observed)> {
         let sources = &scene.object.spec.metrics_sources;
-        let seen = &*before;
-        let visits = visits(scene);
-        let values = join_all(visits.into_iter().map(|visit| self.visit(sources, visit, seen))).await;
+        let mut values = self.visit_all(sources, visits(scene), before).await;
         let now = Instant::now();
-        let mut values: Vec<Value> = values.into_iter().flatten().collect();
         let mut fresh: HashSet<(usize, String)> = HashSet::new();
         for value in &mut values {
             let key = (value.source, value.pod.as_ref().map_or_else(String::new, |pod| pod.uid.clone()));
@@ -57,14 +65,44 @@ impl Observer {
         scraped.map(|(index, source)| (index, gather(index, source, scene, &mut values))).collect()
     }
 
-    async fn visit(&self, sources: &[MetricSource], visit: Visit, before: &Before) -> Vec<Value> {
+    async fn visit_all(&self, sources: &[MetricSource], visits: Vec<Visit>, before: &Before) -> Vec<Value> {
+        let queries = queries(sources, &visits);
+        // Each is polled when something came for it; the others are not asked how they are.
+        let visits = visits.into_iter().map(|visit| self.visit(sources, &queries, visit, before));
+        let mut visiting: FuturesUnordered<_> = visits.collect();
+        let mut values = Vec::new();
+        while let Some(found) = visiting.next().await {
+            values.extend(found);
+        }
+        values
+    }
+
+    async fn visit(
+        &self,
+        sources: &[MetricSource],
+        queries: &Queries,
+        visit: Visit,
+        before: &Before,
+    ) -> Vec<Value> {
         let text = self.reader.read(&visit.endpoint).await;
         self.scrapes.fetch_add(1, Ordering::Relaxed);
         if text.is_err() {
             self.failures.fetch_add(1, Ordering::Relaxed);
         }
-        values(sources, visit, &text, before)
+        let queries = queries.get(visit.engine()).map(Vec::as_slice).unwrap_or_default();
+        values(sources, queries, visit, &text, before)
     }
+}
+
+/// Made once, not for every pod.
+fn queries(sources: &[MetricSource], visits: &[Visit]) -> Queries {
+    let mut all = Queries::new();
+    for engine in visits.iter().map(Visit::engine) {
+        if !all.contains_key(engine) {
+            all.insert(engine.to_owned(), sources.iter().map(|source| Query::of(source, engine)).collect());
+        }
+    }
+    all
 }
 
 /// Every endpoint once.
@@ -114,29 +152,26 @@ fn endpoint(source: &MetricSource, host: &str) -> Option<Endpoint> {
 /// What the sources find in one answer.
 fn values(
     sources: &[MetricSource],
+    queries: &[Result<Query, QueryError>],
     visit: Visit,
     text: &Result<Bytes, Missing>,
     before: &Before,
 ) -> Vec<Value> {
     let Visit { endpoint, pod, sources: indexes } = visit;
-    let engine = pod.as_ref().map_or(DEFAULT_ENGINE, |pod| pod.engine());
-    let of = |index: usize| sources.get(index).map(|source| (index, source));
-    let queries = indexes
-        .iter()
-        .copied()
-        .filter_map(of)
-        .map(|(index, source)| (index, source, Query::of(source, engine)));
-    let queries: Vec<(usize, &MetricSource, Result<Query, _>)> = queries.collect();
-    let good: Vec<Query> = queries.iter().filter_map(|(.., query)| query.as_ref().ok().cloned()).collect();
+    let asked = indexes.iter().filter_map(|index| Some((*index, sources.get(*index)?, queries.get(*index)?)));
+    let asked: Vec<(usize, &MetricSource, &Result<Query, QueryError>)> = asked.collect();
+    let good: Vec<&Query> = asked.iter().filter_map(|(.., query)| query.as_ref().ok()).collect();
     let mut extracts = text.as_ref().ok().map(|bytes| {
-        let scrape = exposition::read(&String::from_utf8_lossy(bytes), &good);
+        // The lossy way looks at each byte, even where all are good.
+        let text = std::str::from_utf8(bytes).map_or_else(|_| String::from_utf8_lossy(bytes), Cow::Borrowed);
+        let scrape = exposition::read(&text, &good);
         if let Some(line) = scrape.first_unreadable {
             tracing::debug!(%endpoint, line, count = scrape.unreadable, "lines cannot be read");
         }
         scrape.extracts.into_iter()
     });
-    let mut values = Vec::new();
-    for (index, source, query) in queries {
+    let mut values = Vec::with_capacity(asked.len());
+    for (index, source, query) in asked {
         let (measure, keep) = match (query, text) {
             (Err(error), _) => (Err(Missing::new(MissingReason::NoSuchMetric, error.to_string())), None),
             (_, Err(missing)) => (Err(missing.clone()), None),
@@ -150,7 +185,7 @@ fn values(
                 let measure = measure.map_err(|missing| {
                     Missing::new(missing.reason, format!("{endpoint}: {}", missing.message))
                 });
-                (measure, compares(source, &query, &extract).then_some(extract))
+                (measure, compares(source, query, &extract).then_some(extract))
             }
         };
         values.push(Value { source: index, pod: pod.clone(), measure, keep });

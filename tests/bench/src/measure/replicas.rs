@@ -5,32 +5,28 @@
 //! Turns are spread over the period. To see a whole round at once the autoscaler is stopped for longer than a period and
 //! continued: then all objects are due.
 
+mod autoscaler;
 mod pods;
 
-use std::net::{Ipv4Addr, SocketAddr};
-use std::path::Path;
-use std::process::{Child, Command, Stdio};
-use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::net::Ipv4Addr;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context as _, ensure};
+use anyhow::ensure;
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::Pod;
 use kube::Client;
 use neonvm_api::PodAutoscaler;
 use neonvm_local::Server;
-use rustix::process::{Pid, Resource, Rlimit, Signal, getrlimit, kill_process, setrlimit};
+use rustix::process::{Resource, Rlimit, Signal, getrlimit, setrlimit};
 use serde_json::{Value, json};
-use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
-use tokio::net::TcpStream;
 use tokio::task::JoinSet;
 
-use self::pods::Counts;
+use self::autoscaler::Autoscaler;
+use self::pods::Pods;
 use super::Setup;
 use super::objects::create;
 use crate::fleet::{client, define, quiet};
-use crate::process::cpu_of;
+use crate::process::own_cpu;
 use crate::report::{Row, quantile};
 
 /// Name for `--only`.
@@ -52,12 +48,64 @@ const FILES: u64 = 65_536;
 const PATIENCE: Duration = Duration::from_secs(120);
 /// Between two looks at the counters.
 const LOOK: Duration = Duration::from_millis(5);
+/// Readings after which the turns are counted: who asks for them takes processor time from the round.
+const MOST_READ: usize = OBJECTS * PODS * 9 / 10;
+
+/// Processor time so far.
+#[derive(Clone, Copy, Debug, Default)]
+struct Spent {
+    autoscaler: Duration,
+    pods: Duration,
+    /// API server, and the little that the measurement itself takes.
+    server: Duration,
+}
+
+impl Spent {
+    fn now(autoscaler: &Autoscaler, pods: &Pods) -> anyhow::Result<Self> {
+        let played = pods.cpu()?;
+        Ok(Self { autoscaler: autoscaler.cpu()?, pods: played, server: own_cpu()?.saturating_sub(played) })
+    }
+
+    fn since(self, before: Self) -> Self {
+        Self {
+            autoscaler: self.autoscaler.saturating_sub(before.autoscaler),
+            pods: self.pods.saturating_sub(before.pods),
+            server: self.server.saturating_sub(before.server),
+        }
+    }
+}
 
 /// One round, seen from outside.
 #[derive(Clone, Copy, Debug)]
 struct Round {
     wall: Duration,
-    cpu: Duration,
+    spent: Spent,
+}
+
+impl Round {
+    /// Waits until every object had its turn since there were `turns` of them; counts from the first reading after
+    /// `answers` if nothing was read before, from now otherwise.
+    async fn of(autoscaler: &Autoscaler, pods: &Pods, turns: u64) -> anyhow::Result<Self> {
+        let answers = pods.answers();
+        let (mut begun, mut before) = (Instant::now(), Spent::now(autoscaler, pods)?);
+        let deadline = begun + PATIENCE;
+        loop {
+            let read = pods.answers() - answers;
+            if read >= MOST_READ && autoscaler.turns().await?.saturating_sub(turns) >= OBJECTS as u64 {
+                let spent = Spent::now(autoscaler, pods)?.since(before);
+                return Ok(Self { wall: begun.elapsed(), spent });
+            }
+            if answers == 0 && read == 0 {
+                // It still lists.
+                (begun, before) = (Instant::now(), Spent::now(autoscaler, pods)?);
+            }
+            ensure!(
+                Instant::now() < deadline,
+                "a round of {read} readings only, or some objects had no turn"
+            );
+            tokio::time::sleep(LOOK).await;
+        }
+    }
 }
 
 /// All of it.
@@ -78,31 +126,25 @@ pub(super) async fn run(setup: &Setup) -> anyhow::Result<Vec<Row>> {
     let mut playing = JoinSet::new();
     playing.spawn(server.run(std::future::pending()));
     define(&client).await?;
-    let counts = Arc::new(Counts::default());
-    let listener = pods::listen(PORT).await?;
-    playing.spawn(pods::serve(listener, Arc::clone(&counts)));
+    let pods = Pods::start(PORT)?;
     cluster(&client).await?;
     let revision = || state.with(|engine| engine.store().revision());
 
     let autoscaler = Autoscaler::start(setup.program.path(), &kubeconfig, directory.path()).await?;
-    let first = autoscaler.round(0).await?;
+    let first = Round::of(&autoscaler, &pods, 0).await?;
     // What it has to say at first it says once; then there is rest.
     tokio::time::sleep(WINDOW + PERIOD * 2).await;
     quiet(revision).await?;
-    let (writes, opened) = (revision(), counts.connections.load(Ordering::Relaxed));
+    let (writes, opened) = (revision(), pods.connections());
     let mut rounds = Vec::new();
     for _ in 0..ROUNDS {
         let before = autoscaler.stop().await?;
         tokio::time::sleep(PERIOD + PERIOD / 5).await;
-        let read = counts.answers.load(Ordering::Relaxed);
         autoscaler.signal(Signal::CONT)?;
-        rounds.push(autoscaler.round(before).await?);
-        let read = counts.answers.load(Ordering::Relaxed) - read;
-        // Some objects were in the middle of their turn when it was stopped.
-        ensure!(read >= OBJECTS * PODS * 9 / 10, "a round reads {read} pods only");
+        rounds.push(Round::of(&autoscaler, &pods, before).await?);
     }
     let writes = revision() - writes;
-    let opened = counts.connections.load(Ordering::Relaxed) - opened;
+    let opened = pods.connections() - opened;
     let memory = (autoscaler.memory("VmRSS:")?, autoscaler.memory("VmHWM:")?);
     let failures = autoscaler.counter("neonvm_pod_autoscaler_scrape_failures_total").await?;
     ensure!(failures == 0, "{failures} readings failed");
@@ -115,16 +157,18 @@ fn rows(first: Round, rounds: &[Round], writes: u64, opened: usize, memory: (u64
     let median = |of: fn(&Round) -> Duration| {
         quantile(&mut rounds.iter().map(|round| of(round).as_secs_f64()).collect::<Vec<_>>(), 0.5)
     };
-    let (wall, cpu) = (median(|round| round.wall), median(|round| round.cpu));
+    let wall = median(|round| round.wall);
     let fastest = rounds.iter().map(|round| round.wall.as_secs_f64()).fold(f64::INFINITY, f64::min);
+    let (pods, server) = (median(|round| round.spent.pods), median(|round| round.spent.server));
     vec![
         Row::at_most(NAME, "all evaluated at once", wall, "s", 1.0).note(format!(
             "{OBJECTS} objects, {PODS} pods each; median of {}, fastest {fastest:.2} s; {cores} cores, pods and API server on them, too",
             rounds.len()
         )),
-        Row::plain(NAME, "processor time of that", cpu, "s").note("of the autoscaler alone"),
+        Row::plain(NAME, "processor time of that", median(|round| round.spent.autoscaler), "s")
+            .note(format!("of the autoscaler; played pods {pods:.2} s, API server {server:.2} s on the same cores")),
         Row::plain(NAME, "the first round after a start", first.wall.as_secs_f64(), "s")
-            .note(format!("a connection to every pod is made; {:.2} s of processor", first.cpu.as_secs_f64())),
+            .note(format!("a connection to every pod is made; {:.2} s of processor", first.spent.autoscaler.as_secs_f64())),
         Row::at_most(NAME, "writes of those rounds", writes as f64, "", 0.0).note("nothing changed"),
         Row::plain(NAME, "connections made in them", opened as f64, ""),
         Row::at_most(NAME, "memory, at most", mib(memory.1), "MiB", 200.0)
@@ -178,95 +222,4 @@ async fn cluster(client: &Client) -> anyhow::Result<()> {
     create::<Deployment>(client, true, OBJECTS, deployment).await?;
     create::<Pod>(client, true, OBJECTS * PODS, pod).await?;
     create::<PodAutoscaler>(client, true, OBJECTS, object).await
-}
-
-/// The autoscaler as a process of its own; killed when dropped.
-struct Autoscaler {
-    child: Child,
-    metrics: SocketAddr,
-}
-
-impl Autoscaler {
-    async fn start(program: &Path, kubeconfig: &Path, directory: &Path) -> anyhow::Result<Self> {
-        // Free now; whoever takes it in between makes the start fail.
-        let metrics = tokio::net::TcpListener::bind("127.0.0.1:0").await?.local_addr()?;
-        let log = std::fs::File::create(directory.join("autoscaler.log"))?;
-        let mut command = Command::new(program);
-        command.arg("pod-autoscaler").arg("--kubeconfig").arg(kubeconfig);
-        command.args(["--metrics-bind-address", &metrics.to_string()]).env("RUST_LOG", "warn");
-        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log);
-        let child = command.spawn().with_context(|| format!("cannot start {}", program.display()))?;
-        let autoscaler = Self { child, metrics };
-        let deadline = Instant::now() + PATIENCE;
-        while autoscaler.turns().await.is_err() {
-            ensure!(Instant::now() < deadline, "the autoscaler does not serve its metrics");
-            tokio::time::sleep(LOOK).await;
-        }
-        Ok(autoscaler)
-    }
-
-    /// Waits until every object had its turn since there were `before` of them; counts from the first.
-    async fn round(&self, before: u64) -> anyhow::Result<Round> {
-        let (mut begun, mut cpu) = (Instant::now(), self.cpu()?);
-        let deadline = begun + PATIENCE;
-        loop {
-            let done = self.turns().await?.saturating_sub(before);
-            if done >= OBJECTS as u64 {
-                return Ok(Round { wall: begun.elapsed(), cpu: self.cpu()?.saturating_sub(cpu) });
-            }
-            if done == 0 && before == 0 {
-                // It still lists.
-                (begun, cpu) = (Instant::now(), self.cpu()?);
-            }
-            ensure!(Instant::now() < deadline, "{done} turns of {OBJECTS} only");
-            tokio::time::sleep(LOOK).await;
-        }
-    }
-
-    /// Stops it between two turns; answers with their count until then.
-    async fn stop(&self) -> anyhow::Result<u64> {
-        let turns = self.turns().await?;
-        self.signal(Signal::STOP)?;
-        Ok(turns)
-    }
-
-    fn signal(&self, signal: Signal) -> anyhow::Result<()> {
-        let process = Pid::from_child(&self.child);
-        Ok(kill_process(process, signal)?)
-    }
-
-    async fn turns(&self) -> anyhow::Result<u64> {
-        self.counter("neonvm_pod_autoscaler_turns_total").await
-    }
-
-    /// A counter from its metrics.
-    async fn counter(&self, name: &str) -> anyhow::Result<u64> {
-        let mut stream = TcpStream::connect(self.metrics).await?;
-        stream.write_all(b"GET /metrics HTTP/1.1\r\nhost: a\r\nconnection: close\r\n\r\n").await?;
-        let mut text = String::new();
-        stream.read_to_string(&mut text).await?;
-        let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
-        line.and_then(|number| number.trim().parse().ok()).with_context(|| format!("no {name} in {text:?}"))
-    }
-
-    /// In bytes.
-    fn memory(&self, field: &str) -> anyhow::Result<u64> {
-        let text = std::fs::read_to_string(format!("/proc/{}/status", self.child.id()))?;
-        let line = text.lines().find_map(|line| line.strip_prefix(field));
-        let kib = line.and_then(|rest| rest.split_whitespace().next()).and_then(|n| n.parse::<u64>().ok());
-        Ok(kib.with_context(|| format!("no {field} in the status of the autoscaler"))? * 1024)
-    }
-
-    fn cpu(&self) -> anyhow::Result<Duration> {
-        cpu_of(&self.child.id().to_string())
-    }
-}
-
-impl Drop for Autoscaler {
-    fn drop(&mut self) {
-        // It may be gone already; there is nobody to tell. SIGKILL ends a stopped one, too.
-        if self.child.kill().is_ok() {
-            self.child.wait().ok();
-        }
-    }
 }

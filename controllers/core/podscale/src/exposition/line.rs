@@ -39,6 +39,22 @@ impl Kind {
     }
 }
 
+/// What a name of a series is made of, a bit for each byte: this is asked of most bytes of a text.
+const OF_NAME: u128 = {
+    let (mut bits, mut byte) = (0, 0_u8);
+    while byte < 128 {
+        if byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b':' | b'.' | b'-' | b'/') {
+            bits |= 1 << byte;
+        }
+        byte += 1;
+    }
+    bits
+};
+
+const fn is_of_name(byte: u8) -> bool {
+    byte < 128 && (OF_NAME >> byte) & 1 == 1
+}
+
 /// One line that says something.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Line<'a> {
@@ -94,22 +110,21 @@ impl<'a> Line<'a> {
             return None;
         }
         if let Some(comment) = line.strip_prefix('#') {
-            let mut words = comment.split_ascii_whitespace();
-            let (Some("TYPE"), Some(name), Some(kind)) = (words.next(), words.next(), words.next()) else {
+            // Most comments are help, whose words nobody needs.
+            let said = comment.trim_ascii_start().strip_prefix("TYPE")?;
+            if !said.starts_with(|c: char| c.is_ascii_whitespace()) {
                 return None;
-            };
+            }
+            let mut words = said.split_ascii_whitespace();
+            let (name, kind) = (words.next()?, words.next()?);
             return Some(Self::Kind { name, kind: Kind::parse(kind) });
         }
-        let end = line.bytes().position(|b| b == b'{' || b == b' ' || b == b'\t').unwrap_or(line.len());
+        let end = line.bytes().position(|b| !is_of_name(b)).unwrap_or(line.len());
         let (name, rest) = line.split_at_checked(end)?;
-        let good = |b: u8| {
-            b.is_ascii_alphanumeric() || b == b'_' || b == b':' || b == b'.' || b == b'-' || b == b'/'
-        };
         if name.is_empty()
-            || rest.is_empty()
+            || !rest.starts_with(['{', ' ', '\t'])
             || line.len() > MOST_LINE
             || name.len() > MOST_NAME
-            || !name.bytes().all(good)
         {
             return Some(Self::Unreadable);
         }

@@ -46,6 +46,34 @@ fn series_are_added_and_chosen_by_labels() {
 }
 
 #[test]
+fn what_a_line_is_follows_from_its_first_bytes() {
+    let lines = |text: &str| Lines::new(text).map(|(_, line)| format!("{line:?}")).collect::<Vec<_>>();
+    for kind in
+        ["# TYPE a_b counter", "#TYPE a_b counter", "#  TYPE\ta_b\tcounter more", "\t # TYPE a_b counter\r"]
+    {
+        assert_eq!(lines(kind), [r#"Kind { name: "a_b", kind: Counter }"#], "{kind}");
+    }
+    for nothing in [
+        "",
+        " \t",
+        "#",
+        "# TYPE",
+        "# TYPE a_b",
+        "# TYPEa a_b counter",
+        "# HELP TYPE a_b counter",
+        "# type a b",
+    ] {
+        assert!(lines(nothing).is_empty(), "{nothing}");
+    }
+    for sample in ["a 1", "a:b_c.d-e/f{} 1", "a\t1", "a{", "9 9"] {
+        assert!(lines(sample)[0].starts_with("Sample"), "{sample}");
+    }
+    for unreadable in ["a", "{} 1", "a;b 1", "é 1", "aé{} 1", "a\u{7f} 1", "<html>", "a,1"] {
+        assert_eq!(lines(unreadable), ["Unreadable"], "{unreadable}");
+    }
+}
+
+#[test]
 fn what_is_missing_is_not_zero() {
     assert_eq!(value(TEXT, "absent"), Err(MissingReason::NoSuchMetric));
     assert_eq!(value(TEXT, r#"queue{model="z"}"#), Err(MissingReason::NoSuchMetric));

@@ -1,4 +1,5 @@
-//! Pods, as far as a scrape sees them: one listener for all addresses, one text for all answers.
+//! Pods, as far as a scrape sees them: one listener for all addresses, one text for all answers, and threads of their own, so
+//! that their processor time can be told from that of all else here.
 
 use std::fmt::Write as _;
 use std::net::SocketAddr;
@@ -8,6 +9,9 @@ use std::time::Duration;
 
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
+use tokio::runtime::{Builder, Runtime};
+
+use crate::process::cpu_of_threads;
 
 /// What objects scale by.
 pub(super) const METRIC: &str = "requests_in_flight";
@@ -17,20 +21,64 @@ const VALUE: u32 = 10;
 const OTHERS: usize = 40;
 /// Connections that wait to be accepted.
 const WAITING: u32 = 16_384;
+/// Name of the threads.
+const THREADS: &str = "played-pods";
 /// After an accept that failed, for lack of files.
 const PAUSE: Duration = Duration::from_millis(5);
 
 /// What is counted.
 #[derive(Debug, Default)]
-pub(super) struct Counts {
-    /// Connections accepted.
-    pub(super) connections: AtomicUsize,
-    /// Answers sent.
-    pub(super) answers: AtomicUsize,
+struct Counts {
+    connections: AtomicUsize,
+    answers: AtomicUsize,
 }
 
-/// At this port of all addresses.
-pub(super) async fn listen(port: u16) -> anyhow::Result<TcpListener> {
+/// All of them; they are gone when dropped.
+pub(super) struct Pods {
+    /// Taken when dropped.
+    runtime: Option<Runtime>,
+    counts: Arc<Counts>,
+}
+
+impl Drop for Pods {
+    fn drop(&mut self) {
+        if let Some(runtime) = self.runtime.take() {
+            runtime.shutdown_background();
+        }
+    }
+}
+
+impl Pods {
+    /// At this port of all addresses.
+    pub(super) fn start(port: u16) -> anyhow::Result<Self> {
+        let runtime = Builder::new_multi_thread().thread_name(THREADS).enable_all().build()?;
+        let counts = Arc::new(Counts::default());
+        let listener = {
+            let _inside = runtime.enter();
+            listen(port)?
+        };
+        runtime.spawn(serve(listener, Arc::clone(&counts)));
+        Ok(Self { runtime: Some(runtime), counts })
+    }
+
+    /// Connections accepted.
+    pub(super) fn connections(&self) -> usize {
+        self.counts.connections.load(Ordering::Relaxed)
+    }
+
+    /// Answers sent.
+    pub(super) fn answers(&self) -> usize {
+        self.counts.answers.load(Ordering::Relaxed)
+    }
+
+    /// Processor time that they took.
+    #[expect(clippy::unused_self, reason = "there are such threads only while it lives")]
+    pub(super) fn cpu(&self) -> anyhow::Result<Duration> {
+        cpu_of_threads(THREADS)
+    }
+}
+
+fn listen(port: u16) -> anyhow::Result<TcpListener> {
     let socket = TcpSocket::new_v4()?;
     socket.set_reuseaddr(true)?;
     socket.bind(SocketAddr::from(([0, 0, 0, 0], port)))?;
@@ -38,7 +86,7 @@ pub(super) async fn listen(port: u16) -> anyhow::Result<TcpListener> {
 }
 
 /// Answers for ever.
-pub(super) async fn serve(listener: TcpListener, counts: Arc<Counts>) {
+async fn serve(listener: TcpListener, counts: Arc<Counts>) {
     let answer: Arc<[u8]> = answer().into_bytes().into();
     loop {
         let Ok((stream, _)) = listener.accept().await else {

@@ -31,6 +31,21 @@ pub enum Error {
 /// # Errors
 /// If file or service account cannot be used.
 pub async fn connect(kubeconfig: Option<&Path>) -> Result<Client, Error> {
+    Client::try_from(configuration(kubeconfig).await?).map_err(Error::Client)
+}
+
+/// As [`connect`], for those who want to know at once when the server is overloaded or something behind it does not answer
+/// (429, 503, 504): the others' client asks again, for longer than any deadline.
+///
+/// # Errors
+/// As [`connect`].
+pub async fn connect_without_retries(kubeconfig: Option<&Path>) -> Result<Client, Error> {
+    let mut config = configuration(kubeconfig).await?;
+    config.default_retry = false;
+    Client::try_from(config).map_err(Error::Client)
+}
+
+async fn configuration(kubeconfig: Option<&Path>) -> Result<Config, Error> {
     let mut config = match kubeconfig {
         Some(path) => {
             let failed = |source| Error::Kubeconfig { path: path.display().to_string(), source };
@@ -43,5 +58,5 @@ pub async fn connect(kubeconfig: Option<&Path>) -> Result<Client, Error> {
     // A watch lives for minutes without a byte; requests have deadlines of their own.
     config.read_timeout = None;
     config.write_timeout = Some(Duration::from_secs(30));
-    Client::try_from(config).map_err(Error::Client)
+    Ok(config)
 }

@@ -45,16 +45,23 @@ pub enum Error {
 /// If settings or addresses cannot be used.
 pub async fn run(config: Config, stop: impl Future<Output = ()>) -> Result<(), Error> {
     let client = neonvm_kit::client::connect(config.kubeconfig.as_deref()).await?;
-    run_with(client, config, stop).await
+    let metrics = neonvm_kit::client::connect_without_retries(config.kubeconfig.as_deref()).await?;
+    run_with(client, metrics, config, stop).await
 }
 
-/// As [`run`], with a client at hand. When it is dropped, everything it started ends.
+/// As [`run`], with clients at hand; `metrics` asks the metrics APIs and does not retry by itself, so that an API that is
+/// down is told as such and holds up nothing. When it is dropped, everything it started ends.
 ///
 /// # Errors
 /// As [`run`].
-pub async fn run_with(client: Client, config: Config, stop: impl Future<Output = ()>) -> Result<(), Error> {
-    // Found out before anything is started.
-    Observer::new(client.clone(), &config).map_err(Error::Config)?;
+pub async fn run_with(
+    client: Client,
+    metrics: Client,
+    config: Config,
+    stop: impl Future<Output = ()>,
+) -> Result<(), Error> {
+    // One for all times that this replica leads: its connections are of use to the next, too.
+    let observer = Arc::new(Observer::new(metrics, &config).map_err(Error::Config)?);
     let mut always = JoinSet::new();
     let (events, sender) = event::channel(client.clone(), MANAGER);
     always.spawn(sender.run());
@@ -68,15 +75,14 @@ pub async fn run_with(client: Client, config: Config, stop: impl Future<Output =
             async move { health.answer(&request) }
         }));
     }
-    let context = || -> Result<Arc<Context>, Error> {
-        let observer = Observer::new(client.clone(), &config).map_err(Error::Config)?;
-        let telemetry = Arc::clone(&health.telemetry);
-        Ok(Arc::new(Context::new(client.clone(), observer, events.clone(), telemetry)))
+    let context = || {
+        let (observer, telemetry) = (Arc::clone(&observer), Arc::clone(&health.telemetry));
+        Arc::new(Context::new(client.clone(), observer, events.clone(), telemetry))
     };
     tokio::pin!(stop);
     let Some(lease) = config.leader_election.clone() else {
         tokio::select! {
-            () = lead(context()?, &config, &health) => {}
+            () = lead(context(), &config, &health) => {}
             () = &mut stop => {}
         }
         return Ok(());
@@ -89,7 +95,7 @@ pub async fn run_with(client: Client, config: Config, stop: impl Future<Output =
         }
         let stopped = tokio::select! {
             // Dropped at once when the lease is lost, with all that it started.
-            () = lead(context()?, &config, &health) => false,
+            () = lead(context(), &config, &health) => false,
             () = elector.hold() => false,
             () = &mut stop => true,
         };

@@ -87,7 +87,7 @@ pub(crate) struct Context {
     pub(crate) picture: Picture,
     pub(crate) pods: Pods,
     pub(crate) targets: Targets,
-    pub(crate) observer: Observer,
+    pub(crate) observer: Arc<Observer>,
     pub(crate) events: Events,
     pub(crate) telemetry: Arc<Telemetry>,
     kept: Mutex<HashMap<Key, Arc<tokio::sync::Mutex<Kept>>>>,
@@ -95,7 +95,12 @@ pub(crate) struct Context {
 }
 
 impl Context {
-    pub(crate) fn new(client: Client, observer: Observer, events: Events, telemetry: Arc<Telemetry>) -> Self {
+    pub(crate) fn new(
+        client: Client,
+        observer: Arc<Observer>,
+        events: Events,
+        telemetry: Arc<Telemetry>,
+    ) -> Self {
         Self {
             targets: Targets::new(client.clone()),
             client,

@@ -72,7 +72,11 @@ fn why(what: &str, error: &Error) -> Missing {
         _ => MissingReason::Unreachable,
     };
     let text = match error {
-        Error::Api(status) => status.message.clone(),
+        // Of a path that nobody serves; about a metric that is not known an adapter says more.
+        Error::Api(status) if status.code == 404 && status.message.starts_with("404 page not found") => {
+            "the cluster does not serve this API; install what provides it".to_owned()
+        }
+        Error::Api(status) => format!("{}: {}", status.code, status.message.trim()),
         other => other.to_string(),
     };
     Missing::new(reason, format!("{what}: {text}"))
@@ -105,7 +109,7 @@ impl Observer {
 
     async fn resource(&self, scene: &Scene<'_>, source: &MetricSource) -> Result<Observed, Missing> {
         let resource = source.target_metric.to_ascii_lowercase();
-        let mut used: HashMap<String, Option<Finite>> = HashMap::new();
+        let mut used: HashMap<String, Result<Finite, Missing>> = HashMap::new();
         for selector in &scene.selectors {
             let path = format!(
                 "/apis/metrics.k8s.io/v1beta1/namespaces/{}/pods?labelSelector={}",
@@ -114,19 +118,13 @@ impl Observer {
             );
             let found: Items<PodMetrics> = self.get("resource metrics", &path).await?;
             used.extend(found.items.into_iter().map(|pod| {
-                let of = |container: &ContainerMetrics| amount(container.usage.get(&resource)?);
-                let sum: Option<f64> = pod.containers.iter().map(of).sum();
-                // A pod without containers in the answer is one that was not measured yet.
-                let sum = sum.filter(|_| !pod.containers.is_empty());
-                let unit = if resource == "cpu" { 1000.0 } else { 1.0 };
-                (pod.metadata.name, sum.and_then(|sum| Finite::new(sum * unit)))
+                let sum = usage(&resource, &pod);
+                (pod.metadata.name, sum)
             }));
         }
         let request = |pod: &PodView| if resource == "cpu" { pod.cpu } else { pod.memory };
         Ok(of_pods(scene, request, |pod| {
-            used.get(&pod.name).copied().flatten().ok_or_else(|| {
-                Missing::new(MissingReason::NoSuchMetric, format!("pod {} was not measured yet", pod.name))
-            })
+            used.get(&pod.name).cloned().unwrap_or_else(|| Err(unmeasured(&pod.name)))
         }))
     }
 
@@ -192,6 +190,24 @@ impl Observer {
         let values = values.collect::<Result<Vec<Finite>, Missing>>()?;
         Ok(Observed::total(values.into_iter().map(Finite::get).sum()))
     }
+}
+
+fn unmeasured(pod: &str) -> Missing {
+    Missing::new(MissingReason::NoSuchMetric, format!("pod {pod} was not measured yet"))
+}
+
+/// What all containers of a pod use, in thousandths of a core or in bytes.
+fn usage(resource: &str, pod: &PodMetrics) -> Result<Finite, Missing> {
+    // A pod without containers in the answer is one that was not measured yet.
+    if pod.containers.is_empty() {
+        return Err(unmeasured(&pod.metadata.name));
+    }
+    let mut sum = 0.0;
+    for container in &pod.containers {
+        let text = container.usage.get(resource).ok_or_else(|| unmeasured(&pod.metadata.name))?;
+        sum += number(resource, text)?.get();
+    }
+    Ok(Finite::saturating(if resource == "cpu" { sum * 1000.0 } else { sum }))
 }
 
 fn labels(source: &MetricSource) -> Result<Option<String>, Missing> {

@@ -20,7 +20,7 @@ const LOOK: Duration = Duration::from_millis(20);
 
 pub(crate) struct Cluster {
     pub(crate) client: Client,
-    account: Client,
+    account: ClientConfig,
     state: std::sync::Arc<neonvm_local::state::State>,
     server: JoinHandle<()>,
     _directory: tempfile::TempDir,
@@ -65,11 +65,23 @@ impl Cluster {
     }
 
     pub(crate) fn autoscaler(&self) -> Running {
-        let client = self.account.clone();
+        Self::autoscaler_through(self.account.clone())
+    }
+
+    /// One that reaches the API server in another way.
+    pub(crate) fn autoscaler_through(mut to: ClientConfig) -> Running {
+        let client = Client::try_from(to.clone()).unwrap();
+        to.default_retry = false;
+        let metrics = Client::try_from(to).unwrap();
         let config = Config { scrape_timeout: Duration::from_millis(500), ..Config::default() };
         Running(tokio::spawn(async move {
-            run_with(client, config, std::future::pending()).await.unwrap();
+            run_with(client, metrics, config, std::future::pending()).await.unwrap();
         }))
+    }
+
+    /// A client with the rights of an autoscaler.
+    pub(crate) fn account(&self) -> Client {
+        Client::try_from(self.account.clone()).unwrap()
     }
 
     pub(crate) fn api(&self) -> Api<PodAutoscaler> {
@@ -147,7 +159,7 @@ pub(crate) fn condition(status: &PodAutoscalerStatus, kind: &str) -> Option<(Str
     Some((found.status.clone(), found.reason.clone(), found.message.clone()))
 }
 
-async fn account(admin: &Client, mut config: ClientConfig) -> Client {
+async fn account(admin: &Client, mut config: ClientConfig) -> ClientConfig {
     let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "neonvm-system"}});
     let text = include_str!("../../../../deploy/manifests/pod-autoscaler.yaml");
     let documents: Vec<Value> = serde_saphyr::from_multiple(text).unwrap();
@@ -172,7 +184,7 @@ async fn account(admin: &Client, mut config: ClientConfig) -> Client {
     let made: Value = admin.request(request.body(wanted.to_string().into_bytes()).unwrap()).await.unwrap();
     let token = made["status"]["token"].as_str().unwrap().to_owned();
     config.auth_info = kube::config::AuthInfo { token: Some(token.into()), ..Default::default() };
-    Client::try_from(config).unwrap()
+    config
 }
 
 /// Defines kinds and waits until they are served.

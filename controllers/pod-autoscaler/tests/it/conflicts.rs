@@ -1,15 +1,30 @@
 //! Two that want the same target: the older one has it, whoever is seen first.
 
+use std::time::Duration;
+
+use jiff::Timestamp;
 use k8s_openapi::api::autoscaling::v2::HorizontalPodAutoscaler;
 use kube::api::{Api, DeleteParams, PostParams};
+use neonvm_api::PodAutoscaler;
 use neonvm_api::pod_autoscaler::PodAutoscalerStatus;
 use serde_json::json;
+use tokio::time::{Instant, sleep};
 
-use crate::cluster::{Cluster, autoscaler, condition};
+use crate::cluster::{Cluster, PATIENCE, autoscaler, condition};
 use crate::fleet::Fleet;
 
 fn in_conflict(status: &PodAutoscalerStatus) -> bool {
     condition(status, "MultiPodAutoscalerConflict").is_some_and(|(on, ..)| on == "False")
+}
+
+/// Ages are told in whole seconds: waits until one that is made now is younger.
+async fn another_second(than: &PodAutoscaler) {
+    let made = than.metadata.creation_timestamp.as_ref().unwrap().0.as_second();
+    let deadline = Instant::now() + PATIENCE;
+    while Timestamp::now().as_second() <= made {
+        assert!(Instant::now() < deadline, "the clock stands still");
+        sleep(Duration::from_millis(20)).await;
+    }
 }
 
 #[tokio::test]
@@ -18,8 +33,8 @@ async fn the_older_one_has_the_target() {
     let fleet = Fleet::start(&cluster.client, "web", 2).await;
     fleet.set_load(20);
     // Names in the order opposite to their age.
-    cluster.create(autoscaler("z-first", "web", fleet.port, "APA")).await;
-    tokio::time::sleep(std::time::Duration::from_millis(1100)).await;
+    let first = cluster.create(autoscaler("z-first", "web", fleet.port, "APA")).await;
+    another_second(&first).await;
     let mut second = autoscaler("a-second", "web", fleet.port, "APA");
     second["spec"]["minReplicas"] = json!(5);
     cluster.create(second).await;

@@ -42,6 +42,24 @@ pub(crate) struct Shared {
     pub(crate) scrapes: AtomicU64,
 }
 
+impl Shared {
+    pub(crate) fn pods(&self) -> u32 {
+        self.pods.load(Ordering::Relaxed)
+    }
+
+    /// The whole load.
+    pub(crate) fn load(&self) -> f64 {
+        #[expect(clippy::cast_precision_loss, reason = "small numbers")]
+        let load = self.load.load(Ordering::Relaxed) as f64;
+        load
+    }
+
+    /// The load of one pod.
+    pub(crate) fn share(&self) -> f64 {
+        self.load() / f64::from(self.pods().max(1))
+    }
+}
+
 pub(crate) struct Fleet {
     pub(crate) shared: Arc<Shared>,
     pub(crate) port: u16,
@@ -91,7 +109,17 @@ impl Fleet {
     }
 
     pub(crate) fn pods(&self) -> u32 {
-        self.shared.pods.load(Ordering::Relaxed)
+        self.shared.pods()
+    }
+
+    /// Waits until the pods were read so many times more, all together.
+    pub(crate) async fn until_scrapes(&self, more: u64) {
+        let read = || self.shared.scrapes.load(Ordering::Relaxed);
+        let (begun, until) = (read(), tokio::time::Instant::now() + crate::cluster::PATIENCE);
+        while read() < begun + more {
+            assert!(tokio::time::Instant::now() < until, "{} readings, not {more}", read() - begun);
+            sleep(Duration::from_millis(20)).await;
+        }
     }
 
     pub(crate) async fn until_pods(&self, count: u32) {
@@ -129,7 +157,8 @@ async fn play(client: Client, name: String, network: [u8; 3], port: u16, shared:
             let listener = TcpListener::bind(at).await.unwrap();
             running.insert(number, listeners.spawn(listen(listener, number, Arc::clone(&shared))));
             let pod = json!({"metadata": {"name": format!("{name}-{number}"), "labels": {"app": name}},
-                "spec": {"containers": [{"name": "c", "image": "i"}]}});
+                "spec": {"containers": [{"name": "c", "image": "i",
+                    "resources": {"requests": {"cpu": "200m", "memory": "64Mi"}}}]}});
             let pod: Pod = serde_json::from_value(pod).unwrap();
             let made = pods.create(&PostParams::default(), &pod).await.unwrap();
             let status = json!({"status": {"phase": "Running", "podIP": at.ip().to_string(),
@@ -162,9 +191,7 @@ async fn answer(mut stream: TcpStream, number: u8, shared: &Shared) -> std::io::
     let count = stream.read(&mut request).await?;
     shared.scrapes.fetch_add(1, Ordering::Relaxed);
     let manner = *shared.manner.lock().unwrap();
-    #[expect(clippy::cast_precision_loss, reason = "small numbers")]
-    let load = shared.load.load(Ordering::Relaxed) as f64;
-    let share = load / f64::from(shared.pods.load(Ordering::Relaxed).max(1));
+    let share = shared.share();
     let text = match manner {
         Manner::Down => return Ok(()),
         Manner::OnlyFirst if number > 0 => return Ok(()),

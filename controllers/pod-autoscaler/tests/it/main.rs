@@ -12,6 +12,8 @@ mod cluster;
 mod conflicts;
 mod fleet;
 mod invalid;
+mod metrics_apis;
+mod metrics_server;
 mod outage;
 mod scaling;
 mod storm;

@@ -1,19 +1,15 @@
 //! Metrics that fail in any way take nothing away.
 
-use std::sync::atomic::Ordering;
-use std::time::Duration;
-
 use neonvm_api::pod_autoscaler::PodAutoscalerStatus;
-use tokio::time::sleep;
 
 use crate::cluster::{Cluster, autoscaler, condition};
 use crate::fleet::{Fleet, Manner};
 
-fn blind(status: &PodAutoscalerStatus) -> bool {
+pub(crate) fn blind(status: &PodAutoscalerStatus) -> bool {
     condition(status, "MetricsAvailable").is_some_and(|(on, ..)| on == "False")
 }
 
-fn sees(status: &PodAutoscalerStatus) -> bool {
+pub(crate) fn sees(status: &PodAutoscalerStatus) -> bool {
     condition(status, "MetricsAvailable").is_some_and(|(on, ..)| on == "True")
 }
 
@@ -34,10 +30,7 @@ async fn an_outage_of_metrics_changes_nothing() {
             let status = cluster.until("web", "blind", blind).await;
             assert!(!status.current_metrics[0].error.is_empty());
             // Longer than every window.
-            let begun = fleet.shared.scrapes.load(Ordering::Relaxed);
-            while fleet.shared.scrapes.load(Ordering::Relaxed) < begun + 20 {
-                sleep(Duration::from_millis(20)).await;
-            }
+            fleet.until_scrapes(20).await;
             assert_eq!(fleet.pods(), 5, "{strategy} {manner:?}");
             fleet.set_load(50);
             fleet.behave(Manner::Well);
@@ -60,9 +53,6 @@ async fn a_part_of_the_pods_is_not_the_whole() {
     fleet.set_load(4);
     let status = cluster.until("web", "blind", blind).await;
     assert!(status.current_metrics[0].error.contains("1 of 4"), "{}", status.current_metrics[0].error);
-    let begun = fleet.shared.scrapes.load(Ordering::Relaxed);
-    while fleet.shared.scrapes.load(Ordering::Relaxed) < begun + 20 {
-        sleep(Duration::from_millis(20)).await;
-    }
+    fleet.until_scrapes(20).await;
     assert_eq!(fleet.pods(), 4);
 }

@@ -1,10 +1,6 @@
 //! Load moves replicas, the status explains it, and where nothing changes nothing is written.
 
-use std::sync::atomic::Ordering;
-use std::time::Duration;
-
 use serde_json::json;
-use tokio::time::sleep;
 
 use crate::cluster::{Cluster, autoscaler, condition};
 use crate::fleet::{Fleet, deployments};
@@ -54,17 +50,10 @@ async fn what_does_not_change_is_not_written() {
             && status.current_metrics[0].stable.is_some()
     };
     cluster.until("web", "ready", settled).await;
-    let turns = || fleet.shared.scrapes.load(Ordering::Relaxed) / 3;
-    // Windows fill; then some turns of rest.
-    let wait_for = async |count: u64| {
-        let begun = turns();
-        while turns() < begun + count {
-            sleep(Duration::from_millis(20)).await;
-        }
-    };
-    wait_for(4).await;
+    // Windows fill; then four turns of rest.
+    fleet.until_scrapes(4 * 3).await;
     let before = cluster.revision();
-    wait_for(4).await;
+    fleet.until_scrapes(4 * 3).await;
     assert_eq!(cluster.revision(), before);
 }
 
@@ -128,10 +117,7 @@ async fn one_who_starts_anew_takes_nothing_away() {
     for _ in 0..2 {
         drop(cluster.autoscaler());
         let _next = cluster.autoscaler();
-        let begun = fleet.shared.scrapes.load(Ordering::Relaxed);
-        while fleet.shared.scrapes.load(Ordering::Relaxed) < begun + 18 {
-            sleep(Duration::from_millis(20)).await;
-        }
+        fleet.until_scrapes(18).await;
         assert_eq!(fleet.pods(), 6);
     }
     drop(running);

@@ -3,6 +3,7 @@
 use k8s_openapi::api::autoscaling::v2::HorizontalPodAutoscaler;
 use kube::ResourceExt as _;
 use kube::api::{Api, Patch, PatchParams};
+use neonvm_api::pod_autoscaler::PodAutoscalerStatus;
 use serde_json::json;
 use tokio::time::{Instant, sleep};
 
@@ -38,9 +39,14 @@ async fn a_wrapper_is_kept_as_the_object_says_and_goes_with_the_strategy() {
     assert_eq!(hpa.owner_references()[0].uid, made.metadata.uid.unwrap());
     assert_eq!((hpa.spec.min_replicas, hpa.spec.max_replicas), (Some(1), 8));
     // What Kubernetes' controller says becomes our status.
-    let status = json!({"status": {"currentReplicas": 3, "desiredReplicas": 4, "conditions": []}});
+    let metrics = json!([{"type": "Pods", "pods": {"metric": {"name": "queue_length"}, "current": {"averageValue": "13"}}}]);
+    let status = json!({"status": {"currentReplicas": 3, "desiredReplicas": 4, "conditions": [], "currentMetrics": metrics}});
     hpas.patch_status("web-hpa", &PatchParams::default(), &Patch::Merge(status)).await.unwrap();
-    cluster.until("web", "told", |status| (status.actual_scale, status.desired_scale) == (3, 4)).await;
+    let told = |status: &PodAutoscalerStatus| (status.actual_scale, status.desired_scale) == (3, 4);
+    let status = cluster.until("web", "told", told).await;
+    let metric = &status.current_metrics[0];
+    assert_eq!((metric.name.as_str(), metric.desired_replicas), ("queue_length", Some(4)));
+    assert!(status.explanation.iter().any(|step| step.message.contains("value 13 for each pod, target 10")));
     // Whoever changes it is corrected.
     let change = json!({"spec": {"maxReplicas": 99}});
     hpas.patch("web-hpa", &PatchParams::default(), &Patch::Merge(change)).await.unwrap();

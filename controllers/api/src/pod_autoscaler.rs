@@ -54,8 +54,16 @@ pub mod annotation {
 pub const DEFAULT_MIN_REPLICAS: i32 = 1;
 /// Stable window when absent, in seconds.
 pub const DEFAULT_OBSERVE_WINDOW: i64 = 180;
-/// Panic window when absent, in seconds.
+/// Panic window when absent, in seconds, beside a stable window that is not below it.
 pub const DEFAULT_PANIC_WINDOW: i64 = 60;
+
+/// The panic window when absent, in seconds, beside a stable window of so many: 60, or a tenth of a stable window below
+/// that, rounded up, as Knative has it.
+#[must_use]
+pub fn default_panic_window(observe: i64) -> i64 {
+    if observe >= DEFAULT_PANIC_WINDOW { DEFAULT_PANIC_WINDOW } else { ((observe + 9) / 10).max(1) }
+}
+
 /// Time between two evaluations when absent, in seconds; a smaller window makes it smaller.
 pub const DEFAULT_SYNC_PERIOD: i64 = 10;
 
@@ -108,7 +116,7 @@ pub struct PodAutoscalerSpec {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1, max = 3600))]
     pub observe_window_seconds: Option<i64>,
-    /// Panic window in seconds; 60 when absent.
+    /// Panic window in seconds; when absent 60, or a tenth of a stable window below 60.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1, max = 3600))]
     pub panic_window_seconds: Option<i64>,
@@ -139,7 +147,7 @@ impl PodAutoscalerSpec {
     /// The panic window in seconds.
     #[must_use]
     pub fn panic_window(&self) -> i64 {
-        self.panic_window_seconds.unwrap_or(DEFAULT_PANIC_WINDOW)
+        self.panic_window_seconds.unwrap_or_else(|| default_panic_window(self.observe_window()))
     }
 
     /// The smallest window that the strategy reads, in seconds; the panic window counts for KPA alone.
@@ -231,7 +239,7 @@ pub struct Schedule {
     /// First minute of the window, `HH:MM`.
     #[schemars(length(max = 5), regex(pattern = r"^([01][0-9]|2[0-3]):[0-5][0-9]$"))]
     pub start_time: String,
-    /// First minute after the window, `HH:MM`.
+    /// First minute after the window, `HH:MM`; before `startTime`, it is on the next day. Days are those of the start.
     #[schemars(length(max = 5), regex(pattern = r"^([01][0-9]|2[0-3]):[0-5][0-9]$"))]
     pub end_time: String,
     /// Lower bound in the window.

@@ -47,7 +47,6 @@ pub(crate) async fn pass(
             format!("{what} belongs to somebody else; rename this object or delete {}", have.name_any());
         return Err(Failed::new(failure::UPDATE_HPA, text));
     }
-    let status = have.as_ref().and_then(|have| have.status.clone());
     let text = serde_json::to_value(&wanted).unwrap_or_default();
     let stands = have.as_ref().and_then(|have| serde_json::to_value(have).ok());
     let is_current =
@@ -65,7 +64,7 @@ pub(crate) async fn pass(
         .schedules
         .next_transition(now)
         .map(|at| Duration::try_from(at.duration_since(now)).unwrap_or_default());
-    let pass = Pass::Wrapped { status: status.as_ref(), bounds: &bounds, passive };
+    let pass = Pass::Wrapped { hpa: have.as_ref(), settings, bounds: &bounds, passive };
     Ok(finish(context, object, &pass, kept, Turn::Done(next)).await)
 }
 

@@ -65,6 +65,10 @@ fn periods_and_windows_have_defaults() {
     // The panic window is read by KPA alone.
     let ratio = spec(json!({"scalingStrategy": "APA", "observeWindowSeconds": 30, "panicWindowSeconds": 6}));
     assert_eq!(ratio.sync_period(), 10);
+    // Left out beside a short stable window: a tenth of it, rounded up.
+    for (observe, panic) in [(1, 1), (10, 1), (11, 2), (30, 3), (59, 6), (60, 60), (90, 60)] {
+        assert_eq!(spec(json!({"observeWindowSeconds": observe})).panic_window(), panic);
+    }
     assert!(spec(json!({"paused": true})).is_passive() && spec(json!({"mode": "Recommend"})).is_passive());
 }
 

@@ -236,10 +236,10 @@ pub(crate) fn pod_autoscaler() -> Value {
         ),
         rule(
             concat!(
-                "(has(self.panicWindowSeconds) ? self.panicWindowSeconds : 60)",
+                "!has(self.panicWindowSeconds) || self.panicWindowSeconds",
                 " <= (has(self.observeWindowSeconds) ? self.observeWindowSeconds : 180)"
             ),
-            "panicWindowSeconds (60 when absent) must not be above observeWindowSeconds (180 when absent)"
+            "panicWindowSeconds must not be above observeWindowSeconds (180 when absent)"
         ),
         rule(
             "self.scalingStrategy != 'HPA' || !(has(self.forecast) || has(self.syncPeriodSeconds))",
@@ -250,7 +250,10 @@ pub(crate) fn pod_autoscaler() -> Value {
 
 pub(crate) fn schedule() -> Value {
     json!([
-        rule("self.startTime < self.endTime", "startTime must be before endTime; split a window at midnight"),
+        rule(
+            "self.startTime != self.endTime",
+            "endTime must differ from startTime; a window that ends before it starts ends on the next day"
+        ),
         rule(
             "has(self.minReplicas) || has(self.maxReplicas)",
             "a window must set minReplicas, maxReplicas or both"

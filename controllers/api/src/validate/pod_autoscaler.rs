@@ -85,7 +85,7 @@ fn windows(spec: &PodAutoscalerSpec, faults: &mut Faults) {
     faults.require(
         panic <= observe,
         "spec.panicWindowSeconds",
-        format!("{panic} must not be above observeWindowSeconds {observe}; set both"),
+        format!("{panic} must not be above observeWindowSeconds {observe}; set both, or leave it out"),
     );
 }
 

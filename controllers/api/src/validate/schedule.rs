@@ -20,18 +20,36 @@ fn minute(text: &str) -> Option<u16> {
     Some(part(hour, 24)? * 60 + part(minute, 60)?)
 }
 
-/// A window that can be compared: its days as bits, its first minute and the first after it.
-struct Window<'a> {
+/// Minutes of a day.
+const DAY: u16 = 24 * 60;
+
+/// What a window is of one day: its days as bits, its first minute and the first after it.
+struct Part<'a> {
     name: &'a str,
     days: u8,
     start: u16,
     end: u16,
 }
 
+impl<'a> Part<'a> {
+    /// A window that ends before it starts ends on the next day, where it is a second part.
+    fn of(name: &'a str, days: u8, start: u16, end: u16) -> Vec<Self> {
+        if start < end {
+            return vec![Self { name, days, start, end }];
+        }
+        let next = (days << 1 | days >> 6) & 0x7f;
+        vec![Self { name, days, start, end: DAY }, Self { name, days: next, start: 0, end }]
+    }
+
+    fn overlaps(&self, other: &Self) -> bool {
+        other.days & self.days != 0 && other.start < self.end && self.start < other.end
+    }
+}
+
 pub(super) fn schedules(spec: &PodAutoscalerSpec, faults: &mut Faults) {
     let Some(schedules) = &spec.schedules else { return };
     faults.require(!schedules.is_empty(), "spec.schedules", "must not be empty; leave it out instead");
-    let (mut names, mut windows) = (BTreeSet::new(), Vec::<Window<'_>>::new());
+    let (mut names, mut parts) = (BTreeSet::new(), Vec::<Part<'_>>::new());
     let zone = |schedule: &Schedule| match schedule.timezone.as_str() {
         "" => "UTC".to_owned(),
         zone => zone.to_owned(),
@@ -69,21 +87,19 @@ pub(super) fn schedules(spec: &PodAutoscalerSpec, faults: &mut Faults) {
             );
         }
         let (Some(start), Some(end)) = (start, end) else { continue };
-        if start >= end {
-            faults.push(field("endTime"), "must be after startTime; split a window at midnight");
+        if start == end {
+            let text = "must differ from startTime; a window that ends before it starts ends on the next day";
+            faults.push(field("endTime"), text);
             continue;
         }
-        let window = Window { name, days, start, end };
-        let overlaps = |other: &&Window<'_>| {
-            other.days & window.days != 0 && other.start < window.end && window.start < other.end
-        };
-        if let Some(other) = windows.iter().find(overlaps) {
+        let own = Part::of(name, days, start, end);
+        if let Some(other) = parts.iter().find(|other| own.iter().any(|part| part.overlaps(other))) {
             faults.push(
                 format!("spec.schedules[{index}]"),
                 format!("overlaps {}; windows may touch but not overlap", other.name),
             );
         }
-        windows.push(window);
+        parts.extend(own);
     }
 }
 

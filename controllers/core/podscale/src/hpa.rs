@@ -49,6 +49,13 @@ pub fn replicas(pods: &Pods<'_>, target: Finite, tolerance: Tolerance) -> Option
     Some(if back { pods.current } else { replicas })
 }
 
+/// Replicas for the ratio of a metric and its target as the controller shows it, which says nothing of single pods: as if
+/// all were ready and gave a value.
+#[must_use]
+pub fn by_ratio(current: i32, ratio: f64, tolerance: Tolerance) -> i32 {
+    if close(ratio, tolerance) { current } else { ceil_replicas(ratio * f64::from(current.max(0))) }
+}
+
 /// Whether a ratio is close enough to 1. A few units in the last place decide nothing.
 fn close(ratio: f64, tolerance: Tolerance) -> bool {
     ratio <= 1.0 + tolerance.up + 1e-12 && ratio >= 1.0 - tolerance.down - 1e-12
@@ -71,6 +78,15 @@ mod tests {
         assert_eq!(ask(3, &[1.05, 1.05, 1.05], 0, 0), Some(3));
         assert_eq!(ask(4, &[0.5; 4], 0, 0), Some(2));
         assert_eq!(ask(4, &[], 0, 4), None);
+    }
+
+    #[test]
+    fn a_ratio_alone_is_that_of_pods_that_are_all_ready() {
+        for (current, ratio) in [(3, 2.0), (3, 1.05), (4, 0.5), (7, 1.3), (7, 0.0), (1, 1.11)] {
+            let values = vec![ratio; usize::try_from(current).unwrap()];
+            assert_eq!(Some(by_ratio(current, ratio, TEN)), ask(current, &values, 0, 0), "{current} {ratio}");
+        }
+        assert_eq!(by_ratio(0, 3.0, TEN), 0);
     }
 
     #[test]

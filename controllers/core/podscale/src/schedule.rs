@@ -1,7 +1,8 @@
 //! Bounds by the time of day, in a time zone.
 //!
 //! A window is active while clocks in its zone show a time in it. So on the day that an hour is shown twice, a window
-//! within that hour is active twice, and on the day that an hour is left out it may not be active at all.
+//! within that hour is active twice, and on the day that an hour is left out it may not be active at all. One that ends
+//! before it starts ends on the next day, and belongs to the day on which it starts.
 
 use jiff::{
     Timestamp, ToSpan,
@@ -43,6 +44,20 @@ struct Window {
     end: Time,
     min: Option<i32>,
     max: Option<i32>,
+}
+
+impl Window {
+    /// Whether it is active when clocks show this time on this day of the week, which is 0 on a Monday.
+    fn covers(&self, day: u32, time: Time) -> bool {
+        let is_of = |day: u32| (u32::from(self.days) >> (day % 7)) & 1 == 1;
+        let (begun, over) = (self.start <= time, self.end <= time);
+        if self.start <= self.end {
+            is_of(day) && begun && !over
+        } else {
+            // Since this day, or still since the day before.
+            (is_of(day) && begun) || (is_of(day + 6) && !over)
+        }
+    }
 }
 
 /// Windows of the day with bounds of their own, all in one zone.
@@ -121,10 +136,7 @@ impl Schedules {
     fn active(&self, now: Timestamp) -> Option<&Window> {
         let local = now.to_zoned(self.zone.clone());
         let day = u32::try_from(local.weekday().to_monday_zero_offset()).ok()?;
-        let time = local.time();
-        self.windows.iter().find(|window| {
-            (u32::from(window.days) >> day) & 1 == 1 && window.start <= time && time < window.end
-        })
+        self.windows.iter().find(|window| window.covers(day, local.time()))
     }
 
     /// The bounds in force: those of the active window, and `min` and `max` for what it leaves open.

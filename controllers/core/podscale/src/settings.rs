@@ -128,9 +128,10 @@ impl Settings {
         }
         let stable_window =
             spec.observe_window_seconds.or(tuning.legacy_stable_window).unwrap_or(spec.observe_window());
-        let panic_window =
-            spec.panic_window_seconds.or(tuning.legacy_panic_window).unwrap_or(spec.panic_window());
-        let panic_window = panic_window.min(stable_window);
+        let panic_window = spec.panic_window_seconds.or(tuning.legacy_panic_window);
+        let panic_window = panic_window
+            .unwrap_or_else(|| pod_autoscaler::default_panic_window(stable_window))
+            .min(stable_window);
         let smallest =
             if spec.scaling_strategy == ScalingStrategy::Kpa { panic_window } else { stable_window };
         let min = match (spec.min_replicas, tuning.scale_to_zero) {

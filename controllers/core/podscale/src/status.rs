@@ -6,7 +6,7 @@
 
 use jiff::Timestamp;
 use k8s_openapi::{
-    api::autoscaling::v2::HorizontalPodAutoscalerStatus,
+    api::autoscaling::v2::HorizontalPodAutoscaler,
     apimachinery::pkg::apis::meta::v1::{Condition, Time},
 };
 use neonvm_api::{
@@ -26,6 +26,7 @@ use crate::{
 };
 
 mod condition;
+mod copied;
 mod history;
 
 pub use condition::Kind as ConditionKind;
@@ -91,8 +92,10 @@ pub enum Pass<'a> {
     },
     /// A `HorizontalPodAutoscaler` does the work.
     Wrapped {
-        /// Its status; `None` right after it was made.
-        status: Option<&'a HorizontalPodAutoscalerStatus>,
+        /// It, with its status; `None` right after it was made.
+        hpa: Option<&'a HorizontalPodAutoscaler>,
+        /// What it was made by.
+        settings: &'a Settings,
         /// The bounds in force.
         bounds: &'a Bounds,
         /// Whether the object is paused or asks for recommendations only.
@@ -134,7 +137,7 @@ pub fn after(
         Pass::Decided { decision, settings, applied } => {
             decided(&mut new, old, decision, settings, applied, now);
         }
-        Pass::Wrapped { status, bounds, .. } => wrapped(&mut new, *status, bounds),
+        Pass::Wrapped { hpa, settings, bounds, .. } => wrapped(&mut new, *hpa, settings, bounds),
     }
     let stamp = condition::Stamp { generation, now };
     new.conditions = condition::after(&old.conditions, pass, (new.desired_scale, new.actual_scale), stamp);
@@ -197,12 +200,22 @@ fn scheduled(bounds: &Bounds) -> ScheduledBounds {
     }
 }
 
-fn wrapped(new: &mut PodAutoscalerStatus, status: Option<&HorizontalPodAutoscalerStatus>, bounds: &Bounds) {
+fn wrapped(
+    new: &mut PodAutoscalerStatus,
+    hpa: Option<&HorizontalPodAutoscaler>,
+    settings: &Settings,
+    bounds: &Bounds,
+) {
     new.scheduled_bounds = Some(scheduled(bounds));
     (new.recommendation, new.forecast) = (None, None);
     new.current_metrics.clear();
     new.explanation.clear();
-    if let Some(status) = status {
+    if let Some(hpa) = hpa {
+        let (metrics, steps) = copied::metrics(settings, hpa).into_iter().unzip();
+        new.current_metrics = metrics;
+        new.explanation = copied::explanation(hpa, bounds, steps);
+    }
+    if let Some(status) = hpa.and_then(|hpa| hpa.status.as_ref()) {
         new.actual_scale = status.current_replicas.unwrap_or(0);
         new.desired_scale = status.desired_replicas;
         new.last_scale_time = status.last_scale_time.clone().or_else(|| new.last_scale_time.clone());

@@ -138,6 +138,39 @@ fn kubernetes_own_autoscaler_is_named() {
 }
 
 #[test]
+fn what_kubernetes_decided_by_is_shown_as_for_the_other_strategies() {
+    use k8s_openapi::api::autoscaling::v2::HorizontalPodAutoscalerStatus;
+    use neonvm_core_podscale::status::{Pass, after};
+    let mut found = seen();
+    found.spec.scaling_strategy = neonvm_api::pod_autoscaler::ScalingStrategy::Hpa;
+    found.spec.sync_period_seconds = None;
+    found.spec.metrics_sources = serde_json::from_value(json!([
+        { "metricSourceType": "resource", "targetMetric": "cpu", "targetValue": "50" }
+    ]))
+    .unwrap();
+    let (settings, _) = Settings::of(&found).unwrap();
+    let mut hpa = neonvm_core_podscale::hpa_object::build(&found, now()).unwrap();
+    let status: HorizontalPodAutoscalerStatus = serde_json::from_value(json!({
+        "currentReplicas": 3, "desiredReplicas": 5,
+        "currentMetrics": [{ "type": "Resource", "resource": {
+            "name": "cpu", "current": { "averageUtilization": 80, "averageValue": "160m" } } }],
+    }))
+    .unwrap();
+    hpa.status = Some(status);
+    let bounds = settings.bounds(now());
+    let pass = Pass::Wrapped { hpa: Some(&hpa), settings: &settings, bounds: &bounds, passive: false };
+    found.status = Some(after(&found.status.clone().unwrap_or_default(), &pass, Some(1), now()));
+    let shown = text(&found);
+    let flat = shown.split_whitespace().collect::<Vec<_>>().join(" ");
+    for part in [
+        "cpu (resource) metric 80%, target 50% recommendation 5 replicas: asks for 5 by the ratio of the two",
+        "result 5: decided by Kubernetes",
+    ] {
+        assert!(flat.contains(part), "{part}\n{shown}");
+    }
+}
+
+#[test]
 fn the_same_in_json() {
     let found = seen();
     let value = Account::of(&found, now()).json();

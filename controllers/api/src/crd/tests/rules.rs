@@ -186,7 +186,11 @@ fn pod_autoscalers() {
     counts(&rules, &json!({"maxReplicas": 3, "scalingStrategy": "KPA"}), None, 1);
     counts(&rules, &with("subTargetSelector", json!({"roleName": "r"})), None, 1);
     counts(&rules, &with("subTargetSelector", json!({})), None, 0);
-    counts(&rules, &with("observeWindowSeconds", json!(30)), None, 1);
+    counts(&rules, &with("observeWindowSeconds", json!(30)), None, 0);
+    counts(&rules, &with("panicWindowSeconds", json!(181)), None, 1);
+    let mut both = with("observeWindowSeconds", json!(30));
+    both["panicWindowSeconds"] = json!(31);
+    counts(&rules, &both, None, 1);
     counts(&rules::scale_target(), &json!({"kind": "Deployment", "name": "d"}), None, 0);
     counts(&rules::scale_target(), &json!({"kind": "Deployment"}), None, 1);
     counts(&rules::target_value(), &json!("0.5"), None, 0);
@@ -197,7 +201,8 @@ fn pod_autoscalers() {
 fn schedules_and_metrics() {
     let rules = rules::schedule();
     counts(&rules, &json!({"startTime": "08:00", "endTime": "18:00", "minReplicas": 1}), None, 0);
-    counts(&rules, &json!({"startTime": "18:00", "endTime": "08:00", "minReplicas": 1}), None, 1);
+    counts(&rules, &json!({"startTime": "18:00", "endTime": "08:00", "minReplicas": 1}), None, 0);
+    counts(&rules, &json!({"startTime": "18:00", "endTime": "18:00", "minReplicas": 1}), None, 1);
     counts(&rules, &json!({"startTime": "08:00", "endTime": "18:00"}), None, 1);
     let crossed = json!({"startTime": "08:00", "endTime": "18:00", "minReplicas": 2, "maxReplicas": 1});
     counts(&rules, &crossed, None, 1);

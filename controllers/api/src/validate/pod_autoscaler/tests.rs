@@ -70,9 +70,14 @@ fn strategy_and_windows() {
     spec(json!({"scalingStrategy": "HPA", "subTargetSelector": {}}), &[]);
     spec(json!({"scalingStrategy": "APA", "subTargetSelector": {"roleName": "r"}}), &[]);
     spec(
-        json!({"observeWindowSeconds": 30}),
-        &["spec.panicWindowSeconds: 60 must not be above observeWindowSeconds 30; set both"],
+        json!({"observeWindowSeconds": 30, "panicWindowSeconds": 31}),
+        &["spec.panicWindowSeconds: 31 must not be above observeWindowSeconds 30; set both, or leave it out"],
     );
+    // Left out, it follows.
+    for observe in [1, 5, 30, 59, 60, 61] {
+        spec(json!({"observeWindowSeconds": observe}), &[]);
+        spec(json!({"observeWindowSeconds": observe, "scalingStrategy": "APA"}), &[]);
+    }
     spec(json!({"observeWindowSeconds": 30, "panicWindowSeconds": 30}), &[]);
     spec(
         json!({"observeWindowSeconds": 3601}),
@@ -157,10 +162,9 @@ fn schedules_are_sound() {
         let text = format!("spec.schedules[0].startTime: {time:?} must be HH:MM, from 00:00 to 23:59");
         schedule_errors(json!([window("a", time, "18:00")]), &[&text]);
     }
-    schedule_errors(
-        json!([window("a", "18:00", "08:00")]),
-        &["spec.schedules[0].endTime: must be after startTime; split a window at midnight"],
-    );
+    schedule_errors(json!([window("a", "18:00", "08:00")]), &[]);
+    let same = "spec.schedules[0].endTime: must differ from startTime; a window that ends before it starts ends on the next day";
+    schedule_errors(json!([window("a", "18:00", "18:00")]), &[same]);
     schedule_errors(
         json!([with(good.clone(), "daysOfWeek", json!(["MON", "sunday"]))]),
         &["spec.schedules[0].daysOfWeek: \"sunday\" must be one of Mon, Tue, Wed, Thu, Fri, Sat, Sun"],
@@ -194,6 +198,16 @@ fn schedules_have_bounds_and_do_not_overlap() {
             "what a window leaves out comes from the spec"
         )],
     );
+    // Over midnight: of Sunday's window a part is on Monday.
+    let night = |name: &str, day: &str| with(window(name, "22:00", "06:00"), "daysOfWeek", json!([day]));
+    let morning = |day: &str| with(window("m", "05:59", "07:00"), "daysOfWeek", json!([day]));
+    schedule_errors(json!([night("a", "sun"), night("b", "mon"), morning("sun")]), &[]);
+    for windows in [json!([night("a", "sun"), morning("mon")]), json!([morning("mon"), night("a", "sun")])] {
+        let other = if windows[0]["name"] == "a" { "a" } else { "m" };
+        let text = format!("spec.schedules[1]: overlaps {other}; windows may touch but not overlap");
+        schedule_errors(windows, &[&text]);
+    }
+    schedule_errors(json!([window("a", "22:00", "06:00"), window("b", "06:00", "22:00")]), &[]);
     schedule_errors(
         json!([good, window("b", "17:59", "19:00")]),
         &["spec.schedules[1]: overlaps a; windows may touch but not overlap"],

@@ -92,6 +92,54 @@ fn days_on_which_clocks_change() {
 }
 
 #[test]
+fn a_window_over_midnight_belongs_to_the_day_it_starts_on() {
+    let friday = Schedules::read(&[schedule("night", "", Some(&["fri"]), "22:00", "06:00")]).unwrap();
+    let active = |text: &str| friday.bounds(at(text), 1, 10).schedule.is_some();
+    // 31 July 2026 is a Friday.
+    for (time, wanted) in [
+        ("2026-07-31T05:59:00Z", false),
+        ("2026-07-31T21:59:59Z", false),
+        ("2026-07-31T22:00:00Z", true),
+        ("2026-08-01T00:00:00Z", true),
+        ("2026-08-01T05:59:59Z", true),
+        ("2026-08-01T06:00:00Z", false),
+        ("2026-08-01T22:00:00Z", false),
+    ] {
+        assert_eq!(active(time), wanted, "{time}");
+    }
+    assert_eq!(minutes("2026-07-31T21:30:00Z", &friday), Some(30));
+    assert_eq!(minutes("2026-07-31T23:00:00Z", &friday), Some(7 * 60));
+    assert_eq!(minutes("2026-08-01T06:00:00Z", &friday), Some((6 * 24 + 16) * 60));
+    // From Sunday into Monday, and to the very end of a day.
+    let sunday = Schedules::read(&[schedule("a", "", Some(&["sun"]), "22:00", "00:30")]).unwrap();
+    assert_eq!(sunday.bounds(at("2026-08-03T00:29:00Z"), 1, 10).schedule.as_deref(), Some("a"));
+    assert_eq!(sunday.bounds(at("2026-08-02T00:29:00Z"), 1, 10).schedule, None);
+    let late = Schedules::read(&[schedule("a", "", None, "22:00", "00:00")]).unwrap();
+    assert_eq!(minutes("2026-08-01T22:30:00Z", &late), Some(90));
+    assert_eq!(late.bounds(at("2026-08-01T00:00:00Z"), 1, 10).schedule, None);
+}
+
+#[test]
+fn nights_in_which_clocks_change() {
+    let berlin = |from, to| Schedules::read(&[schedule("a", "Europe/Berlin", None, from, to)]).unwrap();
+    let night = berlin("22:00", "06:00");
+    // The night to 29 March has seven hours, the one to 25 October nine.
+    assert_eq!(minutes("2026-03-28T21:00:00Z", &night), Some(7 * 60));
+    assert_eq!(minutes("2026-10-24T20:00:00Z", &night), Some(9 * 60));
+    assert_eq!(minutes("2026-08-01T20:00:00Z", &night), Some(8 * 60));
+    // One that ends in the hour that is left out ends when clocks are set; in the hour that is shown twice it ends twice.
+    let gap = berlin("22:00", "02:30");
+    assert_eq!(gap.next_transition(at("2026-03-28T21:00:00Z")), Some(at("2026-03-29T01:00:00Z")));
+    let mut now = at("2026-10-24T20:00:00Z");
+    let mut seen = Vec::new();
+    for _ in 0..3 {
+        now = gap.next_transition(now).unwrap();
+        seen.push(now.to_string());
+    }
+    assert_eq!(seen, ["2026-10-25T00:30:00Z", "2026-10-25T01:00:00Z", "2026-10-25T01:30:00Z"]);
+}
+
+#[test]
 fn zones_must_exist() {
     let faults = Schedules::read(&[schedule("a", "Europe/Atlantis", None, "09:00", "18:00")]).unwrap_err();
     assert_eq!(faults[0].path, "spec.schedules[0].timezone");

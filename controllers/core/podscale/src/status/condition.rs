@@ -2,7 +2,7 @@
 
 use jiff::Timestamp;
 use k8s_openapi::{
-    api::autoscaling::v2::HorizontalPodAutoscalerCondition,
+    api::autoscaling::v2::{HorizontalPodAutoscaler, HorizontalPodAutoscalerCondition},
     apimachinery::pkg::apis::meta::v1::{Condition, Time},
 };
 
@@ -114,9 +114,7 @@ pub(super) fn after(old: &[Condition], pass: &Pass<'_>, scale: (i32, i32), stamp
             limited(&mut next, decision);
             metrics(&mut next, decision);
         }
-        Pass::Wrapped { status, .. } => {
-            copied(&mut next, status.and_then(|status| status.conditions.as_ref()));
-        }
+        Pass::Wrapped { hpa, .. } => copied(&mut next, theirs(*hpa)),
         Pass::Invalid(_) | Pass::Conflict(_) | Pass::Failed { .. } => {
             next.keep(Kind::ScalingLimited);
             next.keep(Kind::MetricsAvailable);
@@ -144,9 +142,8 @@ fn able<'a>(pass: &'a Pass<'_>) -> (bool, &'a str, String) {
         Pass::Wrapped { passive: true, .. } => {
             (false, "Paused", "paused, or a recommendation only; nothing is scaled".to_owned())
         }
-        Pass::Wrapped { status, .. } => {
-            let theirs = status.and_then(|status| status.conditions.as_ref());
-            let found = theirs.and_then(|all| all.iter().find(|one| one.type_ == "AbleToScale"));
+        Pass::Wrapped { hpa, .. } => {
+            let found = theirs(*hpa).and_then(|all| all.iter().find(|one| one.type_ == "AbleToScale"));
             found.filter(|one| one.status != "True").map_or((true, "Configured", String::new()), |one| {
                 let message = one.message.clone().unwrap_or_default();
                 (false, one.reason.as_deref().unwrap_or("Unknown"), message)
@@ -195,6 +192,11 @@ fn metrics(next: &mut Next<'_>, decision: &Decision) {
         // A rate needs two readings: not known yet.
         None => next.set(Kind::MetricsAvailable, "Unknown", "FirstReading", texts.join("; ")),
     }
+}
+
+/// The conditions that Kubernetes' own controller has set.
+fn theirs(hpa: Option<&HorizontalPodAutoscaler>) -> Option<&Vec<HorizontalPodAutoscalerCondition>> {
+    hpa?.status.as_ref()?.conditions.as_ref()
 }
 
 /// What Kubernetes' own controller says, in our words.

@@ -228,9 +228,10 @@ proptest! {
 
     /// Looking minute by minute finds no change before the one that is announced, around both days on which clocks change.
     #[test]
-    fn the_next_transition_is_the_first(autumn in any::<bool>(), hour in 0i64..60, from in 0u16..1438, length in 1u16..600,
+    fn the_next_transition_is_the_first(autumn in any::<bool>(), hour in 0i64..60, from in 0u16..1440, length in 1u16..1440,
         day in 0usize..7) {
-        let end = (from + length).min(1439);
+        // Some end on the next day.
+        let end = (from + length) % 1440;
         let time = |minute: u16| format!("{:02}:{:02}", minute / 60, minute % 60);
         let days = ["mon", "tue", "wed", "thu", "fri", "sat", "sun"];
         let window = serde_json::from_value(json!({"name": "a", "timezone": "Europe/Berlin", "minReplicas": 2,
@@ -245,5 +246,22 @@ proptest! {
             minute = minute.checked_add(1.minute()).unwrap();
         }
         prop_assert_eq!(schedules.next_transition(now), (minute < limit).then_some(minute));
+    }
+
+    /// Whether a window is active follows from when it began: so long ago at most, on one of its days.
+    #[test]
+    fn a_window_belongs_to_the_day_it_starts_on(from in 0i64..1440, length in 1i64..1440, days in 1u8..128,
+        at in 0i64..14 * 1440) {
+        let time = |minute: i64| format!("{:02}:{:02}", minute / 60 % 24, minute % 60);
+        let names = ["mon", "tue", "wed", "thu", "fri", "sat", "sun"];
+        let names: Vec<&str> = names.into_iter().enumerate().filter(|(day, _)| days >> day & 1 == 1).map(|(_, name)| name).collect();
+        let window = serde_json::from_value(json!({"name": "a", "minReplicas": 2, "daysOfWeek": names,
+            "startTime": time(from), "endTime": time(from + length)})).unwrap();
+        let schedules = Schedules::read(&[window]).unwrap();
+        let monday: Timestamp = "2026-08-03T00:00:00Z".parse().unwrap();
+        let active = schedules.bounds(monday.checked_add(at.minutes()).unwrap(), 1, 9).schedule.is_some();
+        // One that began before that Monday belongs to the Sunday before.
+        let began = |day: i64| (days >> day.rem_euclid(7)) & 1 == 1 && (0..length).contains(&(at - day * 1440 - from));
+        prop_assert_eq!(active, (-1..14).any(began));
     }
 }

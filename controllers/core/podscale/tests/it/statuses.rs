@@ -1,15 +1,17 @@
 //! Conditions, history and readings that follow from a pass.
 
 use jiff::{Timestamp, ToSpan};
+use k8s_openapi::api::autoscaling::v2::HorizontalPodAutoscaler;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
-use neonvm_api::{FieldError, PodAutoscalerStatus, pod_autoscaler::ScalingDecision};
+use neonvm_api::{FieldError, PodAutoscaler, PodAutoscalerStatus, pod_autoscaler::ScalingDecision};
 use neonvm_core_podscale::{
-    Missing, MissingReason, Observed,
+    Missing, MissingReason, Observed, Settings,
+    hpa_object::build,
     status::{Applied, Pass, after, differs, failure, push_history},
 };
 use serde_json::{Value, json};
 
-use crate::world::{World, object, start};
+use crate::world::{World, merge, object, start};
 
 /// Type, status and reason of each condition.
 fn conditions(status: &PodAutoscalerStatus) -> Vec<String> {
@@ -203,17 +205,95 @@ fn history_is_short_and_says_nothing_twice() {
     assert_eq!(history[0].timestamp.0, start().checked_add(6.seconds()).unwrap());
 }
 
+/// An object with strategy HPA, and its `HorizontalPodAutoscaler`.
+fn wrapped(spec: &Value) -> (PodAutoscaler, Settings, HorizontalPodAutoscaler) {
+    let mut all = json!({"scalingStrategy": "HPA", "observeWindowSeconds": null, "panicWindowSeconds": null});
+    merge(&mut all, spec);
+    let object = object(&all);
+    let (settings, _) = Settings::of(&object).unwrap();
+    let hpa = build(&object, start()).unwrap();
+    (object, settings, hpa)
+}
+
+#[test]
+fn metrics_of_a_wrapped_object_are_those_of_the_wrapper() {
+    let source = |kind: &str, metric: &str, value: &str| json!({"metricSourceType": kind, "targetMetric": metric, "targetValue": value});
+    let mut milli = source("resource", "cpu", "250");
+    milli["targetType"] = json!("AverageValue");
+    let mut whole = source("external", "lag", "100");
+    whole["targetType"] = json!("Value");
+    let sources = json!([
+        source("resource", "cpu", "50"),
+        milli,
+        source("custom", "queue", "10"),
+        whole,
+        source("external", "backlog", "5")
+    ]);
+    let (_, settings, mut hpa) = wrapped(&json!({"metricsSources": sources}));
+    // The one about milli-cores is missing, so all behind it are at another place.
+    let status = json!({"currentReplicas": 4, "desiredReplicas": 8,
+        "conditions": [{"type": "ScalingLimited", "status": "True", "reason": "ScaleUpLimit", "message": "too fast"},
+            {"type": "ScalingActive", "status": "False", "reason": "FailedGetResourceMetric", "message": "no cpu"}],
+        "currentMetrics": [
+            {"type": "Resource", "resource": {"name": "cpu", "current": {"averageUtilization": 80, "averageValue": "160m"}}},
+            {"type": "Pods", "pods": {"metric": {"name": "queue"}, "current": {"averageValue": "10500m"}}},
+            {"type": "External", "external": {"metric": {"name": "lag"}, "current": {"value": "300"}}}]});
+    hpa.status = Some(serde_json::from_value(status).unwrap());
+    let bounds = neonvm_core_podscale::schedule::Bounds { min: 1, max: 9, ..Default::default() };
+    let pass = Pass::Wrapped { hpa: Some(&hpa), settings: &settings, bounds: &bounds, passive: false };
+    let status = after(&PodAutoscalerStatus::default(), &pass, Some(1), start());
+    let shown = serde_json::to_value(&status.current_metrics).unwrap();
+    assert_eq!(
+        shown,
+        json!([
+            {"type": "resource", "name": "cpu", "target": {"averageUtilization": 50},
+                "current": {"averageUtilization": 80, "averageValue": "160"}, "desiredReplicas": 7},
+            {"type": "resource", "name": "cpu", "target": {"averageValue": "250"},
+                "current": {"averageUtilization": 80, "averageValue": "160"}, "desiredReplicas": 3},
+            {"type": "custom", "name": "queue", "target": {"averageValue": "10"},
+                "current": {"averageValue": "10.5"}, "desiredReplicas": 4},
+            {"type": "external", "name": "lag", "target": {"value": "100"}, "current": {"value": "300"}, "desiredReplicas": 12},
+            {"type": "external", "name": "backlog", "target": {"averageValue": "5"}, "error": "no cpu"},
+        ])
+    );
+    let steps: Vec<String> = status
+        .explanation
+        .iter()
+        .map(|step| format!("{} {}: {}", step.step, step.replicas, step.message))
+        .collect();
+    assert_eq!(
+        steps,
+        [
+            "Observed 4: bounds 1 to 9",
+            "Metric 7: value 80 percent of the request, target 50 percent of the request; asks for 7 by the ratio of the two",
+            "Metric 3: value 160 for each pod, target 250 for each pod; asks for 3 by the ratio of the two",
+            "Metric 4: value 10.5 for each pod, target 10 for each pod; asks for 4 by the ratio of the two",
+            "Metric 12: value 300, target 100; asks for 12 by the ratio of the two",
+            "Metric 4: no value: no cpu",
+            "Result 8: decided by Kubernetes: too fast",
+        ]
+    );
+    // Other readings alone are not urgent.
+    let mut other = hpa.clone();
+    let metrics = other.status.as_mut().unwrap().current_metrics.as_mut().unwrap();
+    metrics[0].resource.as_mut().unwrap().current.average_utilization = Some(90);
+    let pass = Pass::Wrapped { hpa: Some(&other), settings: &settings, bounds: &bounds, passive: false };
+    let next = after(&status, &pass, Some(1), start());
+    assert!(next != status && !differs(&status, &next));
+}
+
 #[test]
 fn the_status_of_a_wrapped_object_is_that_of_the_wrapper_in_our_words() {
+    let (_, settings, mut hpa) = wrapped(&json!({}));
     let theirs = json!({"currentReplicas": 2, "desiredReplicas": 3, "lastScaleTime": "2026-08-03T11:00:00Z",
     "conditions": [
         {"type": "AbleToScale", "status": "True", "reason": "ReadyForNewScale", "message": "100% ready"},
         {"type": "ScalingActive", "status": "False", "reason": "FailedGetResourceMetric", "message": "no metrics"},
         {"type": "ScalingLimited", "status": "True", "reason": "TooFewReplicas", "message": ""},
     ]});
-    let theirs = serde_json::from_value(theirs).unwrap();
+    hpa.status = Some(serde_json::from_value(theirs).unwrap());
     let bounds = neonvm_core_podscale::schedule::Bounds { min: 1, max: 5, ..Default::default() };
-    let pass = Pass::Wrapped { status: Some(&theirs), bounds: &bounds, passive: false };
+    let pass = Pass::Wrapped { hpa: Some(&hpa), settings: &settings, bounds: &bounds, passive: false };
     let first = after(&PodAutoscalerStatus::default(), &pass, Some(3), start());
     let expected = [
         "ValidSpec=True AsExpected",

@@ -1,0 +1,195 @@
+//! What Kubernetes' own controller says, in the form of the other strategies: metric, target, and what the one asks for by
+//! the other.
+
+use k8s_openapi::{
+    api::autoscaling::v2::{
+        HorizontalPodAutoscaler, HorizontalPodAutoscalerStatus, MetricSpec, MetricStatus, MetricTarget,
+        MetricValueStatus,
+    },
+    apimachinery::pkg::api::resource::Quantity,
+};
+use neonvm_api::pod_autoscaler::{CurrentMetric, ExplanationStep, MetricValue};
+
+use super::source_word;
+use crate::{
+    hpa,
+    number::render,
+    schedule::Bounds,
+    settings::{MetricSettings, Settings},
+};
+
+/// A metric or its target in the forms that it has, in the units of the other strategies: thousandths of a core, bytes, or
+/// what the metric has.
+#[derive(Clone, Copy, Debug, Default)]
+struct Forms {
+    value: Option<f64>,
+    average: Option<f64>,
+    utilization: Option<i32>,
+}
+
+impl Forms {
+    fn of(value: Option<&Quantity>, average: Option<&Quantity>, utilization: Option<i32>, unit: f64) -> Self {
+        let number = |quantity: &Quantity| Some(amount(quantity)? * unit);
+        Self { value: value.and_then(number), average: average.and_then(number), utilization }
+    }
+
+    fn of_target(target: &MetricTarget, unit: f64) -> Self {
+        Self::of(target.value.as_ref(), target.average_value.as_ref(), target.average_utilization, unit)
+    }
+
+    fn of_current(current: &MetricValueStatus, unit: f64) -> Self {
+        Self::of(current.value.as_ref(), current.average_value.as_ref(), current.average_utilization, unit)
+    }
+
+    fn shown(self) -> MetricValue {
+        MetricValue {
+            value: self.value.map(render),
+            average_value: self.average.map(render),
+            average_utilization: self.utilization,
+        }
+    }
+
+    /// The metric as a multiple of its target, in the form that the target has.
+    fn ratio(self, target: Self) -> Option<f64> {
+        let ratio = |value: Option<f64>, target: Option<f64>| {
+            let target = target.filter(|target| *target > 0.0)?;
+            Some(value? / target)
+        };
+        ratio(self.utilization.map(f64::from), target.utilization.map(f64::from))
+            .or_else(|| ratio(self.average, target.average))
+            .or_else(|| ratio(self.value, target.value))
+    }
+
+    /// In words, beside a target.
+    fn text(self, target: Self) -> String {
+        match (target.utilization, target.average) {
+            (Some(_), _) => self.utilization.map(|share| format!("{share} percent of the request")),
+            (None, Some(_)) => self.average.map(|value| format!("{} for each pod", render(value))),
+            (None, None) => self.value.map(render),
+        }
+        .unwrap_or_else(|| "unknown".to_owned())
+    }
+}
+
+#[expect(clippy::cast_precision_loss, reason = "shown with four digits")]
+fn amount(quantity: &Quantity) -> Option<f64> {
+    let nanos = quantity.0.parse::<neonvm_types::Quantity>().ok()?.nanos();
+    Some(nanos as f64 / 1e9)
+}
+
+/// Name and target of a metric.
+fn asked(spec: &MetricSpec) -> Option<(&str, &MetricTarget)> {
+    let of_resource = spec.resource.as_ref().map(|source| (source.name.as_str(), &source.target));
+    let of_pods = spec.pods.as_ref().map(|source| (source.metric.name.as_str(), &source.target));
+    let of_external = spec.external.as_ref().map(|source| (source.metric.name.as_str(), &source.target));
+    of_resource.or(of_pods).or(of_external)
+}
+
+/// Name and value of a metric.
+fn told(status: &MetricStatus) -> Option<(&str, &MetricValueStatus)> {
+    let of_resource = status.resource.as_ref().map(|source| (source.name.as_str(), &source.current));
+    let of_pods = status.pods.as_ref().map(|source| (source.metric.name.as_str(), &source.current));
+    let of_external = status.external.as_ref().map(|source| (source.metric.name.as_str(), &source.current));
+    of_resource.or(of_pods).or(of_external)
+}
+
+/// What the controller says of a metric: at the same place of its list, where it leaves out none, or wherever it is.
+fn found<'a>(
+    status: &'a HorizontalPodAutoscalerStatus,
+    spec: &MetricSpec,
+    index: usize,
+) -> Option<&'a MetricValueStatus> {
+    let all = status.current_metrics.as_deref().unwrap_or_default();
+    let (name, _) = asked(spec)?;
+    let value = |one: &'a MetricStatus| {
+        let (told, value) = told(one)?;
+        (one.type_ == spec.type_ && told == name).then_some(value)
+    };
+    all.get(index).and_then(value).or_else(|| all.iter().find_map(value))
+}
+
+/// Every metric of an object, with a step that says what it asks for.
+pub(super) fn metrics(
+    settings: &Settings,
+    hpa: &HorizontalPodAutoscaler,
+) -> Vec<(CurrentMetric, ExplanationStep)> {
+    let specs = hpa.spec.metrics.as_deref().unwrap_or_default();
+    let metrics = settings.metrics.iter().zip(specs).enumerate();
+    metrics.map(|(index, (metric, spec))| one(settings, hpa, (index, metric, spec))).collect()
+}
+
+fn one(
+    settings: &Settings,
+    hpa: &HorizontalPodAutoscaler,
+    (index, metric, spec): (usize, &MetricSettings, &MetricSpec),
+) -> (CurrentMetric, ExplanationStep) {
+    let status = hpa.status.as_ref();
+    let unit = match asked(spec) {
+        Some(("cpu", _)) if spec.resource.is_some() => 1000.0,
+        _ => 1.0,
+    };
+    let target = asked(spec).map(|(_, target)| Forms::of_target(target, unit)).unwrap_or_default();
+    let current = status.and_then(|status| found(status, spec, index));
+    let current = current.map(|current| Forms::of_current(current, unit));
+    let replicas = status.and_then(|status| status.current_replicas).unwrap_or(0);
+    let ratio = current.and_then(|current| current.ratio(target));
+    let desired = ratio.map(|ratio| hpa::by_ratio(replicas, ratio, settings.tolerance()));
+    let error = if current.is_some() { String::new() } else { why(status) };
+    let message = match (current, desired) {
+        (Some(current), Some(desired)) => {
+            let (value, target) = (current.text(target), target.text(target));
+            format!("value {value}, target {target}; asks for {desired} by the ratio of the two")
+        }
+        _ => format!("no value: {error}"),
+    };
+    let step = ExplanationStep {
+        step: "Metric".to_owned(),
+        metric: metric.name.clone(),
+        replicas: desired.unwrap_or(replicas),
+        message,
+    };
+    let shown = CurrentMetric {
+        kind: source_word(metric.kind).to_owned(),
+        name: metric.name.clone(),
+        target: target.shown(),
+        current: current.map(Forms::shown),
+        desired_replicas: desired,
+        error,
+        ..CurrentMetric::default()
+    };
+    (shown, step)
+}
+
+/// Why there is no value of a metric.
+fn why(status: Option<&HorizontalPodAutoscalerStatus>) -> String {
+    let conditions = status.and_then(|status| status.conditions.as_ref()).into_iter().flatten();
+    let mut inactive = conditions.filter(|one| one.type_ == "ScalingActive" && one.status == "False");
+    let message = inactive.next().and_then(|one| one.message.clone()).unwrap_or_default();
+    message.chars().take(512).collect()
+}
+
+/// All steps: what is there, what each metric asks for, what was decided.
+pub(super) fn explanation(
+    hpa: &HorizontalPodAutoscaler,
+    bounds: &Bounds,
+    metrics: Vec<ExplanationStep>,
+) -> Vec<ExplanationStep> {
+    let Some(status) = hpa.status.as_ref() else { return Vec::new() };
+    let step = |name: &str, replicas: i32, message: String| ExplanationStep {
+        step: name.to_owned(),
+        metric: String::new(),
+        replicas,
+        message,
+    };
+    let from = bounds.schedule.as_ref().map_or_else(String::new, |name| format!(" by schedule {name}"));
+    let current = status.current_replicas.unwrap_or(0);
+    let mut all = vec![step("Observed", current, format!("bounds {} to {}{from}", bounds.min, bounds.max))];
+    all.extend(metrics);
+    let conditions = status.conditions.as_ref().into_iter().flatten();
+    let mut limited = conditions.filter(|one| one.type_ == "ScalingLimited");
+    let limit = limited.next().and_then(|one| one.message.clone()).filter(|text| !text.is_empty());
+    let text =
+        limit.map_or_else(String::new, |text| format!(": {}", text.chars().take(512).collect::<String>()));
+    all.push(step("Result", status.desired_replicas, format!("decided by Kubernetes{text}")));
+    all
+}

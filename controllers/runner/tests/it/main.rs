@@ -11,6 +11,12 @@
     reason = "helpers of tests fail by panicking and say on standard output what they skip"
 )]
 
+mod faults;
 mod lab;
+mod link;
+mod links;
 mod moves;
+mod network;
+mod process;
 mod runner;
+mod world;

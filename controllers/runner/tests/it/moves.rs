@@ -3,110 +3,13 @@
 use neonvm_api::runner_pod::Receive;
 use neonvm_kit::ca::Authority;
 use neonvm_types::runner_protocol::{
-    Compression, ExitReason, MigrationParameters, MigrationRequest, MigrationRole, MigrationState as State,
-    MigrationStatus, PostCopy, SizeRequest, server_name,
+    ExitReason, MigrationParameters, MigrationState as State, PostCopy, SizeRequest, server_name,
 };
 use neonvm_types::{Bytes, MilliCpu};
 use serde_json::{Value, json};
 
-use crate::lab::{Lab, lab};
-use crate::runner::{Pod, Runner, UID, base, until};
-
-/// A machine and all its pods.
-struct World {
-    pod: Pod<'static>,
-    _directory: tempfile::TempDir,
-}
-
-impl World {
-    fn new() -> Option<Self> {
-        let lab: &'static Lab = lab()?;
-        let directory = tempfile::tempdir().unwrap();
-        let base = base(directory.path());
-        let pod = Pod { lab, base, walk: 500, user: 64055, spec: json!({}), identity: None };
-        Some(Self { pod, _directory: directory })
-    }
-
-    /// A guest that is up.
-    async fn source(&self) -> Runner {
-        let source = Runner::start(&self.pod, None);
-        source.ready().await;
-        source
-    }
-
-    /// A target of the move `id` that waits.
-    async fn target(&self, source: &Runner, id: &str) -> Runner {
-        let target = self.early_target(source, id).await;
-        target.is(State::Waiting).await;
-        target
-    }
-
-    async fn early_target(&self, source: &Runner, id: &str) -> Runner {
-        let status = source.status().await.unwrap();
-        let receive = Receive {
-            migration: id.to_owned(),
-            source: format!("{}:25183", source.address),
-            machine: status.machine.unwrap(),
-            size: SizeRequest { cpu: MilliCpu::new(1000), memory: Bytes::mib(128) },
-            cpus: 1,
-        };
-        Runner::start(&self.pod, Some(receive))
-    }
-}
-
-fn fast() -> MigrationParameters {
-    MigrationParameters { channels: 2, ..MigrationParameters::default() }
-}
-
-/// So slow that there is time for faults.
-fn slow() -> MigrationParameters {
-    MigrationParameters {
-        bandwidth: Bytes::mib(2),
-        channels: 1,
-        compression: Compression::None,
-        auto_converge: false,
-        downtime_limit_ms: 1,
-        ..MigrationParameters::default()
-    }
-}
-
-fn request(target: &Runner, id: &str, parameters: MigrationParameters) -> Value {
-    let target = format!("{}:20187", target.address);
-    serde_json::to_value(MigrationRequest { id: id.to_owned(), target, parameters }).unwrap()
-}
-
-async fn begin(source: &Runner, target: &Runner, id: &str, parameters: MigrationParameters) {
-    let request = request(target, id, parameters);
-    let (code, text) = source.call("PUT", "/v1/migration", &request).await.unwrap();
-    assert_eq!(code, 202, "{text}");
-}
-
-async fn migration(runner: &Runner) -> MigrationStatus {
-    until("a status", async || runner.status().await?.migration).await
-}
-
-/// Waits for the end of a move that leaves the guest where it was, and looks that it is well.
-async fn stays(source: &Runner, end: State) -> String {
-    source.is(end).await;
-    let reason = migration(source).await.reason;
-    source.lives().await;
-    let (code, text) = source.call("PUT", "/v1/size", &json!({ "cpu": 1, "memory": "128Mi" })).await.unwrap();
-    assert_eq!(code, 202, "{text}");
-    reason
-}
-
-/// Moves it for good.
-async fn moves(source: &mut Runner, target: &Runner, id: &str) {
-    begin(source, target, id, fast()).await;
-    let exit = source.exit().await;
-    assert_eq!(exit.reason, ExitReason::Migrated, "{exit:?}");
-    let status = target.ready().await;
-    let moved = status.migration.unwrap();
-    assert_eq!((moved.role, moved.state, moved.id.as_str()), (MigrationRole::Target, State::Completed, id));
-    assert!(moved.progress.downtime_ms.is_some(), "{moved:?}");
-    assert_eq!(status.memory.asked, Bytes::mib(128));
-    target.lives().await;
-}
+use crate::runner::{Pod, Runner, UID, until};
+use crate::world::{World, begin, fast, moves, request, slow, stays};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_machine_moves_and_moves_on() {
@@ -225,11 +128,16 @@ async fn a_target_without_its_source_ends() {
     // And one that waits for a source that is not there does not start.
     let source = world.source().await;
     let mut world = world;
-    let strange = Authority::generate().unwrap().0;
-    world.pod.identity = Some(strange.peer("x", &[server_name(UID)]).unwrap());
-    let mut target = world.early_target(&source, "two").await;
-    let exit = target.exit().await;
-    assert_eq!(exit.reason, ExitReason::StartFailure, "{exit:?}");
+    let strange = Authority::generate().unwrap().0.peer("x", &[server_name(UID)]).unwrap();
+    let expired = world.pod.lab.authority.peer_for("x", &[server_name(UID)], -60).unwrap();
+    for (identity, why) in [(strange, "is of another authority"), (expired, "has expired")] {
+        world.pod.identity = Some(identity);
+        let mut target = world.early_target(&source, "two").await;
+        let exit = target.exit().await;
+        assert_eq!(exit.reason, ExitReason::StartFailure, "{exit:?}");
+        assert!(exit.message.contains(why), "{}", exit.message);
+    }
+    source.lives().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -237,16 +145,17 @@ async fn nobody_but_a_twin_is_let_in() {
     let Some(world) = World::new() else { return };
     let source = world.source().await;
     let target = world.target(&source, "one").await;
-    // A runner of another machine of the same authority, and one of this machine of another authority.
+    // A runner of another machine of the same authority, one of this machine of another authority, and one whose time is up.
     let other = world.pod.lab.authority.peer("x", &[server_name("another")]).unwrap();
     let strange = Authority::generate().unwrap().0.peer("x", &[server_name(UID)]).unwrap();
-    for identity in [other, strange] {
+    let expired = world.pod.lab.authority.peer_for("x", &[server_name(UID)], -60).unwrap();
+    for (identity, why) in [(other, ""), (strange, "is of another authority"), (expired, "has expired")] {
         let pod = Pod { identity: Some(identity), ..world.pod.clone() };
         let thief = Runner::start(&pod, None);
         thief.ready().await;
         begin(&thief, &target, "one", slow()).await;
         let reason = stays(&thief, State::Failed).await;
-        assert!(!reason.is_empty());
+        assert!(!reason.is_empty() && reason.contains(why), "{reason}");
         assert_eq!(target.state().await, Some(State::Waiting), "nothing has happened there");
     }
     // The move of another object.

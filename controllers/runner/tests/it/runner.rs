@@ -21,6 +21,8 @@ use serde_json::{Value, json};
 use tokio::net::UnixStream;
 
 use crate::lab::{Lab, PATIENCE, address};
+use crate::network::Network;
+use crate::process::Process;
 
 pub(crate) const UID: &str = "5f0c2f3a-7d3e-4f0e-9b1c-5f3d2a1b0c9d";
 const SIZE: u64 = 32 << 20;
@@ -77,6 +79,8 @@ pub(crate) struct Pod<'a> {
     pub(crate) user: u32,
     pub(crate) spec: Value,
     pub(crate) identity: Option<Identity>,
+    /// Where it is, if not where the test is.
+    pub(crate) network: Option<Network>,
 }
 
 /// A runner; killed and removed when dropped.
@@ -150,7 +154,11 @@ impl Runner {
         let settings = json!({ "root": root, "kernel": pod.lab.kernel, "initramfs": pod.lab.initramfs,
             "address": address, "user": pod.user });
         let log = std::fs::File::create(root.join("log")).unwrap();
-        let mut command = Command::new(std::env::current_exe().unwrap());
+        let program = std::env::current_exe().unwrap();
+        let mut command = match &pod.network {
+            Some(network) => network.command(&program),
+            None => Command::new(program),
+        };
         command.args(["--exact", "runner::a_runner_in_a_process_of_its_own", "--nocapture"]);
         command.env("NEONVM_TEST_RUNNER", settings.to_string());
         command.stdin(Stdio::null()).stdout(log.try_clone().unwrap()).stderr(log);
@@ -168,6 +176,17 @@ impl Runner {
     pub(crate) fn kill(&mut self) {
         self.child.kill().unwrap();
         self.child.wait().unwrap();
+    }
+
+    /// Its QEMU.
+    pub(crate) fn qemu(&self) -> Process {
+        let own = Process(self.child.id());
+        own.children().into_iter().find(|child| child.name().starts_with("qemu")).expect("its QEMU")
+    }
+
+    /// Connections and sockets that it and its QEMU have open, but for those of the guest, which QEMU closes later.
+    pub(crate) fn sockets(&self) -> usize {
+        Process(self.child.id()).sockets() + self.qemu().unix_sockets()
     }
 
     pub(crate) fn terminate(&self) {

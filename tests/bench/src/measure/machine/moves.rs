@@ -60,8 +60,9 @@ pub(in super::super) async fn run(setup: &Setup) -> anyhow::Result<Vec<Row>> {
     let cluster = Cluster::start(setup, &["--nodes", "2", "--cpus", "4"])?;
     cluster.image()?;
     cluster.image_of("echo:1", &format!("exec nc -ll -p {ECHO} -e cat"))?;
+    let bytes = FILLED << 20;
     let file =
-        format!("i=0; while [ $i -lt {FILLED} ]; do cat /bin/busybox; i=$((i+1)); done | head -c {FILLED}M");
+        format!("i=0; while [ $i -lt {FILLED} ]; do cat /bin/busybox; i=$((i+1)); done | head -c {bytes}");
     let fill = format!(
         "mkdir -p /full; mount -t tmpfs -o size=90% full /full; {file} >/full/file; exec sleep 1000000"
     );

@@ -107,7 +107,7 @@ async fn a_target_that_dies_at_the_switch_leaves_the_guest_at_home() {
         if victim == Victim::Qemu {
             assert_eq!(target.exit().await.reason, ExitReason::MigrationFailed, "{id}");
         }
-        until("nothing that is left of the move", async || (source.sockets() <= sockets).then_some(())).await;
+        source.has_closed_all_but(sockets).await;
     }
     // Both live, and only the way is lost: it is made again, and the order is repeated.
     for hold in [Hold::Run, Hold::Answer] {

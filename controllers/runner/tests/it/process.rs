@@ -51,6 +51,19 @@ impl Process {
         self.open_sockets().iter().filter(|number| known.contains(&number.as_str())).count()
     }
 
+    /// What the kernel says of the sockets that it has open; for people.
+    pub(crate) fn describe_sockets(self) -> String {
+        let own = self.open_sockets();
+        let mut text = String::new();
+        for table in ["tcp", "tcp6", "udp", "unix"] {
+            let lines = std::fs::read_to_string(format!("/proc/{}/net/{table}", self.0)).unwrap_or_default();
+            let is_own =
+                |line: &&str| line.split_whitespace().any(|word| own.iter().any(|number| number == word));
+            lines.lines().filter(is_own).for_each(|line| text.push_str(&format!("{table} {line}\n")));
+        }
+        text
+    }
+
     /// Inodes.
     fn open_sockets(self) -> Vec<String> {
         let Ok(open) = std::fs::read_dir(format!("/proc/{}/fd", self.0)) else { return Vec::new() };

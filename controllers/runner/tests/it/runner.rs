@@ -189,6 +189,21 @@ impl Runner {
         Process(self.child.id()).sockets() + self.qemu().unix_sockets()
     }
 
+    /// Waits until it has no more sockets open than these.
+    pub(crate) async fn has_closed_all_but(&self, sockets: usize) {
+        let deadline = tokio::time::Instant::now() + PATIENCE;
+        while self.sockets() > sockets {
+            let in_time = tokio::time::Instant::now() < deadline;
+            assert!(in_time, "{} sockets, not {sockets}:\n{}", self.sockets(), self.describe_sockets());
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    }
+
+    pub(crate) fn describe_sockets(&self) -> String {
+        let (own, qemu) = (Process(self.child.id()).describe_sockets(), self.qemu().describe_sockets());
+        format!("{own}of QEMU:\n{qemu}")
+    }
+
     pub(crate) fn terminate(&self) {
         let pid = rustix::process::Pid::from_raw(i32::try_from(self.child.id()).unwrap()).unwrap();
         rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();

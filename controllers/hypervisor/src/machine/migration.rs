@@ -13,13 +13,16 @@ use std::time::Duration;
 use neonvm_types::Bytes;
 use neonvm_types::runner_protocol::Compression;
 use serde_json::{Value, json};
+use tokio::sync::broadcast::Receiver;
+use tokio::sync::broadcast::error::RecvError;
 
 pub use info::{MigrationInfo, MigrationPhase};
 pub use mirror::JobEnd;
 pub(super) use mirror::disk_of_job;
 pub use negotiate::{Abilities, Agreement, Wanted, negotiate};
 
-use super::Machine;
+use super::{Machine, MachineEvent, RunState};
+use crate::accelerator::Accelerator;
 use crate::installation::Version;
 use crate::qmp::QmpError;
 
@@ -30,6 +33,8 @@ pub(super) const ZSTD: &str = "multifd-compression-zstd";
 const PREEMPT_SINCE: Version = Version { major: 8, minor: 0, micro: 0 };
 /// Time for commands that open or close connections.
 const CONNECT: Duration = Duration::from_secs(10);
+/// Time for which a guest stands still at most until QEMU has begun: it may wait for a target that does not answer.
+const BEGIN: Duration = Duration::from_millis(250);
 /// First announcement of the new place, pause up to the longest, and number: within a quarter of a second.
 const ANNOUNCE: [(&str, u64); 4] =
     [("announce-initial", 10), ("announce-max", 200), ("announce-rounds", 5), ("announce-step", 50)];
@@ -55,7 +60,8 @@ pub struct Settings {
     pub capabilities: BTreeSet<String>,
     /// Most bytes in a second.
     pub bandwidth: Bytes,
-    /// Longest pause of the guest, in milliseconds.
+    /// Longest pause of the guest, in milliseconds. 0: QEMU goes through memory once, and then sends the rest while the guest
+    /// stands still; see [`Machine::sees_all_writes`].
     pub downtime_limit_ms: u32,
     /// Connections of `multifd`.
     pub channels: u8,
@@ -73,6 +79,17 @@ const MANAGED: [&str; 7] = [
     "postcopy-ram",
     "postcopy-preempt",
 ];
+
+/// Until the first pass begins, or never will.
+async fn has_begun(events: &mut Receiver<MachineEvent>) {
+    loop {
+        match events.recv().await {
+            Ok(MachineEvent::MigrationPass(_)) | Err(RecvError::Closed) => return,
+            Ok(MachineEvent::Migration(phase)) if phase.is_over() => return,
+            Ok(_) | Err(RecvError::Lagged(_)) => {}
+        }
+    }
+}
 
 impl Machine {
     fn theirs(&self, name: &str) -> Result<String, MigrationError> {
@@ -156,7 +173,21 @@ impl Machine {
     /// # Errors
     /// If QEMU cannot begin; what happens later comes as events.
     pub async fn send_memory(&self, socket: &str) -> Result<(), MigrationError> {
-        self.migrate(socket, false).await
+        if self.sees_all_writes() || !matches!(self.status().await, Ok(RunState::Running)) {
+            return self.migrate(socket, false).await;
+        }
+        // Before the first pass, too, marks are cleared; translation caches are emptied then, but a moment later.
+        let mut events = self.events();
+        self.stop().await?;
+        let begun = self.migrate(socket, false).await;
+        if begun.is_ok() {
+            let _ = tokio::time::timeout(BEGIN, has_begun(&mut events)).await;
+        }
+        // Refused only if all is sent already, or to be called off by whoever hears of the failure.
+        if let Err(error) = self.continue_().await {
+            tracing::debug!(%error, "the guest stands still");
+        }
+        begun
     }
 
     /// Goes on with a post-copy that lost its connection, by the socket of this name.
@@ -214,6 +245,14 @@ impl Machine {
     /// If there is no post-copy.
     pub async fn pause_post_copy(&self) -> Result<(), QmpError> {
         self.session.execute_within("migrate-pause", Value::Null, CONNECT).await.map(drop)
+    }
+
+    /// Whether no write of a running guest is missed when its memory is gone through more than once. QEMU's emulation misses
+    /// some: it clears the marks of written pages without telling its translation caches
+    /// (`cpu_physical_memory_sync_dirty_bitmap`, 7.2), so a CPU that has such a page at hand goes on writing it unseen.
+    #[must_use]
+    pub fn sees_all_writes(&self) -> bool {
+        self.plan.accelerator != Accelerator::Tcg
     }
 
     /// Lets the guest run on at the target before all its memory is there. That it is accepted does not mean that it

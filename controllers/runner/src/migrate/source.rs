@@ -13,7 +13,7 @@ use neonvm_hypervisor::machine::{
 };
 use neonvm_types::runner_protocol::{
     MigrationAnswer, MigrationChannel, MigrationGuest, MigrationOrder, MigrationProgress, MigrationRefusal,
-    MigrationRequest,
+    MigrationRequest, PostCopy,
 };
 use tokio::sync::{Mutex as AsyncMutex, mpsc};
 
@@ -240,10 +240,13 @@ impl Work {
         let parameters = &self.request.parameters;
         let agreement = negotiate(&Wanted::from(parameters), &own, &theirs)?;
         let disks = self.machine.written_disks();
+        // A post-copy that follows the first pass needs no second one.
+        let by_post_copy = agreement.has_post_copy() && parameters.post_copy == PostCopy::AfterFirstPass;
+        let one_pass = !self.machine.sees_all_writes() && !by_post_copy;
         let settings = Settings {
             capabilities: agreement.capabilities.clone(),
             bandwidth: parameters.bandwidth,
-            downtime_limit_ms: parameters.downtime_limit_ms,
+            downtime_limit_ms: if one_pass { 0 } else { parameters.downtime_limit_ms },
             channels: agreement.channels,
             compression: agreement.compression,
         };
@@ -257,7 +260,8 @@ impl Work {
         self.order(receive, ORDER).await?;
         self.listen().map_err(|error| format!("sockets: {error}"))?;
         let (dropped, post_copy) = (agreement.dropped.clone(), agreement.has_post_copy());
-        let mode = format!("{}, tls", agreement.mode());
+        let passes = if one_pass { ", one pass (emulated)" } else { "" };
+        let mode = format!("{}, tls{passes}", agreement.mode());
         *locked(&self.agreement) = agreement;
         Ok(Event::Agreed { mode, dropped, post_copy, disks: !disks.is_empty() })
     }

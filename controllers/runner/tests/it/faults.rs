@@ -90,8 +90,8 @@ async fn a_target_that_dies_at_the_switch_leaves_the_guest_at_home() {
         victim.dies(&mut target).await;
         if matches!(hold, Hold::Run | Hold::Answer) {
             // It may run there for all that its source knows: nothing but the word that it cannot lets it go on here.
-            link.hold(Hold::Nothing);
             link.cut();
+            link.hold(Hold::Nothing);
             until("an attempt that fails", async || {
                 let told = source.status().await?.migration?;
                 assert_eq!(told.state, State::HandingOver, "{told:?}");

@@ -54,7 +54,10 @@ impl Process {
     /// What the kernel says of the sockets that it has open; for people.
     pub(crate) fn describe_sockets(self) -> String {
         let own = self.open_sockets();
-        let mut text = String::new();
+        let threads = std::fs::read_dir(format!("/proc/{}/task", self.0)).into_iter().flatten().flatten();
+        let name = |thread: std::fs::DirEntry| std::fs::read_to_string(thread.path().join("comm")).ok();
+        let threads: Vec<String> = threads.filter_map(name).map(|name| name.trim_end().to_owned()).collect();
+        let mut text = format!("sockets {}, threads {}\n", own.join(" "), threads.join(" "));
         for table in ["tcp", "tcp6", "udp", "unix"] {
             let lines = std::fs::read_to_string(format!("/proc/{}/net/{table}", self.0)).unwrap_or_default();
             let is_own =

@@ -79,7 +79,9 @@ async fn connection(work: &Arc<Work>, acceptor: &TlsAcceptor, stream: TcpStream)
         Ok(qemu) => {
             write(&mut stream, &MigrationAnswer::default()).await.map_err(|error| error.to_string())?;
             match qemu {
-                Some(mut qemu) => carry(&mut stream, &mut qemu, FORTH, BACK).await,
+                Some(mut qemu) => {
+                    carry(&mut stream, &mut qemu, FORTH, BACK).await;
+                }
                 None => orders(work, stream).await,
             }
             Ok(())

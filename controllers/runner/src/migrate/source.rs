@@ -20,7 +20,8 @@ use tokio::sync::{Mutex as AsyncMutex, mpsc};
 use super::carrier::{Carrier, Guarded};
 use super::connect::Connector;
 use super::control::Control;
-use super::{DISK, MEMORY, Message, phase, relay};
+use super::relay::{self, Helpers};
+use super::{DISK, MEMORY, Message, phase};
 use crate::network::Frames;
 
 /// Time for the target to set its QEMU up, and for most other orders.
@@ -258,7 +259,8 @@ impl Work {
             disks: disks.clone(),
         };
         self.order(receive, ORDER).await?;
-        self.listen().map_err(|error| format!("sockets: {error}"))?;
+        self.listen(agreement.capabilities.contains("multifd"))
+            .map_err(|error| format!("sockets: {error}"))?;
         let (dropped, post_copy) = (agreement.dropped.clone(), agreement.has_post_copy());
         let passes = if one_pass { ", one pass (emulated)" } else { "" };
         let mode = format!("{}, tls{passes}", agreement.mode());
@@ -267,14 +269,16 @@ impl Work {
     }
 
     /// Sockets for our QEMU. What they cannot pass on QEMU notices, and says so.
-    fn listen(&self) -> std::io::Result<()> {
+    fn listen(&self, multifd: bool) -> std::io::Result<()> {
         let missing = || std::io::Error::other("the machine was started without a place for them");
         let (sender, mut troubles) = mpsc::channel(1);
         let handle = self.carrier.handle().ok_or_else(missing)?;
         let mut relays = Vec::new();
-        for (name, channel) in [(MEMORY, MigrationChannel::Memory), (DISK, MigrationChannel::Disk)] {
+        let helpers = if multifd { Helpers::Present } else { Helpers::Absent };
+        let memory = (MigrationChannel::Memory, helpers);
+        for (name, kind) in [(MEMORY, memory), (DISK, (MigrationChannel::Disk, Helpers::Absent))] {
             let path = self.machine.socket(name).ok_or_else(missing)?;
-            relays.push(relay::listen(&handle, &path, self.connector.clone(), channel, sender.clone())?);
+            relays.push(relay::listen(&handle, &path, self.connector.clone(), kind, sender.clone())?);
         }
         let (messages, number) = (self.messages.clone(), self.number);
         let task = tokio::spawn(async move {

@@ -156,9 +156,11 @@ async fn carry(shared: Arc<Shared>, (forth, back): (Way, Way), near: TcpStream, 
             one_way(&shared, back, far_from, near_to)
         )
     };
+    // What is let pass after a cut has gone with it.
     tokio::select! {
-        _ = both => {}
+        biased;
         _ = cut.changed() => {}
+        _ = both => {}
     }
 }
 

@@ -59,7 +59,8 @@ struct Work {
 pub(crate) struct Shell {
     pub(crate) core: Source,
     number: u64,
-    work: Arc<Work>,
+    /// While the move goes on: threads and connections are not kept beyond it.
+    work: Option<Arc<Work>>,
     watch: Option<Guarded>,
     tasks: Vec<Guarded>,
 }
@@ -94,7 +95,7 @@ impl Shell {
             mirrors: Mutex::default(),
         });
         let watch = Some(tokio::spawn(watch::follow(Arc::clone(&work))).into());
-        let mut shell = Self { core, number, work, watch, tasks: Vec::new() };
+        let mut shell = Self { core, number, work: Some(work), watch, tasks: Vec::new() };
         for action in actions {
             shell.act(action, MigrationGuest::default());
         }
@@ -125,15 +126,15 @@ impl Shell {
         }
         if self.core.status().state.is_over() {
             self.tasks.clear();
-            self.watch = None;
+            (self.watch, self.work) = (None, None);
         }
         Ok(())
     }
 
     fn act(&mut self, action: Action, guest: MigrationGuest) {
-        let work = Arc::clone(&self.work);
+        let Some(work) = self.work.clone() else { return };
+        let numbers = (action == Action::Copy).then(|| watch::numbers(Arc::clone(&work)));
         let last = self.core.status().progress.clone();
-        let copying = action == Action::Copy;
         // What is still being done for the move must not cross what undoes it.
         let undone = if action == Action::StayHere { std::mem::take(&mut self.tasks) } else { Vec::new() };
         let task = tokio::spawn(async move {
@@ -174,8 +175,8 @@ impl Shell {
         if !matches!(action, Action::StayHere | Action::Leave) {
             self.tasks.push(task.into());
         }
-        if copying {
-            self.tasks.push(tokio::spawn(watch::numbers(Arc::clone(&self.work))).into());
+        if let Some(numbers) = numbers {
+            self.tasks.push(tokio::spawn(numbers).into());
         }
     }
 }

@@ -42,8 +42,10 @@ pub(super) struct Work {
 pub(crate) struct Shell {
     pub(crate) core: Target,
     status: watch::Sender<MigrationStatus>,
-    work: Arc<Work>,
+    /// Until the source is done with it, as are the listeners: threads are not kept beyond the move.
+    work: Option<Arc<Work>>,
     listeners: Vec<Guarded>,
+    follow: Option<Guarded>,
     tasks: Vec<Guarded>,
 }
 
@@ -85,8 +87,8 @@ impl Shell {
         for address in addresses {
             listeners.push(listen::listen(&work, pod, *address).await?);
         }
-        let tasks = vec![tokio::spawn(follow(Arc::clone(&work))).into()];
-        Ok(Self { core, status, work, listeners, tasks })
+        let follow = Some(tokio::spawn(follow(Arc::clone(&work))).into());
+        Ok(Self { core, status, work: Some(work), listeners, follow, tasks: Vec::new() })
     }
 
     /// Takes in what has happened.
@@ -110,11 +112,14 @@ impl Shell {
                 Action::Close => self.listeners.clear(),
             }
         }
+        if self.listeners.is_empty() && self.core.status().state.is_over() {
+            (self.work, self.follow) = (None, None);
+        }
         Ok(consequence)
     }
 
     fn let_run(&mut self) {
-        let work = Arc::clone(&self.work);
+        let Some(work) = self.work.clone() else { return };
         self.tasks.push(
             tokio::spawn(async move {
                 let event = match work.machine.continue_().await {

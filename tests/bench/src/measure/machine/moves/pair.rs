@@ -75,7 +75,11 @@ impl Pair {
             "copy-mode": "write-blocking"});
         from.ask("blockdev-mirror", mirror).await?;
         until(from, "query-block-jobs", |jobs| jobs.pointer("/0/ready") == Some(&json!(true))).await?;
+        // As ours: see `sees_all_writes` of neonvm-hypervisor.
+        from.ask("stop", json!({})).await?;
         from.ask("migrate", json!({"uri": format!("unix:{}", memory.display())})).await?;
+        until(from, "query-migrate", |info| !is(info, "setup")).await?;
+        from.ask("cont", json!({})).await?;
         until(from, "query-migrate", |info| is(info, "pre-switchover")).await?;
         from.ask("block-job-cancel", json!({"device": "mirror"})).await?;
         until(from, "query-block-jobs", |jobs| jobs.as_array().is_some_and(Vec::is_empty)).await?;
@@ -99,7 +103,7 @@ async fn settings(monitor: &mut Monitor) -> anyhow::Result<()> {
     let on = ["events", "return-path", "pause-before-switchover", "multifd", "auto-converge"];
     let on: Vec<Value> = on.iter().map(|name| json!({"capability": name, "state": true})).collect();
     monitor.ask("migrate-set-capabilities", json!({"capabilities": on})).await?;
-    let numbers = json!({"max-bandwidth": 1_u64 << 30, "downtime-limit": 300, "multifd-channels": 4,
+    let numbers = json!({"max-bandwidth": 1_u64 << 30, "downtime-limit": 0, "multifd-channels": 4,
         "multifd-compression": "zstd"});
     monitor.ask("migrate-set-parameters", numbers).await.map(drop)
 }

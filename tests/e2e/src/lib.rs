@@ -1,1 +1,21 @@
 //! End-to-end lanes are the test binaries beside this file; they run programs and know no crate of ours.
+
+use std::path::Path;
+use std::process::Command;
+
+/// What cargo tells the programs that it runs. Build scripts that look at it (that of `ring` does) would do their work again, and
+/// most of the workspace after them.
+const TOLD: [&str; 4] = ["CARGO_PKG_", "CARGO_MANIFEST_", "CARGO_BIN_NAME", "CARGO_CRATE_NAME"];
+
+/// Cargo at the root of the repository, as if it was called by hand.
+#[must_use]
+pub fn cargo() -> Command {
+    let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    for (name, _) in std::env::vars_os() {
+        if name.to_str().is_some_and(|name| TOLD.iter().any(|start| name.starts_with(start))) {
+            command.env_remove(name);
+        }
+    }
+    command.current_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join("../.."));
+    command
+}

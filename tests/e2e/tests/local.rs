@@ -25,14 +25,13 @@ fn programs() -> &'static Path {
     BUILT.get_or_init(|| {
         let own = std::env::current_exe().unwrap();
         let directory = own.parent().and_then(Path::parent).unwrap().to_path_buf();
-        let mut build = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+        let mut build = neonvm_e2e::cargo();
         // The whole workspace and a test of it: so everything has the features that it has in all lanes, and is compiled once.
         build.args(["build", "--quiet", "--locked", "--workspace", "--bins", "--test", "local"]);
         if directory.ends_with("release") {
             build.arg("--release");
         }
-        let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
-        assert!(build.current_dir(root).status().unwrap().success(), "the programs do not build");
+        assert!(build.status().unwrap().success(), "the programs do not build");
         directory
     })
 }

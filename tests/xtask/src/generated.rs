@@ -20,8 +20,7 @@ const BANNED: &[(&str, &[&str])] = &[
 
 /// Differences between `deploy/crds` and the generator.
 pub(crate) fn faults(root: &Path) -> anyhow::Result<Vec<String>> {
-    let output =
-        std::process::Command::new(crate::package::cargo()).args(GOLDEN).current_dir(root).output()?;
+    let output = crate::package::cargo().args(GOLDEN).current_dir(root).output()?;
     if output.status.success() {
         return Ok(Vec::new());
     }

@@ -1,7 +1,6 @@
 //! `xtask guest`: the guest program, static and small, beside the other programs.
 
 use std::path::Path;
-use std::process::Command;
 
 use anyhow::Context as _;
 
@@ -13,7 +12,7 @@ const TARGET: &str = "x86_64-unknown-linux-gnu";
 /// Builds the guest and copies it to where `neonctl` of either profile looks for it.
 pub(crate) fn run(root: &Path) -> anyhow::Result<bool> {
     let target = root.join("target");
-    let status = Command::new(cargo())
+    let status = cargo()
         .args([
             "build",
             "--locked",

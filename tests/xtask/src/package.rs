@@ -1,6 +1,7 @@
 //! The workspace as `cargo metadata` sees it, and its tracked files.
 
 use std::collections::BTreeSet;
+use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -31,6 +32,9 @@ pub(crate) fn root() -> anyhow::Result<PathBuf> {
         .context("not inside the repository")
 }
 
+/// What cargo tells the programs that it runs.
+const TOLD: [&str; 4] = ["CARGO_PKG_", "CARGO_MANIFEST_", "CARGO_BIN_NAME", "CARGO_CRATE_NAME"];
+
 /// All crates of the workspace.
 pub(crate) fn workspace(root: &Path) -> anyhow::Result<Vec<Package>> {
     Ok(items(&metadata(root)?, "packages").iter().map(|package| parse(root, package)).collect())
@@ -42,7 +46,7 @@ pub(crate) fn target(root: &Path) -> anyhow::Result<PathBuf> {
 }
 
 fn metadata(root: &Path) -> anyhow::Result<Value> {
-    let output = Command::new(cargo())
+    let output = cargo()
         .args(["metadata", "--format-version", "1", "--no-deps", "--locked"])
         .current_dir(root)
         .output()
@@ -53,9 +57,21 @@ fn metadata(root: &Path) -> anyhow::Result<Value> {
     Ok(serde_json::from_slice(&output.stdout)?)
 }
 
-/// The cargo that runs us.
-pub(crate) fn cargo() -> std::ffi::OsString {
-    std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into())
+/// The cargo that runs us, as if it was called by hand.
+pub(crate) fn cargo() -> Command {
+    by_hand(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()))
+}
+
+/// A program that is not told of which package we are, as cargo tells us: build scripts that look at it (that of `ring` does) would
+/// do their work again, and most of the workspace after them.
+pub(crate) fn by_hand(program: impl AsRef<OsStr>) -> Command {
+    let mut command = Command::new(program);
+    for (name, _) in std::env::vars_os() {
+        if name.to_str().is_some_and(|name| TOLD.iter().any(|start| name.starts_with(start))) {
+            command.env_remove(name);
+        }
+    }
+    command
 }
 
 fn items<'a>(value: &'a Value, key: &str) -> &'a [Value] {

@@ -9,6 +9,8 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
 
+use crate::package::{by_hand, cargo};
+
 /// How a child ended.
 #[derive(Debug)]
 pub(crate) struct Ended {
@@ -22,7 +24,7 @@ pub(crate) struct Ended {
 
 /// Runs a cargo command with its output as it is; true if it succeeded.
 pub(crate) fn run_cargo(root: &Path, arguments: &[&str]) -> anyhow::Result<bool> {
-    let status = Command::new(crate::package::cargo()).args(arguments).current_dir(root).status();
+    let status = cargo().args(arguments).current_dir(root).status();
     Ok(status.with_context(|| format!("cannot run cargo {}", arguments.join(" ")))?.success())
 }
 
@@ -43,12 +45,12 @@ pub(crate) fn run(
 ) -> anyhow::Result<Ended> {
     let (program, arguments) = command.split_first().context("no command")?;
     let own = programs.join(program);
-    let program = match *program {
-        "cargo" => crate::package::cargo(),
-        _ if own.is_file() => own.into(),
-        other => other.into(),
+    let mut ready = match *program {
+        "cargo" => cargo(),
+        _ if own.is_file() => by_hand(own),
+        other => by_hand(other),
     };
-    let mut child = Command::new(&program)
+    let mut child = ready
         .args(arguments)
         .envs(environment.iter().copied())
         .current_dir(root)
@@ -57,7 +59,7 @@ pub(crate) fn run(
         .stderr(Stdio::piped())
         .process_group(0)
         .spawn()
-        .with_context(|| format!("cannot run {}", program.display()))?;
+        .with_context(|| format!("cannot run {program}"))?;
     let (send, receive) = mpsc::sync_channel(1024);
     follow(child.stdout.take(), &send);
     follow(child.stderr.take(), &send);

@@ -1,6 +1,6 @@
 //! End-to-end lanes are the test binaries beside this file; they run programs and know no crate of ours.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// What cargo tells the programs that it runs. Build scripts that look at it (that of `ring` does) would do their work again, and
@@ -18,4 +18,22 @@ pub fn cargo() -> Command {
     }
     command.current_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join("../.."));
     command
+}
+
+/// The directory of the programs, built if they are not, for the lane of this name.
+///
+/// # Errors
+/// If cargo cannot be run or the programs do not build, or if the caller is no test of this crate.
+pub fn programs(lane: &str) -> std::io::Result<PathBuf> {
+    let own = std::env::current_exe()?;
+    let directory = own.parent().and_then(Path::parent);
+    let directory = directory.ok_or_else(|| std::io::Error::other("tests are in `deps`"))?;
+    let mut build = cargo();
+    // The whole workspace and a test of it: so everything has the features that it has in all lanes, and is compiled once.
+    build.args(["build", "--quiet", "--locked", "--workspace", "--bins", "--test", lane]);
+    if directory.ends_with("release") {
+        build.arg("--release");
+    }
+    let built = build.status()?.success();
+    if built { Ok(directory.to_owned()) } else { Err(std::io::Error::other("the programs do not build")) }
 }

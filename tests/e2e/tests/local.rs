@@ -22,18 +22,7 @@ const LIMIT: Duration = Duration::from_secs(60);
 /// The directory of the programs, built if they are not.
 fn programs() -> &'static Path {
     static BUILT: OnceLock<PathBuf> = OnceLock::new();
-    BUILT.get_or_init(|| {
-        let own = std::env::current_exe().unwrap();
-        let directory = own.parent().and_then(Path::parent).unwrap().to_path_buf();
-        let mut build = neonvm_e2e::cargo();
-        // The whole workspace and a test of it: so everything has the features that it has in all lanes, and is compiled once.
-        build.args(["build", "--quiet", "--locked", "--workspace", "--bins", "--test", "local"]);
-        if directory.ends_with("release") {
-            build.arg("--release");
-        }
-        assert!(build.status().unwrap().success(), "the programs do not build");
-        directory
-    })
+    BUILT.get_or_init(|| neonvm_e2e::programs("local").unwrap())
 }
 
 /// A machine with nothing on it; clusters that a failed test leaves are stopped.

@@ -32,9 +32,6 @@ pub(crate) fn root() -> anyhow::Result<PathBuf> {
         .context("not inside the repository")
 }
 
-/// What cargo tells the programs that it runs.
-const TOLD: [&str; 4] = ["CARGO_PKG_", "CARGO_MANIFEST_", "CARGO_BIN_NAME", "CARGO_CRATE_NAME"];
-
 /// All crates of the workspace.
 pub(crate) fn workspace(root: &Path) -> anyhow::Result<Vec<Package>> {
     Ok(items(&metadata(root)?, "packages").iter().map(|package| parse(root, package)).collect())
@@ -61,6 +58,9 @@ fn metadata(root: &Path) -> anyhow::Result<Value> {
 pub(crate) fn cargo() -> Command {
     by_hand(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()))
 }
+
+/// What cargo tells the programs that it runs.
+const TOLD: [&str; 4] = ["CARGO_PKG_", "CARGO_MANIFEST_", "CARGO_BIN_NAME", "CARGO_CRATE_NAME"];
 
 /// A program that is not told of which package we are, as cargo tells us: build scripts that look at it (that of `ring` does) would
 /// do their work again, and most of the workspace after them.

@@ -8,15 +8,7 @@ use std::sync::OnceLock;
 pub(crate) fn programs() -> &'static Path {
     static BUILT: OnceLock<PathBuf> = OnceLock::new();
     BUILT.get_or_init(|| {
-        let own = std::env::current_exe().unwrap();
-        let directory = own.parent().and_then(Path::parent).unwrap().to_path_buf();
-        let mut build = neonvm_e2e::cargo();
-        // The whole workspace and a test of it: so everything has the features that it has in all lanes, and is compiled once.
-        build.args(["build", "--quiet", "--locked", "--workspace", "--bins", "--test", "disk"]);
-        if directory.ends_with("release") {
-            build.arg("--release");
-        }
-        assert!(build.status().unwrap().success(), "the programs do not build");
+        let directory = neonvm_e2e::programs("disk").unwrap();
         let guest = neonvm_e2e::cargo().args(["xtask", "guest"]).status().unwrap();
         assert!(guest.success(), "the guest does not build");
         directory

@@ -50,7 +50,8 @@ pub struct Migrate {
     /// Not to this node; can be repeated
     #[arg(long, value_name = "NODE")]
     pub avoid: Vec<String>,
-    /// Longest pause of the guest, such as 100ms [default: that of the policy, else 300ms]
+    /// Longest pause of the guest, such as 100ms; an emulated machine (TCG) moves by one pass and does not keep to it [default: that
+    /// of the policy, else 300ms]
     #[arg(long, value_name = "DURATION")]
     pub max_downtime: Option<String>,
     /// Most bytes in a second, such as 512Mi [default: 1Gi]

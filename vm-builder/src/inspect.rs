@@ -159,8 +159,8 @@ impl Boot<'_> {
         }
         let mut line = "console=ttyS0 root=/dev/vda rw init=/neonvm/bin/init panic=-1 loglevel=4".to_owned();
         if self.accelerator != "kvm" {
-            // An emulated clock never drifts between processors, and its speed need not be measured.
-            line.push_str(" tsc=reliable no_timer_check lpj=10000000 mitigations=off");
+            // On a busy host the guest cannot measure how fast an emulated processor counts, and its clock would run wild.
+            line.push_str(" clocksource=acpi_pm no_timer_check lpj=10000000 mitigations=off");
         }
         push("-append", line);
         // A comma divides options; doubled it is a comma.

@@ -3,12 +3,14 @@
 mod access;
 mod cache;
 mod choose;
+mod counter;
 mod kvm;
 pub mod probe;
 
 pub(crate) use access::device_group;
 pub use access::device_is_open_to;
 pub use choose::{ChooseError, Chosen, PROBE_DEADLINE, Request, choose};
+pub use counter::emulated_tsc_khz;
 
 /// What runs the guest's code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -13,7 +13,7 @@ use neonvm_types::Bytes;
 
 pub use argv::arguments;
 pub(crate) use block::{disk_of, export_node, node as disk_node};
-pub use command_line::{KernelArguments, OnlinePolicy, OverlayAddress};
+pub use command_line::{KernelArguments, OnlinePolicy, OverlayAddress, emulated};
 pub use limits::{
     COMMAND_LINE_BYTES, MEMORY_BLOCK, MOST_CPUS, MOST_DISKS, MOST_INTERFACES, PlanError, SERIAL_BYTES,
 };

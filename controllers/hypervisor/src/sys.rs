@@ -1,4 +1,5 @@
-//! What a child does between fork and exec. All unsafe code of this crate is here and in `accelerator::kvm`.
+//! What a child does between fork and exec. All unsafe code of this crate is here, in `accelerator::kvm`
+//! and in `accelerator::counter`.
 #![expect(unsafe_code, reason = "a hook before exec, and a system call that no safe library has")]
 
 use std::io;

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use neonvm_api::virtual_machine::{CpuScalingMode, Disk, PortProtocol};
-use neonvm_hypervisor::accelerator;
+use neonvm_hypervisor::accelerator::{self, Accelerator, emulated_tsc_khz};
 use neonvm_hypervisor::disks::{self, Base, EmptyDisk, VolumeFile};
 use neonvm_hypervisor::installation::Installation;
 use neonvm_hypervisor::machine::{Identity, Resources, TapFiles, firmware};
@@ -173,6 +173,7 @@ fn plan(
         online_cpus: (mode == CpuMode::Sysfs).then_some(boot),
         online_policy: OnlinePolicy::AutoMovable { ratio },
         overlay: overlay(pod)?,
+        tsc_khz: if accelerator == Accelerator::Tcg { emulated_tsc_khz() } else { None },
         append: guest.append_kernel_cmdline.clone().unwrap_or_default(),
     };
     Ok(MachinePlan {

@@ -44,6 +44,9 @@ pub struct KernelArguments {
     pub online_policy: OnlinePolicy,
     /// Address of the second interface.
     pub overlay: Option<OverlayAddress>,
+    /// Frequency of the counter that an emulated guest takes its time from, in kHz, where it is known; see
+    /// [`emulated_tsc_khz`](crate::accelerator::emulated_tsc_khz).
+    pub tsc_khz: Option<u32>,
     /// What the user adds, last, so that it wins.
     pub append: String,
 }
@@ -65,16 +68,7 @@ impl KernelArguments {
             OnlinePolicy::Movable => words.push("memhp_default_state=online_movable".to_owned()),
         }
         if self.accelerator == Accelerator::Tcg {
-            // Measuring the clock takes long and fails on a busy host, and so does trying whether timers interrupt, after
-            // which the kernel panics; the rest defends against other guests of a CPU
-            // that is not there.
-            let emulated = match self.architecture {
-                Architecture::Amd64 => {
-                    "tsc=reliable no_timer_check lpj=10000000 mitigations=off random.trust_cpu=on"
-                }
-                Architecture::Arm64 => "lpj=10000000 mitigations=off random.trust_cpu=on",
-            };
-            words.push(emulated.to_owned());
+            words.push(emulated(self.architecture, self.tsc_khz));
         }
         if let Some(OverlayAddress { address, mask, pod }) = &self.overlay {
             words.push(format!("ip={address}:::{mask}:{pod}:eth1:off"));
@@ -95,6 +89,20 @@ impl KernelArguments {
     }
 }
 
+/// Arguments for a guest without a processor of its own. Measuring the counter takes long and fails on a busy host, and so
+/// does trying whether timers interrupt, after which the kernel panics; the rest defends against other guests of a CPU that
+/// is not there.
+#[must_use]
+pub fn emulated(architecture: Architecture, tsc_khz: Option<u32>) -> String {
+    let mut words = Vec::new();
+    if architecture == Architecture::Amd64 {
+        words.extend(["tsc=reliable".to_owned(), "no_timer_check".to_owned()]);
+        words.extend(tsc_khz.map(|khz| format!("tsc_early_khz={khz}")));
+    }
+    words.extend(["lpj=10000000", "mitigations=off", "random.trust_cpu=on"].map(str::to_owned));
+    words.join(" ")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -107,6 +115,7 @@ mod tests {
             online_cpus: None,
             online_policy: OnlinePolicy::AutoMovable { ratio: "401".into() },
             overlay: None,
+            tsc_khz: Some(2_600_000),
             append: String::new(),
         }
     }
@@ -137,8 +146,8 @@ mod tests {
         assert_eq!(
             all.render(),
             "panic=-1 init=/neonvm/bin/init loglevel=6 root=/dev/vda rw memhp_default_state=online_movable tsc=reliable \
-             no_timer_check lpj=10000000 mitigations=off random.trust_cpu=on ip=10.100.0.7:::255.255.0.0:a-x1:eth1:off hostname=vm-a \
-             maxcpus=2 console=ttyS0 debug loglevel=7"
+             no_timer_check tsc_early_khz=2600000 lpj=10000000 mitigations=off random.trust_cpu=on \
+             ip=10.100.0.7:::255.255.0.0:a-x1:eth1:off hostname=vm-a maxcpus=2 console=ttyS0 debug loglevel=7"
         );
     }
 
@@ -146,5 +155,7 @@ mod tests {
     fn arm64() {
         let arm = KernelArguments { architecture: Architecture::Arm64, ..arguments() };
         assert!(arm.render().ends_with("hostname=vm-a acpi=on console=ttyAMA0"));
+        let emulated = KernelArguments { accelerator: Accelerator::Tcg, ..arm };
+        assert!(!emulated.render().contains("tsc"), "it has another counter, which tells its frequency");
     }
 }

@@ -6,10 +6,10 @@ use std::process::Command;
 use std::sync::OnceLock;
 use std::time::Duration;
 
-use neonvm_hypervisor::accelerator::Accelerator;
+use neonvm_hypervisor::accelerator::{Accelerator, emulated_tsc_khz};
 use neonvm_hypervisor::installation::Installation;
 use neonvm_hypervisor::machine::{Machine, MachineEvent, Resources, firmware};
-use neonvm_hypervisor::plan::{Architecture, CpuMode, CpuPlan, MachinePlan, MemoryPlan};
+use neonvm_hypervisor::plan::{Architecture, CpuMode, CpuPlan, MachinePlan, MemoryPlan, emulated};
 use neonvm_types::Bytes;
 use tokio::io::AsyncReadExt as _;
 use tokio::sync::broadcast::Receiver;
@@ -126,8 +126,8 @@ impl Lab {
             kernel: self.kernel.clone(),
             initramfs: Some(self.initramfs.clone()),
             command_line: format!(
-                "console=ttyS0 panic=-1 tsc=reliable no_timer_check lpj=10000000 mitigations=off memhp_default_state=online_movable \
-                 maxcpus=1 lab={task}"
+                "console=ttyS0 panic=-1 {} memhp_default_state=online_movable maxcpus=1 lab={task}",
+                emulated(Architecture::Amd64, emulated_tsc_khz()),
             ),
             cpu: CpuPlan { mode: CpuMode::Sysfs, boot: 1, max: 1 },
             memory: MemoryPlan { min: Bytes::mib(192), start: Bytes::mib(192), max: Bytes::mib(192) },

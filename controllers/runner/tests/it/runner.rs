@@ -126,7 +126,7 @@ impl Runner {
                 "memorySlotSize": "128Mi",
                 "memorySlots": { "min": 1, "max": 2, "use": 1 },
                 "rootDisk": { "image": "img:1" },
-                "appendKernelCmdline": format!("tsc=reliable no_timer_check lpj=10000000 mitigations=off walk={}", pod.walk),
+                "appendKernelCmdline": format!("walk={}", pod.walk),
             },
             "enableSSH": false,
             "enableAcceleration": false,

@@ -53,6 +53,10 @@ fn a_machine_has_defaults_one_pod_and_counts_its_restarts() {
     );
     assert_eq!(meta["annotations"]["vm.neon.tech/usage"], r#"{"cpu":"500m","memory":"256Mi"}"#);
     assert!(cluster.inside("small", "df -m /").contains("/dev/"), "the root disk has grown and is mounted");
+    // One that measures how fast its processor counts is wrong on a busy host, and its clock runs wild.
+    let measured =
+        cluster.inside("small", "dmesg | grep 'tsc: .* calibration' | grep -vE 'Refined|Fast' || true");
+    assert_eq!(measured, "");
 
     cluster.kube(&["delete", "pod", meta["name"].as_str().unwrap(), "--wait=false"]);
     let again = cluster.becomes("small", "up again", |vm| is_up(vm, 1));
@@ -89,6 +93,10 @@ fn the_guest_is_reached_from_the_container_and_from_outside() {
     let processes = cluster.inside("s", "ps");
     assert_eq!(processes.matches("neonvm-guest daemon").count(), 1, "{processes}");
     assert_eq!(cluster.neonctl(&["vm", "ssh", "s", "--", "exit 3"]).status().unwrap().code(), Some(3));
+    let (code, said) = cluster.bad(&["vm", "ssh", "s", "-l", "nobody-known", "--", "true"]);
+    assert!(code == 255 && said.contains("Permission denied") && !said.contains("Permanently"), "{said}");
+    let quiet = cluster.inside_output("s", "echo out; echo err >&2");
+    assert_eq!(String::from_utf8_lossy(&quiet.stderr), "err\n", "ssh itself has nothing to say");
     // Logs of every source, and through kubectl.
     assert_eq!(cluster.good(&["vm", "logs", "s", "--source", "guest"]), "up\n");
     assert!(cluster.good(&["vm", "logs", "s", "--source", "serial"]).contains("Linux version"));

@@ -1,5 +1,7 @@
 //! `vm ssh`
 
+mod words;
+
 use std::io::Write as _;
 use std::os::unix::process::ExitStatusExt as _;
 use std::process::Stdio;
@@ -8,6 +10,7 @@ use k8s_openapi::api::core::v1::Secret;
 use kube::api::Api;
 use tokio::signal::unix::{SignalKind, signal};
 
+use self::words::Words;
 use super::machines::Machines;
 use crate::args::vm::{Place, Ssh};
 use crate::connect::block_on;
@@ -33,7 +36,7 @@ pub(in crate::commands) fn run(env: &Env, settings: &Settings, args: &Ssh) -> Re
     command.arg("-i").arg(path).args(["-o", "IdentitiesOnly=yes"]);
     // The way to the guest is authenticated by the cluster from end to end; its host key is new at every start.
     for option in
-        ["StrictHostKeyChecking=no", "UserKnownHostsFile=/dev/null", "LogLevel=ERROR", "ConnectTimeout=30"]
+        ["StrictHostKeyChecking=no", "UserKnownHostsFile=/dev/null", "LogLevel=INFO", "ConnectTimeout=30"]
     {
         command.args(["-o", option]);
     }
@@ -41,21 +44,37 @@ pub(in crate::commands) fn run(env: &Env, settings: &Settings, args: &Ssh) -> Re
     for forward in &args.local_forward {
         command.args(["-L", forward]);
     }
-    command.arg("-l").arg(&args.login).arg(&args.name).args(&args.command);
+    let mut place = vec!["-l".to_owned(), args.login.clone(), args.name.clone()];
+    place.extend(args.command.iter().cloned());
     command.stdin(Stdio::inherit()).stdout(Stdio::inherit()).stderr(Stdio::inherit());
     let then = move || {
-        let code = block_on(async { Ok(wait(command).await) }).unwrap_or(NO_CONNECTION);
+        let code = block_on(async { Ok(session(command, place).await) }).unwrap_or(NO_CONNECTION);
         drop(key);
         code
     };
     Ok(Report { then: Some(Box::new(then)), ..Report::text(String::new()) })
 }
 
-/// Runs ssh; Ctrl-C is for it, not for us.
-async fn wait(mut command: tokio::process::Command) -> u8 {
+/// Runs ssh and passes on what it says of itself; Ctrl-C is for it, not for us.
+async fn session(mut command: tokio::process::Command, place: Vec<String>) -> u8 {
     let _held = signal(SignalKind::interrupt());
-    let Ok(mut child) = command.spawn() else { return NO_CONNECTION };
-    let Ok(status) = child.wait().await else { return NO_CONNECTION };
+    // With less than LogLevel=INFO ssh does not say that a connection was closed; with it, it speaks of the host key.
+    let words = Words::open();
+    if let Ok(words) = &words {
+        command.arg("-E").arg(words.path());
+    }
+    let Ok(mut child) = command.args(place).spawn() else { return NO_CONNECTION };
+    let status = match words {
+        Ok(mut words) => tokio::select! {
+            status = child.wait() => {
+                words.rest();
+                status
+            }
+            never = words.pass_on() => match never {},
+        },
+        Err(_) => child.wait().await,
+    };
+    let Ok(status) = status else { return NO_CONNECTION };
     let code = status.code().unwrap_or_else(|| 128 + status.signal().unwrap_or_default());
     u8::try_from(code).unwrap_or(NO_CONNECTION)
 }

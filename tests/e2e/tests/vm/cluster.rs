@@ -132,11 +132,25 @@ impl Cluster {
 
     /// Output of a command in the guest.
     pub(crate) fn inside(&self, name: &str, command: &str) -> String {
-        self.good(&["vm", "ssh", name, "--", command])
+        let output = self.inside_output(name, command);
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(
+            output.status.success(),
+            "{command} in {name}: {}: {said}\n{}",
+            output.status,
+            self.lines(name)
+        );
+        String::from_utf8_lossy(&output.stdout).into_owned()
     }
 
     pub(crate) fn inside_output(&self, name: &str, command: &str) -> Output {
         self.neonctl(&["vm", "ssh", name, "--", command]).output().unwrap()
+    }
+
+    /// The last lines of a machine, of all that speak for it.
+    fn lines(&self, name: &str) -> String {
+        let output = self.neonctl(&["vm", "logs", name, "--tail", "40", "--timestamps"]).output().unwrap();
+        String::from_utf8_lossy(&output.stdout).into_owned()
     }
 
     /// Name of the machine's pod.

@@ -10,8 +10,8 @@ use http::StatusCode;
 use hyper::body::Incoming;
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
-use tokio::process::{Child, Command};
-use tokio::sync::Mutex;
+use tokio::process::{Child, ChildStderr, ChildStdout, Command};
+use tokio::sync::{Mutex, watch};
 
 use super::body::{Query, Response, text};
 use super::terminal::{self, Terminal};
@@ -29,7 +29,7 @@ const ERRORS: u8 = 2;
 const RESULT: u8 = 3;
 const SIZE: u8 = 4;
 const CLOSED: u8 = 255;
-/// How long output may come after the command has ended: others may hold it open.
+/// How long output is waited for after the command has ended: others may hold it open.
 const AFTERWARDS: Duration = Duration::from_secs(1);
 /// How long a command may take to end once its client is gone.
 const HANG_UP: Duration = Duration::from_secs(2);
@@ -175,36 +175,31 @@ impl Running {
     /// Carries the streams until the command has ended or the client is gone.
     async fn converse(mut self, sender: Sender, receiver: Receiver) {
         let sender = Arc::new(Mutex::new(sender));
+        let (ended, watch) = watch::channel(false);
         let mut outputs = tokio::task::JoinSet::new();
         if let Some(terminal) = self.terminal.clone() {
-            let sender = Arc::clone(&sender);
-            outputs.spawn(async move {
-                let mut buffer = vec![0; 16 << 10];
-                loop {
-                    let count = terminal.read(&mut buffer).await;
-                    let bytes = buffer.get(..count).unwrap_or_default();
-                    if count == 0 || !sender.lock().await.send(OUTPUT, bytes).await {
-                        return;
-                    }
-                }
-            });
+            outputs.spawn(carry(Source::Terminal(terminal), OUTPUT, Arc::clone(&sender), watch.clone()));
         }
         if let Some(output) = self.child.stdout.take() {
-            outputs.spawn(carry(output, OUTPUT, Arc::clone(&sender)));
+            outputs.spawn(carry(Source::Output(output), OUTPUT, Arc::clone(&sender), watch.clone()));
         }
         if let Some(errors) = self.child.stderr.take() {
-            outputs.spawn(carry(errors, ERRORS, Arc::clone(&sender)));
+            outputs.spawn(carry(Source::Errors(errors), ERRORS, Arc::clone(&sender), watch));
         }
-        let inputs = take_input(receiver, self.child.stdin.take(), self.terminal.clone());
+        let mut inputs = std::pin::pin!(take_input(receiver, self.child.stdin.take(), self.terminal.clone()));
         let status = tokio::select! {
             status = self.child.wait() => status,
-            () = inputs => {
+            () = &mut inputs => {
                 self.hang_up().await;
                 return;
             }
         };
-        let all = async { while outputs.join_next().await.is_some() {} };
-        let _ = tokio::time::timeout(AFTERWARDS, all).await;
+        ended.send_replace(true);
+        // A slow client gets all of it; one that is gone, nothing.
+        tokio::select! {
+            () = async { while outputs.join_next().await.is_some() {} } => {}
+            () = inputs => {}
+        }
         outputs.abort_all();
         let mut sender = sender.lock().await;
         sender.send(RESULT, result(status).to_string().as_bytes()).await;
@@ -223,11 +218,39 @@ impl Running {
     }
 }
 
-async fn carry(mut from: impl tokio::io::AsyncRead + Unpin, channel: u8, sender: Arc<Mutex<Sender>>) {
+/// What a command writes to.
+enum Source {
+    Output(ChildStdout),
+    Errors(ChildStderr),
+    Terminal(Arc<Terminal>),
+}
+
+impl Source {
+    /// Bytes read; 0 at the end.
+    async fn read(&mut self, buffer: &mut [u8]) -> usize {
+        match self {
+            Self::Output(pipe) => pipe.read(buffer).await.unwrap_or(0),
+            Self::Errors(pipe) => pipe.read(buffer).await.unwrap_or(0),
+            Self::Terminal(terminal) => terminal.read(buffer).await,
+        }
+    }
+}
+
+/// Sends what comes until its end; once the command has ended, until nothing comes for a while.
+async fn carry(mut from: Source, channel: u8, sender: Arc<Mutex<Sender>>, mut ended: watch::Receiver<bool>) {
     let mut buffer = vec![0; 16 << 10];
-    while let Ok(count @ 1..) = from.read(&mut buffer).await {
+    loop {
+        let over = *ended.borrow();
+        let count = if over {
+            tokio::time::timeout(AFTERWARDS, from.read(&mut buffer)).await.unwrap_or(0)
+        } else {
+            tokio::select! {
+                count = from.read(&mut buffer) => count,
+                _ = ended.changed() => continue,
+            }
+        };
         let bytes = buffer.get(..count).unwrap_or_default();
-        if !sender.lock().await.send(channel, bytes).await {
+        if bytes.is_empty() || !sender.lock().await.send(channel, bytes).await {
             return;
         }
     }

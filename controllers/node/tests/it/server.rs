@@ -82,6 +82,28 @@ async fn commands_run_in_containers() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_slow_client_gets_all_that_a_command_wrote() {
+    const BYTES: usize = 20_000_000;
+    let cluster = Cluster::with_node().await;
+    let pod = cluster.create("n1", "host", TALKS, &json!({})).await;
+    cluster.ready("host").await;
+    let end = cluster.place("n1", &pod).join("root/end");
+    let script = format!("head -c {BYTES} /dev/zero; touch end");
+    let parameters = AttachParams::default().stdin(false).stderr(false);
+    let mut process = cluster.pods().exec("host", ["sh", "-c", &script], &parameters).await.unwrap();
+    let (mut output, mut buffer, mut read) = (process.stdout().unwrap(), vec![0; 64 << 10], 0);
+    while read < BYTES && !end.exists() {
+        read += output.read(&mut buffer).await.unwrap();
+    }
+    // Longer than the node waits for what others may still write.
+    tokio::time::sleep(std::time::Duration::from_millis(1500)).await;
+    while let count @ 1.. = output.read(&mut buffer).await.unwrap() {
+        read += count;
+    }
+    assert_eq!(read, BYTES);
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn ports_are_forwarded() {
     let cluster = Cluster::with_node().await;
     cluster.create("n1", "host", TALKS, &json!({})).await;

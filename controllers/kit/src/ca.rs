@@ -15,6 +15,9 @@ use time::{Duration, OffsetDateTime};
 const AUTHORITY_YEARS: i64 = 10;
 /// Validity of what it signs, in days; services renew at start.
 const LEAF_DAYS: i64 = 365;
+/// Validity of a runner's, in days. It is made for one pod and read once: a machine may run for years, and must still be
+/// reached and moved then.
+const PEER_DAYS: i64 = 365 * AUTHORITY_YEARS;
 /// Clocks of peers may run behind by this much.
 const CLOCK_SKEW: Duration = Duration::minutes(10);
 
@@ -148,7 +151,7 @@ impl Authority {
     /// # Errors
     /// If a name is not valid.
     pub fn peer(&self, common: &str, names: &[String]) -> Result<Identity, Error> {
-        self.peer_for(common, names, Duration::days(LEAF_DAYS).whole_seconds())
+        self.peer_for(common, names, Duration::days(PEER_DAYS).whole_seconds())
     }
 
     /// As [`Authority::peer`], valid for this many seconds from now; a negative number makes one that has expired.

@@ -57,10 +57,10 @@ pub(in crate::commands) fn run(
         verdict(&ended)?;
         let status = show::status(&ended);
         let text = format!(
-            "{} runs on {} (downtime {} ms, {} sent in {} passes, total {:.1}s)",
+            "{} runs on {} (downtime {}, {} sent in {} passes, total {:.1}s)",
             args.name,
             status.target_node,
-            status.info.downtime_ms,
+            show::downtime(&status.info),
             show::size(status.info.ram.transferred),
             status.info.passes,
             took.as_secs_f64()

@@ -2,7 +2,7 @@
 
 use k8s_openapi::jiff::Timestamp as Instant;
 use neonvm_api::VirtualMachineMigration;
-use neonvm_api::migration::{MigrationPhase, MigrationReason, VirtualMachineMigrationStatus};
+use neonvm_api::migration::{MigrationInfo, MigrationPhase, MigrationReason, VirtualMachineMigrationStatus};
 use neonvm_types::Bytes;
 
 use super::{name_of, phase};
@@ -93,10 +93,8 @@ pub(super) fn ending(migration: &VirtualMachineMigration) -> String {
     let vm = &migration.spec.vm_name;
     match status.phase {
         Some(MigrationPhase::Succeeded) => {
-            format!(
-                "succeeded: {vm} runs on {} (downtime {} ms)",
-                status.target_node, status.info.downtime_ms
-            )
+            let downtime = downtime(&status.info);
+            format!("succeeded: {vm} runs on {} (downtime {downtime})", status.target_node)
         }
         Some(MigrationPhase::Failed) if status.reason == MigrationReason::Cancelled.as_str() => {
             format!("cancelled; {vm} stayed on {}", status.source_node)
@@ -158,8 +156,16 @@ pub(super) fn step_result(migration: &VirtualMachineMigration, step: &str) -> St
             size(info.ram.transferred),
             size(info.dirty_rate)
         ),
-        "switch" => format!("downtime {} ms", info.downtime_ms),
+        "switch" => format!("downtime {}", downtime(info)),
         _ => String::new(),
+    }
+}
+
+/// How long the machine stood still.
+pub(super) fn downtime(info: &MigrationInfo) -> String {
+    match info.downtime_ms {
+        ..=0 => "unknown: the source was lost before it told".to_owned(),
+        known => format!("{known} ms"),
     }
 }
 

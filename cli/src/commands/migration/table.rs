@@ -44,7 +44,8 @@ pub(super) fn row(migration: &VirtualMachineMigration, namespaces: bool) -> Vec<
     let or_none = |text: &str| if text.is_empty() { NONE.to_owned() } else { text.to_owned() };
     let counted = |number: i64, text: String| if number > 0 { text } else { NONE.to_owned() };
     let moved = status.phase == Some(MigrationPhase::Succeeded);
-    let downtime = if moved { format!("{}ms", info.downtime_ms) } else { NONE.to_owned() };
+    let downtime =
+        if moved && info.downtime_ms > 0 { format!("{}ms", info.downtime_ms) } else { NONE.to_owned() };
     let mut cells = vec![
         name_of(migration).to_owned(),
         migration.spec.vm_name.clone(),

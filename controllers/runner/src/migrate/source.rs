@@ -30,7 +30,7 @@ const ORDER: Duration = Duration::from_secs(10);
 const RUN: Duration = Duration::from_secs(8);
 /// Time for a target that is not needed any more; it may have to wait for the last words of its QEMU.
 const STOP: Duration = Duration::from_secs(4);
-/// Time for the last order, whose answer matters to nobody but logs.
+/// Time for the last numbers, and for the last order, whose answer matters to nobody but logs.
 const LAST: Duration = Duration::from_secs(1);
 /// Attempts to reach the target at the beginning, and the first pause between them; doubled.
 const ATTEMPTS: (u32, Duration) = (5, Duration::from_millis(100));
@@ -262,8 +262,14 @@ impl Work {
         self.order(receive, ORDER).await?;
         self.listen(agreement.capabilities.contains("multifd"))
             .map_err(|error| format!("sockets: {error}"))?;
-        let (dropped, post_copy) = (agreement.dropped.clone(), agreement.has_post_copy());
+        let (mut dropped, post_copy) = (agreement.dropped.clone(), agreement.has_post_copy());
         let passes = if one_pass { ", one pass (emulated)" } else { "" };
+        if one_pass {
+            let limit = parameters.downtime_limit_ms;
+            dropped.push(format!(
+                "downtime limit {limit} ms: what is written during the one pass is sent afterwards"
+            ));
+        }
         let mode = format!("{}, tls{passes}", agreement.mode());
         *locked(&self.agreement) = agreement;
         Ok(Event::Agreed { mode, dropped, post_copy, disks: !disks.is_empty() })
@@ -367,12 +373,22 @@ impl Work {
         Event::Cleaned(words)
     }
 
+    /// QEMU's last numbers. It says that the move is complete, or lets the target go on, before it has counted them.
+    async fn last_numbers(&self) {
+        let until = Instant::now() + LAST;
+        while let Ok(info) = self.machine.migration().await {
+            if info.is_counted() || Instant::now() >= until {
+                self.tell(Event::Numbers(info.progress)).await;
+                return;
+            }
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    }
+
     /// The guest lives on the target.
     async fn leave(&self) {
         self.pass_on();
-        if let Ok(info) = self.machine.migration().await {
-            self.tell(Event::Numbers(info.progress)).await;
-        }
+        self.last_numbers().await;
         let _ = tokio::time::timeout(LAST, self.order(MigrationOrder::Stop, LAST)).await;
         if self.machine.quit().await.is_err() {
             self.machine.kill();

@@ -41,8 +41,6 @@ pub(crate) use orders::Order;
 
 /// How long a target may wait for a node and start.
 const PREPARE: i64 = 60;
-/// How long the scheduler counts a VM that does not begin to leave.
-const FORGOTTEN: Time = 60 * SECOND;
 /// When a move gives up, in seconds, where nobody says otherwise.
 const COMPLETION: i32 = 180;
 
@@ -313,15 +311,13 @@ impl World {
     /// S4: no more leave a node at once, for the scheduler, than it may begin.
     fn check_leaving(&mut self, at: Option<Id>) {
         let Some(name) = at.and_then(|at| self.nodes.get(at)).map(|node| node.name.clone()) else { return };
-        let now = self.now;
-        // What waits for its turn so long is forgotten by the scheduler, and does not leave yet.
-        let young = self.open.iter().filter_map(|at| self.migrations.get(*at)).filter(|one| {
+        let leaving = self.open.iter().filter_map(|at| self.migrations.get(*at)).filter(|one| {
             let pod = one.source.and_then(|pod| self.pods.get(pod));
             let here = self.vms.get(one.vm).is_some_and(|vm| vm.pod == one.source);
             let there = here && pod.is_some_and(|pod| pod.alive && !pod.ended);
-            one.seen.ours && one.node == at && there && now.saturating_sub(one.at) < FORGOTTEN
+            one.seen.ours && one.node == at && there
         });
-        let leaving = young.count();
+        let leaving = leaving.count();
         self.check(Invariant::OneMigration);
         // A scheduler that took over may not have heard of one that another began a moment before, and may itself be followed
         // by a third before that is seen.

@@ -81,6 +81,12 @@ pub struct MigrationInfo {
 }
 
 impl MigrationInfo {
+    /// Whether QEMU has come to the end of a move and its numbers are final.
+    #[must_use]
+    pub fn is_counted(&self) -> bool {
+        self.phase == MigrationPhase::Completed && self.progress.downtime_ms.is_some()
+    }
+
     /// Reads the answer; what is missing or no number is left at its default.
     #[must_use]
     pub fn read(answer: &Value) -> Self {
@@ -99,7 +105,8 @@ impl MigrationInfo {
                 qemu_status: status,
                 total_time_ms: number("total-time").unwrap_or(0),
                 setup_time_ms: number("setup-time").unwrap_or(0),
-                downtime_ms: number("downtime"),
+                // QEMU says that a move is complete a moment before it has counted: all times are 0 until then.
+                downtime_ms: number("downtime").filter(|_| number("total-time").unwrap_or(0) > 0),
                 expected_downtime_ms: number("expected-downtime"),
                 passes: ram("dirty-sync-count"),
                 dirty_rate: Bytes::new(ram("dirty-pages-rate").saturating_mul(ram("page-size"))),
@@ -145,6 +152,9 @@ mod tests {
         assert_eq!((progress.total_time_ms, progress.passes, progress.throttle_percent), (1200, 3, 40));
         assert_eq!((progress.dirty_rate, progress.throughput), (Bytes::new(40960), Bytes::new(1_000_000)));
         assert_eq!((progress.downtime_ms, progress.expected_downtime_ms), (None, Some(300)));
+        let early = json!({"status": "completed", "total-time": 0, "downtime": 0});
+        let counted = json!({"status": "completed", "total-time": 9, "downtime": 0});
+        assert!(!MigrationInfo::read(&early).is_counted() && MigrationInfo::read(&counted).is_counted());
         let failed =
             MigrationInfo::read(&json!({"status": "failed", "error-desc": "x", "blocked-reasons": ["y"]}));
         assert_eq!((failed.error.as_str(), failed.blocked), ("x", vec!["y".to_owned()]));

@@ -1,5 +1,7 @@
 //! The end. The machine is free before it is written; of the target nothing is left but where the machine now runs in it.
 
+use std::fmt::Write as _;
+
 use neonvm_api::VirtualMachine;
 use neonvm_api::migration::{MigrationPhase, MigrationReason};
 use neonvm_types::runner_protocol::{MigrationRole, MigrationState};
@@ -58,8 +60,11 @@ fn succeed(pass: &mut Pass<'_>) {
     }
     pass.status.phase = Some(MigrationPhase::Succeeded);
     let (from, to) = (&pass.status.source_node, &pass.status.target_node);
-    let text =
-        format!("from node {from} to node {to}, standing still for {} ms", pass.status.info.downtime_ms);
+    let mut text = format!("from node {from} to node {to}");
+    // Nobody may be left who knows it.
+    if pass.status.info.downtime_ms > 0 {
+        let _ = write!(text, ", standing still for {} ms", pass.status.info.downtime_ms);
+    }
     pass.say(MigrationReason::Completed, text.clone());
     pass.note(NoteReason::Migrated, text);
 }

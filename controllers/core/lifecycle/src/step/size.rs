@@ -33,6 +33,11 @@ pub(super) fn step(pass: &mut Pass<'_>) {
     if reached.cpu != MilliCpu::ZERO {
         pass.status.cpus = Some(reached.cpu);
     }
+    // A runner that has just got its machine, by a move too, asks what it has only then.
+    if asked == wanted && (reached.cpu == MilliCpu::ZERO || reached.memory == Bytes::ZERO) {
+        keep(pass);
+        return;
+    }
     // A size that is there by chance is not settled: the runner may still be on its way to another.
     if reached == wanted && asked == wanted {
         observe_memory(pass, reached.memory);

@@ -323,6 +323,22 @@ fn a_missing_limit_is_told_and_keeps_nothing_from_its_size() {
     }
 }
 
+/// After a move the target's runner does not know yet what the machine has: nobody has changed it.
+#[test]
+fn a_size_that_is_not_known_yet_is_no_change() {
+    let mut vm = in_phase(Some(Phase::Running));
+    let with = |milli, gib| {
+        let mut status = runner(500, 1);
+        (status.cpu.applied, status.memory.actual) = (MilliCpu::new(milli), Bytes::gib(gib));
+        observed(Some(running(pod(&in_phase(Some(Phase::Running)), "db-old"))), seen(status))
+    };
+    vm.status = Some(step(at(NOW), &vm, &with(500, 1), &settings()).status);
+    for (milli, gib) in [(500, 0), (0, 1), (0, 0)] {
+        let outcome = step(at(NOW), &vm, &with(milli, gib), &settings());
+        assert_eq!(Some(&outcome.status), vm.status.as_ref(), "{milli} {gib}");
+    }
+}
+
 /// A growing that is called off on its way: what is plugged until it is given back stands in the status, so that nobody
 /// promises it to another machine.
 #[test]

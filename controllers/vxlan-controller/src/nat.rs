@@ -7,6 +7,7 @@ use std::net::IpAddr;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
+use neonvm_api::overlay::PASSED_ON;
 use neonvm_core_overlay::{Family, Net};
 
 /// Name of the table, in the family of the range.
@@ -24,10 +25,14 @@ fn family(range: Net) -> &'static str {
 /// The script that makes the table what it should be; all of it takes effect, or nothing.
 fn script(range: Net, gateway: Option<(IpAddr, &str)>) -> String {
     let family = family(range);
-    let (mut except, mut leaving) = (String::new(), String::new());
+    let (mut except, mut passed_on, mut leaving) = (String::new(), String::new(), String::new());
     if let Some((address, bridge)) = gateway {
         // Its answers must be translated back.
         except = format!(" {family} saddr != {address} {family} daddr != {address}");
+        // Where bridges call these tables, what a runner passes on comes by a second time. Tracked, it would be taken for a
+        // connection of its own that is in the way of the first, and get another port: no answer would ever be known.
+        let from = PASSED_ON.map(|byte| format!("{byte:02x}")).join(":");
+        passed_on = format!("  ether saddr {from} {family} daddr {range} notrack\n");
         leaving = format!(
             " chain leaving {{\n  type nat hook postrouting priority srcnat; policy accept;\n  \
              oifname \"{bridge}\" {family} saddr != {range} snat to {address}\n }}\n"
@@ -36,7 +41,7 @@ fn script(range: Net, gateway: Option<(IpAddr, &str)>) -> String {
     let rule = format!("{family} saddr {range} {family} daddr {range}{except} notrack");
     format!(
         "table {family} {TABLE} {{}}\ndelete table {family} {TABLE}\ntable {family} {TABLE} {{\n \
-         chain arriving {{\n  type filter hook prerouting priority raw; policy accept;\n  {rule}\n }}\n \
+         chain arriving {{\n  type filter hook prerouting priority raw; policy accept;\n{passed_on}  {rule}\n }}\n \
          chain own {{\n  type filter hook output priority raw; policy accept;\n  {rule}\n }}\n{leaving}}}\n"
     )
 }
@@ -102,5 +107,6 @@ mod tests {
         let text = script("10.100.0.0/16".parse().unwrap(), Some((gateway, "neon-br0")));
         assert!(text.contains("oifname \"neon-br0\" ip saddr != 10.100.0.0/16 snat to 10.100.0.1"), "{text}");
         assert!(text.contains("ip saddr != 10.100.0.1 ip daddr != 10.100.0.1 notrack"), "{text}");
+        assert!(text.contains("ether saddr 02:6e:65:6f:6e:02 ip daddr 10.100.0.0/16 notrack"), "{text}");
     }
 }

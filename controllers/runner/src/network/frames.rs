@@ -3,10 +3,10 @@
 
 use std::io;
 
+use neonvm_api::overlay::PASSED_ON;
+
 use super::{Error, Tap};
 
-/// Who frames are from that are passed on: bridges must not think that their senders are here. It belongs to no interface.
-const FORWARDER: [u8; 6] = [0x02, 0x6e, 0x65, 0x6f, 0x6e, 0x02];
 /// Frames that are passed on at once, so that a stream of them ends: as many as can wait at the device.
 const AT_ONCE: usize = super::overlay::WAITING as usize;
 
@@ -38,7 +38,7 @@ impl Frames {
         for _ in 0..AT_ONCE {
             let Some(mut frame) = self.tap.receive()? else { break };
             if frame.bytes().starts_with(&self.guest) {
-                frame.set_sender(FORWARDER);
+                frame.set_sender(PASSED_ON);
                 self.tap.give_back(&frame)?;
                 passed += 1;
             }
@@ -101,7 +101,7 @@ mod tests {
             }
             for frame in &heard {
                 assert!(
-                    frame.starts_with(&[&GUEST[..], &FORWARDER, &[0x88, 0xb5], b"guest"].concat()),
+                    frame.starts_with(&[&GUEST[..], &PASSED_ON, &[0x88, 0xb5], b"guest"].concat()),
                     "{frame:x?}"
                 );
             }

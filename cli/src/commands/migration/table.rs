@@ -44,8 +44,7 @@ pub(super) fn row(migration: &VirtualMachineMigration, namespaces: bool) -> Vec<
     let or_none = |text: &str| if text.is_empty() { NONE.to_owned() } else { text.to_owned() };
     let counted = |number: i64, text: String| if number > 0 { text } else { NONE.to_owned() };
     let moved = status.phase == Some(MigrationPhase::Succeeded);
-    let downtime =
-        if moved && info.downtime_ms > 0 { format!("{}ms", info.downtime_ms) } else { NONE.to_owned() };
+    let downtime = if moved { info.downtime_ms } else { 0 };
     let mut cells = vec![
         name_of(migration).to_owned(),
         migration.spec.vm_name.clone(),
@@ -53,7 +52,7 @@ pub(super) fn row(migration: &VirtualMachineMigration, namespaces: bool) -> Vec<
         or_none(&status.target_node),
         phase_word(migration),
         percent(migration).map_or_else(|| NONE.to_owned(), |percent| format!("{percent}%")),
-        downtime,
+        counted(downtime, format!("{downtime}ms")),
         took(migration, Timestamp::now()).unwrap_or_else(|| NONE.to_owned()),
         or_none(&status.reason),
         crate::render::age_of(&migration.metadata).unwrap_or_else(|| NONE.to_owned()),

@@ -15,6 +15,7 @@ use crate::settings::Settings;
 #[derive(Clone)]
 pub(crate) struct Connection {
     client: Client,
+    config: Config,
     /// `https://…`
     pub(crate) server: String,
     limit: Duration,
@@ -81,14 +82,18 @@ impl Connection {
         config.read_timeout = None;
         let namespace = config.default_namespace.clone();
         let server = config.cluster_url.to_string().trim_end_matches('/').to_owned();
-        let client = Client::try_from(config)
-            .map_err(|error| chain(Error::new(Code::Usage, "cannot use the kubeconfig"), &error))?;
-        Ok(Self { client, server, limit, again, namespace })
+        let client = neonvm_kit::client::of(config.clone()).map_err(|error| unusable(&error))?;
+        Ok(Self { client, config, server, limit, again, namespace })
     }
 
-    /// The client, for what is watched or streamed.
+    /// The client, for what is asked and watched.
     pub(crate) fn client(&self) -> Client {
         self.client.clone()
+    }
+
+    /// A client for what carries the input of a program.
+    pub(crate) fn streams(&self) -> Result<Client> {
+        neonvm_kit::client::for_streams(self.config.clone()).map_err(|error| unusable(&error))
     }
 
     /// Namespace of the context.
@@ -154,6 +159,10 @@ impl Connection {
         Error::new(Code::Unreachable, format!("cannot reach {}", self.server))
             .hint(format!("is the cluster running?  neonctl local list, neonctl status{}", self.again))
     }
+}
+
+fn unusable(error: &kube::Error) -> Error {
+    chain(Error::new(Code::Usage, "cannot use the kubeconfig"), error)
 }
 
 fn code_of(status: u16) -> Code {

@@ -6,6 +6,9 @@ use std::time::Duration;
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Client, Config};
 
+mod proxy;
+mod transport;
+
 /// Why there is no client.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
@@ -31,7 +34,7 @@ pub enum Error {
 /// # Errors
 /// If file or service account cannot be used.
 pub async fn connect(kubeconfig: Option<&Path>) -> Result<Client, Error> {
-    Client::try_from(configuration(kubeconfig).await?).map_err(Error::Client)
+    of(configuration(kubeconfig).await?).map_err(Error::Client)
 }
 
 /// As [`connect`], for those who want to know at once when the server is overloaded or something behind it does not answer
@@ -42,7 +45,32 @@ pub async fn connect(kubeconfig: Option<&Path>) -> Result<Client, Error> {
 pub async fn connect_without_retries(kubeconfig: Option<&Path>) -> Result<Client, Error> {
     let mut config = configuration(kubeconfig).await?;
     config.default_retry = false;
-    Client::try_from(config).map_err(Error::Client)
+    of(config).map_err(Error::Client)
+}
+
+/// A client as `kube` makes it, but its connections fail when the server is gone without a word for 40 s, and its proxy is
+/// chosen as kubectl does: the one that the kubeconfig names; else that of `HTTPS_PROXY`, but not to this machine itself
+/// nor to what `NO_PROXY` lists.
+///
+/// # Errors
+/// If the credentials or the proxy cannot be used.
+pub fn of(config: Config) -> Result<Client, kube::Error> {
+    through_proxy(config, transport::REQUESTS)
+}
+
+/// As [`of`], for what carries input to a program (`exec`, `portforward`): it may leave it unread for as long as it likes. A server
+/// that is gone is noticed as soon while nothing is said to it; while something is, only when the kernel gives up (about
+/// 15 minutes).
+///
+/// # Errors
+/// As [`of`].
+pub fn for_streams(config: Config) -> Result<Client, kube::Error> {
+    through_proxy(config, transport::STREAMS)
+}
+
+fn through_proxy(config: Config, silence: transport::Silence) -> Result<Client, kube::Error> {
+    let proxy = proxy::chosen(&config, &|name| std::env::var(name).ok());
+    transport::client(config, proxy, silence)
 }
 
 async fn configuration(kubeconfig: Option<&Path>) -> Result<Config, Error> {

@@ -7,6 +7,7 @@ pub mod call;
 pub mod client;
 pub mod event;
 pub mod http;
+pub mod join;
 pub mod lease;
 mod pinned;
 pub mod queue;

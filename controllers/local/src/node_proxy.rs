@@ -188,13 +188,10 @@ async fn send(
     Ok(sender.send_request(request.body(Empty::<Bytes>::new())?).await?)
 }
 
-/// Joins two upgraded connections until either side is done.
+/// Joins two upgraded connections until both sides are done.
 async fn join(client: OnUpgrade, node: OnUpgrade) {
     let (Ok(client), Ok(node)) = tokio::join!(client, node) else { return };
-    let (mut client, mut node) = (TokioIo::new(client), TokioIo::new(node));
-    if let Err(error) = tokio::io::copy_bidirectional(&mut client, &mut node).await {
-        tracing::debug!(%error, "a joined connection ended");
-    }
+    neonvm_kit::join::join(TokioIo::new(client), TokioIo::new(node)).await;
 }
 
 #[cfg(test)]

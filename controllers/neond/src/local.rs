@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use neonvm_local::supervisor::{self, Service};
+use neonvm_port::Reserved;
 
 use crate::apiserver;
 
@@ -56,12 +57,19 @@ pub(crate) struct Args {
     /// then, they are killed
     #[arg(long, value_name = "SECONDS", default_value_t = 30, requires = "clean_up")]
     stop_timeout: u64,
+    /// With --clean-up: the cluster does not come back; its addresses are free for others
+    #[arg(long, requires = "clean_up")]
+    forget: bool,
 }
 
 /// Runs until SIGTERM or SIGINT.
 pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     if args.clean_up {
-        return clean_up(&args.api.data_dir, Duration::from_secs(args.stop_timeout));
+        clean_up(&args.api.data_dir, Duration::from_secs(args.stop_timeout))?;
+        if args.forget {
+            crate::network_number::release(&crate::node::identity(&args.api.data_dir))?;
+        }
+        return Ok(());
     }
     let rooted = rustix::process::geteuid().is_root() && !args.user_network;
     anyhow::ensure!(
@@ -69,7 +77,14 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
         "--nodes {}: more than one node needs network namespaces, that is, root",
         args.nodes
     );
-    let listen = fixed(args.api.listen)?;
+    // An API server that is started again must be where its clients look for it.
+    let reserved = Reserved::new(args.api.listen);
+    let listen = match &reserved {
+        Ok(reserved) => reserved.address(),
+        // The server of a supervisor that was killed may still be ending; and ours says itself what is wrong.
+        Err(_) if args.api.listen.port() != 0 => args.api.listen,
+        Err(error) => anyhow::bail!("cannot listen on {}: {error}", args.api.listen),
+    };
     let network = if rooted && args.nodes > 0 {
         Some(crate::network_number::claim(&crate::node::identity(&args.api.data_dir))?)
     } else {
@@ -99,15 +114,6 @@ fn clean_up(directory: &Path, longest: Duration) -> anyhow::Result<()> {
 fn say(line: &str) {
     // Whoever started this may have gone; the work goes on.
     let _ = writeln!(std::io::stdout().lock(), "{line}");
-}
-
-/// An address with a port: an API server that is started again must be where its clients look for it.
-fn fixed(listen: SocketAddr) -> anyhow::Result<SocketAddr> {
-    if listen.port() != 0 {
-        return Ok(listen);
-    }
-    let probe = std::net::TcpListener::bind(listen).with_context(|| format!("cannot listen on {listen}"))?;
-    Ok(probe.local_addr()?)
 }
 
 /// Flags of a child, from those that are set.

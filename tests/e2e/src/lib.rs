@@ -1,4 +1,5 @@
-//! End-to-end lanes are the test binaries beside this file; they run programs and know no crate of ours.
+//! End-to-end lanes are the test binaries beside this file; they run programs, and of our crates know only
+//! the one that keeps ports for them.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;

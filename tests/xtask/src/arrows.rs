@@ -15,6 +15,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     // Without its feature `agent`, as in the guest, it knows types only.
     ("neonvm-core-scaling", &["neonvm-types", "neonvm-api"]),
     ("neonvm-kit", &["neonvm-types", "neonvm-api"]),
+    ("neonvm-port", &[]),
     ("neonvm-hypervisor", &["neonvm-types", "neonvm-disk"]),
     (
         "neonvm-runner",
@@ -64,6 +65,7 @@ const ARROWS: &[(&str, &[&str])] = &[
             "neonvm-types",
             "neonvm-api",
             "neonvm-kit",
+            "neonvm-port",
             "neonvm-hypervisor",
             "neonvm-local",
             "neonvm-runner",
@@ -119,6 +121,7 @@ const ARROWS: &[(&str, &[&str])] = &[
             "neonvm-core-placement",
             "neonvm-kit",
             "neonvm-local",
+            "neonvm-port",
             "neonvm-scheduler",
         ],
     ),

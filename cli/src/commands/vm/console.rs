@@ -8,7 +8,7 @@ use rustix::termios::{self, OptionalActions, Termios};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::signal::unix::{SignalKind, signal};
 
-use super::exec;
+use super::exec::{self, Command};
 use super::machines::{Machines, duration};
 use super::waiting::{Seen, until};
 use crate::args::vm::Console;
@@ -54,13 +54,13 @@ pub(in crate::commands) fn run(settings: &Settings, args: &Console, quiet: bool)
     block_on(async {
         let machines = Machines::open(settings, &args.place).await?;
         machines.get(&args.name).await?;
-        let process = reach(&machines, args, boot).await?;
+        let command = reach(&machines, args, boot).await?;
         if !quiet {
             let line = format!("connected to {} serial console; leave with {}", args.name, written(escape));
             let _ = writeln!(std::io::stderr(), "{line}");
         }
         let raw = if args.read_only { None } else { Raw::new() };
-        let ended = join(process, args.read_only, escape, record).await;
+        let ended = join(command, args.read_only, escape, record).await;
         let terminal = raw.is_some();
         drop(raw);
         if terminal {
@@ -72,7 +72,7 @@ pub(in crate::commands) fn run(settings: &Settings, args: &Console, quiet: bool)
 }
 
 /// Waits until the machine has a console, which is as soon as QEMU runs.
-async fn reach(machines: &Machines, args: &Console, boot: Duration) -> Result<kube::api::AttachedProcess> {
+async fn reach(machines: &Machines, args: &Console, boot: Duration) -> Result<Command> {
     let start = Instant::now();
     let name = &args.name;
     loop {
@@ -93,7 +93,7 @@ async fn reach(machines: &Machines, args: &Console, boot: Duration) -> Result<ku
         // The runner answers once the console is there; before, its words say what is missing.
         match exec::output(machines, &pod, &["status"]).await {
             Ok(status) if status.contains("\"machine\"") => {
-                return exec::start(machines, &pod, &["console"], !args.read_only).await;
+                return Command::start(machines, &pod, &["console"], !args.read_only).await;
             }
             Err(error) if start.elapsed() > boot => return Err(Error { code: Code::Timeout, ..error }),
             _ if start.elapsed() > boot => {
@@ -105,15 +105,8 @@ async fn reach(machines: &Machines, args: &Console, boot: Duration) -> Result<ku
     }
 }
 
-async fn join(
-    mut process: kube::api::AttachedProcess,
-    read_only: bool,
-    escape: u8,
-    mut record: Option<File>,
-) -> Result<()> {
-    let broken = || Error::new(Code::Failed, "the connection was not set up");
-    let mut from = process.stdout().ok_or_else(broken)?;
-    let to = process.stdin();
+async fn join(mut command: Command, read_only: bool, escape: u8, mut record: Option<File>) -> Result<()> {
+    let to = command.stdin.take();
     let typed = async move {
         let (Some(mut to), false) = (to, read_only) else { return std::future::pending().await };
         let (mut input, mut buffer) = (tokio::io::stdin(), vec![0; 1024]);
@@ -131,26 +124,19 @@ async fn join(
             }
         }
     };
-    let shown = async {
-        let (mut output, mut buffer) = (tokio::io::stdout(), vec![0; 16 << 10]);
-        while let Ok(count @ 1..) = from.read(&mut buffer).await {
-            let bytes = buffer.get(..count).unwrap_or_default();
-            if let Some(file) = &mut record {
-                let _ = file.write_all(bytes);
-            }
-            if output.write_all(bytes).await.is_err() || output.flush().await.is_err() {
-                break;
-            }
+    let shown = command.stdout.show(|bytes| {
+        if let Some(file) = &mut record {
+            let _ = file.write_all(bytes);
         }
-    };
+    });
     let mut interrupt = signal(SignalKind::interrupt())
         .map_err(|error| Error::new(Code::Failed, "cannot wait").cause(crate::error::reason(&error)))?;
-    tokio::select! {
-        () = typed => {}
-        () = shown => {}
-        _ = interrupt.recv() => {}
-    }
-    Ok(())
+    let is_over = tokio::select! {
+        () = typed => false,
+        is_over = shown => is_over,
+        _ = interrupt.recv() => false,
+    };
+    if is_over { command.unbroken().await } else { Ok(()) }
 }
 
 /// The byte of a key such as `^]`.

@@ -1,55 +1,136 @@
 //! Commands in the runner's container, through the API server.
 
+use futures_util::FutureExt as _;
+use futures_util::future::{BoxFuture, Shared};
 use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Status;
 use kube::api::{Api, AttachParams, AttachedProcess};
-use tokio::io::{AsyncRead, AsyncReadExt as _};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, ReadHalf, SimplexStream, WriteHalf};
 
 use super::machines::Machines;
 use crate::error::{Code, Error, Result};
 
-/// Starts the runner's own program in the pod with standard input, output and error joined.
-pub(super) async fn start(
-    machines: &Machines,
-    pod: &str,
-    arguments: &[&str],
-    input: bool,
-) -> Result<AttachedProcess> {
-    let api: Api<Pod> = Api::namespaced(machines.connection.client(), &machines.namespace);
-    let parameters = AttachParams::default()
-        .container(neonvm_api::names::RUNNER_CONTAINER)
-        .stdin(input)
-        .stdout(true)
-        .stderr(true)
-        .tty(false);
-    let command = neonvm_api::runner_pod::COMMAND.iter().chain(arguments).copied();
-    machines.connection.within(&format!("cannot reach pod {pod}"), api.exec(pod, command, &parameters)).await
+/// Most of an output that is kept.
+const KEPT: usize = 1 << 20;
+
+/// What is said of a command's end; `None` if nothing is, because the connection broke.
+type End = Shared<BoxFuture<'static, Option<Status>>>;
+
+/// A command that runs in a pod, until dropped.
+pub(super) struct Command {
+    /// Its standard input, until taken.
+    pub(super) stdin: Option<WriteHalf<SimplexStream>>,
+    /// Its standard output.
+    pub(super) stdout: Output,
+    /// Its standard error.
+    pub(super) stderr: Output,
+    end: End,
+    _process: AttachedProcess,
 }
 
-/// What a stream holds, up to 1 MiB.
-pub(super) async fn read<R: AsyncRead + Unpin>(stream: Option<R>) -> String {
-    let mut bytes = Vec::new();
-    if let Some(stream) = stream {
-        let _ = stream.take(1 << 20).read_to_end(&mut bytes).await;
-    }
-    String::from_utf8_lossy(&bytes).trim().to_owned()
+/// What a command writes.
+pub(super) struct Output {
+    stream: ReadHalf<SimplexStream>,
+    end: End,
 }
 
-/// How a command ended: what it wrote to standard error if it failed.
-pub(super) async fn ended(process: &mut AttachedProcess, stderr: String) -> Result<()> {
-    let status = match process.take_status() {
-        Some(status) => status.await,
-        None => None,
-    };
-    match status {
-        Some(status) if status.status.as_deref() == Some("Success") => Ok(()),
-        Some(status) => {
-            let said =
-                stderr.lines().next_back().unwrap_or_default().trim_start_matches("Error: ").to_owned();
-            let message = if said.is_empty() { status.message.unwrap_or_default() } else { said };
-            Err(Error::new(Code::Failed, message))
+impl Output {
+    /// The next bytes; 0: there are no more, or the connection broke. The library does not end the streams of a broken connection,
+    /// and who reads them would wait forever.
+    pub(super) async fn read(&mut self, buffer: &mut [u8]) -> usize {
+        let end = self.end.clone();
+        let broken = async {
+            if end.await.is_some() {
+                std::future::pending::<()>().await;
+            }
+        };
+        tokio::select! {
+            biased;
+            read = self.stream.read(buffer) => read.unwrap_or(0),
+            () = broken => 0,
         }
-        None => Err(Error::new(Code::Unreachable, "the connection to the pod broke")),
     }
+
+    /// Copies it to standard output as it comes, and gives it to `also`; false: nobody reads standard output any more.
+    pub(super) async fn show(&mut self, mut also: impl FnMut(&[u8])) -> bool {
+        let (mut shown, mut buffer) = (tokio::io::stdout(), vec![0; 16 << 10]);
+        while let count @ 1.. = self.read(&mut buffer).await {
+            let bytes = buffer.get(..count).unwrap_or_default();
+            also(bytes);
+            if shown.write_all(bytes).await.is_err() || shown.flush().await.is_err() {
+                return false;
+            }
+        }
+        true
+    }
+
+    /// All of it, up to 1 MiB.
+    pub(super) async fn text(&mut self) -> String {
+        let (mut bytes, mut buffer) = (Vec::new(), vec![0; 16 << 10]);
+        while bytes.len() < KEPT {
+            match self.read(&mut buffer).await {
+                0 => break,
+                count => bytes.extend_from_slice(buffer.get(..count).unwrap_or_default()),
+            }
+        }
+        String::from_utf8_lossy(&bytes).trim().to_owned()
+    }
+}
+
+impl Command {
+    /// Starts the runner's own program in the pod; without `input` it has no standard input.
+    pub(super) async fn start(
+        machines: &Machines,
+        pod: &str,
+        arguments: &[&str],
+        input: bool,
+    ) -> Result<Self> {
+        let api: Api<Pod> = Api::namespaced(machines.connection.streams()?, &machines.namespace);
+        let parameters = AttachParams::default()
+            .container(neonvm_api::names::RUNNER_CONTAINER)
+            .stdin(input)
+            .stdout(true)
+            .stderr(true)
+            .tty(false);
+        let command = neonvm_api::runner_pod::COMMAND.iter().chain(arguments).copied();
+        let started = api.exec(pod, command, &parameters);
+        let mut process = machines.connection.within(&format!("cannot reach pod {pod}"), started).await?;
+        let broken = || Error::new(Code::Failed, "the connection was not set up");
+        let status = process.take_status().ok_or_else(broken)?;
+        let end = status.boxed().shared();
+        let output =
+            |stream: Option<_>| stream.map(|stream| Output { stream, end: end.clone() }).ok_or_else(broken);
+        Ok(Self {
+            stdin: process.stdin(),
+            stdout: output(process.stdout())?,
+            stderr: output(process.stderr())?,
+            end: end.clone(),
+            _process: process,
+        })
+    }
+
+    /// How it ended: what it wrote to standard error, which is `said`, if it failed.
+    pub(super) async fn ended(&self, said: &str) -> Result<()> {
+        match self.end.clone().await {
+            Some(status) if status.status.as_deref() == Some("Success") => Ok(()),
+            Some(status) => {
+                let said = said.lines().next_back().unwrap_or_default().trim_start_matches("Error: ");
+                let message =
+                    if said.is_empty() { status.message.unwrap_or_default() } else { said.to_owned() };
+                Err(Error::new(Code::Failed, message))
+            }
+            None => Err(broke()),
+        }
+    }
+
+    /// Waits for its end, however it ended: an error only if the connection broke before.
+    pub(super) async fn unbroken(&self) -> Result<()> {
+        self.end.clone().await.map(drop).ok_or_else(broke)
+    }
+}
+
+fn broke() -> Error {
+    Error::new(Code::Unreachable, "the connection to the pod broke")
 }
 
 /// Runs a command to its end; returns what it printed.
@@ -58,9 +139,40 @@ pub(in crate::commands) async fn output(
     pod: &str,
     arguments: &[&str],
 ) -> Result<String> {
-    let mut process = start(machines, pod, arguments, false).await?;
-    let (stdout, stderr) = (process.stdout(), process.stderr());
-    let (text, errors) = tokio::join!(read(stdout), read(stderr));
-    ended(&mut process, errors).await?;
+    let mut command = Command::start(machines, pod, arguments, false).await?;
+    let (text, errors) = tokio::join!(command.stdout.text(), command.stderr.text());
+    command.ended(&errors).await?;
     Ok(text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn output(end: BoxFuture<'static, Option<Status>>) -> (Output, WriteHalf<SimplexStream>) {
+        let (stream, writer) = tokio::io::simplex(64);
+        (Output { stream, end: end.shared() }, writer)
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_came_before_the_connection_broke_is_read_and_nothing_is_waited_for() {
+        let (mut output, mut writer) = output(std::future::ready(None).boxed());
+        writer.write_all(b"half a line").await.unwrap();
+        // As the library does: dropped, and not ended.
+        drop(writer);
+        assert_eq!(output.text().await, "half a line");
+        assert_eq!(output.read(&mut [0; 8]).await, 0);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_follows_the_end_of_the_command_is_read() {
+        let (mut output, mut writer) = output(std::future::ready(Some(Status::default())).boxed());
+        let late = tokio::spawn(async move {
+            tokio::time::sleep(std::time::Duration::from_secs(1)).await;
+            writer.write_all(b"late").await.unwrap();
+            writer.shutdown().await.unwrap();
+        });
+        assert_eq!(output.text().await, "late");
+        late.await.unwrap();
+    }
 }

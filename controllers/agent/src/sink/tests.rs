@@ -68,9 +68,8 @@ async fn nothing_is_lost_and_nothing_is_sent_twice_while_a_server_fails() {
 #[tokio::test]
 async fn the_oldest_are_dropped_and_counted_when_a_server_never_works() {
     let metrics: Arc<Metrics> = Arc::default();
-    // Nobody listens on the port of a listener that is gone.
-    let address = TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap();
-    let (target, push) = target(&format!("http://{address}"), 10);
+    let nobody = neonvm_port::Reserved::loopback().unwrap();
+    let (target, push) = target(&format!("http://{}", nobody.address()), 10);
     let (sink, task) = Sink::start_with(target, push, NAMES, Arc::clone(&metrics), 50);
     for number in 0..1000_u64 {
         sink.tell(number.to_string()).await;

@@ -47,7 +47,7 @@ async fn the_second_agent_waits_for_the_first() {
     let first = world.agent().await;
     let second = World::run(world.config("b", &two.seconds_settings()));
     until("the second's metrics", async || {
-        tokio::net::TcpStream::connect(second.metrics).await.ok().map(drop)
+        tokio::net::TcpStream::connect(second.metrics.address()).await.ok().map(drop)
     })
     .await;
     world.guests[0].load(3);

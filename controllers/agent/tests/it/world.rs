@@ -11,6 +11,7 @@ use neonvm_api::names::agent_lease;
 use neonvm_kit::authority::{self, AGENT_NAME, OPERATORS};
 use neonvm_kit::call::Caller;
 use neonvm_kit::service;
+use neonvm_port::Reserved;
 use neonvm_types::agent_inspect::{AgentInspect, VmInspect};
 use serde_json::{Value, json};
 use tokio::sync::oneshot;
@@ -31,7 +32,7 @@ pub(crate) struct World {
 pub(crate) struct Agent {
     task: JoinHandle<()>,
     stop: Option<oneshot::Sender<()>>,
-    pub(crate) metrics: SocketAddr,
+    pub(crate) metrics: Reserved,
 }
 
 impl Drop for Agent {
@@ -53,7 +54,7 @@ impl Agent {
 
     /// The text of its own metrics.
     pub(crate) async fn metrics(&self) -> String {
-        let endpoint = service::Endpoint { address: self.metrics, plain: true };
+        let endpoint = service::Endpoint { address: self.metrics.address(), plain: true };
         let mut caller = Caller::new(endpoint, None, "");
         let within = Duration::from_secs(10);
         let (status, body) = caller.call(Method::GET, "/metrics", Bytes::new(), within).await.unwrap();
@@ -65,11 +66,6 @@ impl Agent {
 /// Sets a value in a document, by the names of its keys.
 pub(crate) fn set(document: &mut Value, path: &str, value: impl Into<Value>) {
     *path.split('.').fold(document, |at, key| &mut at[key]) = value.into();
-}
-
-/// A port that is free at this moment.
-pub(crate) fn free_port() -> u16 {
-    std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
 }
 
 impl World {
@@ -132,14 +128,16 @@ impl World {
             identity: identity.into(),
             listen: loopback,
             pod_ip: None,
-            metrics: Some(([127, 0, 0, 1], free_port()).into()),
+            metrics: None,
             vm_metrics: None,
             agent: AgentConfig::parse(&settings.to_string(), "agent.json").unwrap(),
         }
     }
 
-    pub(crate) fn run(config: Config) -> Agent {
-        let metrics = config.metrics.unwrap();
+    /// With a port of its own for its metrics.
+    pub(crate) fn run(mut config: Config) -> Agent {
+        let metrics = Reserved::loopback().unwrap();
+        config.metrics = Some(metrics.address());
         let (stop, stopped) = oneshot::channel::<()>();
         let task = tokio::spawn(async move {
             let stop = async {

@@ -202,7 +202,7 @@ async fn services_run_as_their_manifests_say() {
     for (name, service) in
         services.iter().filter(|(name, _)| ["vm-controller", "scheduler"].contains(&name.as_str()))
     {
-        let place = &service.addresses["--metrics-bind-address"];
+        let place = &service.addresses["--metrics-bind-address"].address().to_string();
         until(&format!("readiness of {name}: {}", service.log()), async || {
             ask(place, "/readyz", None).await.is_some_and(|(status, _)| status == 200)
         })
@@ -212,7 +212,12 @@ async fn services_run_as_their_manifests_say() {
     let pods = "/api/v1/namespaces/default/pods";
     let pod = async || cluster.get(pods).await.and_then(|list| list["items"].as_array()?.first().cloned());
     until("a runner pod", async || pod().await.is_some()).await;
-    places(&cluster, &services["scheduler"].addresses["--plain-listen"], &pod().await.unwrap()).await;
+    places(
+        &cluster,
+        &services["scheduler"].addresses["--plain-listen"].address().to_string(),
+        &pod().await.unwrap(),
+    )
+    .await;
     let leases = "/apis/coordination.k8s.io/v1/namespaces/neonvm-system/leases";
     for lease in ["a3b22509.neon.tech", SCHEDULER_LEASE, &agent_lease("n1")] {
         until(&format!("somebody to hold {lease}"), async || {

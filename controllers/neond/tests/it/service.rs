@@ -5,13 +5,14 @@ use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
+use neonvm_port::Reserved;
 use serde_json::Value;
 
 pub(crate) struct Service {
     child: Child,
     log: PathBuf,
     /// Flag → the address it was given here.
-    pub(crate) addresses: BTreeMap<String, String>,
+    pub(crate) addresses: BTreeMap<String, Reserved>,
 }
 
 impl Drop for Service {
@@ -68,11 +69,11 @@ impl Service {
         let mut arguments = arguments(container);
         let mut addresses = BTreeMap::new();
         for (flag, old) in listening(&arguments) {
-            let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+            let own = Reserved::loopback().unwrap();
             for word in arguments.iter_mut().filter(|word| **word == format!("{flag}={old}")) {
-                *word = format!("{flag}={free}");
+                *word = format!("{flag}={}", own.address());
             }
-            addresses.insert(flag, free.to_string());
+            addresses.insert(flag, own);
         }
         // The network of pods is not here: the server calls the webhooks where they listen.
         for word in arguments.iter_mut().filter(|word| word.starts_with("--webhook-service=")) {

@@ -127,7 +127,7 @@ pub(super) async fn serve(
                 let status = json!({ "metadata": {}, "status": "Failure", "reason": "InternalError", "code": 500,
                     "message": format!("error executing command in container: {why}") });
                 sender.send(RESULT, status.to_string().as_bytes()).await;
-                sender.close().await;
+                websocket::end(sender, receiver).await;
             }
         }
     });
@@ -173,7 +173,7 @@ impl Running {
     }
 
     /// Carries the streams until the command has ended or the client is gone.
-    async fn converse(mut self, sender: Sender, receiver: Receiver) {
+    async fn converse(mut self, sender: Sender, mut receiver: Receiver) {
         let sender = Arc::new(Mutex::new(sender));
         let (ended, watch) = watch::channel(false);
         let mut outputs = tokio::task::JoinSet::new();
@@ -186,7 +186,8 @@ impl Running {
         if let Some(errors) = self.child.stderr.take() {
             outputs.spawn(carry(Source::Errors(errors), ERRORS, Arc::clone(&sender), watch));
         }
-        let mut inputs = std::pin::pin!(take_input(receiver, self.child.stdin.take(), self.terminal.clone()));
+        let inputs = take_input(&mut receiver, self.child.stdin.take(), self.terminal.clone());
+        let mut inputs = Box::pin(inputs);
         let status = tokio::select! {
             status = self.child.wait() => status,
             () = &mut inputs => {
@@ -198,12 +199,14 @@ impl Running {
         // A slow client gets all of it; one that is gone, nothing.
         tokio::select! {
             () = async { while outputs.join_next().await.is_some() {} } => {}
-            () = inputs => {}
+            () = &mut inputs => {}
         }
-        outputs.abort_all();
-        let mut sender = sender.lock().await;
+        drop(inputs);
+        outputs.shutdown().await;
+        let Some(sender) = Arc::into_inner(sender) else { return };
+        let mut sender = sender.into_inner();
         sender.send(RESULT, result(status).to_string().as_bytes()).await;
-        sender.close().await;
+        websocket::end(sender, receiver).await;
     }
 
     /// Ends a command that nobody listens to any more.
@@ -258,7 +261,7 @@ async fn carry(mut from: Source, channel: u8, sender: Arc<Mutex<Sender>>, mut en
 
 /// Takes what the client sends; ends when it is gone.
 async fn take_input(
-    mut receiver: Receiver,
+    receiver: &mut Receiver,
     mut stdin: Option<tokio::process::ChildStdin>,
     terminal: Option<Arc<Terminal>>,
 ) {
@@ -332,7 +335,7 @@ fn attach(handle: &Arc<Handle>, name: String, request: hyper::Request<Incoming>)
             }
         }
         sender.send(RESULT, json!({ "metadata": {}, "status": "Success" }).to_string().as_bytes()).await;
-        sender.close().await;
+        websocket::end(sender, receiver).await;
     });
     response
 }

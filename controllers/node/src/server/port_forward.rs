@@ -176,5 +176,8 @@ async fn channels(node: Arc<Node>, handle: Arc<Handle>, opening: Opening, ports:
         () = incoming => {}
         () = outgoing => {}
     }
-    sender.lock().await.close().await;
+    readers.shutdown().await;
+    if let Some(sender) = Arc::into_inner(sender) {
+        websocket::end(sender.into_inner(), receiver).await;
+    }
 }

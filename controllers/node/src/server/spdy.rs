@@ -13,7 +13,7 @@ use tokio::sync::{Mutex, mpsc};
 use tokio::task::JoinSet;
 
 use super::port_forward::{Stream, connect};
-use super::websocket::{Opening, Sender};
+use super::websocket::{self, Opening, Sender};
 use crate::node::Node;
 use crate::pod::Handle;
 use frame::{Frame, Frames};
@@ -55,7 +55,7 @@ pub(super) async fn serve(node: Arc<Node>, handle: Arc<Handle>, opening: Opening
         has_replied: false,
     };
     let mut frames = Frames::default();
-    while let Some(message) = receiver.next().await {
+    'tunnel: while let Some(message) = receiver.next().await {
         let taken = match frames.take(&message) {
             Ok(taken) => taken,
             Err(why) => {
@@ -65,11 +65,14 @@ pub(super) async fn serve(node: Arc<Node>, handle: Arc<Handle>, opening: Opening
         };
         for frame in taken {
             if !tunnel.answer(frame).await {
-                return;
+                break 'tunnel;
             }
         }
     }
-    tunnel.out.lock().await.close().await;
+    tunnel.connections.shutdown().await;
+    if let Some(out) = Arc::into_inner(tunnel.out) {
+        websocket::end(out.into_inner(), receiver).await;
+    }
 }
 
 impl Tunnel {

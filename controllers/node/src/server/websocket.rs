@@ -1,11 +1,14 @@
 //! WebSockets with the channels of Kubernetes: the first byte of a message tells which stream it belongs to.
 
+use std::time::Duration;
+
 use futures_util::stream::{SplitSink, SplitStream};
 use futures_util::{SinkExt as _, StreamExt as _};
 use http::{HeaderValue, StatusCode, header};
 use hyper::body::Incoming;
 use hyper::upgrade::{OnUpgrade, Upgraded};
 use hyper_util::rt::TokioIo;
+use tokio::io::AsyncWriteExt as _;
 use tokio_tungstenite::WebSocketStream;
 use tokio_tungstenite::tungstenite::handshake::derive_accept_key;
 use tokio_tungstenite::tungstenite::protocol::{CloseFrame, Role, WebSocketConfig, frame::coding::CloseCode};
@@ -15,6 +18,8 @@ use super::body::{Response, text};
 
 /// Largest message, in bytes.
 const LIMIT: usize = 1 << 20;
+/// How long a client may take to hear that a conversation is over.
+const LINGER: Duration = Duration::from_secs(60);
 
 /// A WebSocket that is about to open.
 pub(super) struct Opening {
@@ -101,13 +106,25 @@ impl Sender {
         self.0.send(Message::Binary(bytes)).await.is_ok()
     }
 
-    /// Ends the conversation.
-    pub(super) async fn close(&mut self) {
-        let _ = self
-            .0
-            .send(Message::Close(Some(CloseFrame { code: CloseCode::Normal, reason: "".into() })))
-            .await;
-        let _ = self.0.close().await;
+    /// Says that the conversation is over. False: the client is gone.
+    async fn close(&mut self) -> bool {
+        let over = CloseFrame { code: CloseCode::Normal, reason: "".into() };
+        self.0.send(Message::Close(Some(over))).await.is_ok()
+    }
+}
+
+/// Ends a conversation so that a slow client still gets all of it. It is listened to until it has heard of the end: closing
+/// a socket that something unread has come to takes back what is on its way. And TLS is told: to whom that stops without
+/// a word, the conversation is cut short, not over.
+pub(super) async fn end(mut sender: Sender, mut receiver: Receiver) {
+    let heard = async {
+        if sender.close().await {
+            while receiver.next().await.is_some() {}
+        }
+    };
+    let _ = tokio::time::timeout(LINGER, heard).await;
+    if let Ok(mut socket) = sender.0.reunite(receiver.0) {
+        let _ = socket.get_mut().shutdown().await;
     }
 }
 

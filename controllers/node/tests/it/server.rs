@@ -81,26 +81,57 @@ async fn commands_run_in_containers() {
     cluster.delete("host").await;
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn a_slow_client_gets_all_that_a_command_wrote() {
-    const BYTES: usize = 20_000_000;
-    let cluster = Cluster::with_node().await;
+/// What a command says: more than fits into pipes and sockets.
+const BYTES: usize = 20_000_000;
+
+/// A command that says [`BYTES`] and then makes a file, and that file.
+async fn says_much(cluster: &Cluster, input: bool) -> (kube::api::AttachedProcess, std::path::PathBuf) {
     let pod = cluster.create("n1", "host", TALKS, &json!({})).await;
     cluster.ready("host").await;
     let end = cluster.place("n1", &pod).join("root/end");
     let script = format!("head -c {BYTES} /dev/zero; touch end");
-    let parameters = AttachParams::default().stdin(false).stderr(false);
-    let mut process = cluster.pods().exec("host", ["sh", "-c", &script], &parameters).await.unwrap();
-    let (mut output, mut buffer, mut read) = (process.stdout().unwrap(), vec![0; 64 << 10], 0);
-    while read < BYTES && !end.exists() {
-        read += output.read(&mut buffer).await.unwrap();
+    let parameters = AttachParams::default().stdin(input).stderr(false);
+    let process = cluster.pods().exec("host", ["sh", "-c", &script], &parameters).await.unwrap();
+    (process, end)
+}
+
+/// Counts what a command says to a client that reads no more, once the command has all but ended, for longer than the node
+/// waits for what others may still write.
+async fn count_slowly(output: &mut (impl tokio::io::AsyncRead + Unpin), end: &std::path::Path) -> usize {
+    let (mut buffer, mut total, mut has_paused) = (vec![0; 64 << 10], 0, false);
+    loop {
+        if !has_paused && end.exists() {
+            has_paused = true;
+            tokio::time::sleep(std::time::Duration::from_millis(1500)).await;
+        }
+        // The library does not end the streams of a broken connection.
+        let more = tokio::time::timeout(std::time::Duration::from_secs(60), output.read(&mut buffer)).await;
+        match more.unwrap_or_else(|_| panic!("the connection broke after {total} bytes")).unwrap() {
+            0 => return total,
+            count => total += count,
+        }
     }
-    // Longer than the node waits for what others may still write.
-    tokio::time::sleep(std::time::Duration::from_millis(1500)).await;
-    while let count @ 1.. = output.read(&mut buffer).await.unwrap() {
-        read += count;
-    }
-    assert_eq!(read, BYTES);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_slow_client_gets_all_that_a_command_wrote() {
+    let cluster = Cluster::with_node().await;
+    let (mut process, end) = says_much(&cluster, false).await;
+    assert_eq!(count_slowly(&mut process.stdout().unwrap(), &end).await, BYTES);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_a_client_says_too_late_takes_nothing_away() {
+    let cluster = Cluster::with_node().await;
+    let (mut process, end) = says_much(&cluster, true).await;
+    let mut input = process.stdin().unwrap();
+    let talks = tokio::spawn(async move {
+        while input.write_all(&[0; 512]).await.is_ok() {
+            tokio::time::sleep(std::time::Duration::from_millis(1)).await;
+        }
+    });
+    assert_eq!(count_slowly(&mut process.stdout().unwrap(), &end).await, BYTES);
+    talks.abort();
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -226,10 +226,11 @@ impl Drop for Registry {
 async fn disks_come_from_registries() {
     let cluster = Cluster::with_node().await;
     let place = cluster.directory.path();
-    let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let listen = neonvm_port::Reserved::loopback().unwrap();
+    let address = listen.address();
     let config = place.join("registry.yml");
     let storage = place.join("registry");
-    let text = json!({ "version": 0.1, "http": { "addr": format!("127.0.0.1:{port}") },
+    let text = json!({ "version": 0.1, "http": { "addr": address.to_string() },
         "storage": { "filesystem": { "rootdirectory": storage } } });
     std::fs::write(&config, text.to_string()).unwrap();
     let mut command = std::process::Command::new("docker-registry");
@@ -239,8 +240,8 @@ async fn disks_come_from_registries() {
         return;
     };
     let _registry = Registry(child);
-    until("the registry", || async { tokio::net::TcpStream::connect(("127.0.0.1", port)).await.ok() }).await;
-    let reference = format!("127.0.0.1:{port}/nvm/disk:1");
+    until("the registry", || async { tokio::net::TcpStream::connect(address).await.ok() }).await;
+    let reference = format!("{address}/nvm/disk:1");
     let network = neonvm_builder::source::Network::default();
     let quiet = neonvm_builder::source::Quiet;
     neonvm_builder::push::push(&image(place), &reference.parse().unwrap(), &network, &quiet).await.unwrap();

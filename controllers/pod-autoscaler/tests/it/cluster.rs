@@ -130,7 +130,20 @@ impl Cluster {
         assert!(refused.is_empty(), "{refused:?}");
     }
 
-    pub(crate) async fn event_reasons(&self, name: &str) -> Vec<String> {
+    /// Events are written down by the way: whatever they tell of may be seen before them.
+    pub(crate) async fn until_events(&self, name: &str, wanted: &[&str]) {
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            let told = self.event_reasons(name).await;
+            if wanted.iter().all(|reason| told.iter().any(|known| known == reason)) {
+                return;
+            }
+            assert!(Instant::now() < deadline, "{name}: {wanted:?} in {told:?}");
+            sleep(LOOK).await;
+        }
+    }
+
+    async fn event_reasons(&self, name: &str) -> Vec<String> {
         let api: Api<k8s_openapi::api::events::v1::Event> = Api::namespaced(self.client.clone(), "default");
         let list = api.list(&ListParams::default()).await.unwrap().items;
         let of = list

@@ -32,8 +32,7 @@ async fn replicas_follow_the_load_and_the_status_says_why() {
         cluster.until("web", "limited", limited).await;
         fleet.set_load(15);
         fleet.until_pods(2).await;
-        let events = cluster.event_reasons("web").await;
-        assert!(events.iter().any(|reason| reason == "SuccessfulRescale"), "{events:?}");
+        cluster.until_events("web", &["SuccessfulRescale"]).await;
         cluster.nothing_forbidden().await;
     }
 }
@@ -86,7 +85,7 @@ async fn a_target_that_is_gone_is_waited_for() {
     };
     let status = cluster.until("web", "failing", failing).await;
     assert!(status.last_failure.unwrap().message.contains("web"));
-    assert!(cluster.event_reasons("web").await.contains(&"FailedGetScale".to_owned()));
+    cluster.until_events("web", &["FailedGetScale"]).await;
     let fleet = Fleet::start(&cluster.client, "web", 2).await;
     let port = fleet.port.to_string();
     cluster

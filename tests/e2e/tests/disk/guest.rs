@@ -1,21 +1,23 @@
 //! A VM in plain QEMU, started with the command that `image inspect --boot-command` prints.
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
-use std::net::{Ipv4Addr, TcpListener, TcpStream};
+use std::net::{Ipv4Addr, TcpStream};
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::{Duration, Instant};
 
+use neonvm_port::Reserved;
+
 use crate::machine::Machine;
 
 /// Time for anything that is to happen; emulated on a busy machine it may be slow.
 pub(crate) const LIMIT: Duration = Duration::from_secs(240);
 
-/// A port that nobody listens on. Somebody else may take it before us; QEMU then says so and the test fails.
-pub(crate) fn free_port() -> u16 {
-    TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap().local_addr().unwrap().port()
+/// A port of 127.0.0.1 for one who listens there.
+pub(crate) fn own_port() -> Reserved {
+    Reserved::loopback().unwrap()
 }
 
 type Lines = Arc<(Mutex<(Vec<String>, bool)>, Condvar)>;
@@ -25,7 +27,7 @@ pub(crate) struct Guest {
     child: Child,
     lines: Lines,
     monitor: PathBuf,
-    ports: Vec<(u16, u16)>,
+    ports: Vec<(Reserved, u16)>,
 }
 
 impl Guest {
@@ -33,15 +35,20 @@ impl Guest {
     pub(crate) fn boot(machine: &Machine, disk: &str, kernel: &str, ports: &[u16], more: &[&str]) -> Self {
         // Without any, the command would forward its usual ones, which may be taken.
         let ports = if ports.is_empty() { &[22] } else { ports };
-        let ports: Vec<(u16, u16)> = ports.iter().map(|&port| (free_port(), port)).collect();
-        let forwards: Vec<String> = ports.iter().map(|(host, guest)| format!("{host}:{guest}")).collect();
+        let ports: Vec<(Reserved, u16)> = ports.iter().map(|&port| (own_port(), port)).collect();
+        let forwards: Vec<String> =
+            ports.iter().map(|(host, guest)| format!("{}:{guest}", host.address().port())).collect();
         let mut arguments = vec!["image", "inspect", disk, "--boot-command", "--kernel", kernel];
         for forward in &forwards {
             arguments.extend(["--forward", forward]);
         }
         let line = machine.good(&arguments);
         // Short: the address of a socket has 108 bytes.
-        let monitor = std::env::temp_dir().join(format!("neonvm-{}-{}.qmp", std::process::id(), free_port()));
+        let monitor = std::env::temp_dir().join(format!(
+            "neonvm-{}-{}.qmp",
+            std::process::id(),
+            ports[0].0.address().port()
+        ));
         let script =
             format!("exec {} -qmp unix:{},server=on,wait=off \"$@\"", line.trim(), monitor.display());
         let mut command = Command::new("sh");
@@ -63,7 +70,7 @@ impl Guest {
 
     /// Port on this machine for a port of the VM.
     pub(crate) fn port(&self, guest: u16) -> u16 {
-        self.ports.iter().find(|(_, port)| *port == guest).unwrap().0
+        self.ports.iter().find(|(_, port)| *port == guest).unwrap().0.address().port()
     }
 
     /// Waits until the console has a line with a text; returns the line.

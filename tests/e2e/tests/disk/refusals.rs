@@ -4,7 +4,7 @@ use std::os::unix::process::CommandExt as _;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use crate::guest::free_port;
+use crate::guest::own_port;
 use crate::machine::{Machine, busybox, has, is_root};
 use crate::registry::{Registry, layout};
 
@@ -20,7 +20,8 @@ fn bad_input_is_refused_with_a_hint_and_leaves_nothing() {
         b"not a tar at all, not even nearly one, of five hundred and twelve bytes".repeat(9),
     );
     machine.write("guest", "#!/bin/sh\n");
-    let nobody = format!("127.0.0.1:{}/x:1", free_port());
+    let nobody = own_port();
+    let nobody = format!("{}/x:1", nobody.address());
     let before = machine.files();
     let cases: [(&[&str], i32, &[&str]); 13] = [
         (&["vm", "build", "--from", &root], 2, &["-O", "hint"]),

@@ -1,38 +1,39 @@
 //! A real registry on loopback, and a real container image in it, put there by tools that are not ours.
 
 use std::io::Write as _;
-use std::net::{Ipv4Addr, TcpStream};
+use std::net::TcpStream;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use serde_json::json;
 
-use crate::guest::free_port;
+use crate::guest::own_port;
 
 /// Debian's `docker-registry`; ended and removed when it goes out of scope.
 pub(crate) struct Registry {
     child: Child,
-    pub(crate) port: u16,
+    listen: neonvm_port::Reserved,
     _files: tempfile::TempDir,
 }
 
 impl Registry {
     pub(crate) fn start() -> Self {
         let files = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
-        let port = free_port();
+        let listen = own_port();
         let config = files.path().join("config.yml");
         let text = format!(
-            "version: 0.1\nlog:\n  accesslog:\n    disabled: true\n  level: error\nstorage:\n  filesystem:\n    rootdirectory: {}\nhttp:\n  addr: 127.0.0.1:{port}\n",
-            files.path().join("data").display()
+            "version: 0.1\nlog:\n  accesslog:\n    disabled: true\n  level: error\nstorage:\n  filesystem:\n    rootdirectory: {}\nhttp:\n  addr: {}\n",
+            files.path().join("data").display(),
+            listen.address()
         );
         std::fs::write(&config, text).unwrap();
         let mut command = Command::new("docker-registry");
         let child =
             command.arg("serve").arg(&config).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
-        let registry = Self { child, port, _files: files };
+        let registry = Self { child, listen, _files: files };
         let deadline = Instant::now() + Duration::from_secs(60);
-        while TcpStream::connect((Ipv4Addr::LOCALHOST, port)).is_err() {
+        while TcpStream::connect(registry.listen.address()).is_err() {
             assert!(Instant::now() < deadline, "the registry does not start");
             std::thread::sleep(Duration::from_millis(50));
         }
@@ -40,7 +41,7 @@ impl Registry {
     }
 
     pub(crate) fn name(&self, repository: &str) -> String {
-        format!("127.0.0.1:{}/{repository}", self.port)
+        format!("{}/{repository}", self.listen.address())
     }
 
     /// Copies the image of a layout to the registry.

@@ -2,12 +2,13 @@
 
 use std::fs;
 use std::io::{BufRead, BufReader, Read as _, Write};
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::{SocketAddr, TcpStream};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
+use neonvm_port::Reserved;
 use neonvm_types::guest::{ImageConfig, Report, ReportKind};
 
 use crate::lab::{Lab, run};
@@ -18,7 +19,7 @@ const PATIENCE: Duration = Duration::from_secs(90);
 
 pub(crate) struct Machine {
     qemu: Child,
-    ports: Vec<(u16, u16)>,
+    ports: Vec<(u16, Reserved)>,
     directory: tempfile::TempDir,
 }
 
@@ -93,9 +94,10 @@ impl Machine {
             command.args(["-smp", &plan.processors.to_string()]);
         }
         command.arg("-serial").arg(format!("unix:{},server=on,wait=off", path("terminal").display()));
-        let ports: Vec<(u16, u16)> = plan.ports.iter().map(|port| (*port, free_port())).collect();
+        let own = || Reserved::loopback().unwrap();
+        let ports: Vec<(u16, Reserved)> = plan.ports.iter().map(|port| (*port, own())).collect();
         let forward: String =
-            ports.iter().map(|(port, here)| format!(",hostfwd=tcp:127.0.0.1:{here}-:{port}")).collect();
+            ports.iter().map(|(port, here)| format!(",hostfwd=tcp:{}-:{port}", here.address())).collect();
         command.arg("-netdev").arg(format!("user,id=n{forward}"));
         command.args(["-device", "virtio-net-pci,netdev=n,romfile="]);
         if plan.second_interface {
@@ -116,7 +118,7 @@ impl Machine {
     /// Where a port of the guest is reached.
     pub(crate) fn address(&self, port: u16) -> SocketAddr {
         let (_, here) = self.ports.iter().find(|(guest, _)| *guest == port).unwrap();
-        SocketAddr::from(([127, 0, 0, 1], *here))
+        here.address()
     }
 
     /// Status and body of an answer of the daemon, once it answers.
@@ -259,11 +261,6 @@ fn drive(command: &mut Command, path: &Path, serial: &str) {
     command.arg("-drive").arg(format!("id={name},if=none,format=raw,file={}", path.display()));
     let serial = if serial.is_empty() { String::new() } else { format!(",serial={serial}") };
     command.arg("-device").arg(format!("virtio-blk-pci,drive={name}{serial}"));
-}
-
-/// A port nobody listens on now.
-fn free_port() -> u16 {
-    TcpListener::bind(("127.0.0.1", 0)).unwrap().local_addr().unwrap().port()
 }
 
 fn attach(command: &mut Command, disk: &Disk, path: &Path) {

@@ -1,7 +1,6 @@
 //! Against Debian's `docker-registry`: what we push, we and others pull.
 
 use std::io::{BufRead as _, BufReader};
-use std::net::TcpListener;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -12,7 +11,7 @@ use crate::store::Store;
 
 struct Registry {
     child: Child,
-    address: String,
+    listen: neonvm_port::Reserved,
     _data: tempfile::TempDir,
 }
 
@@ -30,12 +29,13 @@ fn registry() -> Option<Registry> {
         return None;
     }
     let data = tempfile::tempdir().unwrap();
-    let address = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string();
+    let listen = neonvm_port::Reserved::loopback().unwrap();
     let config = data.path().join("config.yml");
     let root = data.path().join("data");
     let text = format!(
-        "version: 0.1\nlog:\n  level: error\nstorage:\n  filesystem:\n    rootdirectory: {}\nhttp:\n  addr: {address}\n",
-        root.display()
+        "version: 0.1\nlog:\n  level: error\nstorage:\n  filesystem:\n    rootdirectory: {}\nhttp:\n  addr: {}\n",
+        root.display(),
+        listen.address()
     );
     std::fs::write(&config, text).unwrap();
     let mut child = Command::new("docker-registry")
@@ -49,9 +49,9 @@ fn registry() -> Option<Registry> {
     let errors = child.stderr.take().unwrap();
     // Its messages must be read, or it stops one day.
     std::thread::spawn(move || for _ in BufReader::new(errors).lines() {});
-    let registry = Registry { child, address, _data: data };
+    let registry = Registry { child, listen, _data: data };
     let deadline = Instant::now() + Duration::from_secs(20);
-    while std::net::TcpStream::connect(&registry.address).is_err() {
+    while std::net::TcpStream::connect(registry.listen.address()).is_err() {
         assert!(Instant::now() < deadline, "docker-registry does not listen");
         std::thread::sleep(Duration::from_millis(10));
     }
@@ -64,7 +64,7 @@ fn an_image_is_pushed_and_pulled_back() {
     let directory = tempfile::tempdir().unwrap();
     let options = sample::options(&directory.path().join("cache"));
     let image = sample::image(&sample::layers(), Form::Gzip, "amd64");
-    let reference: Reference = format!("{}/team/image:v1", registry.address).parse().unwrap();
+    let reference: Reference = format!("{}/team/image:v1", registry.listen.address()).parse().unwrap();
     let store = Store::open(&directory.path().join("store")).unwrap();
     store.put(&image, &reference).unwrap();
     // From files, as the store has them.
@@ -77,9 +77,9 @@ fn an_image_is_pushed_and_pulled_back() {
     assert_eq!(run(push(&stored, &reference, &options.network, &Quiet)).unwrap(), digest);
     let other = sample::options(&directory.path().join("other"));
     assert_eq!(pull(&reference.with_digest(digest), &other).unwrap().digest, digest);
-    let missing: Reference = format!("{}/team/none:v1", registry.address).parse().unwrap();
+    let missing: Reference = format!("{}/team/none:v1", registry.listen.address()).parse().unwrap();
     assert!(matches!(pull(&missing, &options).unwrap_err(), Error::RepositoryNotFound { .. }));
-    let missing: Reference = format!("{}/team/image:v2", registry.address).parse().unwrap();
+    let missing: Reference = format!("{}/team/image:v2", registry.listen.address()).parse().unwrap();
     assert!(matches!(pull(&missing, &options).unwrap_err(), Error::ManifestUnknown { .. }));
 }
 
@@ -96,7 +96,7 @@ fn what_other_programs_push_is_pulled() {
     let name: Reference = "example.com/x:v1".parse().unwrap();
     store.put(&sample::image(&sample::layers(), Form::Plain, "amd64"), &name).unwrap();
     for (format, tag) in [("v2s2", "docker"), ("oci", "oci")] {
-        let to = format!("docker://{}/x:{tag}", registry.address);
+        let to = format!("docker://{}/x:{tag}", registry.listen.address());
         let output = Command::new("skopeo")
             .args(["copy", "--insecure-policy", "--dest-tls-verify=false", "--format", format])
             .arg(format!("oci:{}:{name}", store.root().display()))

@@ -8,6 +8,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, ensure};
+use neonvm_port::Reserved;
 use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader};
 use tokio::net::{TcpStream, UnixListener, UnixStream};
@@ -30,7 +31,7 @@ pub(super) struct Recipe {
     directory: PathBuf,
     base: PathBuf,
     overlay: PathBuf,
-    address: SocketAddr,
+    listen: Reserved,
 }
 
 /// One that runs; killed when dropped.
@@ -62,14 +63,14 @@ impl Recipe {
         let line = std::fs::read(format!("/proc/{process}/cmdline"))?;
         let words: Vec<String> =
             line.split(|byte| *byte == 0).map(|word| String::from_utf8_lossy(word).into_owned()).collect();
-        let address = std::net::TcpListener::bind("127.0.0.1:0")?.local_addr()?;
+        let listen = Reserved::loopback()?;
         let overlay = directory.join("overlay.qcow2");
         let mut this = Self {
             arguments: Vec::new(),
             directory: directory.to_owned(),
             base: PathBuf::new(),
             overlay,
-            address,
+            listen,
         };
         let sets = descriptor_sets(process, &words)?;
         let mut words = words.into_iter().filter(|word| !word.is_empty()).skip(1);
@@ -103,7 +104,7 @@ impl Recipe {
                     value.split_once("id=").and_then(|(_, rest)| rest.split(',').next()).unwrap_or_default();
                 Ok(format!("socket,id={id},path={}", self.socket(id).display()))
             }
-            "-netdev" => Ok(format!("user,id=net0,hostfwd=tcp:{}-:25183", self.address)),
+            "-netdev" => Ok(format!("user,id=net0,hostfwd=tcp:{}-:25183", self.listen.address())),
             "-kernel" | "-initrd" => {
                 let descriptor = value.strip_prefix("/dev/fd/").unwrap_or_default();
                 Ok(file(descriptor)?.display().to_string())
@@ -186,7 +187,7 @@ impl Recipe {
             drains.spawn(async move { drop(tokio::io::copy(&mut report, &mut tokio::io::sink()).await) });
             monitor.greet().await?;
             let child = child.keep().context("no process")?;
-            anyhow::Ok(Bare { child, monitor, address: self.address, quota: None, _drains: drains })
+            anyhow::Ok(Bare { child, monitor, address: self.listen.address(), quota: None, _drains: drains })
         };
         tokio::time::timeout(LIMIT, up).await.context("QEMU does not start in time")?
     }
@@ -217,14 +218,14 @@ impl Recipe {
                 _ => {}
             }
         }
-        first_answer(self.address).await?;
+        first_answer(self.listen.address()).await?;
         times.answered = super::milliseconds(begun.elapsed());
         drains.spawn(async move { while let Ok(Some(_)) = lines.next_line().await {} });
         if !held {
             monitor.greet().await?;
         }
         let child = child.keep().context("no process")?;
-        Ok((Bare { child, monitor, address: self.address, quota, _drains: drains }, times))
+        Ok((Bare { child, monitor, address: self.listen.address(), quota, _drains: drains }, times))
     }
 }
 

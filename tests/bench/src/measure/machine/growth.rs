@@ -4,7 +4,7 @@
 //! at its least a few seconds after each round.
 
 use std::net::SocketAddr;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, ensure};
 use kube::Client;
@@ -27,6 +27,8 @@ const ROUNDS: usize = 20;
 /// Beyond the bare hot-plug, in milliseconds.
 const GOAL: f64 = 1000.0;
 const SLOT: u64 = 256 << 20;
+/// Before each round: while its kernel gives memory back, and two seconds longer, a guest does not ask for CPU.
+const REST: Duration = Duration::from_secs(3);
 /// The port at which the guest's workload takes commands.
 const PORT: u16 = 7000;
 /// All virtual CPUs are busy for three seconds.
@@ -48,7 +50,7 @@ fn agent() -> serde_json::Value {
         "monitor": {"serverPort": 10301, "responseTimeoutSeconds": 5, "connectionTimeoutSeconds": 4,
             "connectionRetryMinWaitSeconds": 5, "unhealthyAfterSilenceDurationSeconds": 20,
             "unhealthyStartupGracePeriodSeconds": 20, "maxHealthCheckSequentialFailuresSeconds": 30,
-            "retryDeniedDownscaleSeconds": 1, "requestedUpscaleValidSeconds": 5, "retryFailedRequestSeconds": 3,
+            "retryDeniedDownscaleSeconds": 1, "requestedUpscaleValidSeconds": 1, "retryFailedRequestSeconds": 3,
             "maxFailedRequestRate": rate},
         "metrics": {"system": {"port": 9100, "requestTimeoutSeconds": 2, "secondsBetweenRequests": 1},
             "lfc": {"port": 9499, "requestTimeoutSeconds": 5, "secondsBetweenRequests": 15}},
@@ -118,9 +120,10 @@ async fn rounds(client: &Client, bare: &mut Bare, address: SocketAddr) -> anyhow
     let mut rows = Vec::new();
     for (what, script, up, down) in kinds {
         let (mut ours, mut plain) = (Vec::new(), Vec::new());
-        // A watch of the API server ends after five minutes.
-        let mut watch = Watch::open(client).await?;
         for _ in 0..ROUNDS {
+            tokio::time::sleep(REST).await;
+            // A watch of the API server ends after five minutes; all rounds together take longer.
+            let mut watch = Watch::open(client).await?;
             ours.push(grows(&mut watch, address, script, up).await.context(what)?);
             watch.machine("grows", "back at its least", |machine| is(machine, 1, 2)).await?;
             plain.push(asked(bare, &device, up).await?);

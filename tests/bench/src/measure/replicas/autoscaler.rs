@@ -1,11 +1,11 @@
 //! The autoscaler as a process of its own, so that its memory and processor time are its own.
 
-use std::net::SocketAddr;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, ensure};
+use neonvm_port::Reserved;
 use rustix::process::{Pid, Signal, kill_process};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
@@ -16,17 +16,16 @@ use crate::process::cpu_of;
 /// Killed when dropped.
 pub(super) struct Autoscaler {
     child: Child,
-    metrics: SocketAddr,
+    metrics: Reserved,
 }
 
 impl Autoscaler {
     pub(super) async fn start(program: &Path, kubeconfig: &Path, directory: &Path) -> anyhow::Result<Self> {
-        // Free now; whoever takes it in between makes the start fail.
-        let metrics = tokio::net::TcpListener::bind("127.0.0.1:0").await?.local_addr()?;
+        let metrics = Reserved::loopback()?;
         let log = std::fs::File::create(directory.join("autoscaler.log"))?;
         let mut command = Command::new(program);
         command.arg("pod-autoscaler").arg("--kubeconfig").arg(kubeconfig);
-        command.args(["--metrics-bind-address", &metrics.to_string()]).env("RUST_LOG", "warn");
+        command.args(["--metrics-bind-address", &metrics.address().to_string()]).env("RUST_LOG", "warn");
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log);
         let child = command.spawn().with_context(|| format!("cannot start {}", program.display()))?;
         let autoscaler = Self { child, metrics };
@@ -56,7 +55,7 @@ impl Autoscaler {
 
     /// A counter from its metrics.
     pub(super) async fn counter(&self, name: &str) -> anyhow::Result<u64> {
-        let mut stream = TcpStream::connect(self.metrics).await?;
+        let mut stream = TcpStream::connect(self.metrics.address()).await?;
         stream.write_all(b"GET /metrics HTTP/1.1\r\nhost: a\r\nconnection: close\r\n\r\n").await?;
         let mut text = String::new();
         stream.read_to_string(&mut text).await?;

@@ -72,7 +72,7 @@ impl Pair {
         )
         .await?;
         let mirror = json!({"job-id": "mirror", "device": DISK, "target": "copy", "sync": "top",
-            "copy-mode": "write-blocking"});
+            "copy-mode": "background"});
         from.ask("blockdev-mirror", mirror).await?;
         until(from, "query-block-jobs", |jobs| jobs.pointer("/0/ready") == Some(&json!(true))).await?;
         // As ours: see `sees_all_writes` of neonvm-hypervisor.

@@ -1,11 +1,10 @@
 //! Which addresses a local cluster has: a number that no other cluster of this machine has, and whose networks nobody uses.
 //!
-//! A claim is a file below [`CLAIMS`] with the cluster's directory in it; whoever makes the file has the number. A claim whose
-//! directory is gone is nobody's.
+//! A claim is a file below [`CLAIMS`] with the cluster's directory in it. A claim whose directory is gone is nobody's.
 
-use std::io::Write as _;
+use std::fs::File;
 use std::net::Ipv4Addr;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
 use neonvm_node::NETWORKS;
@@ -15,38 +14,61 @@ const CLAIMS: &str = "/run/neonvm/networks";
 
 /// The number of a cluster: the one it has, or a free one.
 pub(crate) fn claim(identity: &str) -> anyhow::Result<u8> {
-    let directory = Path::new(CLAIMS);
-    std::fs::create_dir_all(directory).with_context(|| format!("cannot make {CLAIMS}"))?;
-    let file = |number: u8| directory.join(number.to_string());
-    let owner = |path: &Path| std::fs::read_to_string(path).unwrap_or_default();
-    if let Some(own) = (0..NETWORKS).find(|number| owner(&file(*number)) == identity) {
-        return Ok(own);
-    }
     let routes = std::fs::read_to_string("/proc/net/route").unwrap_or_default();
-    // Different clusters begin at different places, so that they seldom meet.
-    let start = identity.bytes().fold(0_u8, |sum, byte| sum.wrapping_mul(31).wrapping_add(byte)) % NETWORKS;
-    for number in (0..NETWORKS).map(|step| (start + step) % NETWORKS) {
-        let path = file(number);
-        let holder = owner(&path);
-        if !holder.is_empty() && !Path::new(&holder).exists() {
-            let _ = std::fs::remove_file(&path);
-        }
-        if !is_used(number, &routes) && take(&path, identity)? {
-            return Ok(number);
-        }
-    }
-    anyhow::bail!("all {NETWORKS} networks for local clusters are in use on this machine")
+    claim_below(Path::new(CLAIMS), identity, |number| is_used(number, &routes))
 }
 
-fn take(path: &Path, identity: &str) -> anyhow::Result<bool> {
-    match std::fs::File::options().write(true).create_new(true).open(path) {
-        Ok(mut file) => {
-            file.write_all(identity.as_bytes())?;
-            Ok(true)
-        }
-        Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => Ok(false),
-        Err(error) => Err(error).with_context(|| format!("cannot make {}", path.display())),
+/// Gives a cluster's number back, if it has one.
+pub(crate) fn release(identity: &str) -> anyhow::Result<()> {
+    release_below(Path::new(CLAIMS), identity)
+}
+
+/// Held by whoever reads or changes claims.
+fn lock(directory: &Path) -> anyhow::Result<File> {
+    let what = || format!("cannot lock {}", directory.display());
+    let file = File::open(directory).with_context(what)?;
+    file.lock().with_context(what)?;
+    Ok(file)
+}
+
+fn file(directory: &Path, number: u8) -> PathBuf {
+    directory.join(number.to_string())
+}
+
+/// Who has a number; empty: nobody.
+fn owner(directory: &Path, number: u8) -> String {
+    std::fs::read_to_string(file(directory, number)).unwrap_or_default()
+}
+
+fn number_of(directory: &Path, identity: &str) -> Option<u8> {
+    (0..NETWORKS).find(|number| owner(directory, *number) == identity)
+}
+
+fn claim_below(directory: &Path, identity: &str, is_used: impl Fn(u8) -> bool) -> anyhow::Result<u8> {
+    std::fs::create_dir_all(directory).with_context(|| format!("cannot make {}", directory.display()))?;
+    let _lock = lock(directory)?;
+    if let Some(own) = number_of(directory, identity) {
+        return Ok(own);
     }
+    // Different clusters begin at different places, so that they seldom meet.
+    let start = identity.bytes().fold(0_u8, |sum, byte| sum.wrapping_mul(31).wrapping_add(byte)) % NETWORKS;
+    let free = |number: &u8| !Path::new(&owner(directory, *number)).exists() && !is_used(*number);
+    let Some(number) = (0..NETWORKS).map(|step| (start + step) % NETWORKS).find(free) else {
+        anyhow::bail!("all {NETWORKS} networks for local clusters are in use on this machine")
+    };
+    let path = file(directory, number);
+    std::fs::write(&path, identity).with_context(|| format!("cannot write {}", path.display()))?;
+    Ok(number)
+}
+
+fn release_below(directory: &Path, identity: &str) -> anyhow::Result<()> {
+    if !directory.exists() {
+        return Ok(());
+    }
+    let _lock = lock(directory)?;
+    let Some(own) = number_of(directory, identity) else { return Ok(()) };
+    let path = file(directory, own);
+    std::fs::remove_file(&path).with_context(|| format!("cannot remove {}", path.display()))
 }
 
 /// Whether this machine has a route into the networks of a number. Columns of `/proc/net/route`: interface, destination and
@@ -76,6 +98,31 @@ fn is_used(number: u8, routes: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_number_is_one_clusters_until_it_is_given_back() {
+        let directory = tempfile::tempdir().unwrap();
+        let (claims, free) = (directory.path().join("networks"), |_| false);
+        release_below(&claims, "/").unwrap();
+        let clusters = ["a", "b"].map(|name| {
+            let path = directory.path().join(name);
+            std::fs::create_dir(&path).unwrap();
+            path.display().to_string()
+        });
+        let numbers = clusters.each_ref().map(|cluster| claim_below(&claims, cluster, free).unwrap());
+        assert_ne!(numbers[0], numbers[1]);
+        assert_eq!(claim_below(&claims, &clusters[0], |_| true).unwrap(), numbers[0], "its own stays");
+        assert!(claim_below(&claims, "/", |_| true).is_err());
+        // One is gone without a word, the other gives its number back.
+        std::fs::remove_dir(&clusters[0]).unwrap();
+        assert_eq!(claim_below(&claims, "/", |number| number != numbers[0]).unwrap(), numbers[0]);
+        assert!(claim_below(&claims, "/tmp", |number| number != numbers[1]).is_err());
+        release_below(&claims, &clusters[1]).unwrap();
+        assert_eq!(claim_below(&claims, "/tmp", |number| number != numbers[1]).unwrap(), numbers[1]);
+        release_below(&claims, "/").unwrap();
+        release_below(&claims, "/tmp").unwrap();
+        assert_eq!(std::fs::read_dir(&claims).unwrap().count(), 0);
+    }
 
     #[test]
     fn routes_into_a_network_make_it_used() {

@@ -24,6 +24,8 @@ use crate::{kernel, nat};
 
 /// What happens within this time is carried out together.
 const TOGETHER: Duration = Duration::from_millis(20);
+/// Longest wait for the network namespace of a node that is just being set up.
+const NAMESPACE: Duration = Duration::from_secs(30);
 /// First and longest pause after a failure.
 const PAUSES: (Duration, Duration) = (Duration::from_millis(250), Duration::from_secs(30));
 
@@ -70,9 +72,12 @@ pub async fn run(config: Config, stop: impl Future<Output = ()>) -> Result<(), E
 /// As [`run`].
 pub async fn run_with(client: Client, config: Config, stop: impl Future<Output = ()>) -> Result<(), Error> {
     config.check().map_err(Error::Config)?;
-    let namespace =
-        Namespace::open(config.namespace.clone()).map_err(failed("network namespace of the node"))?;
-    let namespace = Arc::new(namespace);
+    tokio::pin!(stop);
+    let namespace = tokio::select! {
+        namespace = Namespace::appears(config.namespace.clone(), NAMESPACE) => namespace,
+        () = &mut stop => return Ok(()),
+    };
+    let namespace = Arc::new(namespace.map_err(failed("network namespace of the node"))?);
     let metrics = Arc::new(Metrics::default());
     let sync = Sync::open(config.clone(), Arc::clone(&namespace), Arc::clone(&metrics));
     let sync = sync.map_err(failed("netlink"))?;
@@ -100,7 +105,7 @@ pub async fn run_with(client: Client, config: Config, stop: impl Future<Output =
     tasks.spawn(follow_kernel(changes, Arc::clone(&kernel)));
     tokio::select! {
         ended = work(&config, sync, &namespace, &picture, &kernel) => ended,
-        () = stop => Ok(()),
+        () = &mut stop => Ok(()),
     }
 }
 

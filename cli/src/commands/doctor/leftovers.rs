@@ -73,7 +73,7 @@ pub(super) fn leftovers(root: &Path) -> Check {
         "leftovers",
         format!("network namespaces of clusters that are gone: {}", shown.join(", ")),
         "neonctl local down --name X --delete removes a cluster with all it made; if its directory DIR is gone: \
-         neond local --clean-up --data-dir DIR",
+         neond local --clean-up --forget --data-dir DIR",
     )
 }
 

@@ -60,7 +60,7 @@ fn down(
     let ran = instance.stop(limit)?;
     if instance.directory.join("nodes").exists() {
         // The whole time again: what slow services took is no reason to kill a database.
-        clean_up(env, settings, instance, limit, quiet)?;
+        clean_up(env, settings, instance, limit, delete, quiet)?;
     }
     if delete {
         let directory = &instance.directory;
@@ -79,6 +79,7 @@ fn clean_up(
     settings: &Settings,
     instance: &Instance,
     longest: Duration,
+    forget: bool,
     quiet: bool,
 ) -> Result<()> {
     let program = super::neond(env, settings)?;
@@ -88,6 +89,7 @@ fn clean_up(
     command
         .args(["local", "--clean-up", "--stop-timeout", &seconds, "--data-dir"])
         .arg(&instance.directory)
+        .args(forget.then_some("--forget"))
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped());

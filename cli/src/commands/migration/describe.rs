@@ -71,6 +71,12 @@ fn describe(migration: &VirtualMachineMigration, now: Timestamp) -> String {
     if info.throttle_percent > 0 {
         line("Slowed by", format!("{}%", info.throttle_percent));
     }
+    if info.disk_write_limit > 0 {
+        line(
+            "Disk writes",
+            format!("at most {}/s each, or they would not be caught up with", size(info.disk_write_limit)),
+        );
+    }
     line("Limits", limits(migration));
     for condition in &status.conditions {
         let message =

@@ -109,7 +109,8 @@ pub(super) fn progress(migration: &VirtualMachineMigration) -> String {
     let info = status(migration).info;
     if info.ram.total == 0 {
         if info.disk.total > 0 {
-            return format!("{}/{} of disks", size(info.disk.transferred), size(info.disk.total));
+            let done = format!("{}/{} of disks", size(info.disk.transferred), size(info.disk.total));
+            return done + &limited(&info);
         }
         return status(migration).message;
     }
@@ -128,11 +129,19 @@ pub(super) fn progress(migration: &VirtualMachineMigration) -> String {
     if info.throttle_percent > 0 {
         text.push_str(&format!(" slowed by {}%", info.throttle_percent));
     }
-    text
+    text + &limited(&info)
+}
+
+/// What the machine may write while its disks are copied, if that is limited.
+fn limited(info: &MigrationInfo) -> String {
+    match info.disk_write_limit {
+        0 => String::new(),
+        limit => format!(" disk writes held to {}/s", size(limit)),
+    }
 }
 
 /// Seconds until the rest is sent, if it is sent faster than it changes.
-fn eta(info: &neonvm_api::migration::MigrationInfo) -> Option<u64> {
+fn eta(info: &MigrationInfo) -> Option<u64> {
     let gain = info.throughput - info.dirty_rate;
     (gain > 0 && info.ram.remaining > 0).then(|| bytes(info.ram.remaining / gain).get())
 }

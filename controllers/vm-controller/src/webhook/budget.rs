@@ -80,7 +80,8 @@ impl Budgets {
                 Ok(Some(watcher::Event::Apply(budget))) => {
                     if is_right(&budget) {
                         self.lock().insert(place(&budget));
-                    } else if self.lock().remove(&place(&budget)) {
+                    } else {
+                        self.lock().remove(&place(&budget));
                         self.news.notify_one();
                     }
                 }
@@ -126,8 +127,8 @@ impl Budgets {
                     tracing::warn!(%error, namespace, "the disruption budget of machines cannot be written");
                     good = false;
                 }
-                _ if missing => drop(self.lock().insert(namespace.clone())),
-                _ => drop(self.lock().remove(namespace)),
+                // The watch tells what is there: by now somebody else may have changed it, and the watch may have said so.
+                _ => {}
             }
         }
         good

@@ -1,6 +1,7 @@
 //! An API server with our kinds, a node that is played, and controllers that can be killed.
 
 use std::sync::Arc;
+use std::thread;
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::{Pod, Secret};
@@ -13,6 +14,8 @@ use neonvm_api::virtual_machine::Phase;
 use neonvm_local::Server;
 use neonvm_vm_controller::{Config, run_with};
 use serde_json::{Value, json};
+use tokio::runtime::Builder;
+use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep};
 
@@ -28,7 +31,7 @@ pub(crate) struct Cluster {
     /// The same, which does not try again by itself what was refused for now.
     pub(crate) once: Client,
     /// What controllers are given: they have the rights of their service account, and no others.
-    account: Client,
+    account: ClientConfig,
     pub(crate) node: Arc<Node>,
     pub(crate) config: Config,
     pub(crate) state: Arc<neonvm_local::state::State>,
@@ -44,12 +47,18 @@ impl Drop for Cluster {
     }
 }
 
-/// A controller that runs; killed when dropped.
-pub(crate) struct Controller(JoinHandle<()>);
+/// A controller that runs as a process would: with its own threads and its own connections. When it is dropped, all of
+/// it is gone at once, also what it answered with.
+pub(crate) struct Controller {
+    kill: Option<oneshot::Sender<()>>,
+    thread: Option<thread::JoinHandle<()>>,
+}
 
 impl Drop for Controller {
     fn drop(&mut self) {
-        self.0.abort();
+        drop(self.kill.take());
+        let ended = self.thread.take().map(thread::JoinHandle::join);
+        assert!(thread::panicking() || matches!(ended, Some(Ok(()))), "the controller failed");
     }
 }
 
@@ -88,10 +97,19 @@ impl Cluster {
     }
 
     pub(crate) fn controller_with(&self, config: Config) -> Controller {
-        let client = self.account.clone();
-        Controller(tokio::spawn(async move {
-            run_with(client, config, std::future::pending()).await.unwrap();
-        }))
+        let account = self.account.clone();
+        let (kill, killed) = oneshot::channel::<()>();
+        let thread = thread::spawn(move || {
+            let runtime = Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+            runtime.block_on(async {
+                let client = Client::try_from(account).unwrap();
+                tokio::select! {
+                    _ = killed => (),
+                    ended = run_with(client, config, std::future::pending()) => ended.unwrap(),
+                }
+            });
+        });
+        Controller { kill: Some(kill), thread: Some(thread) }
     }
 
     pub(crate) fn vms(&self) -> Api<VirtualMachine> {
@@ -197,6 +215,19 @@ impl Cluster {
         last.0
     }
 
+    /// Events are written down by the way: whatever they tell of may be seen before them.
+    pub(crate) async fn until_events(&self, name: &str, wanted: &[&str]) {
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            let told = self.event_reasons(name).await;
+            if wanted.iter().all(|reason| told.iter().any(|known| known == reason)) {
+                return;
+            }
+            assert!(Instant::now() < deadline, "{name}: {wanted:?} in {told:?}");
+            sleep(LOOK).await;
+        }
+    }
+
     pub(crate) async fn event_reasons(&self, name: &str) -> Vec<String> {
         let api: Api<k8s_openapi::api::events::v1::Event> = Api::namespaced(self.client.clone(), "default");
         let list = api.list(&ListParams::default()).await.unwrap().items;
@@ -221,8 +252,8 @@ pub(crate) fn condition(vm: &VirtualMachine, kind: &str) -> (String, String, Str
         .unwrap_or_default()
 }
 
-/// Makes the service account and the roles of `deploy/manifests`, and a client that is that account.
-async fn account(admin: &Client, mut config: ClientConfig) -> Client {
+/// Makes the service account and the roles of `deploy/manifests`, and tells how a client is that account.
+async fn account(admin: &Client, mut config: ClientConfig) -> ClientConfig {
     let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "neonvm-system"}});
     let text = include_str!("../../../../deploy/manifests/vm-controller.yaml");
     let documents: Vec<Value> = serde_saphyr::from_multiple(text).unwrap();
@@ -247,7 +278,7 @@ async fn account(admin: &Client, mut config: ClientConfig) -> Client {
     let made: Value = admin.request(request.body(wanted.to_string().into_bytes()).unwrap()).await.unwrap();
     let token = made["status"]["token"].as_str().unwrap().to_owned();
     config.auth_info = kube::config::AuthInfo { token: Some(token.into()), ..Default::default() };
-    Client::try_from(config).unwrap()
+    config
 }
 
 /// Defines kinds and waits until they are served.

@@ -6,10 +6,10 @@ use kube::ResourceExt as _;
 use kube::api::{Api, ApiResource, DynamicObject, EvictParams, ListParams};
 use kube::core::GroupVersionKind;
 use neonvm_api::virtual_machine::Phase;
+use neonvm_port::Reserved;
 use neonvm_types::runner_protocol::{Exit, ExitReason};
 use neonvm_vm_controller::{Config, Registration, WebhookConfig, WebhookScope};
 use serde_json::json;
-use tokio::net::TcpListener;
 use tokio::time::{Instant, sleep};
 
 use crate::cluster::{Cluster, PATIENCE};
@@ -214,12 +214,12 @@ async fn machines_are_held_while_nobody_answers() {
     cluster.evict_with("other", &EvictParams::default()).await.unwrap();
 
     // Ready is only who has told where it is now.
-    let port = TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap().port();
+    let metrics = Reserved::loopback().unwrap();
     let mut next = config(&cluster);
-    next.metrics = Some(([127, 0, 0, 1], port).into());
+    next.metrics = Some(metrics.address());
     let _controller = cluster.controller_with(next);
     let deadline = Instant::now() + PATIENCE;
-    while crate::life::ask(port, "/readyz").await.is_none_or(|(status, _)| status != 200) {
+    while crate::life::ask(metrics.address(), "/readyz").await.is_none_or(|(status, _)| status != 200) {
         assert!(Instant::now() < deadline, "the controller is not ready");
         sleep(LOOK).await;
     }

@@ -150,6 +150,5 @@ async fn what_is_in_the_way_is_told_and_waited_for() {
     cluster.secrets().delete("ssh-neonvm-db", &DeleteParams::default()).await.unwrap();
     let vm = cluster.until_settled("db").await;
     assert_eq!(condition(&vm, "Degraded").0, "False");
-    cluster.until_quiet().await;
-    assert!(cluster.event_reasons("db").await.contains(&"SecretFailed".to_owned()));
+    cluster.until_events("db", &["SecretFailed"]).await;
 }

@@ -147,10 +147,7 @@ async fn the_whole_way() {
         "the secret of the old runner is left"
     );
     for object in ["db", "move"] {
-        let events = cluster.event_reasons(object).await;
-        for reason in ["MigrationStarted", "Switched", "Migrated"] {
-            assert!(events.iter().any(|told| told == reason), "{object}: {events:?}");
-        }
+        cluster.until_events(object, &["MigrationStarted", "Switched", "Migrated"]).await;
     }
     // And back, although the machine has been a target.
     cluster.begin("back", "db", json!({})).await;
@@ -192,7 +189,7 @@ async fn what_fails_leaves_the_machine_where_it_was() {
         let vm = cluster.until_phase("db", Phase::Running).await.status.unwrap();
         assert_eq!((vm.pod_name.as_str(), vm.migration, vm.restart_count), (home.as_str(), None, 0));
         cluster.only_pod("db").await;
-        assert!(cluster.event_reasons(&name).await.contains(&"MigrationFailed".to_owned()));
+        cluster.until_events(&name, &["MigrationFailed"]).await;
     }
 }
 

@@ -1,9 +1,9 @@
 //! A node that is played: pods get an address of their own on the loopback network and a runner; deleted pods end.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, LazyLock, Mutex};
 use std::time::Duration;
 
 use futures_util::{StreamExt as _, TryStreamExt as _};
@@ -21,6 +21,27 @@ use crate::runner::{Machine, Temper, serve};
 
 /// Addresses of all nodes of all tests in this process are different.
 static NEXT: AtomicU32 = AtomicU32::new(0);
+
+/// The loopback network 127.x.0.0/16 of this process, for as long as the listener is held: tests run in several processes
+/// at a time.
+static NETWORK: LazyLock<(u8, TcpListener)> = LazyLock::new(|| {
+    let begin = std::process::id() as usize % NETWORKS.len();
+    let mut all = NETWORKS.cycle().skip(begin).take(NETWORKS.len());
+    all.find_map(|number| {
+        Some((number, TcpListener::bind((Ipv4Addr::new(127, number, 255, 254), LOCK)).ok()?))
+    })
+    .expect("a loopback network that no other process of these tests has")
+});
+const NETWORKS: std::ops::Range<u8> = 7..64;
+/// Port that nothing else listens on, by which a network is taken.
+const LOCK: u16 = 25_182;
+
+/// An address that no other pod has.
+fn address() -> Ipv4Addr {
+    let number = NEXT.fetch_add(1, Ordering::Relaxed) + 1;
+    let [_, _, high, low] = number.to_be_bytes();
+    Ipv4Addr::new(127, NETWORK.0, high, low)
+}
 
 struct Running {
     uid: String,
@@ -135,10 +156,7 @@ impl Node {
         let config: RunnerConfig =
             serde_json::from_slice(&secret.data.as_ref().unwrap()["vm.json"].0).unwrap();
         let machine = Machine::new(&config);
-        let number = NEXT.fetch_add(1, Ordering::Relaxed) + 1;
-        // 127.7.x.y: nobody else's.
-        let process = std::process::id() % 200;
-        let ip = Ipv4Addr::new(127, 7 + (process % 100) as u8, (number >> 8) as u8, (number & 255) as u8);
+        let ip = address();
         let address = SocketAddr::new(ip.into(), config.spec.runner_port);
         let runner = tokio::spawn({
             let (machine, temper) = (machine.clone(), self.temper.subscribe());

@@ -1,5 +1,6 @@
 //! Webhooks: called by the API server, and called by hand.
 
+use std::net::SocketAddr;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -8,34 +9,36 @@ use http_body_util::{BodyExt as _, Full};
 use hyper_util::rt::TokioIo;
 use kube::api::{Api, ApiResource, DynamicObject};
 use kube::core::GroupVersionKind;
+use neonvm_port::Reserved;
 use neonvm_types::NamespacedName;
 use neonvm_vm_controller::{Config, Registration, WebhookConfig, WebhookScope};
 use rustls::pki_types::ServerName;
 use serde_json::{Value, json};
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::TcpStream;
 use tokio::time::{Instant, sleep};
 
 use crate::cluster::{Cluster, PATIENCE};
 
-pub(crate) async fn config(cluster: &Cluster) -> (Config, u16) {
-    let port = TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap().port();
+/// And where it listens.
+pub(crate) fn config(cluster: &Cluster) -> (Config, Reserved) {
+    let listen = Reserved::loopback().unwrap();
     let mut config = cluster.config.clone();
     config.skip_update_validation = vec![NamespacedName::new("default", "free")];
     config.webhook = Some(WebhookConfig {
-        listen: ([127, 0, 0, 1], port).into(),
+        listen: listen.address(),
         names: Vec::new(),
-        register: Some(Registration::Url(format!("https://127.0.0.1:{port}"))),
+        register: Some(Registration::Url(format!("https://{}", listen.address()))),
         scope: WebhookScope::All,
     });
-    (config, port)
+    (config, listen)
 }
 
-async fn post(cluster: &Cluster, port: u16, path: &str, body: &str) -> (StatusCode, String) {
+async fn post(cluster: &Cluster, address: SocketAddr, path: &str, body: &str) -> (StatusCode, String) {
     let api: Api<k8s_openapi::api::core::v1::Secret> =
         Api::namespaced(cluster.client.clone(), "neonvm-system");
     let ca = api.get("neonvm-internal-ca").await.unwrap().data.unwrap()["tls.crt"].0.clone();
     let tls = neonvm_kit::tls::client(None, &ca).unwrap();
-    let stream = TcpStream::connect(("127.0.0.1", port)).await.unwrap();
+    let stream = TcpStream::connect(address).await.unwrap();
     let name = ServerName::try_from("127.0.0.1").unwrap();
     let stream = tokio_rustls::TlsConnector::from(Arc::new(tls)).connect(name, stream).await.unwrap();
     let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await.unwrap();
@@ -80,7 +83,7 @@ fn machine(name: &str) -> Value {
 #[tokio::test(flavor = "multi_thread")]
 async fn the_api_server_asks_and_refuses_when_nobody_answers() {
     let cluster = Cluster::start().await;
-    let (config, _) = config(&cluster).await;
+    let (config, _listen) = config(&cluster);
     let controller = cluster.controller_with(config);
     until_registered(&cluster).await;
     let vm = cluster.create("db", json!({})).await;
@@ -103,7 +106,7 @@ async fn the_api_server_asks_and_refuses_when_nobody_answers() {
 #[tokio::test(flavor = "multi_thread")]
 async fn reviews_are_answered_as_specified() {
     let cluster = Cluster::start().await;
-    let (config, port) = config(&cluster).await;
+    let (config, listen) = config(&cluster);
     let _controller = cluster.controller_with(config);
     until_registered(&cluster).await;
     let path = |verb: &str| format!("/{verb}-vm-neon-tech-v1-{VM}");
@@ -111,7 +114,8 @@ async fn reviews_are_answered_as_specified() {
     let response = |body: &str| serde_json::from_str::<Value>(body).unwrap()["response"].clone();
 
     let new = machine("a");
-    let (status, body) = post(&cluster, port, &mutate, &review("CREATE", "a", &new, &Value::Null)).await;
+    let (status, body) =
+        post(&cluster, listen.address(), &mutate, &review("CREATE", "a", &new, &Value::Null)).await;
     assert_eq!(status, StatusCode::OK);
     let answer = response(&body);
     assert_eq!(
@@ -125,22 +129,26 @@ async fn reviews_are_answered_as_specified() {
     assert_eq!(patched["spec"]["guest"]["cpus"], json!({"min": "250m", "max": 1, "use": "250m"}));
     assert_eq!(patched["spec"]["guest"]["rootDisk"]["size"], "0");
     // What is in order needs no patch.
-    let (_, body) = post(&cluster, port, &mutate, &review("CREATE", "a", &patched, &Value::Null)).await;
+    let (_, body) =
+        post(&cluster, listen.address(), &mutate, &review("CREATE", "a", &patched, &Value::Null)).await;
     assert_eq!(response(&body)["patch"], Value::Null);
 
-    let (_, body) = post(&cluster, port, &validate, &review("CREATE", "a", &patched, &Value::Null)).await;
+    let (_, body) =
+        post(&cluster, listen.address(), &validate, &review("CREATE", "a", &patched, &Value::Null)).await;
     assert_eq!(response(&body)["allowed"], true);
     assert!(response(&body)["warnings"][0].as_str().unwrap().contains("execute"));
     let mut bad = patched.clone();
     bad["spec"]["guest"]["cpus"]["max"] = json!(2);
-    let (_, body) = post(&cluster, port, &validate, &review("UPDATE", "a", &bad, &patched)).await;
+    let (_, body) = post(&cluster, listen.address(), &validate, &review("UPDATE", "a", &bad, &patched)).await;
     assert_eq!(response(&body)["allowed"], false);
     assert!(response(&body)["status"]["message"].as_str().unwrap().starts_with("spec.guest.cpus.max: "));
-    let (_, body) = post(&cluster, port, &validate, &review("UPDATE", "free", &bad, &patched)).await;
+    let (_, body) =
+        post(&cluster, listen.address(), &validate, &review("UPDATE", "free", &bad, &patched)).await;
     assert_eq!(response(&body)["allowed"], true);
-    cluster.until_quiet().await;
+    cluster.until_events("free", &["SkippedValidation"]).await;
     assert_eq!(cluster.event_reasons("free").await, ["SkippedValidation"]);
-    let (_, body) = post(&cluster, port, &validate, &review("DELETE", "a", &Value::Null, &patched)).await;
+    let (_, body) =
+        post(&cluster, listen.address(), &validate, &review("DELETE", "a", &Value::Null, &patched)).await;
     assert_eq!(response(&body)["allowed"], true);
 
     for bad in [
@@ -153,7 +161,7 @@ async fn reviews_are_answered_as_specified() {
         r#"{"apiVersion":"admission.k8s.io/v1","request":{}}"#,
         r#"{"apiVersion":"admission.k8s.io/v1","request":{"uid":"1","operation":"CREATE","object":[]}}"#,
     ] {
-        assert_eq!(post(&cluster, port, &mutate, bad).await.0, StatusCode::BAD_REQUEST, "{bad}");
+        assert_eq!(post(&cluster, listen.address(), &mutate, bad).await.0, StatusCode::BAD_REQUEST, "{bad}");
     }
-    assert_eq!(post(&cluster, port, "/convert", "{}").await.0, StatusCode::NOT_FOUND);
+    assert_eq!(post(&cluster, listen.address(), "/convert", "{}").await.0, StatusCode::NOT_FOUND);
 }

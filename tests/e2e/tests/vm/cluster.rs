@@ -201,6 +201,12 @@ impl Cluster {
         last.into_inner()
     }
 
+    /// Waits until nothing is left of machines that were deleted.
+    pub(crate) fn is_emptied(&self) {
+        let left = || self.kube(&["get", "pods,secrets", "-o", "name"]);
+        until(|| left().trim().is_empty(), || format!("left: {}\n{}", left(), self.logs()));
+    }
+
     /// The last lines of every service.
     pub(crate) fn logs(&self) -> String {
         let output = self.neonctl(&["local", "logs", "--tail", "40"]).output().unwrap();
@@ -256,6 +262,12 @@ impl Cluster {
         self.good(&["local", "down", "--delete"]);
         let left = [self.processes("neond"), self.processes(" runner")].concat();
         assert!(left.is_empty(), "processes left: {left:?}");
+        let directory = self.directory().display().to_string();
+        let mounts = std::fs::read_to_string("/proc/self/mountinfo").unwrap();
+        assert!(!mounts.contains(&directory), "mounts left: {mounts}");
+        let claims = std::fs::read_dir("/run/neonvm/networks").into_iter().flatten().flatten();
+        let claimed = claims.filter_map(|claim| std::fs::read_to_string(claim.path()).ok());
+        assert!(!claimed.into_iter().any(|owner| owner == directory), "its network number is still taken");
     }
 }
 

@@ -3,6 +3,7 @@
 use std::path::Path;
 use std::time::{Duration, Instant};
 
+use crate::failures;
 use crate::package::target;
 use crate::process::{self, installed};
 use crate::tally::Tally;
@@ -119,15 +120,20 @@ fn with_machines() -> Vec<Lane> {
 /// Runs all lanes; true if nothing failed.
 pub(crate) fn run(root: &Path) -> anyhow::Result<bool> {
     let mut total = Tally::default();
+    let mut failed = Vec::new();
     let programs = target(root)?.join("debug");
     for lane in lanes() {
-        total = total.plus(one(root, &programs, &lane));
+        total = total.plus(one(root, &programs, &lane, &mut failed));
+    }
+    for line in failed {
+        println!("{line}");
     }
     println!("{total}");
     Ok(total.failed == 0)
 }
 
-fn one(root: &Path, programs: &Path, lane: &Lane) -> Tally {
+/// Runs a lane; of one that fails, `failed` gets what it said about it.
+fn one(root: &Path, programs: &Path, lane: &Lane, failed: &mut Vec<String>) -> Tally {
     let name = lane.name;
     if let Some(reason) = &lane.skip {
         println!("SKIP {name}: {reason}");
@@ -136,13 +142,15 @@ fn one(root: &Path, programs: &Path, lane: &Lane) -> Tally {
     println!("LANE {name}: {}", lane.command.join(" "));
     let begun = Instant::now();
     // Runs must not depend on the settings of whoever runs them.
-    let environment = [("CARGO_TERM_COLOR", "never"), ("NO_COLOR", "1")];
+    let environment = [("CARGO_TERM_COLOR", "never"), ("NO_COLOR", "1"), ("RUST_BACKTRACE", "0")];
     let limit = Duration::from_secs(60 * lane.minutes);
     let ended = match process::run(root, programs, &lane.command, &environment, limit) {
         Ok(ended) => ended,
         // Such as a program that an earlier lane could not build: the others go on.
         Err(error) => {
-            println!("FAIL {name}: {error:#}");
+            let line = format!("FAIL {name}: {error:#}");
+            println!("{line}");
+            failed.push(line);
             return Tally { failed: 1, ..Tally::default() };
         }
     };
@@ -155,7 +163,10 @@ fn one(root: &Path, programs: &Path, lane: &Lane) -> Tally {
         // A runner that broke before it could count is a failure too.
         tally.failed = tally.failed.max(1);
         let why = if ended.late { "did not end in its time box" } else { "failed" };
-        println!("FAIL {name}: {why} ({seconds:.1} s)");
+        let line = format!("FAIL {name}: {why} ({seconds:.1} s)");
+        println!("{line}");
+        failed.push(line);
+        failed.extend(failures::messages(&ended.lines));
     }
     tally
 }

@@ -8,6 +8,7 @@ mod arrows;
 mod bench;
 mod check;
 mod demo;
+mod failures;
 mod generated;
 mod guest;
 mod kernel;

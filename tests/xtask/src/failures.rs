@@ -1,0 +1,62 @@
+//! What failed, said again at the end: a run prints thousands of lines after it.
+
+/// Most lines of one message: some print all that a server has said.
+const LONGEST: usize = 30;
+
+/// The messages of tests that panicked, from the lines of their runner: where, and what.
+pub(crate) fn messages(lines: &[String]) -> Vec<String> {
+    let begins = |line: &str| line.trim_start().starts_with("thread '") && line.contains("panicked at ");
+    let mut found: Vec<String> = Vec::new();
+    let mut rest = lines.iter().peekable();
+    while let Some(line) = rest.next() {
+        if !begins(line) {
+            continue;
+        }
+        found.push(line.trim().to_owned());
+        for _ in 0..LONGEST {
+            match rest.next_if(|line| !ends(line) && !begins(line)) {
+                Some(line) => found.push(format!("  {}", line.trim_end())),
+                None => break,
+            }
+        }
+    }
+    found
+}
+
+/// What runners and the panic handler say after a message.
+fn ends(line: &str) -> bool {
+    let line = line.trim();
+    let words = ["stack backtrace:", "note: ", "test result:", "FAILED", "failures:", "────"];
+    words.iter().any(|word| line.starts_with(word))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn messages_are_found_among_what_runners_say() {
+        let long = vec!["a line"; LONGEST + 5].join("\n");
+        let text = format!(
+            "running 2 tests\n\
+             \n    thread 'a::b' (12) panicked at src/a.rs:1:2:\n    assertion `left == right` failed\n      left: 1\n     right: 0\n\
+             \x20   stack backtrace:\n   0: main\n\
+             thread 'c' (13) panicked at src/c.rs:3:4:\nnot within 30 s\nnote: run with `RUST_BACKTRACE=1`\nFAILED\n\
+             thread 'd' (14) panicked at src/d.rs:5:6:\n{long}\n"
+        );
+        let lines: Vec<String> = text.lines().map(str::to_owned).collect();
+        let found = messages(&lines);
+        let expected = [
+            "thread 'a::b' (12) panicked at src/a.rs:1:2:",
+            "      assertion `left == right` failed",
+            "        left: 1",
+            "       right: 0",
+            "thread 'c' (13) panicked at src/c.rs:3:4:",
+            "  not within 30 s",
+            "thread 'd' (14) panicked at src/d.rs:5:6:",
+        ];
+        assert_eq!(found[..expected.len()], expected);
+        assert_eq!(found.len(), expected.len() + LONGEST);
+        assert!(messages(&["all is well".to_owned()]).is_empty());
+    }
+}

@@ -59,7 +59,7 @@ pub struct VirtualMachineMigrationSpec {
     /// Let the machine run on the target before all its memory is there.
     #[serde(default)]
     pub allow_post_copy: bool,
-    /// Slow the machine down if its memory changes faster than it is copied.
+    /// Slow the machine down if its memory changes, or its disks are written, faster than they are copied.
     #[serde(default = "yes")]
     pub auto_converge: bool,
     /// Bytes in a second.
@@ -316,6 +316,10 @@ pub struct MigrationInfo {
     /// Percent by which the machine is slowed down.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub throttle_percent: i64,
+    /// Bytes that the machine may write to each of its disks in a second, because their copies would not catch up with it
+    /// otherwise; 0: as many as it likes.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub disk_write_limit: i64,
     /// Disks.
     #[serde(default, skip_serializing_if = "is_default")]
     pub disk: RamProgress,

@@ -12,6 +12,8 @@ pub use access::device_is_open_to;
 pub use choose::{ChooseError, Chosen, PROBE_DEADLINE, Request, choose};
 pub use counter::emulated_tsc_khz;
 
+use crate::plan::Architecture;
+
 /// What runs the guest's code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Accelerator {
@@ -46,6 +48,16 @@ impl Accelerator {
         match self {
             Self::Kvm => "host",
             Self::Tcg => "max",
+        }
+    }
+
+    /// Value of `-cpu`: the model without what only pretends to be fast. `rep stosb` and `rep movsb` are translated to a turn
+    /// for each byte; with the feature ERMS Linux clears and copies pages with them, without it by words of 8 bytes.
+    #[must_use]
+    pub const fn cpu_option(self, architecture: Architecture) -> &'static str {
+        match (self, architecture) {
+            (Self::Kvm, _) | (Self::Tcg, Architecture::Arm64) => self.cpu_model(),
+            (Self::Tcg, Architecture::Amd64) => "max,-erms",
         }
     }
 }

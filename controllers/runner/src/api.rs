@@ -253,10 +253,7 @@ async fn guest_port(shared: &Shared, port: &str, request: Request<Incoming>) -> 
         }
     };
     let _ = stream.set_nodelay(true);
-    upgrade(request, move |client| async move {
-        let (mut client, mut stream) = (client, stream);
-        let _ = tokio::io::copy_bidirectional(&mut client, &mut stream).await;
-    })
+    upgrade(request, move |client| neonvm_kit::join::join(client, stream))
 }
 
 /// Turns the connection into a stream of bytes, served by `with`.

@@ -7,10 +7,12 @@
 //! that the source is gone for good; a source that has said so runs its guest again only after a verdict that the target
 //! is gone for good. The states are drawn in `neonvm_types::runner_protocol`.
 
+mod disk_pace;
 mod phase;
 pub mod source;
 pub mod target;
 
+pub use disk_pace::DiskPace;
 pub use phase::Phase;
 pub use source::Source;
 pub use target::Target;

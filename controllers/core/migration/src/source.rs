@@ -36,7 +36,7 @@ pub enum Event {
         /// Whether some disk must be copied.
         disks: bool,
     },
-    /// All copies of disks are whole and kept in step.
+    /// All copies of disks were whole once; they follow what the guest writes.
     Mirrored,
     /// All copies of disks are finished, and the target is ready for the guest.
     Settled,

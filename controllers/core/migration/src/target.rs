@@ -122,7 +122,10 @@ impl Target {
             Event::Phase(phase) => return Ok(self.phase(phase)),
             Event::Run(content) => {
                 if runs {
-                    // The answer was lost: it may be again.
+                    // The answer was lost: it may be again. Or the source has counted meanwhile.
+                    if content.0.downtime_ms.is_some() {
+                        self.status.progress = content.0;
+                    }
                     self.part();
                     return Ok(Vec::new());
                 }

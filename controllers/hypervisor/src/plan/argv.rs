@@ -62,7 +62,7 @@ fn computer(plan: &MachinePlan, out: &mut Vec<String>) {
         Architecture::Arm64 => format!("{kind},gic-version=max"),
     };
     push(out, ["-machine", &board]);
-    push(out, ["-accel", plan.accelerator.option(), "-cpu", plan.accelerator.cpu_model()]);
+    push(out, ["-accel", plan.accelerator.option(), "-cpu", plan.accelerator.cpu_option(plan.architecture)]);
     match &plan.firmware {
         Firmware::Default => {}
         Firmware::Qboot => push(out, ["-bios", "qboot.rom"]),

@@ -123,6 +123,11 @@ fn push_base(out: &mut Vec<String>, index: usize, descriptor: i32, format: BaseF
     base
 }
 
+/// Id of the device the guest sees.
+pub(crate) fn front_id(index: usize) -> String {
+    format!("{}-front", node(index))
+}
+
 /// The device the guest sees. A full disk of the host stops the guest instead of telling it of an error.
 fn front(index: usize, disk: &DiskPlan) -> String {
     let node = node(index);
@@ -134,7 +139,8 @@ fn front(index: usize, disk: &DiskPlan) -> String {
     let address = device::disk(index);
     let errors = if disk.read_only { "" } else { ",werror=enospc,rerror=report" };
     let serial = if serial.is_empty() { String::new() } else { format!(",serial={serial}") };
-    format!("virtio-blk-pci,id={node}-front,drive={node}{serial},{address}{errors}")
+    let id = front_id(index);
+    format!("virtio-blk-pci,id={id},drive={node}{serial},{address}{errors}")
 }
 
 #[cfg(test)]

@@ -90,8 +90,9 @@ impl KernelArguments {
 }
 
 /// Arguments for a guest without a processor of its own. Measuring the counter takes long and fails on a busy host, and so
-/// does trying whether timers interrupt, after which the kernel panics; the rest defends against other guests of a CPU that
-/// is not there.
+/// does trying whether timers interrupt, after which the kernel panics. Mitigations defend against other guests of a CPU that
+/// is not there. Kernels of distributions clear memory whenever it is allocated, also that which is only allocated to be given
+/// back: 5 s for each GiB, in which nothing else runs.
 #[must_use]
 pub fn emulated(architecture: Architecture, tsc_khz: Option<u32>) -> String {
     let mut words = Vec::new();
@@ -99,7 +100,9 @@ pub fn emulated(architecture: Architecture, tsc_khz: Option<u32>) -> String {
         words.extend(["tsc=reliable".to_owned(), "no_timer_check".to_owned()]);
         words.extend(tsc_khz.map(|khz| format!("tsc_early_khz={khz}")));
     }
-    words.extend(["lpj=10000000", "mitigations=off", "random.trust_cpu=on"].map(str::to_owned));
+    words.extend(
+        ["lpj=10000000", "mitigations=off", "random.trust_cpu=on", "init_on_alloc=0"].map(str::to_owned),
+    );
     words.join(" ")
 }
 
@@ -146,7 +149,7 @@ mod tests {
         assert_eq!(
             all.render(),
             "panic=-1 init=/neonvm/bin/init loglevel=6 root=/dev/vda rw memhp_default_state=online_movable tsc=reliable \
-             no_timer_check tsc_early_khz=2600000 lpj=10000000 mitigations=off random.trust_cpu=on \
+             no_timer_check tsc_early_khz=2600000 lpj=10000000 mitigations=off random.trust_cpu=on init_on_alloc=0 \
              ip=10.100.0.7:::255.255.0.0:a-x1:eth1:off hostname=vm-a maxcpus=2 console=ttyS0 debug loglevel=7"
         );
     }

@@ -6,11 +6,12 @@ use std::time::Duration;
 
 use neonvm_kit::ca::Identity;
 use neonvm_types::runner_protocol::{MigrationAnswer, MigrationChannel, MigrationHello, server_name};
+use rustix::net::sockopt;
 use rustls::pki_types::ServerName;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
-use tokio::net::TcpStream;
+use tokio::net::{TcpStream, UnixStream};
 use tokio_rustls::TlsConnector;
 
 use super::LINE;
@@ -22,8 +23,14 @@ const PATIENCE: Duration = Duration::from_secs(5);
 const DEAD: u32 = 10_000;
 /// An idle connection is looked after with probes so far apart; so many without an answer end it.
 const PROBE: (Duration, u32) = (Duration::from_secs(3), 3);
-/// Bytes that TLS may take before they are sent: whole buffers of the relay.
-pub(super) const TLS_BUFFER: usize = 512 << 10;
+/// Bytes that TLS may take before they are sent: a whole buffer of the relay.
+pub(super) const TLS_BUFFER: usize = 64 << 10;
+/// Bytes of memory that the kernel may keep at either end of a connection. What QEMU has handed over counts as sent, and if the
+/// target is slower, the guest stands still until all of it is worked off; left alone, Linux keeps up to 36 MiB for each
+/// connection. With this, four connections carry 1 GiB/s, the usual limit, where an answer takes 1 ms.
+const NETWORK_BUFFER: usize = 256 << 10;
+/// The same between the target's runner and its QEMU.
+const QEMU_BUFFER: usize = 64 << 10;
 
 /// A connection to the target.
 pub(super) type Client = tokio_rustls::client::TlsStream<TcpStream>;
@@ -66,6 +73,9 @@ impl Connector {
         let stream = stream.map_err(within("connect to"))?;
         let stream = stream.map_err(|error| format!("connect to {}: {error}", self.target))?;
         tune(&stream);
+        if channel == MigrationChannel::Memory {
+            hold_little(&stream);
+        }
         let stream = tokio::time::timeout(PATIENCE, self.tls.connect(self.name.clone(), stream)).await;
         let stream = stream.map_err(within("TLS with"))?;
         let refused =
@@ -89,13 +99,23 @@ impl Connector {
 /// Small packets at once; dead connections are noticed.
 pub(super) fn tune(stream: &TcpStream) {
     let _ = stream.set_nodelay(true);
-    use rustix::net::sockopt;
     let (pause, count) = PROBE;
     let _ = sockopt::set_socket_keepalive(stream, true);
     let _ = sockopt::set_tcp_keepidle(stream, pause);
     let _ = sockopt::set_tcp_keepintvl(stream, pause);
     let _ = sockopt::set_tcp_keepcnt(stream, count);
     let _ = sockopt::set_tcp_user_timeout(stream, DEAD);
+}
+
+/// Little of the guest's memory is to be under way: see [`NETWORK_BUFFER`]. A connection that cannot be set so works as well.
+pub(super) fn hold_little(stream: &TcpStream) {
+    let _ = sockopt::set_socket_recv_buffer_size(stream, NETWORK_BUFFER);
+    let _ = sockopt::set_socket_send_buffer_size(stream, NETWORK_BUFFER);
+}
+
+/// The same for the last piece of the way.
+pub(super) fn hold_little_for_qemu(stream: &UnixStream) {
+    let _ = sockopt::set_socket_send_buffer_size(stream, QEMU_BUFFER);
 }
 
 /// Writes a line.

@@ -17,7 +17,7 @@ use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
 
 use super::carrier::Guarded;
-use super::connect::{TLS_BUFFER, read, tune, write};
+use super::connect::{TLS_BUFFER, hold_little, hold_little_for_qemu, read, tune, write};
 use super::relay::{BACK, FORTH, carry};
 use super::target::Work;
 use super::{INCOMING, LINE, NBD};
@@ -75,6 +75,9 @@ async fn connection(work: &Arc<Work>, acceptor: &TlsAcceptor, stream: TcpStream)
     }
     let hello = tokio::time::timeout(PATIENCE, read::<MigrationHello, _>(&mut stream)).await;
     let hello = hello.map_err(late)?.map_err(|error| format!("greeting: {error}"))?;
+    if hello.channel == MigrationChannel::Memory {
+        hold_little(stream.get_ref().0);
+    }
     match greet(work, &hello).await {
         Ok(qemu) => {
             write(&mut stream, &MigrationAnswer::default()).await.map_err(|error| error.to_string())?;
@@ -113,7 +116,11 @@ async fn greet(work: &Work, hello: &MigrationHello) -> Result<Option<UnixStream>
     let path: PathBuf = work.machine.socket(socket).ok_or("the machine has no place for it")?;
     let stream = tokio::time::timeout(PATIENCE, UnixStream::connect(path)).await;
     let stream = stream.map_err(|_| "QEMU does not answer".to_owned())?;
-    stream.map(Some).map_err(|error| format!("QEMU: {error}"))
+    let stream = stream.map_err(|error| format!("QEMU: {error}"))?;
+    if hello.channel == MigrationChannel::Memory {
+        hold_little_for_qemu(&stream);
+    }
+    Ok(Some(stream))
 }
 
 /// Follows orders until the connection ends.

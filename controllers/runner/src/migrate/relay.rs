@@ -15,8 +15,8 @@ use tokio::task::JoinSet;
 use super::carrier::Guarded;
 use super::connect::Connector;
 
-/// Bytes on the way in the direction of the move: what QEMU writes at once.
-pub(super) const FORTH: usize = 256 << 10;
+/// Bytes on the way in the direction of the move. More would be sent in the eyes of QEMU, and not be there.
+pub(super) const FORTH: usize = 64 << 10;
 /// In the other direction there are only acknowledgements.
 pub(super) const BACK: usize = 64 << 10;
 /// More connections than two QEMUs make: 255 channels, the main one, one that overtakes, disks.

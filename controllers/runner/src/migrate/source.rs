@@ -1,19 +1,20 @@
 //! The source's end: does what [`neonvm_core_migration::Source`] says. What takes time is a task that ends with a message.
 
 mod disks;
+mod hand_over;
 mod watch;
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use neonvm_core_migration::source::{Action, Event};
-use neonvm_core_migration::{Phase, Refused, Source};
+use neonvm_core_migration::{DiskPace, Phase, Refused, Source};
 use neonvm_hypervisor::machine::{
     Agreement, Machine, MachineEvent, MigrationInfo, MigrationPhase, RunState, Settings, Wanted, negotiate,
 };
 use neonvm_types::runner_protocol::{
-    MigrationAnswer, MigrationChannel, MigrationGuest, MigrationOrder, MigrationProgress, MigrationRefusal,
-    MigrationRequest, PostCopy,
+    MigrationAnswer, MigrationChannel, MigrationGuest, MigrationOrder, MigrationRefusal, MigrationRequest,
+    PostCopy,
 };
 use tokio::sync::{Mutex as AsyncMutex, mpsc};
 
@@ -52,6 +53,8 @@ struct Work {
     agreement: Mutex<Agreement>,
     /// Numbers of the disks that are copied.
     mirrors: Mutex<Vec<usize>>,
+    /// How fast the guest may write them, and when that was last looked at.
+    pace: Mutex<(DiskPace, Option<Instant>)>,
 }
 
 /// The end, and the tasks that serve it.
@@ -93,6 +96,7 @@ impl Shell {
             relays: Mutex::default(),
             agreement: Mutex::default(),
             mirrors: Mutex::default(),
+            pace: Mutex::default(),
         });
         let watch = Some(tokio::spawn(watch::follow(Arc::clone(&work))).into());
         let mut shell = Self { core, number, work: Some(work), watch, tasks: Vec::new() };
@@ -167,7 +171,7 @@ impl Shell {
                     Err(why) => Event::NotRecovered(why),
                 },
                 Action::StayHere => work.stay_here().await,
-                Action::Leave => return work.leave().await,
+                Action::Leave => return work.leave(&last, guest).await,
             };
             work.tell(event).await;
         });
@@ -323,11 +327,6 @@ impl Work {
         }
     }
 
-    async fn hand_over(&self, last: MigrationProgress, guest: MigrationGuest) -> Result<(), String> {
-        let progress = self.machine.migration().await.map_or(last, |info| info.progress);
-        self.order(MigrationOrder::Run { progress, guest }, RUN).await.map(drop)
-    }
-
     async fn recover(&self) -> Result<(), String> {
         self.order(MigrationOrder::Recover, ORDER).await?;
         self.machine.send_memory_again(MEMORY).await.map_err(|error| error.to_string())
@@ -340,7 +339,6 @@ impl Work {
             tracing::error!("QEMU does not call the move off");
         }
         self.give_up_disks().await;
-        locked(&self.relays).clear();
         let control = self.control.lock().await.take();
         let mut words = String::new();
         if let Some(control) = control {
@@ -371,27 +369,5 @@ impl Work {
         // The target may have claimed the guest's frames.
         let _ = self.machine.announce().await;
         Event::Cleaned(words)
-    }
-
-    /// QEMU's last numbers. It says that the move is complete, or lets the target go on, before it has counted them.
-    async fn last_numbers(&self) {
-        let until = Instant::now() + LAST;
-        while let Ok(info) = self.machine.migration().await {
-            if info.is_counted() || Instant::now() >= until {
-                self.tell(Event::Numbers(info.progress)).await;
-                return;
-            }
-            tokio::time::sleep(Duration::from_millis(5)).await;
-        }
-    }
-
-    /// The guest lives on the target.
-    async fn leave(&self) {
-        self.pass_on();
-        self.last_numbers().await;
-        let _ = tokio::time::timeout(LAST, self.order(MigrationOrder::Stop, LAST)).await;
-        if self.machine.quit().await.is_err() {
-            self.machine.kill();
-        }
     }
 }

@@ -84,7 +84,7 @@ pub struct MigrationParameters {
     pub bandwidth: Bytes,
     /// Longest pause of the guest, in milliseconds, 1–2,000,000 (QEMU's `downtime-limit`).
     pub downtime_limit_ms: u32,
-    /// Slow the guest down while its memory changes faster than it is copied.
+    /// Slow the guest down while its memory changes, or its disks are written, faster than they are copied.
     pub auto_converge: bool,
     /// Connections for memory, 1–255; with more than one, or with compression, by QEMU's `multifd`. Not together with post-copy.
     pub channels: u8,
@@ -269,6 +269,10 @@ pub struct MigrationProgress {
     pub disk_transferred: Bytes,
     /// Bytes of disks to copy, as far as known.
     pub disk_total: Bytes,
+    /// Bytes that the guest may write to each of its disks in a second, because their copies would not catch up with it
+    /// otherwise; absent: as many as it likes.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub disk_write_limit: Option<Bytes>,
 }
 
 /// First bytes of each connection to [`MIGRATION_PORT`], after the TLS handshake: a line of JSON. Answered with a line of

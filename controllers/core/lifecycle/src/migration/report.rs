@@ -51,6 +51,7 @@ pub(super) fn info(progress: &MigrationProgress) -> MigrationInfo {
         dirty_rate: bytes(progress.dirty_rate),
         throughput: bytes(progress.throughput),
         throttle_percent: i64::from(progress.throttle_percent),
+        disk_write_limit: bytes(progress.disk_write_limit.unwrap_or_default()),
         disk: RamProgress {
             transferred: bytes(progress.disk_transferred),
             remaining: bytes(progress.disk_total.saturating_sub(progress.disk_transferred)),

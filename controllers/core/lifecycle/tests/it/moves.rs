@@ -378,6 +378,38 @@ fn a_move() {
     assert_eq!(world.newest().vm.status.as_ref().unwrap().restart_count, 0);
 }
 
+/// QEMU says that it is done a moment before it has counted. What it never tells is not told either.
+#[test]
+fn the_numbers_of_a_move_are_awaited() {
+    for counts in [true, false] {
+        let mut world = World::new();
+        world.create("move-0");
+        while !world.runners.values().any(|run| run.state() == Some(S::HandingOver)) {
+            world.turn(&Turn::Work { age: 0, writes: 99 });
+            world.turn(&Turn::Boot);
+            world.turn(&Turn::Carry(1));
+        }
+        world.turn(&Turn::Carry(1));
+        let told = |world: &mut World, downtime_ms: Option<u64>| {
+            for run in world.runners.values_mut() {
+                run.set(S::Completed);
+                run.migration.as_mut().unwrap().progress.downtime_ms = downtime_ms;
+            }
+            for _ in 0..3 {
+                world.turn(&Turn::Work { age: 0, writes: 99 });
+            }
+            world.newest().moves["move-0"].status.clone().unwrap()
+        };
+        let status = told(&mut world, None);
+        assert_eq!(status.message, "the machine has moved; its last numbers are awaited");
+        assert_ne!(status.phase, Some(MigrationPhase::Succeeded));
+        world.turn(&Turn::Wait(if counts { 0 } else { 3 }));
+        let status = told(&mut world, counts.then_some(9));
+        assert_eq!(status.phase, Some(MigrationPhase::Succeeded), "{status:#?}");
+        assert_eq!(status.info.downtime_ms, if counts { 9 } else { 0 });
+    }
+}
+
 /// The controller dies after each write of the whole way.
 #[test]
 fn a_controller_that_dies_after_every_write_completes_it_all_the_same() {

@@ -543,3 +543,22 @@ fn the_port_of_a_guest_that_has_arrived_is_closed_without_its_source() {
     assert_eq!(target.step(seconds(91), target::Event::Timer).unwrap(), [target::Action::Close]);
     assert_eq!((target.status().state, target.wake_at()), (State::Completed, None));
 }
+
+/// QEMU lets a guest go before it has counted how long it stood still.
+#[test]
+fn numbers_that_are_counted_late_are_kept_by_the_target() {
+    let seconds = Duration::from_secs;
+    let mut target = Target::new(seconds(0), "m".into());
+    target.step(seconds(0), target::Event::Listening).unwrap();
+    target.step(seconds(1), target::Event::Phase(Phase::Completed)).unwrap();
+    let run = |downtime_ms| {
+        let progress = MigrationProgress { downtime_ms, passes: 2, ..MigrationProgress::default() };
+        target::Event::Run(Box::new((progress, MigrationGuest::default())))
+    };
+    assert_eq!(target.step(seconds(1), run(None)).unwrap(), [target::Action::Continue]);
+    target.step(seconds(1), target::Event::Runs).unwrap();
+    for (told, kept) in [(None, None), (Some(21), Some(21)), (None, Some(21))] {
+        assert!(target.step(seconds(2), run(told)).unwrap().is_empty());
+        assert_eq!(target.status().progress.downtime_ms, kept);
+    }
+}

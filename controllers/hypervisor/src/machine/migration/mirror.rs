@@ -4,8 +4,11 @@ use neonvm_types::Bytes;
 use serde_json::{Value, json};
 
 use super::{CONNECT, Machine, MigrationError};
-use crate::plan::{DiskImage, disk_node, export_node};
+use crate::plan::{DiskImage, disk_front, disk_node, export_node};
 use crate::qmp::QmpError;
+
+/// Largest limit that QEMU takes, in bytes a second (`THROTTLE_VALUE_MAX`).
+const LARGEST_LIMIT: u64 = 1_000_000_000_000_000;
 
 /// How the copy of a disk ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -85,9 +88,9 @@ impl Machine {
         gone(self.session.execute_within("nbd-server-stop", Value::Null, CONNECT).await.map(drop))
     }
 
-    /// Source: copies a disk to the NBD server on the socket of this name, and keeps the copy in step:
-    /// [`super::super::MachineEvent::MirrorReady`] tells when it is whole. What the target shares with this disk, the base
-    /// of an overlay, is not copied.
+    /// Source: copies a disk to the NBD server on the socket of this name, and then what the guest writes meanwhile:
+    /// [`super::super::MachineEvent::MirrorReady`] tells when there was nothing left for a moment. What the target shares with
+    /// this disk, the base of an overlay, is not copied.
     ///
     /// # Errors
     /// If the disk is not there or QEMU cannot connect.
@@ -103,14 +106,18 @@ impl Machine {
             "export": name,
             "discard": "unmap",
         });
+        // Of an earlier copy that did not end while somebody waited for it.
+        self.close_mirror(index).await?;
         self.session.execute_within("blockdev-add", node, CONNECT).await?;
         let mirror = json!({
             "job-id": target,
             "device": disk_node(index),
             "target": target,
             "sync": if overlay { "top" } else { "full" },
-            // Else a guest that writes fast enough is never caught up with.
-            "copy-mode": "write-blocking",
+            // Not `write-blocking`, which keeps both disks equal by holding up the guest: a job of that kind that is called off
+            // or fails frees a bitmap (`in_flight_bitmap`, in `mirror_run`) that writes of the guest still on their way then
+            // change. Of QEMU 7.2 over a slow link, one in ten died of it; later ones have the same code.
+            "copy-mode": "background",
             "auto-dismiss": true,
         });
         if let Err(error) = self.session.execute_within("blockdev-mirror", mirror, CONNECT).await {
@@ -118,6 +125,21 @@ impl Machine {
             return Err(error.into());
         }
         Ok(index)
+    }
+
+    /// Source: limits what the guest writes to a disk, in bytes a second; none: no limit. Reads are never limited.
+    ///
+    /// # Errors
+    /// See [`QmpError`].
+    pub async fn limit_writes(&self, index: usize, limit: Option<Bytes>) -> Result<(), QmpError> {
+        let limit = limit.map_or(0, |limit| limit.get().clamp(1, LARGEST_LIMIT));
+        let arguments = json!({
+            // The device itself is a proxy: what it stands for has the disk.
+            "id": format!("/machine/peripheral/{}/virtio-backend", disk_front(index)),
+            "bps": 0, "bps_rd": 0, "bps_wr": limit,
+            "iops": 0, "iops_rd": 0, "iops_wr": 0,
+        });
+        self.session.execute("block_set_io_throttle", arguments).await.map(drop)
     }
 
     /// Source: ends a copy that is whole; [`super::super::MachineEvent::MirrorEnded`] follows.

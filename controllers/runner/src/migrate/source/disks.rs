@@ -18,8 +18,26 @@ const CLAIM: Duration = Duration::from_secs(1);
 /// Time for copies that are given up or finished to end.
 const END: Duration = Duration::from_secs(10);
 
+/// How far the copies of all disks are.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Copied {
+    done: Bytes,
+    all: Bytes,
+    /// Of what the guest writes to each, in a second.
+    limit: Option<Bytes>,
+}
+
+impl Copied {
+    /// QEMU does not count disks among its numbers.
+    pub(super) fn add_to(self, progress: &mut MigrationProgress) {
+        progress.disk_transferred = self.done;
+        progress.disk_total = self.all;
+        progress.disk_write_limit = self.limit;
+    }
+}
+
 impl Work {
-    /// Until all disks are whole on the target. Has no limit of its own: that of the move ends it.
+    /// Until all disks were whole on the target once. Has no limit of its own: that of the move ends it.
     pub(super) async fn mirror(&self) -> Result<(), String> {
         let mut events = self.machine.events();
         let mut missing = BTreeSet::new();
@@ -44,30 +62,63 @@ impl Work {
                 _ = tick.tick() => self.tell_disks().await,
             }
         }
+        if self.request.parameters.auto_converge {
+            let limit = locked(&self.pace).0.caught_up();
+            if let Some(limit) = limit {
+                tracing::info!(%limit, "until it has moved, the guest writes its disks no faster than they are copied");
+                self.limit_writes(Some(limit)).await;
+            }
+        }
         self.tell_disks().await;
         Ok(())
     }
 
     async fn tell_disks(&self) {
-        if let Some((disk_transferred, disk_total)) = self.mirrored().await {
-            let progress = MigrationProgress { disk_transferred, disk_total, ..MigrationProgress::default() };
+        if let Some(copied) = self.look_at_disks().await {
+            let mut progress = MigrationProgress::default();
+            copied.add_to(&mut progress);
             self.tell(Event::Numbers(progress)).await;
         }
     }
 
-    /// Bytes copied and to copy; `None` if no disk is being copied.
-    pub(super) async fn mirrored(&self) -> Option<(Bytes, Bytes)> {
+    /// How far they are; `None` if no disk is being copied. Slows the guest down if the copy does not catch up with it.
+    pub(super) async fn look_at_disks(&self) -> Option<Copied> {
         if locked(&self.mirrors).is_empty() {
             return None;
         }
-        self.machine.mirrored().await.ok().filter(|(_, all)| *all > Bytes::ZERO)
+        let (done, all) = self.machine.mirrored().await.ok().filter(|(_, all)| *all > Bytes::ZERO)?;
+        if !self.request.parameters.auto_converge {
+            return Some(Copied { done, all, limit: None });
+        }
+        let (new, limit) = {
+            let (pace, last) = &mut *locked(&self.pace);
+            let now = std::time::Instant::now();
+            let new = pace.next(now - last.replace(now).unwrap_or(now), done, all);
+            (new, pace.limit())
+        };
+        if let Some(limit) = new {
+            tracing::info!(%limit, "the guest writes its disks faster than they are copied, and is slowed down");
+            self.limit_writes(Some(limit)).await;
+        }
+        Some(Copied { done, all, limit })
+    }
+
+    /// Of each written disk, in bytes a second.
+    async fn limit_writes(&self, limit: Option<Bytes>) {
+        for index in self.machine.written_disk_numbers() {
+            if let Err(error) = self.machine.limit_writes(index, limit).await {
+                tracing::warn!(%error, index, "the speed of a disk cannot be set");
+            }
+        }
     }
 
     /// The guest stands still: the copies are ended whole, and the target closes them.
     pub(super) async fn settle(&self) -> Result<(), String> {
         let (disks, ()) = tokio::join!(self.finish_disks(), self.give_up_frames());
         disks?;
-        self.order(MigrationOrder::Settle, ORDER).await.map(drop)
+        // Either end closes the connections first.
+        let (closed, settled) = tokio::join!(self.close_disks(), self.order(MigrationOrder::Settle, ORDER));
+        closed.and(settled.map(drop))
     }
 
     async fn give_up_frames(&self) {
@@ -98,14 +149,21 @@ impl Work {
         if let Some(end) = ends.into_iter().find(|end| *end != JobEnd::Whole) {
             return Err(text(&words(end)));
         }
-        for &index in &indexes {
-            self.machine.close_mirror(index).await.map_err(|error| text(&error))?;
+        Ok(())
+    }
+
+    async fn close_disks(&self) -> Result<(), String> {
+        let indexes = locked(&self.mirrors).clone();
+        for index in indexes {
+            let closed = self.machine.close_mirror(index).await;
+            closed.map_err(|error| format!("a disk cannot be finished: {error}"))?;
         }
         locked(&self.mirrors).clear();
         Ok(())
     }
 
-    /// The guest goes on here, and so do its disks alone.
+    /// The guest goes on here, and so do its disks alone. Cuts all that leads to the target: what is on its way need not arrive,
+    /// and over a slow link QEMU would wait for it, with a guest that may stand still.
     pub(super) async fn give_up_disks(&self) {
         let mut events = self.machine.events();
         locked(&self.mirrors).clear();
@@ -117,6 +175,8 @@ impl Work {
                 waiting.insert(index);
             }
         }
+        // Copies that know that they are given up do not fail by it.
+        locked(&self.relays).clear();
         if let Err(why) = ended(&mut events, waiting).await {
             tracing::warn!(why, "copies of disks");
         }
@@ -124,6 +184,10 @@ impl Work {
             if let Err(error) = self.machine.close_mirror(index).await {
                 tracing::warn!(%error, "a connection of a disk is left over");
             }
+        }
+        let was_limited = std::mem::take(&mut *locked(&self.pace)).0.limit().is_some();
+        if was_limited {
+            self.limit_writes(None).await;
         }
     }
 }

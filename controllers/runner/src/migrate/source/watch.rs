@@ -43,11 +43,9 @@ pub(super) async fn numbers(work: Arc<Work>) {
     loop {
         tokio::time::sleep(NUMBERS).await;
         let Ok(mut info) = work.machine.migration().await else { return };
-        if let Some((done, all)) = work.mirrored().await {
-            last_disks = Some((done, all));
-        }
-        if let Some((done, all)) = last_disks {
-            (info.progress.disk_transferred, info.progress.disk_total) = (done, all);
+        last_disks = work.look_at_disks().await.or(last_disks);
+        if let Some(copied) = last_disks {
+            copied.add_to(&mut info.progress);
         }
         work.tell(Event::Numbers(info.progress)).await;
     }

@@ -4,11 +4,14 @@ use std::fmt::Write as _;
 
 use neonvm_api::VirtualMachine;
 use neonvm_api::migration::{MigrationPhase, MigrationReason};
-use neonvm_types::runner_protocol::{MigrationRole, MigrationState};
+use neonvm_types::runner_protocol::{MigrationRole, MigrationState, MigrationStatus};
 
 use super::{Pass, carried};
 use crate::migration::{MigrationAction, decided};
 use crate::outcome::NoteReason;
+
+/// Seconds for the source to tell what QEMU has counted; its runner asks for one.
+const COUNTING: i64 = 3;
 
 /// The machine does not name this migration any more, and it did once: it has moved, or it stays.
 pub(super) fn let_go(pass: &mut Pass<'_>, vm: &VirtualMachine) {
@@ -32,31 +35,26 @@ pub(super) fn let_go(pass: &mut Pass<'_>, vm: &VirtualMachine) {
 }
 
 fn succeed(pass: &mut Pass<'_>) {
-    // The last numbers are QEMU's own last ones: the source's, or what it handed to the target.
-    let uid = pass.uid();
-    let sides = [
-        (&pass.observed.source_runner, MigrationRole::Source),
-        (&pass.observed.target_runner, MigrationRole::Target),
-    ];
-    let told = sides.into_iter().find_map(|(runner, role)| {
-        let told = runner.newest()?.migration.as_ref()?;
-        let last = told.id == uid && told.role == role && told.state == MigrationState::Completed;
-        last.then_some(told)
-    });
     let since = pass.before.completion_time.unwrap_or(pass.now);
     pass.status.completion_time = Some(since);
     if let Some(target) = &pass.observed.target {
         pass.status.target_pod_ip.clone_from(&target.ip);
         pass.status.target_node.clone_from(&target.node);
     }
-    match told {
-        Some(told) => carried::record(pass, told),
+    let told = last_told(pass);
+    let awaited = match &told {
+        Some(told) if told.progress.downtime_ms.is_some() => false,
+        // QEMU says that it is done before it has counted.
+        Some(_) => !pass.source().is_gone() && !pass.has_passed(since, COUNTING),
         // A controller that has just begun has not heard them yet.
-        None if !pass.target().is_gone() && !pass.has_passed(since, pass.settings.unreachable_after) => {
-            "the machine has moved; its last numbers are awaited".clone_into(&mut pass.status.message);
-            return;
-        }
-        None => {}
+        None => !pass.target().is_gone() && !pass.has_passed(since, pass.settings.unreachable_after),
+    };
+    if awaited {
+        "the machine has moved; its last numbers are awaited".clone_into(&mut pass.status.message);
+        return;
+    }
+    if let Some(told) = told {
+        carried::record(pass, &told);
     }
     pass.status.phase = Some(MigrationPhase::Succeeded);
     let (from, to) = (&pass.status.source_node, &pass.status.target_node);
@@ -67,6 +65,21 @@ fn succeed(pass: &mut Pass<'_>) {
     }
     pass.say(MigrationReason::Completed, text.clone());
     pass.note(NoteReason::Migrated, text);
+}
+
+/// What a side whose part is done says: QEMU's own last numbers, the source's or what it handed to the target.
+fn last_told(pass: &Pass<'_>) -> Option<MigrationStatus> {
+    let uid = pass.uid();
+    let sides = [
+        (&pass.observed.source_runner, MigrationRole::Source),
+        (&pass.observed.target_runner, MigrationRole::Target),
+    ];
+    let told = sides.into_iter().filter_map(|(runner, role)| {
+        let told = runner.newest()?.migration.as_ref()?;
+        let last = told.id == uid && told.role == role && told.state == MigrationState::Completed;
+        last.then_some(told)
+    });
+    told.min_by_key(|told| told.progress.downtime_ms.is_none()).cloned()
 }
 
 /// The machine stays: that it does not name this migration, only the server knows.

@@ -6,9 +6,9 @@
 //!    ▲                                                          │ again over the threshold: T = now
 //!    └──────────────────────────────────────────────────────────┘ not over it, and T + stable window is past
 //! ```
-//! In panic the answer is the largest so far and not below what is ordered; it never goes down. A controller that starts
-//! beside a workload with more than one ready pod starts in panic: what is there was needed a moment ago, and its
-//! windows are empty.
+//! In panic the answer is the largest so far within the rates, and not below what is ordered. A controller that starts
+//! beside a workload with more than one ready pod starts in panic: what is there was needed a moment ago, and its windows
+//! are empty.
 
 use jiff::{SignedDuration, Timestamp};
 use serde::{Deserialize, Serialize};
@@ -101,7 +101,8 @@ impl Panic {
         let panicking = self.since.is_some();
         let replicas = if panicking {
             self.most = self.most.max(calm).max(surge).max(fleet.current);
-            self.most
+            // What was allowed from more ready pods, and was not ordered, is not made up for in one step.
+            self.most.min(rules.rates.ceiling(fleet)).max(calm).max(surge)
         } else {
             calm
         };

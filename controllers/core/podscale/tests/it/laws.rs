@@ -163,7 +163,7 @@ proptest! {
     fn a_steady_load_comes_to_rest(case in case(), load in 0.0..400.0f64, current in 1..40i32) {
         let external = Case { external: true, min: 1, ..case };
         let mut world = World::warm(&external.object());
-        let decisions = run(&external, &[(Some(load), 100); 400], &mut world, current);
+        let decisions = run(&external, &[(Some(load), 100); 500], &mut world, current);
         let last: Vec<i32> = decisions.iter().rev().take(20).map(|decision| decision.desired).collect();
         prop_assert!(last.iter().all(|replicas| *replicas == last[0]), "{last:?}");
     }

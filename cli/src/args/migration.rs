@@ -63,7 +63,7 @@ pub struct Migrate {
     /// Compression of memory on the way [default: that of the policy, else zstd]
     #[arg(long, value_name = "HOW", value_parser = ["none", "zstd"])]
     pub compress: Option<String>,
-    /// Do not slow the guest down when it changes memory or writes disks faster than they are copied
+    /// Do not slow the guest down: when it changes memory faster than it is sent, or while its disks are copied
     #[arg(long)]
     pub no_auto_converge: bool,
     /// When the guest may run there before all its memory is there [default: that of the policy, else never]

@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use k8s_openapi::jiff::Timestamp;
 use neonvm_api::VirtualMachineMigration;
 
-use super::show::{asked_by, ending, percent, phase_word, reason, size, status, took};
+use super::show::{asked_by, ending, percent, phase_word, reason, size, status, took, write_limit};
 use super::{find, is_over, name_of, table};
 use crate::args::migration::Describe;
 use crate::commands::vm::machines::Machines;
@@ -71,11 +71,8 @@ fn describe(migration: &VirtualMachineMigration, now: Timestamp) -> String {
     if info.throttle_percent > 0 {
         line("Slowed by", format!("{}%", info.throttle_percent));
     }
-    if info.disk_write_limit > 0 {
-        line(
-            "Disk writes",
-            format!("at most {}/s each, or they would not be caught up with", size(info.disk_write_limit)),
-        );
+    if let Some(limit) = write_limit(info) {
+        line("Disk writes", limit);
     }
     line("Limits", limits(migration));
     for condition in &status.conditions {

@@ -110,7 +110,7 @@ pub(super) fn progress(migration: &VirtualMachineMigration) -> String {
     if info.ram.total == 0 {
         if info.disk.total > 0 {
             let done = format!("{}/{} of disks", size(info.disk.transferred), size(info.disk.total));
-            return done + &limited(&info);
+            return done + &held(&info);
         }
         return status(migration).message;
     }
@@ -129,15 +129,16 @@ pub(super) fn progress(migration: &VirtualMachineMigration) -> String {
     if info.throttle_percent > 0 {
         text.push_str(&format!(" slowed by {}%", info.throttle_percent));
     }
-    text + &limited(&info)
+    text + &held(&info)
 }
 
-/// What the machine may write while its disks are copied, if that is limited.
-fn limited(info: &MigrationInfo) -> String {
-    match info.disk_write_limit {
-        0 => String::new(),
-        limit => format!(" disk writes held to {}/s", size(limit)),
-    }
+fn held(info: &MigrationInfo) -> String {
+    write_limit(info).map(|limit| format!(", disk writes {limit}")).unwrap_or_default()
+}
+
+/// What the machine may write to each disk while they are copied, if that is limited.
+pub(super) fn write_limit(info: &MigrationInfo) -> Option<String> {
+    (info.disk_write_limit > 0).then(|| format!("held to {}/s each", size(info.disk_write_limit)))
 }
 
 /// Seconds until the rest is sent, if it is sent faster than it changes.

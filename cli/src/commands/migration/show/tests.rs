@@ -26,7 +26,7 @@ fn a_move_that_goes_on() {
     assert_eq!(step(&moving), Some("copy"));
     let copying = migration(&json!({ "phase": "Running", "reason": "Mirroring",
         "info": { "diskWriteLimit": 12 << 20, "disk": { "total": 8 * gib, "transferred": 2 * gib } } }));
-    assert_eq!(progress(&copying), "2.0Gi/8.0Gi of disks disk writes held to 12.0Mi/s");
+    assert_eq!(progress(&copying), "2.0Gi/8.0Gi of disks, disk writes held to 12.0Mi/s each");
     assert_eq!(asked_by(&moving), "user");
 }
 

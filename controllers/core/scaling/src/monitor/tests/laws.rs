@@ -1,6 +1,6 @@
 //! What holds whatever happens.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 
 use neonvm_types::MilliCpu;
 use neonvm_types::monitor_protocol::MessageIds;
@@ -63,7 +63,7 @@ proptest! {
         let mut asked: [Vec<Duration>; 2] = Default::default();
         let mut ids = MessageIds::MONITOR;
         // What each downscale was about: with the consent to one, a change that waited for it may take effect already.
-        let mut targets = HashMap::new();
+        let mut targets = BTreeMap::new();
         for ((pause, mut event), number) in events.into_iter().zip(0..) {
             now += Duration::from_millis(pause);
             match &mut event {

@@ -134,6 +134,14 @@ fn without_source(
     match at_target {
         // It waits for the verdict.
         Some(S::Arrived | S::Unknown) => Fate::Doubt,
+        // All may be on its way, or have come and not been told yet. It fails by itself if not.
+        Some(S::Receiving) => Fate::Doubt,
+        // A source that sends has a target that receives: what that told last is old.
+        Some(S::Waiting)
+            if matches!(at_source, Some(S::Mirroring | S::Copying | S::Switching | S::HandingOver)) =>
+        {
+            Fate::Doubt
+        }
         _ => Fate::Lost,
     }
 }
@@ -238,6 +246,30 @@ mod tests {
                 let expected = if lost { (Fate::Lost, None) } else { (Fate::Doubt, Some(true)) };
                 assert_eq!((fate("m", true, source, target), verdict("m", source, target)), expected);
             }
+        }
+    }
+
+    /// A source that dies when all was sent, and a target that has not told of it yet: the machine lives if it has come, and the
+    /// target fails by itself if not.
+    #[test]
+    fn what_is_on_its_way_is_waited_for() {
+        use MigrationState as S;
+        let live = PodView { running: true, ..PodView::default() };
+        for (at_source, at_target, expected) in [
+            (S::Switching, S::Receiving, Fate::Doubt),
+            (S::Switching, S::Waiting, Fate::Doubt),
+            (S::HandingOver, S::Receiving, Fate::Doubt),
+            (S::Copying, S::Receiving, Fate::Doubt),
+            (S::Negotiating, S::Waiting, Fate::Lost),
+            (S::Switching, S::Failed, Fate::Lost),
+            (S::Cancelling, S::Receiving, Fate::Lost),
+        ] {
+            let (source, target) =
+                (view(MigrationRole::Source, at_source, false), view(MigrationRole::Target, at_target, true));
+            let source = Side { pod: None, runner: &source };
+            let target = Side { pod: Some(&live), runner: &target };
+            assert_eq!(fate("m", true, source, target), expected, "{at_source:?} {at_target:?}");
+            assert_eq!(verdict("m", source, target), None, "{at_source:?} {at_target:?}");
         }
     }
 

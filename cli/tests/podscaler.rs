@@ -3,19 +3,18 @@
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, clippy::panic, reason = "tests")]
 
 use std::io::{BufRead as _, BufReader};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
+use kube::Resource as _;
 use kube::api::{Api, DynamicObject, Patch, PatchParams, PostParams};
-use kube::config::{Config, KubeConfigOptions, Kubeconfig};
 use kube::core::{ApiResource, GroupVersionKind};
-use kube::{Client, Resource as _};
 use neonvm_api::PodAutoscaler;
 use neonvm_core_podscale::status::{Applied, Pass, after};
 use neonvm_core_podscale::{Memory, Missing, MissingReason, Observation, Observed, Settings, decide};
-use neonvm_local::Server;
+use neonvm_test_cluster::ApiServer;
 use serde_json::{Value, json};
 use tokio::runtime::Runtime;
 
@@ -24,9 +23,8 @@ const PATIENCE: Duration = Duration::from_secs(30);
 
 struct Cluster {
     runtime: Runtime,
-    client: Client,
+    server: ApiServer,
     home: tempfile::TempDir,
-    kubeconfig: PathBuf,
 }
 
 /// A command that goes on; ended when dropped.
@@ -44,28 +42,17 @@ impl Cluster {
         let runtime =
             tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
         let home = tempfile::tempdir().unwrap();
-        let config = neonvm_local::Config {
-            directory: home.path().join("state"),
-            listen: "127.0.0.1:0".parse().unwrap(),
-            names: Vec::new(),
-            faults: false,
-        };
-        let (text, client) = runtime.block_on(async {
-            let server = Server::start(&config).await.unwrap();
-            let text = server.kubeconfig("test").to_string();
-            tokio::spawn(server.run(std::future::pending()));
-            let parsed = Kubeconfig::from_yaml(&text).unwrap();
-            let config = Config::from_custom_kubeconfig(parsed, &KubeConfigOptions::default()).await.unwrap();
-            (text, Client::try_from(config).unwrap())
-        });
-        let kubeconfig = home.path().join("kubeconfig");
-        std::fs::write(&kubeconfig, text).unwrap();
-        Self { runtime, client, home, kubeconfig }
+        let server = runtime.block_on(ApiServer::start());
+        Self { runtime, server, home }
     }
 
     fn command(&self, arguments: &[&str]) -> Command {
         let mut command = Command::new(Path::new(env!("CARGO_BIN_EXE_neonctl")));
-        command.args(arguments).env_clear().env("HOME", self.home.path()).env("KUBECONFIG", &self.kubeconfig);
+        command
+            .args(arguments)
+            .env_clear()
+            .env("HOME", self.home.path())
+            .env("KUBECONFIG", self.server.kubeconfig());
         command
     }
 
@@ -89,7 +76,7 @@ impl Cluster {
     }
 
     fn api(&self) -> Api<PodAutoscaler> {
-        Api::namespaced(self.client.clone(), "default")
+        Api::namespaced(self.server.client.clone(), "default")
     }
 
     fn get(&self, name: &str) -> PodAutoscaler {
@@ -102,7 +89,7 @@ impl Cluster {
             "v1",
             "CustomResourceDefinition",
         ));
-        let api: Api<DynamicObject> = Api::all_with(self.client.clone(), &kind);
+        let api: Api<DynamicObject> = Api::all_with(self.server.client.clone(), &kind);
         for crd in neonvm_api::crds() {
             let crd: DynamicObject = serde_json::from_value(crd).unwrap();
             self.runtime.block_on(api.create(&PostParams::default(), &crd)).unwrap();
@@ -153,7 +140,8 @@ impl Cluster {
             "type": "Warning", "reason": reason, "message": message, "involvedObject": object,
             "lastTimestamp": Timestamp::now().to_string() }),
         );
-        let api: Api<k8s_openapi::api::core::v1::Event> = Api::namespaced(self.client.clone(), "default");
+        let api: Api<k8s_openapi::api::core::v1::Event> =
+            Api::namespaced(self.server.client.clone(), "default");
         self.runtime.block_on(api.create(&PostParams::default(), &event.unwrap())).unwrap();
     }
 }

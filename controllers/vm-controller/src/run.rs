@@ -49,20 +49,12 @@ pub enum Error {
     Webhook(#[from] webhook::Error),
 }
 
-/// Runs until `stop` ends.
+/// Runs until `stop` ends. When it is dropped, everything it started ends.
 ///
 /// # Errors
 /// If the API server cannot be reached at start, or an address cannot be used.
 pub async fn run(config: Config, stop: impl Future<Output = ()>) -> Result<(), Error> {
     let client = neonvm_kit::client::connect(config.kubeconfig.as_deref()).await?;
-    run_with(client, config, stop).await
-}
-
-/// As [`run`], with a client at hand. When it is dropped, everything it started ends.
-///
-/// # Errors
-/// As [`run`].
-pub async fn run_with(client: Client, config: Config, stop: impl Future<Output = ()>) -> Result<(), Error> {
     let authority = Arc::new(open(&client, &config.namespace).await?);
     let mut always = JoinSet::new();
     let (events, sender) = event::channel(client.clone(), MANAGER);

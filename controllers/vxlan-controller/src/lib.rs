@@ -20,4 +20,4 @@ mod sync;
 mod watch;
 
 pub use config::Config;
-pub use run::{Error, delete, run, run_with};
+pub use run::{Error, delete, run};

@@ -6,7 +6,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use http::StatusCode;
-use kube::Client;
 use neonvm_kit::http::{Whole, serve, text};
 use tokio::io::Interest;
 use tokio::net::{TcpListener, UdpSocket};
@@ -63,14 +62,6 @@ fn failed(what: impl Into<String>) -> impl FnOnce(io::Error) -> Error {
 /// If settings contradict each other, or namespace, address or kernel cannot be used at start.
 pub async fn run(config: Config, stop: impl Future<Output = ()>) -> Result<(), Error> {
     let client = neonvm_kit::client::connect(config.kubeconfig.as_deref()).await?;
-    run_with(client, config, stop).await
-}
-
-/// As [`run`], with a client at hand.
-///
-/// # Errors
-/// As [`run`].
-pub async fn run_with(client: Client, config: Config, stop: impl Future<Output = ()>) -> Result<(), Error> {
     config.check().map_err(Error::Config)?;
     tokio::pin!(stop);
     let namespace = tokio::select! {

@@ -99,6 +99,8 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("neonvm-xtask", &[]),
     // Talk to a server or run binaries; they know none of our types.
     ("neonvm-conformance", &["neonvm-kit", "neonvm-local"]),
+    // What tests of services start; no product uses it.
+    ("neonvm-test-cluster", &["neonvm-api", "neonvm-kit", "neonvm-local"]),
     ("neonvm-e2e", &[]),
     (
         "neonvm-endurance",

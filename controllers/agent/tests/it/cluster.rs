@@ -1,13 +1,10 @@
 //! The embedded API server with VMs, and what elsewhere their controller does.
 
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
 
 use futures_util::TryStreamExt as _;
 use k8s_openapi::api::coordination::v1::Lease;
-use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
 use kube::runtime::{WatchStreamExt as _, watcher};
 use kube::{Api, Client};
@@ -15,76 +12,36 @@ use neonvm_api::VirtualMachine;
 use neonvm_api::names::SCHEDULER_LEASE;
 use neonvm_kit::authority;
 use neonvm_kit::service::Endpoint;
+use neonvm_test_cluster::{ApiServer, merge};
+pub(crate) use neonvm_test_cluster::{NAMESPACE, until};
 use serde_json::{Value, json};
 use tokio::task::JoinHandle;
 
 pub(crate) const NODE: &str = "n1";
-pub(crate) const NAMESPACE: &str = "neonvm-system";
 
 pub(crate) struct Cluster {
+    pub(crate) server: ApiServer,
     pub(crate) client: Client,
-    directory: tempfile::TempDir,
     /// Whether the status of VMs follows what is asked of them.
     follows: Arc<AtomicBool>,
-    tasks: [JoinHandle<()>; 2],
+    controller: JoinHandle<()>,
 }
 
 impl Drop for Cluster {
     fn drop(&mut self) {
-        for task in &self.tasks {
-            task.abort();
-        }
+        self.controller.abort();
     }
-}
-
-/// Waits for a condition.
-pub(crate) async fn until<T>(what: &str, mut look: impl AsyncFnMut() -> Option<T>) -> T {
-    let deadline = Instant::now() + Duration::from_secs(30);
-    while Instant::now() < deadline {
-        if let Some(found) = look().await {
-            return found;
-        }
-        tokio::time::sleep(Duration::from_millis(20)).await;
-    }
-    panic!("{what}: not within 30 s");
 }
 
 impl Cluster {
     pub(crate) async fn start() -> Self {
-        let directory = tempfile::tempdir().unwrap();
-        let config = neonvm_local::Config {
-            directory: directory.path().into(),
-            listen: ([127, 0, 0, 1], 0).into(),
-            names: Vec::new(),
-            faults: true,
-        };
-        let server = neonvm_local::Server::start(&config).await.unwrap();
-        let kubeconfig = directory.path().join("kubeconfig");
-        std::fs::write(&kubeconfig, server.kubeconfig("t").to_string()).unwrap();
-        let client = neonvm_kit::client::connect(Some(&kubeconfig)).await.unwrap();
-        let api = tokio::spawn(async move {
-            let _ = server.run(std::future::pending()).await;
-        });
-        let definitions: Api<CustomResourceDefinition> = Api::all(client.clone());
-        for definition in neonvm_api::crds() {
-            let definition: CustomResourceDefinition = serde_json::from_value(definition).unwrap();
-            let created = definitions.create(&PostParams::default(), &definition).await.unwrap();
-            until("the definition", async || {
-                let seen = definitions.get(&created.metadata.name.clone()?).await.unwrap();
-                let conditions = seen.status?.conditions?;
-                conditions.iter().any(|c| c.type_ == "Established" && c.status == "True").then_some(())
-            })
-            .await;
-        }
+        let server = ApiServer::with_our_kinds().await;
+        let client = server.client.clone();
         // The namespace and the secret that all services share.
         authority::open(&client, NAMESPACE, "test").await.unwrap();
         let follows = Arc::new(AtomicBool::new(true));
         let controller = tokio::spawn(follow(client.clone(), Arc::clone(&follows)));
-        Self { client, directory, follows, tasks: [api, controller] }
-    }
-
-    pub(crate) fn kubeconfig(&self) -> PathBuf {
-        self.directory.path().join("kubeconfig")
+        Self { server, client, follows, controller }
     }
 
     /// Whether VMs become what is asked of them.
@@ -92,16 +49,10 @@ impl Cluster {
         self.follows.store(yes, Ordering::Relaxed);
     }
 
-    /// Sets a fault switch of the API server.
-    pub(crate) async fn chaos(&self, name: &str, value: u64) {
-        let request = http::Request::put(format!("/chaos/{name}?value={value}")).body(Vec::new()).unwrap();
-        self.client.request_text(request).await.unwrap();
-    }
-
     /// The API server answers so many requests with this status.
     pub(crate) async fn fail(&self, status: u64, count: u64) {
-        self.chaos("status", status).await;
-        self.chaos("fail", count).await;
+        self.server.fault("status", status).await;
+        self.server.fault("fail", count).await;
     }
 
     pub(crate) fn vms(&self) -> Api<VirtualMachine> {
@@ -115,7 +66,7 @@ impl Cluster {
             "spec": { "schedulerName": "autoscale-scheduler", "guest": {
                 "cpus": { "min": "250m", "max": 4, "use": "250m" }, "memorySlots": { "min": 1, "max": 16, "use": 1 },
                 "memorySlotSize": "1Gi", "rootDisk": { "image": "i" } } } });
-        merge(&mut vm, more);
+        merge(&mut vm, &more);
         self.vms().create(&PostParams::default(), &serde_json::from_value(vm).unwrap()).await.unwrap();
         let status = json!({ "status": { "phase": "Running", "node": NODE, "podName": format!("{name}-pod"), "podIP": ip,
             "cpus": "250m", "memorySize": "1Gi" } });
@@ -168,17 +119,6 @@ impl Cluster {
             "spec": { "holderIdentity": holder, "leaseDurationSeconds": 15 } });
         let force = PatchParams::apply("test").force();
         api.patch(SCHEDULER_LEASE, &force, &Patch::Apply(lease)).await.unwrap();
-    }
-}
-
-fn merge(into: &mut Value, from: Value) {
-    match (into, from) {
-        (Value::Object(into), Value::Object(from)) => {
-            for (key, value) in from {
-                merge(into.entry(key).or_insert(Value::Null), value);
-            }
-        }
-        (into, from) => *into = from,
     }
 }
 

@@ -24,7 +24,7 @@ async fn a_conflict_is_seen_and_taken_in() {
     let world = World::start(1).await;
     let agent = world.agent().await;
     world.settles("v0", 1).await;
-    world.cluster.chaos("delay-watch", 3000).await;
+    world.cluster.server.fault("delay-watch", 3000).await;
     world.cluster.follows(false);
     let use_of = |units: u32| {
         json!({ "spec": { "guest": { "cpus": { "use": format!("{}m", units * 250) },
@@ -34,7 +34,7 @@ async fn a_conflict_is_seen_and_taken_in() {
     world.guests[0].load(4);
     world.says("v0", "the VM had changed").await;
     assert_eq!(world.cluster.asked("v0").await, 2);
-    world.cluster.chaos("delay-watch", 0).await;
+    world.cluster.server.fault("delay-watch", 0).await;
     world.cluster.follows(true);
     world.cluster.patch("v0", json!({ "metadata": { "labels": { "touched": "yes" } } })).await;
     world.settles("v0", 4).await;
@@ -53,9 +53,9 @@ async fn a_bad_day_of_the_api_server_passes() {
         world.settles("v0", units).await;
     }
     for units in [5, 1] {
-        world.cluster.chaos("lose-response", 1).await;
-        world.cluster.chaos("drop-watch", 1).await;
-        world.cluster.chaos("duplicate-watch", 2).await;
+        world.cluster.server.fault("lose-response", 1).await;
+        world.cluster.server.fault("drop-watch", 1).await;
+        world.cluster.server.fault("duplicate-watch", 2).await;
         world.guests[0].load(units);
         world.settles("v0", units).await;
     }

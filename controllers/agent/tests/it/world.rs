@@ -122,7 +122,7 @@ impl World {
     pub(crate) fn config(&self, identity: &str, settings: &Value) -> Config {
         let loopback: SocketAddr = ([127, 0, 0, 1], 0).into();
         Config {
-            kubeconfig: Some(self.cluster.kubeconfig()),
+            kubeconfig: Some(self.cluster.server.kubeconfig()),
             node: NODE.into(),
             namespace: NAMESPACE.into(),
             identity: identity.into(),

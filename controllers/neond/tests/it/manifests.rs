@@ -9,7 +9,7 @@ use neonvm_api::names::{SCHEDULER_LEASE, agent_lease};
 use neonvm_api::overlay;
 use serde_json::{Value, json};
 
-use crate::cluster::{Cluster, api, documents, manifests, until};
+use crate::cluster::{Cluster, documents, manifests, until};
 use crate::service::{Service, arguments, containers, listening};
 
 /// Groups that a cluster may lack.
@@ -176,8 +176,8 @@ fn node() -> Value {
 #[tokio::test(flavor = "multi_thread")]
 async fn services_run_as_their_manifests_say() {
     let cluster = Cluster::start().await;
-    cluster.apply(&node()).await;
-    let nodes = api(&cluster.client, &node());
+    neonvm_test_cluster::apply(&cluster.client, &node()).await;
+    let nodes = neonvm_test_cluster::client_of(&cluster.client, &node());
     let ready = json!({"status": {"allocatable": {"cpu": "8", "memory": "64Gi", "pods": "100",
         "ephemeral-storage": "100Gi"}, "conditions": [{"type": "Ready", "status": "True"}],
         "addresses": [{"type": "InternalIP", "address": "127.0.0.1"}]}});
@@ -190,7 +190,7 @@ async fn services_run_as_their_manifests_say() {
         for container in containers(&workload) {
             let name = container["name"].as_str().unwrap().to_owned();
             let account = workload.pointer("/spec/template/spec/serviceAccountName").unwrap();
-            let kubeconfig = cluster.kubeconfig(account.as_str().unwrap()).await;
+            let kubeconfig = cluster.server.kubeconfig_of(account.as_str().unwrap()).await;
             let mut more = Vec::new();
             if name == "vxlan-controller" {
                 let Some(namespace) = &namespace else { continue };
@@ -208,7 +208,7 @@ async fn services_run_as_their_manifests_say() {
         })
         .await;
     }
-    cluster.apply(&machine()).await;
+    neonvm_test_cluster::apply(&cluster.client, &machine()).await;
     let pods = "/api/v1/namespaces/default/pods";
     let pod = async || cluster.get(pods).await.and_then(|list| list["items"].as_array()?.first().cloned());
     until("a runner pod", async || pod().await.is_some()).await;
@@ -232,7 +232,7 @@ async fn services_run_as_their_manifests_say() {
         assert!(service.is_running(), "{name}: {}", service.log());
         assert!(!service.log().contains("forbidden"), "{name}: {}", service.log());
     }
-    assert_eq!(cluster.forbidden().await, Vec::<String>::new());
+    assert_eq!(cluster.server.forbidden().await, Vec::<String>::new());
 }
 
 /// What a kube-scheduler asks of its extender, to the end.

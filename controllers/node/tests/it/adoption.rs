@@ -59,10 +59,10 @@ async fn a_node_may_be_killed_at_any_moment() {
         Network::User
     };
     cluster.add_node(cluster.config("n1", network.clone())).await;
-    let places = cluster.directory.path().join("nodes/n1/pods");
+    let places = cluster.server.directory().join("nodes/n1/pods");
     for round in 0..16_u64 {
         let name = format!("p{round}");
-        let said = cluster.directory.path().join(&name);
+        let said = cluster.server.directory().join(&name);
         let script =
             format!("trap 'exit 0' TERM; echo $$$$ >> {}; while :; do sleep 0.05; done", said.display());
         cluster.create("n1", &name, &script, &json!({})).await;
@@ -91,6 +91,6 @@ async fn a_node_may_be_killed_at_any_moment() {
     let left: Vec<_> =
         namespaces.filter(|entry| entry.file_name().to_string_lossy().starts_with(&prefix)).collect();
     assert!(left.is_empty(), "{left:?}");
-    let leases = std::fs::read_to_string(cluster.directory.path().join("nodes/n1/leases.json")).unwrap();
+    let leases = std::fs::read_to_string(cluster.server.directory().join("nodes/n1/leases.json")).unwrap();
     assert!(leases.contains("\"held\":{}"), "{leases}");
 }

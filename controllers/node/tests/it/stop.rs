@@ -32,7 +32,7 @@ async fn machines_are_asked_and_waited_for_and_end_as_they_say() {
         pids.push(content(&path, |text| text.ends_with('\n')).await);
     }
     cluster.kill_node("n1").await;
-    let data = cluster.directory.path().to_path_buf();
+    let data = cluster.server.directory().to_path_buf();
     let before = running(&data);
     assert_eq!(names(&before), ["default/deaf", "default/good"]);
     assert_eq!(before.iter().map(|pod| pod.grace.as_secs()).collect::<Vec<_>>(), [1, 5]);
@@ -65,7 +65,7 @@ async fn what_another_boot_or_another_process_has_the_number_of_is_left_alone() 
     let place = cluster.place("n1", &pod);
     let pid = content(&place.join("root/pid"), |text| text.ends_with('\n')).await;
     cluster.kill_node("n1").await;
-    let data = cluster.directory.path();
+    let data = cluster.server.directory();
     let (state, record) = (place.join("state.json"), place.join("containers/c/0.pid"));
     let written = std::fs::read_to_string(&state).unwrap();
     let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap();

@@ -1,7 +1,6 @@
 //! A cluster with a node whose runner is a script: the words of the container's command after `neond runner` are run by
 //! a shell.
 
-use std::future::Future;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -9,57 +8,36 @@ use k8s_openapi::api::core::v1::Pod;
 use kube::api::{DeleteParams, PostParams};
 use kube::{Api, Client};
 use neonvm_node::{Config, Network};
+use neonvm_test_cluster::ApiServer;
+pub(crate) use neonvm_test_cluster::until;
 use serde_json::{Value, json};
 use tokio::task::JoinHandle;
 
 /// A cluster in this process.
 pub(crate) struct Cluster {
     pub(crate) client: Client,
-    pub(crate) directory: tempfile::TempDir,
+    pub(crate) server: ApiServer,
     pub(crate) id: String,
-    api: JoinHandle<()>,
     nodes: Vec<(String, JoinHandle<()>)>,
 }
 
 impl Drop for Cluster {
     fn drop(&mut self) {
-        self.api.abort();
         self.nodes.iter().for_each(|(_, task)| task.abort());
-        neonvm_node::clean_up(&self.id, self.directory.path(), Duration::ZERO).unwrap();
+        neonvm_node::clean_up(&self.id, self.server.directory(), Duration::ZERO).unwrap();
     }
-}
-
-/// Waits for something, at most 30 s.
-pub(crate) async fn until<T, F: Future<Output = Option<T>>>(what: &str, mut look: impl FnMut() -> F) -> T {
-    for _ in 0..1500 {
-        if let Some(found) = look().await {
-            return found;
-        }
-        tokio::time::sleep(Duration::from_millis(20)).await;
-    }
-    panic!("{what} did not happen within 30 s");
 }
 
 impl Cluster {
     pub(crate) async fn start() -> Self {
-        let directory = tempfile::tempdir().unwrap();
-        let config = neonvm_local::Config {
-            directory: directory.path().into(),
-            listen: ([127, 0, 0, 1], 0).into(),
-            names: Vec::new(),
-            faults: false,
-        };
-        let server = neonvm_local::Server::start(&config).await.unwrap();
-        let kubeconfig = directory.path().join("kubeconfig");
-        std::fs::write(&kubeconfig, server.kubeconfig("t").to_string()).unwrap();
-        let client = neonvm_kit::client::connect(Some(&kubeconfig)).await.unwrap();
-        let script = directory.path().join("neond");
+        let server = ApiServer::start().await;
+        let directory = server.directory();
+        let script = directory.join("neond");
         // `$0 runner WORDS…`
         std::fs::write(&script, "#!/bin/sh\nshift\nexec /bin/sh -c \"$@\"\n").unwrap();
         std::fs::set_permissions(&script, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
-        let id = format!("test-{}", directory.path().display());
-        let api = tokio::spawn(server.run(std::future::pending()));
-        Self { client, directory, id, api, nodes: Vec::new() }
+        let id = format!("test-{}", directory.display());
+        Self { client: server.client.clone(), server, id, nodes: Vec::new() }
     }
 
     /// A cluster with one node, without namespaces.
@@ -70,9 +48,9 @@ impl Cluster {
     }
 
     pub(crate) fn config(&self, name: &str, network: Network) -> Config {
-        let mut config = Config::new(&self.id, name, self.directory.path());
+        let mut config = Config::new(&self.id, name, self.server.directory());
         config.network = network;
-        config.executable = Some(self.directory.path().join("neond"));
+        config.executable = Some(self.server.directory().join("neond"));
         config.restart_pause = Duration::from_millis(50);
         config
     }
@@ -108,7 +86,12 @@ impl Cluster {
 
     /// The directory of a pod.
     pub(crate) fn place(&self, node: &str, pod: &Pod) -> PathBuf {
-        self.directory.path().join("nodes").join(node).join("pods").join(pod.metadata.uid.as_deref().unwrap())
+        self.server
+            .directory()
+            .join("nodes")
+            .join(node)
+            .join("pods")
+            .join(pod.metadata.uid.as_deref().unwrap())
     }
 
     /// Creates a pod on a node.

@@ -60,7 +60,7 @@ async fn volumes_are_laid_out_and_follow_their_objects() {
             .await;
     object::<Secret>(&cluster, json!({ "metadata": { "name": "s" }, "stringData": { "key": "hidden" } }))
         .await;
-    let more = every_kind(cluster.directory.path());
+    let more = every_kind(cluster.server.directory());
     let pod = cluster.create("n1", "v", IDLE, &more).await;
     let root = cluster.place("n1", &pod).join("root");
     let ready = cluster.ready("v").await;
@@ -136,9 +136,10 @@ fn image_pod(reference: &str) -> Value {
 #[tokio::test(flavor = "multi_thread")]
 async fn disks_come_from_files_and_from_the_local_store() {
     let mut cluster = Cluster::start().await;
-    let (file, store) = (cluster.directory.path().join("my.qcow2"), cluster.directory.path().join("store"));
+    let (file, store) =
+        (cluster.server.directory().join("my.qcow2"), cluster.server.directory().join("store"));
     std::fs::write(&file, "a disk").unwrap();
-    fill_store(&store, cluster.directory.path());
+    fill_store(&store, cluster.server.directory());
     let mut config = cluster.config("n1", Network::User);
     config.images.store = Some(store);
     config.images.keep = 0;
@@ -151,7 +152,7 @@ async fn disks_come_from_files_and_from_the_local_store() {
     let disk = |pod| cluster.place("n1", pod).join("root/vm/rootdisk/disk.qcow2");
     assert_eq!(std::fs::read_to_string(disk(&first)).unwrap(), "a disk");
     assert_eq!(std::fs::read_to_string(disk(&second)).unwrap(), "a disk of the store");
-    let images = cluster.directory.path().join("images");
+    let images = cluster.server.directory().join("images");
     let count = || {
         let names = std::fs::read_dir(&images)
             .unwrap()
@@ -225,7 +226,7 @@ impl Drop for Registry {
 #[tokio::test(flavor = "multi_thread")]
 async fn disks_come_from_registries() {
     let cluster = Cluster::with_node().await;
-    let place = cluster.directory.path();
+    let place = cluster.server.directory();
     let listen = neonvm_port::Reserved::loopback().unwrap();
     let address = listen.address();
     let config = place.join("registry.yml");

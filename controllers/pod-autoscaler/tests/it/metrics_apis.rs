@@ -38,7 +38,7 @@ async fn fleets(client: &Client, front: &Front) -> Vec<(&'static str, Fleet)> {
 #[tokio::test]
 async fn replicas_follow_each_of_the_apis() {
     let cluster = Cluster::start().await;
-    let front = Front::start(cluster.account()).await;
+    let front = Front::start(cluster.account().await).await;
     let fleets = fleets(&cluster.client, &front).await;
     let _running = Cluster::autoscaler_through(front.config());
     for (api, fleet) in &fleets {
@@ -67,13 +67,13 @@ async fn replicas_follow_each_of_the_apis() {
         .await;
     fleets[0].1.until_pods(6).await;
     front.nothing_wrong();
-    cluster.nothing_forbidden().await;
+    cluster.server.nothing_forbidden().await;
 }
 
 #[tokio::test]
 async fn an_outage_of_the_apis_changes_nothing_and_is_told() {
     let cluster = Cluster::start().await;
-    let front = Front::start(cluster.account()).await;
+    let front = Front::start(cluster.account().await).await;
     let fleets = fleets(&cluster.client, &front).await;
     let _running = Cluster::autoscaler_through(front.config());
     for (api, fleet) in &fleets {
@@ -129,5 +129,5 @@ async fn an_outage_of_the_apis_changes_nothing_and_is_told() {
         fleet.until_pods(7).await;
     }
     front.nothing_wrong();
-    cluster.nothing_forbidden().await;
+    cluster.server.nothing_forbidden().await;
 }

@@ -32,8 +32,8 @@ async fn replicas_follow_the_load_and_the_status_says_why() {
         cluster.until("web", "limited", limited).await;
         fleet.set_load(15);
         fleet.until_pods(2).await;
-        cluster.until_events("web", &["SuccessfulRescale"]).await;
-        cluster.nothing_forbidden().await;
+        cluster.server.until_events("web", &["SuccessfulRescale"]).await;
+        cluster.server.nothing_forbidden().await;
     }
 }
 
@@ -51,9 +51,9 @@ async fn what_does_not_change_is_not_written() {
     cluster.until("web", "ready", settled).await;
     // Windows fill; then four turns of rest.
     fleet.until_scrapes(4 * 3).await;
-    let before = cluster.revision();
+    let before = cluster.server.revision();
     fleet.until_scrapes(4 * 3).await;
-    assert_eq!(cluster.revision(), before);
+    assert_eq!(cluster.server.revision(), before);
 }
 
 #[tokio::test]
@@ -85,7 +85,7 @@ async fn a_target_that_is_gone_is_waited_for() {
     };
     let status = cluster.until("web", "failing", failing).await;
     assert!(status.last_failure.unwrap().message.contains("web"));
-    cluster.until_events("web", &["FailedGetScale"]).await;
+    cluster.server.until_events("web", &["FailedGetScale"]).await;
     let fleet = Fleet::start(&cluster.client, "web", 2).await;
     let port = fleet.port.to_string();
     cluster

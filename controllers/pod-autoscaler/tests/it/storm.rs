@@ -5,7 +5,7 @@ use kube::core::{ApiResource, GroupVersionKind};
 use serde_json::{Value, json};
 use tokio::time::{Instant, sleep};
 
-use crate::cluster::{Cluster, PATIENCE, autoscaler, define};
+use crate::cluster::{Cluster, PATIENCE, autoscaler};
 
 fn kind() -> Value {
     json!({"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
@@ -20,7 +20,7 @@ fn kind() -> Value {
 #[tokio::test]
 async fn roles_are_scaled_side_by_side() {
     let cluster = Cluster::start().await;
-    define(&cluster.client, vec![kind()]).await;
+    neonvm_test_cluster::define(&cluster.client, vec![kind()]).await;
     let resource =
         ApiResource::from_gvk(&GroupVersionKind::gvk("orchestration.aibrix.ai", "v1alpha1", "StormService"));
     let api: Api<DynamicObject> = Api::namespaced_with(cluster.client.clone(), "default", &resource);
@@ -71,5 +71,5 @@ async fn roles_are_scaled_side_by_side() {
         until((i64::from(3 + round % 2), i64::from(4 + round % 3))).await;
     }
     assert_eq!(replicas().await.2, "kept");
-    cluster.nothing_forbidden().await;
+    cluster.server.nothing_forbidden().await;
 }

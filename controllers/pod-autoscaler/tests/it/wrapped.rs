@@ -57,5 +57,5 @@ async fn a_wrapper_is_kept_as_the_object_says_and_goes_with_the_strategy() {
     cluster.patch("web", json!({"spec": {"scalingStrategy": "APA", "syncPeriodSeconds": 1}})).await;
     until(&hpas, "gone", |hpa| hpa.is_none()).await;
     fleet.until_pods(4).await;
-    cluster.nothing_forbidden().await;
+    cluster.server.nothing_forbidden().await;
 }

@@ -109,7 +109,7 @@ async fn a_leader_that_cannot_renew_permits_nothing() {
     let scheduler = cluster.leader(config(&cluster, "a")).await;
     let mut agent = cluster.agent(&scheduler).await;
     assert_eq!(ask(&mut agent, "v", 2, None).await, 2);
-    cluster.stop_api();
+    cluster.server.stop();
     until("that it stops", async || {
         let (status, _) = call(&mut agent, Method::POST, "/", request("v", 2, Some(2))).await;
         (status == StatusCode::SERVICE_UNAVAILABLE).then_some(())

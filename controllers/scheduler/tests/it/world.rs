@@ -1,13 +1,11 @@
 //! A cluster: the embedded API server, and schedulers that are started and stopped.
 
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
 use http::{Method, StatusCode};
 use k8s_openapi::api::core::v1::{Node, Pod};
-use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::api::{Patch, PatchParams, PostParams};
 use kube::{Api, Client};
 use neonvm_api::VirtualMachine;
@@ -15,6 +13,8 @@ use neonvm_kit::authority::{self, AGENTS, OPERATORS, SCHEDULER_NAME};
 use neonvm_kit::call::Caller;
 use neonvm_kit::service::Endpoint;
 use neonvm_scheduler::{Config, Running};
+use neonvm_test_cluster::ApiServer;
+pub(crate) use neonvm_test_cluster::until;
 use neonvm_types::scheduler_inspect::Inspect;
 use serde_json::{Value, json};
 use tokio::sync::oneshot;
@@ -25,14 +25,7 @@ const WITHIN: Duration = Duration::from_secs(20);
 
 pub(crate) struct Cluster {
     pub(crate) client: Client,
-    directory: tempfile::TempDir,
-    api: JoinHandle<()>,
-}
-
-impl Drop for Cluster {
-    fn drop(&mut self) {
-        self.api.abort();
-    }
+    pub(crate) server: ApiServer,
 }
 
 /// A scheduler. Dropped, it is gone at once, as if it was killed.
@@ -58,53 +51,16 @@ impl Scheduler {
     }
 }
 
-pub(crate) async fn until<T>(what: &str, mut look: impl AsyncFnMut() -> Option<T>) -> T {
-    for _ in 0..1500 {
-        if let Some(found) = look().await {
-            return found;
-        }
-        tokio::time::sleep(Duration::from_millis(20)).await;
-    }
-    panic!("{what} did not happen within 30 s");
-}
-
 impl Cluster {
     pub(crate) async fn start() -> Self {
-        let directory = tempfile::tempdir().unwrap();
-        let config = neonvm_local::Config {
-            directory: directory.path().into(),
-            listen: ([127, 0, 0, 1], 0).into(),
-            names: Vec::new(),
-            faults: false,
-        };
-        let server = neonvm_local::Server::start(&config).await.unwrap();
-        let kubeconfig = directory.path().join("kubeconfig");
-        std::fs::write(&kubeconfig, server.kubeconfig("t").to_string()).unwrap();
-        let client = neonvm_kit::client::connect(Some(&kubeconfig)).await.unwrap();
-        let api = tokio::spawn(server.run(std::future::pending()));
-        let definitions: Api<CustomResourceDefinition> = Api::all(client.clone());
-        for definition in neonvm_api::crds() {
-            let definition: CustomResourceDefinition = serde_json::from_value(definition).unwrap();
-            let created = definitions.create(&PostParams::default(), &definition).await.unwrap();
-            until("the definition", async || {
-                let seen = definitions.get(&created.metadata.name.clone()?).await.unwrap();
-                let conditions = seen.status?.conditions?;
-                conditions.iter().any(|c| c.type_ == "Established" && c.status == "True").then_some(())
-            })
-            .await;
-        }
-        Self { client, directory, api }
-    }
-
-    /// The API server is gone.
-    pub(crate) fn stop_api(&self) {
-        self.api.abort();
+        let server = ApiServer::with_our_kinds().await;
+        Self { client: server.client.clone(), server }
     }
 
     pub(crate) fn config(&self, identity: &str) -> Config {
         let loopback = ([127, 0, 0, 1], 0).into();
         Config {
-            kubeconfig: Some(PathBuf::from(self.directory.path()).join("kubeconfig")),
+            kubeconfig: Some(self.server.kubeconfig()),
             identity: identity.into(),
             plain: Some(loopback),
             metrics: Some(loopback),

@@ -1,49 +1,25 @@
 //! The worker against the embedded API server.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use futures_util::StreamExt as _;
 use k8s_openapi::api::core::v1::Namespace;
-use kube::api::{Api, DynamicObject, ListParams, PostParams};
-use kube::config::{KubeConfigOptions, Kubeconfig};
-use kube::core::{ApiResource, GroupVersionKind};
-use kube::{Client, Config};
+use kube::api::{Api, ListParams, PostParams};
 use neonvm_api::IPPool;
 use neonvm_core_overlay::Settings;
-use neonvm_local::Server;
+use neonvm_test_cluster::ApiServer;
 use serde_json::json;
 
 use super::{AddressConfig, AddressSource, Addresses};
 use crate::cache::Cache;
 
-async fn server(directory: &std::path::Path) -> Client {
-    let config = neonvm_local::server::Config {
-        directory: directory.to_owned(),
-        listen: "127.0.0.1:0".parse().unwrap(),
-        names: Vec::new(),
-        faults: false,
-    };
-    let server = Server::start(&config).await.unwrap();
-    let kubeconfig = Kubeconfig::from_yaml(&server.kubeconfig("test").to_string()).unwrap();
-    tokio::spawn(server.run(std::future::pending()));
-    let config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await.unwrap();
-    let client = Client::try_from(config).unwrap();
-    let gvk = GroupVersionKind::gvk("apiextensions.k8s.io", "v1", "CustomResourceDefinition");
-    let crds: Api<DynamicObject> = Api::all_with(client.clone(), &ApiResource::from_gvk(&gvk));
-    for crd in neonvm_api::crds() {
-        crds.create(&PostParams::default(), &serde_json::from_value(crd).unwrap()).await.unwrap();
-    }
-    let namespaces: Api<Namespace> = Api::all(client.clone());
+async fn server() -> ApiServer {
+    let server = ApiServer::with_our_kinds().await;
+    let namespaces: Api<Namespace> = Api::all(server.client.clone());
     let namespace = serde_json::from_value(json!({"metadata": {"name": "ns"}})).unwrap();
     namespaces.create(&PostParams::default(), &namespace).await.unwrap();
-    let pools: Api<IPPool> = Api::namespaced(client.clone(), "ns");
-    let deadline = Instant::now() + Duration::from_secs(30);
-    while pools.list(&ListParams::default()).await.is_err() {
-        assert!(Instant::now() < deadline, "pools are not served");
-        tokio::time::sleep(Duration::from_millis(10)).await;
-    }
-    client
+    server
 }
 
 /// As many requests at a time as a controller has workers; rates are printed, not judged.
@@ -52,8 +28,8 @@ async fn server(directory: &std::path::Path) -> Client {
 async fn a_hundred_thousand_addresses_by_few_writes() {
     const COUNT: usize = 100_000;
     const STEP: usize = 10_000;
-    let directory = tempfile::tempdir().unwrap();
-    let client = server(directory.path()).await;
+    let server = server().await;
+    let client = server.client.clone();
     let settings = Settings::parse(r#"{"network_name": "n", "range": "10.64.0.0/15"}"#).unwrap();
     let source = AddressSource::Settings(Box::new(settings));
     let config = AddressConfig { source, ..AddressConfig::default() };

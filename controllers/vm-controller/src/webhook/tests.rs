@@ -2,8 +2,6 @@
 
 use std::time::Instant;
 
-use kube::config::{KubeConfigOptions, Kubeconfig};
-use neonvm_local::Server;
 use rustls::pki_types::ServerName;
 
 use super::*;
@@ -17,24 +15,10 @@ async fn served(address: SocketAddr, authority: &str) -> Vec<u8> {
     stream.get_ref().1.peer_certificates().unwrap()[0].to_vec()
 }
 
-async fn client(directory: &std::path::Path) -> Client {
-    let config = neonvm_local::server::Config {
-        directory: directory.to_owned(),
-        listen: "127.0.0.1:0".parse().unwrap(),
-        names: Vec::new(),
-        faults: false,
-    };
-    let server = Server::start(&config).await.unwrap();
-    let kubeconfig = Kubeconfig::from_yaml(&server.kubeconfig("test").to_string()).unwrap();
-    tokio::spawn(server.run(std::future::pending()));
-    let config = kube::Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await;
-    Client::try_from(config.unwrap()).unwrap()
-}
-
 #[tokio::test(flavor = "multi_thread")]
 async fn the_certificate_is_replaced_while_it_is_served() {
-    let directory = tempfile::tempdir().unwrap();
-    let client = client(directory.path()).await;
+    let server = neonvm_test_cluster::ApiServer::start().await;
+    let client = server.client.clone();
     let authority = Arc::new(Authority::open(&client, "neonvm-system").await.unwrap());
     let listen = SocketAddr::from(([127, 0, 0, 1], 0));
     let register = Some(Registration::Listener);

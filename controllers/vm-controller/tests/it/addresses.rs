@@ -89,7 +89,7 @@ async fn a_machine_has_one_address_for_life() {
     cluster.until("db", "restarted", again).await;
     assert_eq!(cluster.until_settled("db").await.status.unwrap().extra_net_ip, "10.100.128.0");
     assert_eq!(given(&cluster).await, [db]);
-    cluster.until_quiet().await;
+    cluster.server.until_quiet().await;
 
     gone(&cluster, "db").await;
     gone(&cluster, "plain").await;

@@ -8,7 +8,7 @@ use neonvm_kit::ca::Authority;
 use serde_json::{Value, json};
 use tokio::time::{Instant, sleep};
 
-use crate::cluster::{Cluster, PATIENCE, condition, define, phase_of};
+use crate::cluster::{Cluster, PATIENCE, condition, phase_of};
 
 fn tls(issuer: &str) -> Value {
     json!({"tls": {"certificateIssuer": issuer, "serverName": "db.example", "expireAfter": "24h", "renewBefore": "1h"}})
@@ -23,7 +23,7 @@ async fn install(cluster: &Cluster) -> Api<DynamicObject> {
                 "plural": "certificaterequests", "singular": "certificaterequest"},
             "versions": [{"name": "v1", "served": true, "storage": true, "subresources": {"status": {}},
                 "schema": {"openAPIV3Schema": schema}}]}});
-    define(&cluster.client, vec![crd]).await;
+    neonvm_test_cluster::define(&cluster.client, vec![crd]).await;
     let gvk = GroupVersionKind::gvk("cert-manager.io", "v1", "CertificateRequest");
     Api::default_namespaced_with(cluster.client.clone(), &ApiResource::from_gvk(&gvk))
 }
@@ -95,7 +95,7 @@ async fn w17_refused_requests_are_repeated_and_the_pod_waits() {
     assert_eq!(condition(&vm, "Degraded").0, "False");
     let secret = cluster.secrets().get("tls-neonvm-db").await.unwrap();
     assert_eq!(secret.data.unwrap()["tls.crt"].0, issued.as_bytes());
-    cluster.until_quiet().await;
+    cluster.server.until_quiet().await;
     assert!(requests.get_opt(name).await.unwrap().is_none(), "the used request is removed");
     assert!(cluster.secrets().get_opt("tls-neonvm-db-tmp").await.unwrap().is_none());
 }

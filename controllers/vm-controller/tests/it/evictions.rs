@@ -253,9 +253,9 @@ async fn budgets_come_and_go_with_machines() {
         assert!(Instant::now() < deadline, "the budget is not mended");
         sleep(LOOK).await;
     }
-    let before = cluster.until_quiet().await;
+    let before = cluster.server.until_quiet().await;
     sleep(crate::node::MOMENT).await;
-    assert_eq!(cluster.revision(), before, "a budget that is right is left alone");
+    assert_eq!(cluster.server.revision(), before, "a budget that is right is left alone");
     cluster.vms().delete("db", &Default::default()).await.unwrap();
     cluster.until_budget(false).await;
 

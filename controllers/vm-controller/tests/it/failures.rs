@@ -12,16 +12,6 @@ use tokio::time::{Instant, sleep};
 use crate::cluster::{Cluster, PATIENCE, condition, phase_of};
 use crate::node::MOMENT;
 
-async fn chaos(cluster: &Cluster, switch: &str, value: u64) {
-    // The request itself may be hit by the switch before.
-    for _ in 0..5 {
-        let request = http::Request::put(format!("/chaos/{switch}?value={value}")).body(Vec::new()).unwrap();
-        if cluster.client.request_text(request).await.is_ok() {
-            return;
-        }
-    }
-}
-
 /// A small generator, so that a failing run can be repeated.
 struct Dice(u64);
 
@@ -45,18 +35,18 @@ async fn a_controller_that_is_killed_anywhere_leaves_one_instance() {
         for turn in 0..8 {
             let controller = cluster.controller_with(config.clone());
             match dice.roll(4) {
-                0 => chaos(&cluster, "lose-response", 1).await,
+                0 => cluster.server.fault("lose-response", 1).await,
                 1 => {
-                    chaos(&cluster, "status", [409, 429, 500][turn % 3]).await;
-                    chaos(&cluster, "fail", 1 + dice.roll(3)).await;
+                    cluster.server.fault("status", [409, 429, 500][turn % 3]).await;
+                    cluster.server.fault("fail", 1 + dice.roll(3)).await;
                 }
-                2 => chaos(&cluster, "duplicate-watch", 2).await,
+                2 => cluster.server.fault("duplicate-watch", 2).await,
                 _ => {}
             }
             sleep(Duration::from_millis(dice.roll(60))).await;
             drop(controller);
             for switch in ["lose-response", "fail", "duplicate-watch"] {
-                chaos(&cluster, switch, 0).await;
+                cluster.server.fault(switch, 0).await;
             }
             // Now and then the machine ends while nobody looks.
             let status = cluster.vms().get(&name).await.ok().and_then(|vm| vm.status);
@@ -150,5 +140,5 @@ async fn what_is_in_the_way_is_told_and_waited_for() {
     cluster.secrets().delete("ssh-neonvm-db", &DeleteParams::default()).await.unwrap();
     let vm = cluster.until_settled("db").await;
     assert_eq!(condition(&vm, "Degraded").0, "False");
-    cluster.until_events("db", &["SecretFailed"]).await;
+    cluster.server.until_events("db", &["SecretFailed"]).await;
 }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use k8s_openapi::api::coordination::v1::Lease;
 use kube::Api;
-use neonvm_vm_controller::{Config, run_with};
+use neonvm_vm_controller::{Config, run};
 use serde_json::json;
 use tokio::sync::oneshot;
 use tokio::time::{Instant, sleep};
@@ -41,8 +41,8 @@ async fn one_leads_and_another_takes_over() {
     until_led_by(&cluster, "first").await;
     let (stop, stopped) = oneshot::channel::<()>();
     let second = {
-        let (client, config) = (cluster.client.clone(), config(&cluster, "second"));
-        tokio::spawn(async move { run_with(client, config, async { drop(stopped.await) }).await })
+        let config = Config { kubeconfig: Some(cluster.account.clone()), ..config(&cluster, "second") };
+        tokio::spawn(run(config, async { drop(stopped.await) }))
     };
     cluster.create("a", json!({})).await;
     cluster.until_settled("a").await;

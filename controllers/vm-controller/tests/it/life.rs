@@ -68,9 +68,9 @@ async fn a_machine_has_one_pod_and_gets_another_when_it_is_deleted() {
     assert_eq!(condition(&vm, "Available").0, "True");
     assert_eq!(cluster.pods_of("db").await.len(), 1);
     assert_eq!(cluster.node.most("db"), 1);
-    cluster.until_quiet().await;
+    cluster.server.until_quiet().await;
     let reasons = ["Created", "Started", "Ready", "AcceleratorFallback", "Restarted", "Succeeded"];
-    cluster.until_events("db", &reasons).await;
+    cluster.server.until_events("db", &reasons).await;
     assert_eq!(
         cluster.secrets().get_opt(&old).await.unwrap().map(|_| ()),
         None,
@@ -175,8 +175,8 @@ async fn three_accelerator_failures_end_it_until_the_spec_changes() {
         .until("db", "given up", |vm| condition(vm, "Degraded").2.contains("until the spec changes"))
         .await;
     assert_eq!(phase_of(&vm), Some(Phase::Failed));
-    let before = cluster.until_quiet().await;
-    assert_eq!(cluster.until_quiet().await, before);
+    let before = cluster.server.until_quiet().await;
+    assert_eq!(cluster.server.until_quiet().await, before);
     cluster.patch("db", json!({"spec": {"guest": {"cpus": {"use": 1}}}})).await;
     cluster.until_settled("db").await;
 }
@@ -224,8 +224,8 @@ async fn deletion_ends_with_any_partner_missing() {
         );
         tokio::time::sleep(std::time::Duration::from_millis(20)).await;
     }
-    cluster.until_quiet().await;
-    cluster.until_events("vm-0", &["Deleted"]).await;
+    cluster.server.until_quiet().await;
+    cluster.server.until_events("vm-0", &["Deleted"]).await;
 }
 
 /// vm-ssh: type, immutability, owner; the same over a restart.
@@ -260,11 +260,11 @@ async fn idle_machines_cause_no_writes_and_a_restart_neither() {
     for number in 0..10 {
         cluster.until_settled(&format!("vm-{number}")).await;
     }
-    let before = cluster.until_quiet().await;
+    let before = cluster.server.until_quiet().await;
     drop(controller);
     let _controller = cluster.controller();
     tokio::time::sleep(crate::node::MOMENT * 3).await;
-    assert_eq!(cluster.until_quiet().await, before);
+    assert_eq!(cluster.server.until_quiet().await, before);
 }
 
 /// Status and body of an answer to `GET`; nothing while nobody listens.

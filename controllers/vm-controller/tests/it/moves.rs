@@ -141,13 +141,13 @@ async fn the_whole_way() {
     let owners: Vec<String> = pod.owner_references().iter().map(|owner| owner.kind.clone()).collect();
     assert_eq!(owners, ["VirtualMachine"]);
     cluster.until_settled("db").await;
-    cluster.until_quiet().await;
+    cluster.server.until_quiet().await;
     assert!(
         cluster.secrets().get_opt(&source).await.unwrap().is_none(),
         "the secret of the old runner is left"
     );
     for object in ["db", "move"] {
-        cluster.until_events(object, &["MigrationStarted", "Switched", "Migrated"]).await;
+        cluster.server.until_events(object, &["MigrationStarted", "Switched", "Migrated"]).await;
     }
     // And back, although the machine has been a target.
     cluster.begin("back", "db", json!({})).await;
@@ -189,7 +189,7 @@ async fn what_fails_leaves_the_machine_where_it_was() {
         let vm = cluster.until_phase("db", Phase::Running).await.status.unwrap();
         assert_eq!((vm.pod_name.as_str(), vm.migration, vm.restart_count), (home.as_str(), None, 0));
         cluster.only_pod("db").await;
-        cluster.until_events(&name, &["MigrationFailed"]).await;
+        cluster.server.until_events(&name, &["MigrationFailed"]).await;
     }
 }
 
@@ -360,6 +360,7 @@ async fn a_verdict_for_whoever_is_left() {
     cluster.node.machine(&source).moves(S::Copying);
     cluster.until_reason("c", "Copying").await;
     cluster.node.kill(&source).await;
+    cluster.node.end(&target, Exit::new(ExitReason::MigrationFailed, "the source is gone")).await;
     assert_eq!(cluster.until_over("c").await.status.unwrap().reason, "MachineEnded");
     let vm = cluster.until_settled("db").await.status.unwrap();
     assert_eq!(vm.restart_count, 1);

@@ -34,12 +34,12 @@ async fn sizes_go_up_and_down_with_pod_annotations_and_revisions() {
             (machine.cpu.asked, machine.memory.asked),
             (MilliCpu::new(milli), Bytes::gib(u32::from(slots)))
         );
-        cluster.until_quiet().await;
+        cluster.server.until_quiet().await;
         let annotations = cluster.pods().get(&pod).await.unwrap().metadata.annotations.unwrap();
         let usage = format!(r#"{{"cpu":"{text}","memory":"{slots}Gi"}}"#);
         assert_eq!(annotations["vm.neon.tech/usage"], usage);
     }
-    cluster.until_events("db", &["ScaledUp", "ScaledDown"]).await;
+    cluster.server.until_events("db", &["ScaledUp", "ScaledDown"]).await;
 }
 
 /// W-33: a guest that keeps its memory is reported with the size it has; nothing goes round and round.
@@ -59,8 +59,9 @@ async fn w33_memory_that_is_not_released_is_reported() {
         condition(&vm, "Scaled")
     );
     assert_eq!(vm.status.as_ref().unwrap().memory_size, Some(Bytes::gib(3).to_quantity()));
-    cluster.until_quiet().await;
-    let told = cluster.event_reasons("db").await.iter().filter(|reason| *reason == "ScaleLimited").count();
+    cluster.server.until_quiet().await;
+    let told =
+        cluster.server.event_reasons("db").await.iter().filter(|reason| *reason == "ScaleLimited").count();
     assert_eq!(told, 1);
     cluster.patch("db", json!({"spec": {"guest": {"memorySlots": {"use": 3}}}})).await;
     let vm = cluster.until_settled("db").await;
@@ -101,7 +102,7 @@ async fn w13_foreign_labels_of_the_pod_stay() {
     cluster.pods().patch(&pod, &other, &Patch::Merge(&foreign)).await.unwrap();
     for labels in [json!({"a": "1", "b": "1"}), json!({"a": null, "b": "2"})] {
         cluster.patch("db", json!({"metadata": {"labels": labels}})).await;
-        cluster.until_quiet().await;
+        cluster.server.until_quiet().await;
     }
     let labels = cluster.pods().get(&pod).await.unwrap().metadata.labels.unwrap();
     assert_eq!(

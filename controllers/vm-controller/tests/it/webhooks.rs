@@ -94,9 +94,9 @@ async fn the_api_server_asks_and_refuses_when_nobody_answers() {
     let api: Api<DynamicObject> = Api::all_with(cluster.client.clone(), &ApiResource::from_gvk(&gvk));
     api.delete("neonvm-mutating-webhook-configuration", &Default::default()).await.unwrap();
     until_registered(&cluster).await;
-    let before = cluster.until_quiet().await;
+    let before = cluster.server.until_quiet().await;
     sleep(crate::node::MOMENT).await;
-    assert_eq!(cluster.revision(), before, "a registration that is right is left alone");
+    assert_eq!(cluster.server.revision(), before, "a registration that is right is left alone");
     drop(controller);
     let object = serde_json::from_value(machine("late")).unwrap();
     let refused = cluster.vms().create(&Default::default(), &object).await.unwrap_err();
@@ -145,8 +145,8 @@ async fn reviews_are_answered_as_specified() {
     let (_, body) =
         post(&cluster, listen.address(), &validate, &review("UPDATE", "free", &bad, &patched)).await;
     assert_eq!(response(&body)["allowed"], true);
-    cluster.until_events("free", &["SkippedValidation"]).await;
-    assert_eq!(cluster.event_reasons("free").await, ["SkippedValidation"]);
+    cluster.server.until_events("free", &["SkippedValidation"]).await;
+    assert_eq!(cluster.server.event_reasons("free").await, ["SkippedValidation"]);
     let (_, body) =
         post(&cluster, listen.address(), &validate, &review("DELETE", "a", &Value::Null, &patched)).await;
     assert_eq!(response(&body)["allowed"], true);

@@ -10,14 +10,12 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use k8s_openapi::api::core::v1::Node;
-use kube::api::{Api, DeleteParams, DynamicObject, Patch, PatchParams, PostParams};
-use kube::config::{KubeConfigOptions, Kubeconfig};
-use kube::core::{ApiResource, GroupVersionKind};
-use kube::{Client, Config as ClientConfig};
+use kube::Client;
+use kube::api::{Api, DeleteParams, Patch, PatchParams, PostParams};
 use neonvm_api::VirtualMachine;
 use neonvm_api::overlay::hardware_address;
-use neonvm_local::Server;
-use neonvm_vxlan_controller::{Config, run_with};
+use neonvm_test_cluster::ApiServer;
+use neonvm_vxlan_controller::{Config, run};
 use serde_json::{Value, json};
 use tokio::task::JoinHandle;
 
@@ -71,8 +69,7 @@ pub(crate) struct Lab {
     echoes: Mutex<BTreeMap<String, Echo>>,
     /// Of machines.
     hardware: Mutex<Vec<String>>,
-    server: JoinHandle<()>,
-    _directory: tempfile::TempDir,
+    pub(crate) server: ApiServer,
 }
 
 /// Where pods answer.
@@ -109,7 +106,6 @@ static LABS: AtomicUsize = AtomicUsize::new(0);
 
 impl Drop for Lab {
     fn drop(&mut self) {
-        self.server.abort();
         self.echoes.lock().unwrap().clear();
         for entry in std::fs::read_dir("/run/netns").into_iter().flatten().flatten() {
             let name = entry.file_name().to_string_lossy().into_owned();
@@ -122,31 +118,16 @@ impl Drop for Lab {
 
 impl Lab {
     pub(crate) async fn start(nodes: &[u8]) -> Self {
-        let directory = tempfile::tempdir().unwrap();
-        let config = neonvm_local::server::Config {
-            directory: directory.path().to_owned(),
-            listen: "127.0.0.1:0".parse().unwrap(),
-            names: Vec::new(),
-            faults: true,
-        };
-        let server = Server::start(&config).await.unwrap();
-        let kubeconfig = Kubeconfig::from_yaml(&server.kubeconfig("test").to_string()).unwrap();
-        let server = tokio::spawn(server.run(std::future::pending()));
-        let mut config =
-            ClientConfig::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await.unwrap();
-        config.read_timeout = None;
-        let client = Client::try_from(config).unwrap();
+        let server = ApiServer::with_our_kinds().await;
         let number = LABS.fetch_add(1, Ordering::Relaxed);
         let prefix = format!("nvx{}-{number}-", std::process::id());
         let lab = Self {
-            client,
+            client: server.client.clone(),
             prefix,
             echoes: Mutex::default(),
             hardware: Mutex::default(),
             server,
-            _directory: directory,
         };
-        lab.define().await;
         lab.add_namespace("underlay");
         lab.inside("underlay", "ip link add name wire type bridge forward_delay 0");
         lab.inside("underlay", "ip link set wire up");
@@ -154,25 +135,6 @@ impl Lab {
             lab.add_node(*node).await;
         }
         lab
-    }
-
-    async fn define(&self) {
-        let gvk = GroupVersionKind::gvk("apiextensions.k8s.io", "v1", "CustomResourceDefinition");
-        let api: Api<DynamicObject> = Api::all_with(self.client.clone(), &ApiResource::from_gvk(&gvk));
-        for crd in neonvm_api::crds() {
-            let crd: DynamicObject = serde_json::from_value(crd).unwrap();
-            api.create(&PostParams::default(), &crd).await.unwrap();
-        }
-        let vms: Api<VirtualMachine> = Api::all(self.client.clone());
-        let deadline = Instant::now() + PATIENCE;
-        while vms.list(&kube::api::ListParams::default()).await.is_err() {
-            assert!(Instant::now() < deadline, "machines are not served");
-            tokio::time::sleep(Duration::from_millis(20)).await;
-        }
-    }
-
-    pub(crate) fn stop_server(&self) {
-        self.server.abort();
     }
 
     pub(crate) fn name(&self, name: &str) -> String {
@@ -224,14 +186,13 @@ impl Lab {
 
     pub(crate) fn config(&self, number: u8) -> Config {
         let path = PathBuf::from("/run/netns").join(self.name(&format!("n{number}")));
-        Config { namespace: Some(path), ..Config::new(format!("n{number}")) }
+        let kubeconfig = Some(self.server.kubeconfig());
+        Config { kubeconfig, namespace: Some(path), ..Config::new(format!("n{number}")) }
     }
 
     pub(crate) fn controller(&self, number: u8) -> Controller {
-        let (client, config) = (self.client.clone(), self.config(number));
-        Controller(tokio::spawn(async move {
-            run_with(client, config, std::future::pending()).await.unwrap();
-        }))
+        let config = self.config(number);
+        Controller(tokio::spawn(async move { run(config, std::future::pending()).await.unwrap() }))
     }
 
     /// A pod on a node, with an address on the overlay.

@@ -28,7 +28,7 @@ async fn what_drifts_is_repaired_also_without_the_api_server() {
         until("whole", || lab.reaches("a", "10.100.128.1", 1422)).await;
     }
     // A tunnel of another number is none of ours.
-    lab.stop_server();
+    lab.server.stop();
     lab.inside("n1", "ip link del neon-vxlan0");
     lab.inside("n1", "ip link add neon-vxlan0 type vxlan id 7 local 10.90.0.1 dstport 4789 learning");
     lab.until_entries(1, &wanted).await;
@@ -75,10 +75,10 @@ async fn settings_that_cannot_be_are_refused() {
     let lab = Lab::start(&[1]).await;
     let mut config = lab.config(1);
     config.vni = 1 << 24;
-    let error = neonvm_vxlan_controller::run_with(lab.client.clone(), config, std::future::pending()).await;
+    let error = neonvm_vxlan_controller::run(config, std::future::pending()).await;
     assert!(error.unwrap_err().to_string().contains("VNI 16777216"));
     let mut config = lab.config(1);
     config.namespace = Some("/run/netns/there-is-none".into());
-    let error = neonvm_vxlan_controller::run_with(lab.client.clone(), config, std::future::pending()).await;
+    let error = neonvm_vxlan_controller::run(config, std::future::pending()).await;
     assert!(error.unwrap_err().to_string().contains("network namespace"));
 }

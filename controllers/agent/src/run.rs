@@ -127,29 +127,15 @@ pub async fn run(config: Config, stop: impl Future<Output = ()>) -> Result<(), E
     lease.duration = LEASE;
     lease.renew_deadline = LEASE * 2 / 3;
     lease.annotations = Endpoint { address, plain: false }.annotations();
-    let mut elector = Elector::new(client, lease);
-    loop {
+    let work = || async {
+        // Without the lease nothing may be done any more: all tasks end then, with all they have under way.
+        let _cleared = Cleared(&fleet);
         tokio::select! {
-            () = elector.acquire() => tracing::info!(node = config.node, "scales the VMs of this node"),
-            () = &mut stop => {
-                // The last try to get it may have succeeded.
-                elector.release().await;
-                break;
-            }
+            () = fleet.watch() => {}
+            () = bill(&config.agent, &fleet, &billing) => {}
         }
-        let stopped = tokio::select! {
-            () = fleet.watch() => false,
-            () = bill(&config.agent, &fleet, &billing) => false,
-            () = elector.hold() => false,
-            () = &mut stop => true,
-        };
-        // Without the lease nothing may be done any more: all tasks end here, with all they have under way.
-        fleet.clear();
-        if stopped {
-            elector.release().await;
-            break;
-        }
-    }
+    };
+    Elector::new(client, lease).lead(stop, work).await;
     always.shutdown().await;
     // The queues send what they have when nobody can tell them anything any more.
     drop((billing, fleet, shared));
@@ -157,6 +143,15 @@ pub async fn run(config: Config, stop: impl Future<Output = ()>) -> Result<(), E
         let _ = task.await;
     }
     Ok(())
+}
+
+/// Ends all tasks of a fleet when dropped.
+struct Cleared<'a>(&'a Fleet);
+
+impl Drop for Cleared<'_> {
+    fn drop(&mut self) {
+        self.0.clear();
+    }
 }
 
 fn client_tls(authority: &Authority, organisation: &str) -> Result<Arc<ClientConfig>, Error> {

@@ -49,6 +49,24 @@ impl Config {
     }
 }
 
+/// Does `work` while this replica leads, as [`Elector::lead`] does; without a lease it always leads.
+pub async fn lead<F>(
+    client: &Client,
+    lease: Option<Config>,
+    stop: impl Future<Output = ()>,
+    mut work: impl FnMut() -> F,
+) where
+    F: Future<Output = ()>,
+{
+    match lease {
+        Some(lease) => Elector::new(client.clone(), lease).lead(stop, work).await,
+        None => tokio::select! {
+            () = work() => {}
+            () = stop => {}
+        },
+    }
+}
+
 /// A candidate, and after [`Elector::acquire`] the leader.
 #[derive(Debug)]
 pub struct Elector {
@@ -64,6 +82,30 @@ impl Elector {
     pub fn new(client: Client, config: Config) -> Self {
         let api = Api::namespaced(client, &config.namespace);
         Self { api, config, seen: None }
+    }
+
+    /// Does `work` whenever this replica leads, until `stop` ends. When the lease is lost `work` is dropped at once, with all that it
+    /// started; it begins anew with the next. At the end the lease is given back.
+    pub async fn lead<F>(mut self, stop: impl Future<Output = ()>, mut work: impl FnMut() -> F)
+    where
+        F: Future<Output = ()>,
+    {
+        let leading = async {
+            loop {
+                self.acquire().await;
+                tracing::info!(lease = %self.config.name, "this replica leads");
+                tokio::select! {
+                    () = work() => {}
+                    () = self.hold() => {}
+                }
+            }
+        };
+        tokio::select! {
+            () = leading => {}
+            () = stop => {}
+        }
+        // A try to get it that was under way may have succeeded.
+        self.release().await;
     }
 
     /// Waits until we are the leader. Errors of the server are waited out.

@@ -7,6 +7,7 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use tokio::sync::Notify;
+use tokio::task::JoinSet;
 use tokio::time::Instant;
 
 /// First pause after a failure; doubles.
@@ -137,6 +138,27 @@ impl<K: Clone + Eq + Hash + Ord> Queue<K> {
             Some(pause) => inner.arm(key, Instant::now() + pause),
         }
         self.changed.notify_one();
+    }
+
+    /// Works on the keys, on so many at a time (at least one). Never returns; when it is dropped, so is all that is under way.
+    pub async fn serve<F>(&self, places: usize, mut turn: impl FnMut(K) -> F)
+    where
+        K: Send + 'static,
+        F: Future<Output = Turn> + Send + 'static,
+    {
+        let mut working = JoinSet::new();
+        loop {
+            tokio::select! {
+                key = self.next(), if working.len() < places.max(1) => {
+                    let turn = turn(key.clone());
+                    working.spawn(async move { (key, turn.await) });
+                }
+                Some(result) = working.join_next() => match result {
+                    Ok((key, turn)) => self.finish(&key, turn),
+                    Err(error) => tracing::error!(%error, "a worker ended before its time"),
+                },
+            }
+        }
     }
 
     /// Keys that wait to be worked on.

@@ -7,13 +7,14 @@ use http::StatusCode;
 use kube::Client;
 use neonvm_kit::event;
 use neonvm_kit::http::{Answer, Whole, serve, text};
-use neonvm_kit::lease::Elector;
+use neonvm_kit::lease;
 use tokio::net::TcpListener;
-use tokio::sync::{Semaphore, watch as channel};
+use tokio::sync::watch as channel;
 use tokio::task::JoinSet;
 
 use crate::Config;
 use crate::observe::Observer;
+use crate::picture::Key;
 use crate::telemetry::{Others, Telemetry};
 use crate::watch;
 use crate::work::{self, Context};
@@ -79,32 +80,9 @@ pub async fn run_with(
         let (observer, telemetry) = (Arc::clone(&observer), Arc::clone(&health.telemetry));
         Arc::new(Context::new(client.clone(), observer, events.clone(), telemetry))
     };
-    tokio::pin!(stop);
-    let Some(lease) = config.leader_election.clone() else {
-        tokio::select! {
-            () = lead(context(), &config, &health) => {}
-            () = &mut stop => {}
-        }
-        return Ok(());
-    };
-    let mut elector = Elector::new(client.clone(), lease);
-    loop {
-        tokio::select! {
-            () = elector.acquire() => tracing::info!("this replica leads"),
-            () = &mut stop => return Ok(()),
-        }
-        let stopped = tokio::select! {
-            // Dropped at once when the lease is lost, with all that it started.
-            () = lead(context(), &config, &health) => false,
-            () = elector.hold() => false,
-            () = &mut stop => true,
-        };
-        health.set(None);
-        if stopped {
-            elector.release().await;
-            return Ok(());
-        }
-    }
+    let work = || lead(context(), &config, &health);
+    lease::lead(&client, config.leader_election.clone(), stop, work).await;
+    Ok(())
 }
 
 /// Watches and works; never returns.
@@ -119,27 +97,12 @@ async fn lead(context: Arc<Context>, config: &Config, health: &Health) {
     if ready.wait_for(|count| *count >= watch::WATCHES).await.is_err() {
         return;
     }
-    health.set(Some(Arc::clone(&context)));
-    let places = Arc::new(Semaphore::new(config.concurrency.max(1)));
-    let mut working = JoinSet::new();
-    loop {
-        let Ok(place) = Arc::clone(&places).acquire_owned().await else { return };
-        let key = tokio::select! {
-            key = context.queue.next() => key,
-            Some(result) = working.join_next() => {
-                if let Err(error) = result {
-                    tracing::error!(%error, "a worker ended before its time");
-                }
-                continue;
-            }
-        };
+    let _shown = health.show(&context);
+    let turn = |key: Key| {
         let context = Arc::clone(&context);
-        working.spawn(async move {
-            let turn = work::turn(&context, &key).await;
-            context.queue.finish(&key, turn);
-            drop(place);
-        });
-    }
+        async move { work::turn(&context, &key).await }
+    };
+    context.queue.serve(config.concurrency, turn).await;
 }
 
 /// What is told over HTTP.
@@ -149,9 +112,19 @@ struct Health {
     context: Mutex<Option<Arc<Context>>>,
 }
 
+struct Shown<'a>(&'a Health);
+
+impl Drop for Shown<'_> {
+    fn drop(&mut self) {
+        *self.0.context.lock().unwrap_or_else(PoisonError::into_inner) = None;
+    }
+}
+
 impl Health {
-    fn set(&self, context: Option<Arc<Context>>) {
-        *self.context.lock().unwrap_or_else(PoisonError::into_inner) = context;
+    /// What the leader knows is told as long as it leads: until the result is dropped.
+    fn show(&self, context: &Arc<Context>) -> Shown<'_> {
+        *self.context.lock().unwrap_or_else(PoisonError::into_inner) = Some(Arc::clone(context));
+        Shown(self)
     }
 
     fn answer(&self, request: &Whole) -> Answer {

@@ -8,14 +8,14 @@ use kube::Client;
 use neonvm_api::VirtualMachine;
 use neonvm_kit::event;
 use neonvm_kit::http::{Answer, Whole, serve, text};
-use neonvm_kit::lease::Elector;
+use neonvm_kit::lease;
 use tokio::net::TcpListener;
-use tokio::sync::{Semaphore, watch as channel};
+use tokio::sync::watch as channel;
 use tokio::task::JoinSet;
 
 use crate::addresses::Worker as Pools;
 use crate::authority::Authority;
-use crate::cache::key_of;
+use crate::cache::{Key, key_of};
 use crate::config::Config;
 use crate::context::{Context, MANAGER, Parts};
 use crate::lag::Lag;
@@ -95,32 +95,9 @@ pub async fn run(config: Config, stop: impl Future<Output = ()>) -> Result<(), E
         lag: Arc::clone(&health.lag),
         events: events.clone(),
     };
-    tokio::pin!(stop);
-    let Some(lease) = config.leader_election.clone() else {
-        tokio::select! {
-            () = lead(parts(), &config, &health) => {}
-            () = &mut stop => {}
-        }
-        return Ok(());
-    };
-    let mut elector = Elector::new(client.clone(), lease);
-    loop {
-        tokio::select! {
-            () = elector.acquire() => tracing::info!("this replica leads"),
-            () = &mut stop => return Ok(()),
-        }
-        let stopped = tokio::select! {
-            // Dropped at once when the lease is lost, with all that it started.
-            () = lead(parts(), &config, &health) => false,
-            () = elector.hold() => false,
-            () = &mut stop => true,
-        };
-        health.set(None);
-        if stopped {
-            elector.release().await;
-            return Ok(());
-        }
-    }
+    let work = || lead(parts(), &config, &health);
+    lease::lead(&client, config.leader_election.clone(), stop, work).await;
+    Ok(())
 }
 
 /// A server that is just starting is waited for.
@@ -159,29 +136,16 @@ async fn lead(parts: Parts, config: &Config, health: &Health) {
     if ready.wait_for(|count| *count >= watch::WATCHES).await.is_err() {
         return;
     }
-    health.set(Some(Arc::clone(&context)));
+    let _shown = health.show(&context);
     tasks.spawn(look_after_addresses(Arc::clone(&context), pools));
     let budgets = Arc::new(webhook::Budgets::new(config.webhook.is_some()));
     tasks.spawn(webhook::Budgets::keep(Arc::clone(&budgets), Arc::clone(&context)));
-    let places = Arc::new(Semaphore::new(config.concurrency.max(1)));
-    let mut working = JoinSet::new();
-    loop {
-        let Ok(place) = Arc::clone(&places).acquire_owned().await else { return };
-        let key = tokio::select! {
-            key = context.queue.next() => key,
-            Some(result) = working.join_next() => {
-                report(result);
-                continue;
-            }
-        };
+    let turn = |key: Key| {
         budgets.see(&key.namespace, context.cache.vm(&key).is_some());
         let context = Arc::clone(&context);
-        working.spawn(async move {
-            let turn = reconcile::turn(&context, &key).await;
-            context.queue.finish(&key, turn);
-            drop(place);
-        });
-    }
+        async move { reconcile::turn(&context, &key).await }
+    };
+    context.queue.serve(config.concurrency, turn).await;
 }
 
 /// Gives addresses; never returns. Machines that wait for the pools to be read go on then.
@@ -192,12 +156,6 @@ async fn look_after_addresses(context: Arc<Context>, pools: Pools) {
         all.iter().filter(|vm| wants(vm)).for_each(|vm| context.queue.add(&key_of(&vm.metadata)));
     };
     pools.run(context.client.clone(), &context.cache, known).await;
-}
-
-fn report(result: Result<(), tokio::task::JoinError>) {
-    if let Err(error) = result {
-        tracing::error!(%error, "a worker ended before its time");
-    }
 }
 
 /// What is told over HTTP.
@@ -211,9 +169,19 @@ struct Health {
     context: Mutex<Option<Arc<Context>>>,
 }
 
+struct Shown<'a>(&'a Health);
+
+impl Drop for Shown<'_> {
+    fn drop(&mut self) {
+        *self.0.context.lock().unwrap_or_else(PoisonError::into_inner) = None;
+    }
+}
+
 impl Health {
-    fn set(&self, context: Option<Arc<Context>>) {
-        *self.context.lock().unwrap_or_else(PoisonError::into_inner) = context;
+    /// What the leader knows is told as long as it leads: until the result is dropped.
+    fn show(&self, context: &Arc<Context>) -> Shown<'_> {
+        *self.context.lock().unwrap_or_else(PoisonError::into_inner) = Some(Arc::clone(context));
+        Shown(self)
     }
 
     fn answer(&self, request: &Whole) -> Answer {

@@ -11,6 +11,7 @@ use serde_json::{Value, json};
 use tokio::time::{Instant, sleep};
 
 use crate::cluster::{Cluster, PATIENCE, phase_of};
+use crate::runner::Machine;
 
 const LOOK: std::time::Duration = std::time::Duration::from_millis(20);
 
@@ -54,10 +55,7 @@ impl Cluster {
     }
 
     pub(crate) async fn until_over(&self, name: &str) -> VirtualMachineMigration {
-        self.until_move(name, "over", |seen| {
-            matches!(phase(seen), Some(MigrationPhase::Succeeded | MigrationPhase::Failed))
-        })
-        .await
+        self.until_move(name, "over", is_over).await
     }
 
     /// Waits until the source was told to begin; the names of both pods.
@@ -103,6 +101,18 @@ impl Cluster {
 
 fn phase(migration: &VirtualMachineMigration) -> Option<MigrationPhase> {
     migration.status.as_ref().and_then(|status| status.phase)
+}
+
+fn is_over(migration: &VirtualMachineMigration) -> bool {
+    matches!(phase(migration), Some(MigrationPhase::Succeeded | MigrationPhase::Failed))
+}
+
+/// The move of a runner fails.
+fn fails(runner: &Machine, why: &str) {
+    runner.change(|status| {
+        let migration = status.migration.as_mut().unwrap();
+        (migration.state, migration.reason) = (S::Failed, why.to_owned());
+    });
 }
 
 #[tokio::test]
@@ -174,13 +184,19 @@ async fn what_fails_leaves_the_machine_where_it_was() {
             }
             let why = "the machine type pc-q35-9.0 is not known";
             cluster.node.end(&seen.target_pod_name, Exit::new(ExitReason::StartFailure, why)).await;
+            // A source that was told at that very moment finds nobody there.
+            let source = cluster.node.machine(&home);
+            let given_up = |seen: &VirtualMachineMigration| {
+                if source.state() == Some(S::Negotiating) {
+                    fails(&source, "connection refused");
+                }
+                is_over(seen)
+            };
+            cluster.until_move(&name, "given up", given_up).await;
         } else {
             let (source, _) = cluster.until_told(&name).await;
             let text = if reason == "TimedOut" { "not done within 3600 s" } else { "QEMU: broken pipe" };
-            cluster.node.machine(&source).change(|status| {
-                let migration = status.migration.as_mut().unwrap();
-                (migration.state, migration.reason) = (S::Failed, text.to_owned());
-            });
+            fails(&cluster.node.machine(&source), text);
         }
         let over = cluster.until_over(&name).await.status.unwrap();
         assert_eq!(over.phase, Some(MigrationPhase::Failed));

@@ -122,7 +122,7 @@ impl Elector {
     }
 
     /// Renews until that fails for too long or another has the lease; then whoever leads must stop at once.
-    pub async fn hold(&mut self) {
+    async fn hold(&mut self) {
         let mut renewed = Instant::now();
         while renewed.elapsed() < self.config.renew_deadline {
             sleep(self.config.retry).await;

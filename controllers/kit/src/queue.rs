@@ -84,7 +84,7 @@ impl<K: Clone + Eq + Hash + Ord> Queue<K> {
     }
 
     /// The next key; waits for one. Meant for one caller.
-    pub async fn next(&self) -> K {
+    async fn next(&self) -> K {
         loop {
             let next_timer = {
                 let mut inner = self.lock();
@@ -106,7 +106,7 @@ impl<K: Clone + Eq + Hash + Ord> Queue<K> {
     }
 
     /// A worker is done with the key.
-    pub fn finish(&self, key: &K, turn: Turn) {
+    fn finish(&self, key: &K, turn: Turn) {
         let mut inner = self.lock();
         let inner = &mut *inner;
         let Some(entry) = inner.entries.get_mut(key) else { return };

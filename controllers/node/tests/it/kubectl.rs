@@ -12,7 +12,7 @@ const IDLE: &str = "echo said; trap 'exit 0' TERM; while :; do sleep 0.05; done"
 
 fn kubectl(cluster: &Cluster, arguments: &[&str]) -> Command {
     let mut command = Command::new("kubectl");
-    command.arg("--kubeconfig").arg(cluster.server.directory().join("kubeconfig")).args(arguments);
+    command.arg("--kubeconfig").arg(cluster.server.kubeconfig()).args(arguments);
     command.env("HOME", cluster.server.directory()).stdin(Stdio::null()).kill_on_drop(true);
     command
 }

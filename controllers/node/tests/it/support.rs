@@ -86,12 +86,8 @@ impl Cluster {
 
     /// The directory of a pod.
     pub(crate) fn place(&self, node: &str, pod: &Pod) -> PathBuf {
-        self.server
-            .directory()
-            .join("nodes")
-            .join(node)
-            .join("pods")
-            .join(pod.metadata.uid.as_deref().unwrap())
+        let uid = pod.metadata.uid.as_deref().unwrap();
+        self.server.directory().join("nodes").join(node).join("pods").join(uid)
     }
 
     /// Creates a pod on a node.

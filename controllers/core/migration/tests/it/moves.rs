@@ -524,16 +524,23 @@ fn a_target_of_no_use_ends() {
     assert_eq!(target.status().reason, "no source has come");
 }
 
+/// A target that got everything in a second, was told so by `run`, and whose guest runs.
+fn let_run_after_a_second(run: target::Event) -> Target {
+    let second = Duration::from_secs(1);
+    let mut target = Target::new(Duration::ZERO, "m".into());
+    target.step(Duration::ZERO, target::Event::Listening).unwrap();
+    target.step(second, target::Event::Phase(Phase::Completed)).unwrap();
+    assert_eq!(target.step(second, run).unwrap(), [target::Action::Continue]);
+    target.step(second, target::Event::Runs).unwrap();
+    target
+}
+
 /// The source may be gone at the very moment at which it was told: then nobody says that nothing more comes.
 #[test]
 fn the_port_of_a_guest_that_has_arrived_is_closed_without_its_source() {
     let seconds = Duration::from_secs;
-    let mut target = Target::new(seconds(0), "m".into());
-    target.step(seconds(0), target::Event::Listening).unwrap();
-    target.step(seconds(1), target::Event::Phase(Phase::Completed)).unwrap();
     let run = || target::Event::Run(Box::default());
-    assert_eq!(target.step(seconds(1), run()).unwrap(), [target::Action::Continue]);
-    target.step(seconds(1), target::Event::Runs).unwrap();
+    let mut target = let_run_after_a_second(run());
     assert_eq!(target.wake_at(), Some(seconds(61)));
     // The answer was lost, and the source asks again: it must be heard for as long again.
     assert!(target.step(seconds(31), run()).unwrap().is_empty());
@@ -548,15 +555,11 @@ fn the_port_of_a_guest_that_has_arrived_is_closed_without_its_source() {
 #[test]
 fn numbers_that_are_counted_late_are_kept_by_the_target() {
     let seconds = Duration::from_secs;
-    let mut target = Target::new(seconds(0), "m".into());
-    target.step(seconds(0), target::Event::Listening).unwrap();
-    target.step(seconds(1), target::Event::Phase(Phase::Completed)).unwrap();
     let run = |downtime_ms| {
         let progress = MigrationProgress { downtime_ms, passes: 2, ..MigrationProgress::default() };
         target::Event::Run(Box::new((progress, MigrationGuest::default())))
     };
-    assert_eq!(target.step(seconds(1), run(None)).unwrap(), [target::Action::Continue]);
-    target.step(seconds(1), target::Event::Runs).unwrap();
+    let mut target = let_run_after_a_second(run(None));
     for (told, kept) in [(None, None), (Some(21), Some(21)), (None, Some(21))] {
         assert!(target.step(seconds(2), run(told)).unwrap().is_empty());
         assert_eq!(target.status().progress.downtime_ms, kept);

@@ -37,11 +37,12 @@ tools:
 	  $$sudo apt-get update -q && $$sudo apt-get install -qy --no-install-recommends $$missing || exit 1; \
 	done
 
-test check bench: tools
+check bench: tools
 	@cargo xtask $@
 
-demo: tools
-	@trap 'cargo xtask demo --clean-up; exit 130' INT TERM; cargo xtask demo
+# Broken off, they take along what they started.
+test demo: tools
+	@trap 'cargo xtask $@ --clean-up; exit 130' INT TERM; cargo xtask $@
 
 clean:
 	cargo clean

@@ -32,7 +32,9 @@ struct Machine {
 
 impl Machine {
     fn new() -> Self {
-        Self { home: tempfile::tempdir().unwrap() }
+        // Where a run that is broken off is cleaned up.
+        let home = tempfile::Builder::new().prefix("home-").tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+        Self { home }
     }
 
     fn command(&self, arguments: &str) -> Command {

@@ -3,7 +3,10 @@
 use std::path::Path;
 use std::time::{Duration, Instant};
 
+use anyhow::ensure;
+
 use crate::failures;
+use crate::leftovers;
 use crate::package::target;
 use crate::process::{self, installed};
 use crate::tally::Tally;
@@ -117,12 +120,23 @@ fn with_machines() -> Vec<Lane> {
     ]
 }
 
-/// Runs all lanes; true if nothing failed.
-pub(crate) fn run(root: &Path) -> anyhow::Result<bool> {
+/// The lanes with these names, in their order; with no name, all of them.
+fn chosen(names: &[String]) -> anyhow::Result<Vec<Lane>> {
+    let all = lanes();
+    for name in names {
+        let known: Vec<&str> = all.iter().map(|lane| lane.name).collect();
+        ensure!(known.contains(&name.as_str()), "no lane {name}; there are: {}", known.join(", "));
+    }
+    let wanted = |lane: &Lane| names.is_empty() || names.iter().any(|name| name == lane.name);
+    Ok(all.into_iter().filter(wanted).collect())
+}
+
+/// Runs lanes, all if none is named; true if nothing failed.
+pub(crate) fn run(root: &Path, names: &[String]) -> anyhow::Result<bool> {
     let mut total = Tally::default();
     let mut failed = Vec::new();
     let programs = target(root)?.join("debug");
-    for lane in lanes() {
+    for lane in chosen(names)? {
         total = total.plus(one(root, &programs, &lane, &mut failed));
     }
     for line in failed {
@@ -142,7 +156,13 @@ fn one(root: &Path, programs: &Path, lane: &Lane, failed: &mut Vec<String>) -> T
     println!("LANE {name}: {}", lane.command.join(" "));
     let begun = Instant::now();
     // Runs must not depend on the settings of whoever runs them.
-    let environment = [("CARGO_TERM_COLOR", "never"), ("NO_COLOR", "1"), ("RUST_BACKTRACE", "0")];
+    let mark = root.to_string_lossy();
+    let environment = [
+        ("CARGO_TERM_COLOR", "never"),
+        ("NO_COLOR", "1"),
+        ("RUST_BACKTRACE", "0"),
+        (leftovers::MARK, mark.as_ref()),
+    ];
     let limit = Duration::from_secs(60 * lane.minutes);
     let ended = match process::run(root, programs, &lane.command, &environment, limit) {
         Ok(ended) => ended,
@@ -167,6 +187,24 @@ fn one(root: &Path, programs: &Path, lane: &Lane, failed: &mut Vec<String>) -> T
         println!("{line}");
         failed.push(line);
         failed.extend(failures::messages(&ended.lines));
+        // What it started would be a burden to the lanes after it.
+        if let Some(error) = ended.late.then(|| leftovers::clean_up(root).err()).flatten() {
+            println!("{error:#}");
+        }
     }
     tally
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lanes_are_chosen_by_name_and_kept_in_order() {
+        let names = |chosen: Vec<Lane>| -> Vec<&str> { chosen.iter().map(|lane| lane.name).collect() };
+        assert_eq!(names(chosen(&[]).unwrap()).first(), Some(&"format"));
+        assert_eq!(names(chosen(&["vm".into(), "disk".into()]).unwrap()), ["disk", "vm"]);
+        let error = chosen(&["vms".into()]).err().unwrap().to_string();
+        assert!(error.starts_with("no lane vms; there are: format, check"), "{error}");
+    }
 }

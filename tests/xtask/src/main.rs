@@ -13,6 +13,7 @@ mod generated;
 mod guest;
 mod kernel;
 mod lanes;
+mod leftovers;
 mod links;
 mod orphans;
 mod package;
@@ -27,7 +28,8 @@ const USAGE: &str = "usage: cargo xtask <command>
 
   check   arrows between crates, orphan files, file sizes, generated files, links, banned packages;
           --still leaves out the generated files, for which something has to be compiled
-  test    every lane in order; ends with one line: N passed, N failed, N skipped
+  test    every lane in order, or those that are named; ends with one line: N passed, N failed, N skipped;
+          --clean-up removes what a run left that was broken off
   guest   the program inside every VM, static and small, beside the other programs
   kernel  the guest kernel from source, for the tests
   demo    a cluster, a virtual machine with a database, and its size changed under load
@@ -39,7 +41,14 @@ fn main() -> anyhow::Result<ExitCode> {
     let mut args = std::env::args().skip(1);
     let good = match args.next().as_deref() {
         Some("check") => check::run(&root, args.next().as_deref() == Some("--still"))?,
-        Some("test") => lanes::run(&root)?,
+        Some("test") => match &args.collect::<Vec<_>>()[..] {
+            [flag] if flag == "--clean-up" => {
+                println!("\nthe test run was broken off; what it left is removed");
+                leftovers::clean_up(&root)?;
+                true
+            }
+            lanes => lanes::run(&root, lanes)?,
+        },
         Some("guest") => guest::run(&root)?,
         Some("kernel") => kernel::run(&root)?,
         Some("demo") => match args.next().as_deref() {

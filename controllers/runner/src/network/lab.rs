@@ -10,7 +10,7 @@ pub(super) fn inside(what: &str, test: impl FnOnce() + Send + 'static) {
         println!("SKIP {what}: needs root and nft");
         return;
     }
-    let name = format!("nv-{what}-{}", std::process::id());
+    let name = format!("nvr{}-{what}", std::process::id());
     let ip = |arguments: &str| {
         let done = Command::new("ip").args(arguments.split(' ')).output().expect("ip");
         assert!(done.status.success(), "{arguments}: {}", String::from_utf8_lossy(&done.stderr));

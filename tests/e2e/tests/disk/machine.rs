@@ -33,7 +33,7 @@ pub(crate) struct Machine {
 
 impl Machine {
     pub(crate) fn new() -> Self {
-        let home = tempfile::Builder::new().prefix("disk-").tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+        let home = tempfile::Builder::new().prefix("home-").tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
         let data = home.path().join(".local/share/neonvm");
         std::fs::create_dir_all(&data).unwrap();
         std::os::unix::fs::symlink(kernels(), data.join("kernels")).unwrap();

@@ -16,7 +16,7 @@ use tokio::sync::broadcast::Receiver;
 use tokio::sync::watch;
 
 /// Slow machines under load take long; a test that waits so long has failed.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(90);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(180);
 
 #[derive(Debug)]
 pub(crate) struct Lab {

@@ -1,7 +1,7 @@
 //! Start and the ways to end.
 
 use std::net::Ipv4Addr;
-use std::os::unix::fs::PermissionsExt;
+use std::process::Command;
 use std::time::Duration;
 
 use neonvm_hypervisor::installation::{Installation, Version};
@@ -110,8 +110,11 @@ async fn a_machine_that_qemu_refuses_says_why() {
 /// A script in place of QEMU.
 fn script(directory: &tempfile::TempDir, text: &str) -> Resources {
     let program = directory.path().join("qemu");
-    std::fs::write(&program, format!("#!/bin/sh\n{text}\n")).unwrap();
-    std::fs::set_permissions(&program, PermissionsExt::from_mode(0o755)).unwrap();
+    // Another process writes it: what this one starts meanwhile would have the file open as well, and nobody may run a file that
+    // somebody has open for writing.
+    let write = "printf '#!/bin/sh\\n%s\\n' \"$1\" > \"$0\" && chmod 755 \"$0\"";
+    let written = Command::new("/bin/sh").args(["-c", write]).arg(&program).arg(text).status();
+    assert!(written.unwrap().success());
     let version = Version { major: 7, minor: 2, micro: 0 };
     Resources::new(Installation { program, version, architecture: Architecture::Amd64 })
 }
@@ -120,11 +123,19 @@ fn script(directory: &tempfile::TempDir, text: &str) -> Resources {
 async fn a_qemu_that_hangs_is_given_up_and_killed() {
     let Some(lab) = lab() else { return };
     let directory = tempfile::tempdir().unwrap();
-    let mut resources = script(&directory, "echo $$ > $0.pid; echo one >&2; exec /bin/sleep 1000");
-    resources.deadline = Duration::from_millis(500);
-    let error = Machine::start(lab.plan("wait"), resources).await.unwrap_err();
-    let StartError::Qemu { source, stderr } = error else { panic!("{error:?}") };
-    assert!(matches!(source, QmpError::Timeout { .. }), "{source}");
+    let mut deadline = Duration::from_millis(500);
+    let stderr = loop {
+        let mut resources = script(&directory, "echo $$ > $0.pid; echo one >&2; exec /bin/sleep 1000");
+        resources.deadline = deadline;
+        let error = Machine::start(lab.plan("wait"), resources).await.unwrap_err();
+        let StartError::Qemu { source, stderr } = error else { panic!("{error:?}") };
+        assert!(matches!(source, QmpError::Timeout { .. }), "{source}");
+        // It hangs only after it has said something: a busy machine may need longer for that.
+        if !stderr.is_empty() || deadline > PATIENCE {
+            break stderr;
+        }
+        deadline *= 4;
+    };
     assert_eq!(stderr, ["one"]);
     let pid = std::fs::read_to_string(directory.path().join("qemu.pid")).unwrap();
     let process = std::path::PathBuf::from("/proc").join(pid.trim());

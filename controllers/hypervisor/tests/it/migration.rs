@@ -30,6 +30,12 @@ fn settings() -> Settings {
     }
 }
 
+/// For guests that run an operating system. Emulated machines miss some of their writes after the first pass
+/// ([`Machine::sees_all_writes`]); the walker forgets its translations itself.
+fn one_pass() -> Settings {
+    Settings { downtime_limit_ms: 0, ..settings() }
+}
+
 fn with(names: &[&str]) -> Settings {
     let mut settings = settings();
     settings.capabilities.extend(names.iter().map(|&name| name.to_owned()));
@@ -165,6 +171,8 @@ async fn memory_arrives_intact() {
     source.phase(Phase::Active).await;
     switch(&mut source, &mut target).await;
     goes_on_at(&target).await;
+    // QEMU says that it is complete before it has counted.
+    until("QEMU's last numbers", async || source.machine.migration().await.unwrap().is_counted()).await;
     let info = source.machine.migration().await.unwrap();
     assert_eq!(info.phase, Phase::Completed);
     let progress = info.progress;
@@ -174,7 +182,8 @@ async fn memory_arrives_intact() {
         "{progress:?}"
     );
     let laps = source.laps("after its end");
-    assert_eq!(source.machine.status().await, Ok(RunState::Other("postmigrate".into())));
+    let ended = Ok(RunState::Other("postmigrate".into()));
+    until("the end at the source", async || source.machine.status().await == ended).await;
     assert_eq!(source.laps("after its end"), laps);
     // And on to a third.
     let mut third = target.target().await;
@@ -350,7 +359,7 @@ async fn memory_that_was_added_moves_and_can_go_afterwards() {
     source.machine.set_memory_target(Bytes::mib(512)).await.unwrap();
     until("memory", async || source.machine.memory().await.unwrap().total() == Bytes::mib(512)).await;
     let mut target = source.target().await;
-    begin(&source, &target, &settings()).await;
+    begin(&source, &target, &one_pass()).await;
     switch(&mut source, &mut target).await;
     drop(source);
     target.machine.continue_().await.unwrap();

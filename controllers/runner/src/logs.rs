@@ -8,6 +8,7 @@ mod lines;
 use std::io::Write;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 pub(crate) use lines::Lines;
 use tokio::sync::mpsc;
@@ -131,9 +132,13 @@ impl Sink {
 
     /// Waits until what was written so far is out, at most two seconds. Not to be called in a runtime.
     pub fn drain(&self) {
+        self.drain_within(Duration::from_secs(2));
+    }
+
+    fn drain_within(&self, longest: Duration) {
         let (done, out) = std::sync::mpsc::sync_channel(1);
         if self.queue.blocking_send(Message::Flush(done)).is_ok() {
-            let _ = out.recv_timeout(std::time::Duration::from_secs(2));
+            let _ = out.recv_timeout(longest);
         }
     }
 
@@ -188,7 +193,7 @@ mod tests {
         sink.dropped.store(3, Ordering::Relaxed);
         sink.offer(Source::Serial, Line { text: "hello".into(), partial: false });
         writeln!(sink.own(), "started").unwrap();
-        sink.drain();
+        sink.drain_within(Duration::from_secs(60));
         let text = String::from_utf8(out.0.lock().unwrap().clone()).unwrap();
         assert_eq!(
             text,

@@ -29,7 +29,7 @@ use crate::wish::{Refusal, Wish};
 const QUEUE: usize = 64;
 /// Name of the cgroup of the vCPU threads, below that of the pod.
 const GROUP: &str = "vcpus";
-/// Time for the last words of the machine to be read, and for its cgroup to empty.
+/// Time for the last words of the machine to be read, for its source to hear them, and for its cgroup to empty.
 const LAST_WORDS: Duration = Duration::from_secs(2);
 
 /// Runs the machine of this pod to its end. Everything it made is gone when this returns.
@@ -361,6 +361,7 @@ impl Loop {
             self.take(event);
         }
         let moved = self.end_of_move(&exit);
+        let _ = tokio::time::timeout(LAST_WORDS, self.tell_source()).await;
         let end = QemuEnd {
             moved,
             cause: exit.shutdown.as_ref().map(|(_, cause)| cause.clone()),

@@ -35,6 +35,7 @@ pub(super) struct Work {
     pub(super) name: String,
     pub(super) carrier: Carrier,
     frames: Option<Arc<Frames>>,
+    pub(super) talks: listen::Talks,
 }
 
 /// The end, and the tasks that serve it.
@@ -81,8 +82,9 @@ impl Shell {
         let (status, seen) = watch::channel(core.status().clone());
         let carrier = Carrier::start().map_err(|error| format!("threads: {error}"))?;
         let name = neonvm_types::runner_protocol::server_name(&pod.config.uid);
-        let work =
-            Arc::new(Work { machine, messages, status: seen, id: id.to_owned(), name, carrier, frames });
+        let (talks, id) = (listen::Talks::default(), id.to_owned());
+        let work = Work { machine, messages, status: seen, id, name, carrier, frames, talks };
+        let work = Arc::new(work);
         let mut listeners = Vec::new();
         for address in addresses {
             listeners.push(listen::listen(&work, pod, *address).await?);
@@ -116,6 +118,17 @@ impl Shell {
             (self.work, self.follow) = (None, None);
         }
         Ok(consequence)
+    }
+
+    /// Waits until the source, if it listens, has been told why this end has failed.
+    pub(crate) fn has_told(&self) -> impl Future<Output = ()> + use<> {
+        let has_failed = self.core.status().state == MigrationState::Failed;
+        let work = self.work.clone().filter(|_| has_failed);
+        async move {
+            if let Some(work) = work {
+                work.talks.are_over().await;
+            }
+        }
     }
 
     fn let_run(&mut self) {

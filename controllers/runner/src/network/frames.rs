@@ -86,7 +86,7 @@ mod tests {
             let overlay = join("net1", &interfaces().expect("interfaces")).expect("joined");
             let frames = Frames::new(&overlay.tap, GUEST).expect("frames");
             // Ports of a bridge forward a moment after they are up; what else the kernel says there is no matter.
-            let until = Instant::now() + Duration::from_secs(20);
+            let until = Instant::now() + Duration::from_secs(60);
             let mut heard = Vec::new();
             while heard.is_empty() {
                 assert!(Instant::now() < until, "nothing is passed on");

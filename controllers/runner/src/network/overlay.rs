@@ -98,7 +98,7 @@ mod tests {
             run("ip", &["-batch", "-"], outside).expect("a bridge of the node");
             let frames = Frames::new(&overlay.tap, [2, 0, 0, 0, 0, 7]).expect("frames");
             // Ports of the bridges forward a moment after they are up.
-            let until = std::time::Instant::now() + std::time::Duration::from_secs(10);
+            let until = std::time::Instant::now() + std::time::Duration::from_secs(60);
             let known = || run("bridge", &["fdb", "show", "dev", "far"], "").expect("a table");
             while !known().contains("02:00:00:00:00:07") {
                 assert!(std::time::Instant::now() < until, "the node does not know where: {}", known());

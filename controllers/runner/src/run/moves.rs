@@ -111,9 +111,12 @@ impl Loop {
             if matches!(moving, Moving::Source(_)) && status.id == request.id {
                 return Ok(());
             }
-            if !status.state.is_over() {
-                let (id, state) = (&status.id, status.state);
+            let (id, state) = (&status.id, status.state);
+            if !state.is_over() {
                 return Err(Refusal::Conflict(format!("the move {id} goes on: {state:?}")));
+            }
+            if matches!(moving, Moving::Source(_)) && state.has_left() {
+                return Err(Refusal::Conflict(format!("the machine has left with the move {id}")));
             }
         }
         let state = self.core.status().state;
@@ -216,6 +219,19 @@ impl Loop {
                 Some((ExitReason::MigrationFailed, status.reason.clone()))
             }
             _ => None,
+        }
+    }
+
+    /// The source of a move that has failed here hears why, whatever it asks meanwhile: else it could only say that this end is gone.
+    pub(super) async fn tell_source(&mut self) {
+        let Some(Moving::Target(shell)) = &self.moving else { return };
+        let told = shell.has_told();
+        tokio::pin!(told);
+        loop {
+            tokio::select! {
+                () = &mut told => return,
+                Some(message) = self.moved.recv() => self.heard_of_move(message),
+            }
         }
     }
 }

@@ -7,7 +7,7 @@ use serde_json::json;
 use crate::link::{Hold, Link};
 use crate::process::Process;
 use crate::runner::{Runner, until};
-use crate::world::{World, begin_at, fast, stays};
+use crate::world::{World, begin_at, fast, migration, request, stays};
 
 /// A move of `source` that stands still where the link holds it.
 async fn held(world: &World, source: &Runner, id: &str, hold: Hold) -> (Runner, Link) {
@@ -23,6 +23,7 @@ async fn held(world: &World, source: &Runner, id: &str, hold: Hold) -> (Runner, 
         Hold::Settle | Hold::Rest => (State::Switching, State::Receiving),
         Hold::Run => (State::HandingOver, State::Arrived),
         Hold::Answer => (State::HandingOver, State::Completed),
+        Hold::Farewell => (State::Completed, State::Completed),
         Hold::Nothing | Hold::Bulk => (State::Mirroring, State::Receiving),
     };
     source.is(here).await;
@@ -148,8 +149,8 @@ async fn a_source_that_dies_at_the_switch_leaves_the_guest_to_whoever_has_all_of
             assert!(!source.log().contains("state=Failed"), "{}", source.log());
         }
         assert_eq!(
-            target.state().await,
-            Some(State::Arrived),
+            migration(&target).await.state,
+            State::Arrived,
             "it waits for the word that its source is gone"
         );
         assert_eq!(verdict(&target, "another", true).await, 404);
@@ -168,4 +169,25 @@ async fn a_source_that_dies_at_the_switch_leaves_the_guest_to_whoever_has_all_of
     let qemu = target.qemu();
     Victim::Runner.dies(&mut source).await;
     never_ran(target, qemu).await;
+}
+
+/// The guest runs elsewhere, and its source is still there for a moment: it must not take the guest for its own again.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_source_that_has_left_moves_nowhere_else() {
+    let Some(world) = World::new() else { return };
+    let mut source = world.source().await;
+    let target = world.target(&source, "left").await;
+    let link = Link::to(target.address, Hold::Bulk).await;
+    begin_at(&source, link.address, "left", fast()).await;
+    source.is(State::Mirroring).await;
+    link.hold(Hold::Farewell);
+    let another = request(&target, "another", fast());
+    until("the end of the source", async || {
+        let Some((code, text)) = source.call("PUT", "/v1/migration", &another).await else { return Some(()) };
+        assert_eq!(code, 409, "{text}");
+        None
+    })
+    .await;
+    assert_eq!(source.exit().await.reason, ExitReason::Migrated);
+    has_it(&target).await;
 }

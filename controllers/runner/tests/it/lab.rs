@@ -10,7 +10,7 @@ use std::time::Duration;
 use neonvm_kit::ca::Authority;
 
 /// Slow machines under load take long; a test that waits so long has failed.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(90);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(180);
 
 pub(crate) struct Lab {
     pub(crate) kernel: PathBuf,

@@ -35,6 +35,8 @@ pub(crate) enum Hold {
     Run,
     /// The answer to that.
     Answer,
+    /// What the source says once the guest runs at the target, and all after it.
+    Farewell,
 }
 
 /// What passes now.
@@ -57,6 +59,7 @@ impl From<Hold> for Gate {
             Hold::Settle => (1, u32::MAX),
             Hold::Rest | Hold::Run => (2, u32::MAX),
             Hold::Answer => (u32::MAX, 2),
+            Hold::Farewell => (3, u32::MAX),
         };
         let bulk_with_orders = hold == Hold::Rest;
         Self { orders, answers, bulk: hold != Hold::Bulk, bulk_with_orders, holding: false }

@@ -8,8 +8,9 @@ use neonvm_types::runner_protocol::{
 use neonvm_types::{Bytes, MilliCpu};
 use serde_json::{Value, json};
 
+use crate::link::{Hold, Link};
 use crate::runner::{Pod, Runner, UID, until};
-use crate::world::{World, begin, fast, moves, request, slow, stays};
+use crate::world::{World, begin, begin_at, fast, migration, moves, request, slow, stays};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_machine_moves_and_moves_on() {
@@ -156,13 +157,13 @@ async fn nobody_but_a_twin_is_let_in() {
         begin(&thief, &target, "one", slow()).await;
         let reason = stays(&thief, State::Failed).await;
         assert!(!reason.is_empty() && reason.contains(why), "{reason}");
-        assert_eq!(target.state().await, Some(State::Waiting), "nothing has happened there");
+        assert_eq!(migration(&target).await.state, State::Waiting, "nothing has happened there");
     }
     // The move of another object.
     begin(&source, &target, "other", slow()).await;
     let reason = stays(&source, State::Failed).await;
     assert!(reason.contains("waits for the move one"), "{reason}");
-    assert_eq!(target.state().await, Some(State::Waiting));
+    assert_eq!(migration(&target).await.state, State::Waiting);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -207,12 +208,15 @@ async fn post_copy_is_dropped_with_a_reason_or_done() {
         println!("SKIP post-copy itself: vm.unprivileged_userfaultfd is not 1");
         let source = world.source().await;
         let target = world.target(&source, "one").await;
-        begin(&source, &target, "one", parameters.clone()).await;
+        // It stands still until it was looked at.
+        let link = Link::to(target.address, Hold::Bulk).await;
+        begin_at(&source, link.address, "one", parameters.clone()).await;
         let dropped = until("what is dropped", async || {
             source.status().await?.migration.map(|migration| migration.dropped).filter(|all| !all.is_empty())
         })
         .await;
         assert!(dropped[0].contains("vm.unprivileged_userfaultfd=1"), "{dropped:?}");
+        link.hold(Hold::Nothing);
         target.lives().await;
         return;
     }

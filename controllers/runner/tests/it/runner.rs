@@ -231,7 +231,7 @@ impl Runner {
             let body = answer.into_body().collect().await.ok()?.to_bytes();
             Some((status, String::from_utf8_lossy(&body).into_owned()))
         };
-        tokio::time::timeout(Duration::from_secs(10), answer).await.ok().flatten()
+        tokio::time::timeout(PATIENCE, answer).await.ok().flatten()
     }
 
     pub(crate) async fn status(&self) -> Option<RunnerStatus> {

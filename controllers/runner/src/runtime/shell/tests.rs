@@ -149,6 +149,14 @@ fn wanted(config: &RuntimeConfig, keys: bool) -> Vec<Step> {
     steps
 }
 
+/// A program for everybody to run. A shell writes it: what this process starts meanwhile would have the file open as well, and
+/// nobody may run a file that somebody has open for writing.
+fn put_program(path: &Path, text: &str) {
+    let script = "printf %s \"$1\" > \"$0\" && chmod 755 \"$0\"";
+    let output = shell(&["-c", script, path.to_str().unwrap(), text], &[]);
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+}
+
 /// A directory of programs that only write down how they were called. Those whose arguments hold the word in
 /// `$FAIL` fail; `blkid` finds every device as `/dev/found`.
 struct Stubs(tempfile::TempDir);
@@ -159,9 +167,7 @@ impl Stubs {
         let stub = "#!/bin/sh\nn=${0##*/}\nprintf '%s\\0' \"$n\" \"$@\" >> \"$LOG\"; printf '\\n' >> \"$LOG\"\n\
                     [ \"$n\" != blkid ] || echo /dev/found\ncase \"$*\" in *broken*) exit 1 ;; esac\n";
         for name in ["blkid", "mkdir", "mount", "chmod", "tune2fs", "sh", "swapoff", "mkswap", "swapon"] {
-            let path = directory.path().join(name);
-            std::fs::write(&path, stub).unwrap();
-            std::fs::set_permissions(&path, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+            put_program(&directory.path().join(name), stub);
         }
         Self(directory)
     }
@@ -325,7 +331,7 @@ fn swap_is_made_anew_in_the_size_that_is_asked_for() {
         assert_eq!(stubs.run(&script, bad), (2, Vec::new()), "{bad:?}");
     }
     // Not in use yet is no reason to stop.
-    std::fs::write(stubs.0.path().join("swapoff"), "#!/bin/sh\nexit 1\n").unwrap();
+    put_program(&stubs.0.path().join("swapoff"), "#!/bin/sh\nexit 1\n");
     assert_eq!(stubs.run(&script, &["1048576"]), (0, owned(&made[1..])));
 }
 

@@ -67,7 +67,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     if args.clean_up {
         clean_up(&args.api.data_dir, Duration::from_secs(args.stop_timeout))?;
         if args.forget {
-            crate::network_number::release(&crate::node::identity(&args.api.data_dir))?;
+            neonvm_node::network_number::release(&crate::node::identity(&args.api.data_dir))?;
         }
         return Ok(());
     }
@@ -86,7 +86,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
         Err(error) => anyhow::bail!("cannot listen on {}: {error}", args.api.listen),
     };
     let network = if rooted && args.nodes > 0 {
-        Some(crate::network_number::claim(&crate::node::identity(&args.api.data_dir))?)
+        Some(neonvm_node::network_number::claim(&crate::node::identity(&args.api.data_dir))?)
     } else {
         None
     };

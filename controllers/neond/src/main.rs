@@ -4,7 +4,6 @@ mod agent;
 mod apiserver;
 mod local;
 mod log;
-mod network_number;
 mod node;
 mod pod_autoscaler;
 mod runner;

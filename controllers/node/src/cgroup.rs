@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
 
-/// How long killed processes may take to leave a cgroup.
-const DEADLINE: Duration = Duration::from_secs(5);
+/// How long killed processes may take to leave a cgroup: they may have much memory to give back.
+const DEADLINE: Duration = Duration::from_secs(30);
 
 /// The hierarchy with the CPU controller.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -4,7 +4,7 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
 
-use crate::naming::{self, Subnet};
+use crate::naming::Subnet;
 
 /// Settings of a node.
 #[derive(Clone, Debug)]
@@ -85,20 +85,6 @@ impl NamespaceNetwork {
             address: Ipv4Addr::new(10, 90, number, index),
             pods: Subnet::new(Ipv4Addr::new(10, 128 + number, index, 0), 24),
             overlay: overlay(number),
-        }
-    }
-
-    /// Addresses of the `index`-th node (1 to 253) of a cluster, derived from the cluster's identity: underlay
-    /// 10.90.X.0/24, pods 10.Y.INDEX.0/24.
-    #[must_use]
-    pub fn derived(cluster: &str, index: u8) -> Self {
-        let [x, y, ..] = naming::digest(cluster);
-        let underlay = Subnet::new(Ipv4Addr::new(10, 90, x, 0), 24);
-        Self {
-            underlay,
-            address: Ipv4Addr::new(10, 90, x, index),
-            pods: Subnet::new(Ipv4Addr::new(10, 128 + y % 112, index, 0), 24),
-            overlay: overlay(y % 112),
         }
     }
 }

@@ -15,6 +15,7 @@ mod files;
 mod images;
 pub mod naming;
 mod network;
+pub mod network_number;
 mod node;
 mod node_object;
 mod objects;

@@ -3,31 +3,41 @@
 //! A claim is a file below [`CLAIMS`] with the cluster's directory in it. A claim whose directory is gone is nobody's.
 
 use std::fs::File;
+use std::io;
 use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};
 
-use anyhow::Context as _;
-use neonvm_node::NETWORKS;
+use crate::{NETWORKS, overlay};
 
 /// Where claims are.
 const CLAIMS: &str = "/run/neonvm/networks";
 
-/// The number of a cluster: the one it has, or a free one.
-pub(crate) fn claim(identity: &str) -> anyhow::Result<u8> {
+/// The number of a cluster, below [`NETWORKS`]: the one it has, or a free one. `identity` is the cluster's directory.
+///
+/// # Errors
+/// If all numbers are taken, or a claim cannot be read or written.
+pub fn claim(identity: &str) -> io::Result<u8> {
     let routes = std::fs::read_to_string("/proc/net/route").unwrap_or_default();
     claim_below(Path::new(CLAIMS), identity, |number| is_used(number, &routes))
 }
 
 /// Gives a cluster's number back, if it has one.
-pub(crate) fn release(identity: &str) -> anyhow::Result<()> {
+///
+/// # Errors
+/// If its claim cannot be removed.
+pub fn release(identity: &str) -> io::Result<()> {
     release_below(Path::new(CLAIMS), identity)
 }
 
+/// Says what could not be done to a path.
+fn cannot(what: &str, path: &Path) -> impl Fn(io::Error) -> io::Error {
+    move |error| io::Error::new(error.kind(), format!("cannot {what} {}: {error}", path.display()))
+}
+
 /// Held by whoever reads or changes claims.
-fn lock(directory: &Path) -> anyhow::Result<File> {
-    let what = || format!("cannot lock {}", directory.display());
-    let file = File::open(directory).with_context(what)?;
-    file.lock().with_context(what)?;
+fn lock(directory: &Path) -> io::Result<File> {
+    let file = File::open(directory).map_err(cannot("lock", directory))?;
+    file.lock().map_err(cannot("lock", directory))?;
     Ok(file)
 }
 
@@ -44,8 +54,8 @@ fn number_of(directory: &Path, identity: &str) -> Option<u8> {
     (0..NETWORKS).find(|number| owner(directory, *number) == identity)
 }
 
-fn claim_below(directory: &Path, identity: &str, is_used: impl Fn(u8) -> bool) -> anyhow::Result<u8> {
-    std::fs::create_dir_all(directory).with_context(|| format!("cannot make {}", directory.display()))?;
+fn claim_below(directory: &Path, identity: &str, is_used: impl Fn(u8) -> bool) -> io::Result<u8> {
+    std::fs::create_dir_all(directory).map_err(cannot("make", directory))?;
     let _lock = lock(directory)?;
     if let Some(own) = number_of(directory, identity) {
         return Ok(own);
@@ -54,27 +64,28 @@ fn claim_below(directory: &Path, identity: &str, is_used: impl Fn(u8) -> bool) -
     let start = identity.bytes().fold(0_u8, |sum, byte| sum.wrapping_mul(31).wrapping_add(byte)) % NETWORKS;
     let free = |number: &u8| !Path::new(&owner(directory, *number)).exists() && !is_used(*number);
     let Some(number) = (0..NETWORKS).map(|step| (start + step) % NETWORKS).find(free) else {
-        anyhow::bail!("all {NETWORKS} networks for local clusters are in use on this machine")
+        let why = format!("all {NETWORKS} networks for local clusters are in use on this machine");
+        return Err(io::Error::other(why));
     };
     let path = file(directory, number);
-    std::fs::write(&path, identity).with_context(|| format!("cannot write {}", path.display()))?;
+    std::fs::write(&path, identity).map_err(cannot("write", &path))?;
     Ok(number)
 }
 
-fn release_below(directory: &Path, identity: &str) -> anyhow::Result<()> {
+fn release_below(directory: &Path, identity: &str) -> io::Result<()> {
     if !directory.exists() {
         return Ok(());
     }
     let _lock = lock(directory)?;
     let Some(own) = number_of(directory, identity) else { return Ok(()) };
     let path = file(directory, own);
-    std::fs::remove_file(&path).with_context(|| format!("cannot remove {}", path.display()))
+    std::fs::remove_file(&path).map_err(cannot("remove", &path))
 }
 
 /// Whether this machine has a route into the networks of a number. Columns of `/proc/net/route`: interface, destination and
 /// so on; addresses in hexadecimal with the last byte first; the eighth is the mask.
 fn is_used(number: u8, routes: &str) -> bool {
-    let overlay = neonvm_node::overlay(number).nth(0).unwrap_or(Ipv4Addr::UNSPECIFIED);
+    let overlay = overlay(number).nth(0).unwrap_or(Ipv4Addr::UNSPECIFIED);
     let networks = [
         (Ipv4Addr::new(10, 90, number, 0), 24_u32),
         (Ipv4Addr::new(10, 128 + number, 0, 0), 16),

@@ -57,6 +57,17 @@ fn open(identity: Identity) -> Option<OwnedFd> {
     (Identity::of(identity.pid) == Some(identity) && !ended(&[&fd], Duration::ZERO)).then_some(fd)
 }
 
+/// Waits until the processes of these pods have ended, at most so long. Blocks.
+pub(crate) fn await_end(pods: &[RunningPod], longest: Duration) {
+    let begun = Instant::now();
+    for fd in pods.iter().flat_map(|pod| &pod.processes).filter_map(|&process| open(process)) {
+        let mut left = longest;
+        while !ended(&[&fd], left) && !left.is_zero() {
+            left = longest.saturating_sub(begun.elapsed());
+        }
+    }
+}
+
 /// Waits until any of the processes has ended, at most so long. Whether one has.
 fn ended(processes: &[&OwnedFd], longest: Duration) -> bool {
     let mut fds: Vec<PollFd<'_>> = processes.iter().map(|fd| PollFd::new(*fd, PollFlags::IN)).collect();

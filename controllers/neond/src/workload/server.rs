@@ -234,7 +234,7 @@ impl Pod {
 mod tests {
     use super::*;
 
-    #[tokio::test]
+    #[tokio::test(start_paused = true)]
     async fn requests_are_counted_while_they_wait_and_when_they_are_done() {
         let pod = Pod::new(&Args { work_ms: 1, concurrency: 1, ready_after_ms: 60_000, parent: 1 });
         let (one, two) = (pod.work(), pod.work());

@@ -9,7 +9,10 @@ use super::{host, namespaces};
 use crate::cgroup::Hierarchy;
 use crate::naming;
 use crate::pod::state_file;
-use crate::stop::{RunningPod, stop_all};
+use crate::stop::{RunningPod, await_end, stop_all};
+
+/// How long killed processes may take to end: they may have much memory to give back.
+const KILLED: Duration = Duration::from_secs(30);
 
 fn quietly(program: &str, arguments: &[&str]) -> io::Result<bool> {
     let mut command = Command::new(program);
@@ -37,6 +40,7 @@ pub fn clean_up(cluster: &str, data: &Path, longest: Duration) -> io::Result<Vec
         }
     };
     state_file::kill_all(&data.join("nodes"));
+    await_end(&killed, KILLED);
     if let Some(hierarchy) = Hierarchy::find() {
         keep(hierarchy.remove(&naming::cluster_cgroup(cluster)));
     }

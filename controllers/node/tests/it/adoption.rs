@@ -22,7 +22,7 @@ async fn processes_are_found_again() {
     };
     let (stays, goes, end) = (pid(&pod).await, pid(&gone).await, pid(&ends).await);
     let before = cluster.pods().get("stays").await.unwrap();
-    cluster.kill_node("n1").await;
+    cluster.kill_node("n1");
     assert!(is_alive(&stays));
     // While the node is away: one pod is removed by force, the process of another is killed.
     let force = kube::api::DeleteParams::default().grace_period(0);
@@ -53,11 +53,8 @@ async fn processes_are_found_again() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_node_may_be_killed_at_any_moment() {
     let mut cluster = Cluster::start().await;
-    let network = if crate::support::is_root() {
-        Network::Namespaces(neonvm_node::NamespaceNetwork::derived(&cluster.id, 1))
-    } else {
-        Network::User
-    };
+    let network =
+        if crate::support::is_root() { Network::Namespaces(cluster.addresses(1)) } else { Network::User };
     cluster.add_node(cluster.config("n1", network.clone())).await;
     let places = cluster.server.directory().join("nodes/n1/pods");
     for round in 0..16_u64 {
@@ -68,7 +65,7 @@ async fn a_node_may_be_killed_at_any_moment() {
         cluster.create("n1", &name, &script, &json!({})).await;
         // The moment of the fault, not a wait for something.
         tokio::time::sleep(std::time::Duration::from_millis(round * 3)).await;
-        cluster.kill_node("n1").await;
+        cluster.kill_node("n1");
         cluster.add_node(cluster.config("n1", network.clone())).await;
         cluster.ready(&name).await;
         let pids = content(&said, |text| text.ends_with('\n')).await;
@@ -76,7 +73,7 @@ async fn a_node_may_be_killed_at_any_moment() {
         let pods = cluster.pods();
         pods.delete(&name, &kube::api::DeleteParams::default()).await.unwrap();
         tokio::time::sleep(std::time::Duration::from_millis(round * 3)).await;
-        cluster.kill_node("n1").await;
+        cluster.kill_node("n1");
         cluster.add_node(cluster.config("n1", network.clone())).await;
         until("the end of the pod", || async { pods.get_opt(&name).await.unwrap().is_none().then_some(()) })
             .await;

@@ -77,5 +77,6 @@ async fn kubectl_reads_logs_runs_commands_and_forwards_ports() {
     forward.kill().await.unwrap();
     echo.abort();
     let (code, out, why) = run(&["delete", "pod", "host"]).await;
-    assert_eq!((code, out.as_str()), (0, "pod \"host\" deleted\n"), "{why}");
+    // Newer ones say from which namespace.
+    assert!(code == 0 && out.starts_with("pod \"host\" deleted"), "{code} {out}{why}");
 }

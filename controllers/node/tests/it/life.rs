@@ -102,12 +102,18 @@ async fn deletion_gives_grace_and_then_kills() {
 #[tokio::test(flavor = "multi_thread")]
 async fn probes_decide_on_readiness_and_life() {
     let cluster = Cluster::with_node().await;
-    let probes = with(&json!({
-        "readinessProbe": { "exec": { "command": ["sh", "-c", "test -e $NEONVM_ROOT/ready"] }, "periodSeconds": 1, "failureThreshold": 1 },
-        "livenessProbe": { "exec": { "command": ["sh", "-c", "test ! -e $NEONVM_ROOT/dead"] }, "periodSeconds": 1, "failureThreshold": 1 } }));
-    let mut more = json!({ "spec": { "restartPolicy": "Always" } });
+    // A command that is slow to start says nothing about the container.
+    let probe = |test: &str| {
+        json!({ "exec": { "command": ["sh", "-c", format!("test {test}")] }, "periodSeconds": 1, "failureThreshold": 1,
+            "timeoutSeconds": 60 })
+    };
+    let (readiness, liveness) = (probe("-e $NEONVM_ROOT/ready"), probe("! -e $NEONVM_ROOT/dead"));
+    let probes = with(&json!({ "readinessProbe": readiness, "livenessProbe": liveness }));
+    let mut more = json!({ "spec": { "restartPolicy": "Always", "terminationGracePeriodSeconds": 60 } });
     crate::support::merge(&mut more, &probes);
-    let pod = cluster.create("n1", "probed", PATIENT, &more).await;
+    // With it goes the reason for its end: the next run is not to end as well.
+    let script = PATIENT.replace("trap '", "trap 'rm $NEONVM_ROOT/dead; ");
+    let pod = cluster.create("n1", "probed", &script, &more).await;
     let root = cluster.place("n1", &pod).join("root");
     let running = cluster.phase("probed", "Running").await;
     assert_eq!(condition(&running, "Ready"), "False");
@@ -119,7 +125,6 @@ async fn probes_decide_on_readiness_and_life() {
     cluster.wait("probed", "no readiness", |pod| condition(pod, "Ready") == "False").await;
     std::fs::write(root.join("dead"), "").unwrap();
     content(&root.join("said"), |text| text == "bye\n").await;
-    std::fs::remove_file(root.join("dead")).unwrap();
     cluster
         .wait("probed", "the restart", |pod| pod["status"]["containerStatuses"][0]["restartCount"] == 1)
         .await;

@@ -2,7 +2,7 @@
 
 use std::process::Command;
 
-use neonvm_node::{NamespaceNetwork, Network};
+use neonvm_node::Network;
 use serde_json::json;
 
 use crate::support::{Cluster, content, is_root, until};
@@ -47,7 +47,7 @@ async fn pods_of_two_nodes_reach_each_other_and_leave_nothing() {
     }
     let mut cluster = Cluster::start().await;
     for index in 1..=2_u8 {
-        let network = Network::Namespaces(NamespaceNetwork::derived(&cluster.id, index));
+        let network = Network::Namespaces(cluster.addresses(index));
         cluster.add_node(cluster.config(&format!("n{index}"), network)).await;
     }
     let one = cluster.create("n1", "one", IDLE, &json!({})).await;
@@ -93,8 +93,8 @@ async fn pods_of_two_nodes_reach_each_other_and_leave_nothing() {
     // A node that was killed finds its pod; what a killed set-up left behind is swept.
     let hash = neonvm_node::naming::pod_namespace_prefix(&cluster.id, "n1");
     words("ip", &["netns", "add", &format!("{hash}deadbeef")]);
-    cluster.kill_node("n1").await;
-    let network = Network::Namespaces(NamespaceNetwork::derived(&cluster.id, 1));
+    cluster.kill_node("n1");
+    let network = Network::Namespaces(cluster.addresses(1));
     cluster.add_node(cluster.config("n1", network)).await;
     until("the sweep", || async { (!words("ip", &["netns"]).contains("deadbeef")).then_some(()) }).await;
     until("the answer after the restart", || async {
@@ -117,7 +117,7 @@ async fn addresses_in_use_are_refused() {
         return;
     }
     let cluster = Cluster::start().await;
-    let mut network = NamespaceNetwork::derived(&cluster.id, 1);
+    let mut network = cluster.addresses(1);
     network.underlay = "127.0.0.0/24".parse().unwrap();
     network.address = "127.0.0.5".parse().unwrap();
     let config = cluster.config("n1", Network::Namespaces(network));
@@ -134,7 +134,7 @@ async fn pods_are_joined_to_the_overlay() {
         return;
     }
     let mut cluster = Cluster::start().await;
-    let network = Network::Namespaces(NamespaceNetwork::derived(&cluster.id, 1));
+    let network = Network::Namespaces(cluster.addresses(1));
     cluster.add_node(cluster.config("n1", network)).await;
     let with =
         |value: &str| json!({ "metadata": { "annotations": { "k8s.v1.cni.cncf.io/networks": value } } });

@@ -29,7 +29,7 @@ async fn logs_are_read_and_followed() {
     let mut lines = pods.log_stream("talks", &follow).await.unwrap().lines();
     let mut next = async || {
         use futures_util::StreamExt as _;
-        let line = tokio::time::timeout(std::time::Duration::from_secs(20), lines.next());
+        let line = tokio::time::timeout(neonvm_test_cluster::PATIENCE, lines.next());
         line.await.unwrap().map(Result::unwrap)
     };
     assert_eq!((next().await.as_deref(), next().await.as_deref()), (Some("first"), Some("second")));

@@ -25,17 +25,18 @@ async fn machines_are_asked_and_waited_for_and_end_as_they_say() {
     let short = json!({ "spec": { "terminationGracePeriodSeconds": 1 } });
     let mut pids = Vec::new();
     // The deaf one has a grace period shorter than the longest time, and is not waited for beyond it.
-    for (name, script, more) in [("deaf", DEAF, short), ("good", GOOD, json!({}))] {
+    let long = json!({ "spec": { "terminationGracePeriodSeconds": 60 } });
+    for (name, script, more) in [("deaf", DEAF, short), ("good", GOOD, long)] {
         let pod = cluster.create("n1", name, script, &more).await;
         cluster.ready(name).await;
         let path = cluster.place("n1", &pod).join("root/pid");
         pids.push(content(&path, |text| text.ends_with('\n')).await);
     }
-    cluster.kill_node("n1").await;
+    cluster.kill_node("n1");
     let data = cluster.server.directory().to_path_buf();
     let before = running(&data);
     assert_eq!(names(&before), ["default/deaf", "default/good"]);
-    assert_eq!(before.iter().map(|pod| pod.grace.as_secs()).collect::<Vec<_>>(), [1, 5]);
+    assert_eq!(before.iter().map(|pod| pod.grace.as_secs()).collect::<Vec<_>>(), [1, 60]);
     let left = tokio::task::spawn_blocking({
         let data = data.clone();
         move || stop_all(&data, Duration::from_secs(600))
@@ -64,7 +65,7 @@ async fn what_another_boot_or_another_process_has_the_number_of_is_left_alone() 
     cluster.ready("p").await;
     let place = cluster.place("n1", &pod);
     let pid = content(&place.join("root/pid"), |text| text.ends_with('\n')).await;
-    cluster.kill_node("n1").await;
+    cluster.kill_node("n1");
     let data = cluster.server.directory();
     let (state, record) = (place.join("state.json"), place.join("containers/c/0.pid"));
     let written = std::fs::read_to_string(&state).unwrap();

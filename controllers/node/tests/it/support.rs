@@ -7,24 +7,40 @@ use std::time::Duration;
 use k8s_openapi::api::core::v1::Pod;
 use kube::api::{DeleteParams, PostParams};
 use kube::{Api, Client};
-use neonvm_node::{Config, Network};
-use neonvm_test_cluster::ApiServer;
+use neonvm_node::{Config, NamespaceNetwork, Network, network_number};
 pub(crate) use neonvm_test_cluster::until;
+use neonvm_test_cluster::{ApiServer, PATIENCE};
 use serde_json::{Value, json};
-use tokio::task::JoinHandle;
+use tokio::runtime::Runtime;
 
 /// A cluster in this process.
 pub(crate) struct Cluster {
     pub(crate) client: Client,
     pub(crate) server: ApiServer,
     pub(crate) id: String,
-    nodes: Vec<(String, JoinHandle<()>)>,
+    nodes: Vec<Node>,
+}
+
+/// A node in a runtime of its own. When it is dropped all that the node does has ended, also on threads that block: what goes on
+/// there would meet the next node, as after the death of a process it never does.
+struct Node {
+    name: String,
+    runtime: Option<Runtime>,
+}
+
+impl Drop for Node {
+    fn drop(&mut self) {
+        let runtime = self.runtime.take();
+        // It is waited for, which must not be done within a runtime.
+        std::thread::spawn(move || drop(runtime)).join().unwrap();
+    }
 }
 
 impl Drop for Cluster {
     fn drop(&mut self) {
-        self.nodes.iter().for_each(|(_, task)| task.abort());
+        self.nodes.clear();
         neonvm_node::clean_up(&self.id, self.server.directory(), Duration::ZERO).unwrap();
+        network_number::release(&self.place_of_claim()).unwrap();
     }
 }
 
@@ -32,10 +48,8 @@ impl Cluster {
     pub(crate) async fn start() -> Self {
         let server = ApiServer::start().await;
         let directory = server.directory();
-        let script = directory.join("neond");
         // `$0 runner WORDS…`
-        std::fs::write(&script, "#!/bin/sh\nshift\nexec /bin/sh -c \"$@\"\n").unwrap();
-        std::fs::set_permissions(&script, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+        put_program(&directory.join("neond"), "#!/bin/sh\nshift\nexec /bin/sh -c \"$@\"\n");
         let id = format!("test-{}", directory.display());
         Self { client: server.client.clone(), server, id, nodes: Vec::new() }
     }
@@ -55,14 +69,26 @@ impl Cluster {
         config
     }
 
+    /// Who has the number of the cluster's addresses: this directory.
+    fn place_of_claim(&self) -> String {
+        self.server.directory().display().to_string()
+    }
+
+    /// Addresses of a node with namespaces that no other cluster on this machine has.
+    pub(crate) fn addresses(&self, index: u8) -> NamespaceNetwork {
+        NamespaceNetwork::numbered(network_number::claim(&self.place_of_claim()).unwrap(), index)
+    }
+
     pub(crate) async fn add_node(&mut self, config: Config) {
         let name = config.name.clone();
-        let task = tokio::spawn(async move {
+        let runtime =
+            tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
+        runtime.spawn(async move {
             if let Err(error) = neonvm_node::run(config, std::future::pending()).await {
                 eprintln!("the node ended: {error:?}");
             }
         });
-        self.nodes.push((name.clone(), task));
+        self.nodes.push(Node { name: name.clone(), runtime: Some(runtime) });
         let nodes: Api<k8s_openapi::api::core::v1::Node> = Api::all(self.client.clone());
         until("the node", || async {
             let node = nodes.get_opt(&name).await.unwrap()?;
@@ -73,11 +99,9 @@ impl Cluster {
     }
 
     /// Ends a node as if it were killed.
-    pub(crate) async fn kill_node(&mut self, name: &str) {
-        let at = self.nodes.iter().position(|(own, _)| own == name).unwrap();
-        let (_, task) = self.nodes.remove(at);
-        task.abort();
-        let _ = task.await;
+    pub(crate) fn kill_node(&mut self, name: &str) {
+        let at = self.nodes.iter().position(|node| node.name == name).unwrap();
+        drop(self.nodes.remove(at));
     }
 
     pub(crate) fn pods(&self) -> Api<Pod> {
@@ -108,7 +132,7 @@ impl Cluster {
             last.replace(pod.clone());
             wanted(&pod).then_some(pod)
         };
-        let found = tokio::time::timeout(Duration::from_secs(30), async {
+        let found = tokio::time::timeout(PATIENCE, async {
             loop {
                 if let Some(pod) = look().await {
                     return pod;
@@ -116,9 +140,7 @@ impl Cluster {
                 tokio::time::sleep(Duration::from_millis(20)).await;
             }
         });
-        found
-            .await
-            .unwrap_or_else(|_| panic!("{what} did not happen within 30 s: {:#}", last.borrow()["status"]))
+        found.await.unwrap_or_else(|_| panic!("{what} did not happen in time: {:#}", last.borrow()["status"]))
     }
 
     pub(crate) async fn phase(&self, name: &str, phase: &str) -> Value {
@@ -135,6 +157,14 @@ impl Cluster {
         until("the end of the pod", || async { pods.get_opt(name).await.unwrap().is_none().then_some(()) })
             .await;
     }
+}
+
+/// A program for everybody to run. Another process writes it: what this one starts meanwhile would have the file open as well, and
+/// nobody may run a file that somebody has open for writing.
+fn put_program(path: &Path, text: &str) {
+    let script = r#"printf %s "$1" > "$0" && chmod 755 "$0""#;
+    let put = std::process::Command::new("/bin/sh").args(["-c", script]).arg(path).arg(text).status();
+    assert!(put.unwrap().success(), "{}", path.display());
 }
 
 pub(crate) fn merge(into: &mut Value, more: &Value) {

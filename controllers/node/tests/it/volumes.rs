@@ -162,16 +162,15 @@ async fn disks_come_from_files_and_from_the_local_store() {
     };
     assert_eq!(count(), 2);
     let missing = cluster.create("n1", "missing", IDLE, &image_pod("file:///nowhere/disk.qcow2")).await;
-    let waiting = cluster
-        .wait("missing", "the reason", |pod| {
-            pod["status"]["containerStatuses"][0]["state"]["waiting"]["reason"] == "ErrImagePull"
-        })
-        .await;
-    assert!(waiting.to_string().contains("/nowhere/disk.qcow2"), "{}", missing.metadata.name.unwrap());
-    cluster.create("n1", "unreachable", IDLE, &image_pod("127.0.0.1:1/disk:1")).await;
     let reason = |pod: &Value, wanted: &str| {
         pod["status"]["containerStatuses"][0]["state"]["waiting"]["reason"] == wanted
     };
+    // The one is soon followed by the other.
+    let is_told = |pod: &Value| reason(pod, "ErrImagePull") || reason(pod, "ImagePullBackOff");
+    let waiting = cluster.wait("missing", "the reason", is_told).await;
+    assert!(waiting.to_string().contains("/nowhere/disk.qcow2"), "{}", missing.metadata.name.unwrap());
+    cluster.server.until_events("missing", &["ErrImagePull"]).await;
+    cluster.create("n1", "unreachable", IDLE, &image_pod("127.0.0.1:1/disk:1")).await;
     cluster.wait("unreachable", "the back-off", |pod| reason(pod, "ImagePullBackOff")).await;
     for name in ["file", "store", "missing", "unreachable"] {
         cluster.delete(name).await;

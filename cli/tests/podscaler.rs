@@ -19,7 +19,7 @@ use serde_json::{Value, json};
 use tokio::runtime::Runtime;
 
 /// How long a test waits for anything.
-const PATIENCE: Duration = Duration::from_secs(30);
+const PATIENCE: Duration = Duration::from_secs(60);
 
 struct Cluster {
     runtime: Runtime,
@@ -173,10 +173,10 @@ fn from_nothing_to_scaled() {
 
     cluster.turn("web", 2, Some(35.0));
     let listed = flat(&cluster.works(&["podscaler", "list", "-A", "--no-headers"]));
-    assert!(
-        listed.starts_with("default web deployment/web APA 2->4 1..8 queue_length 17.5/10 Scaling 0s "),
-        "{listed}"
-    );
+    let row = "default web deployment/web APA 2->4 1..8 queue_length 17.5/10 Scaling ";
+    let ages = listed.strip_prefix(row).unwrap_or_else(|| panic!("{listed}"));
+    // The turn was a moment ago, on a slow machine a longer one.
+    assert!(ages.split(' ').next().is_some_and(|last| last.ends_with('s') && last != "-"), "{listed}");
     assert_eq!(cluster.works(&["podscaler", "get", "web", "-o", "name"]).trim(), "podautoscaler/web");
     let path = "jsonpath={.status.desiredScale}";
     assert_eq!(cluster.works(&["podscaler", "get", "web", "-o", path]), "4");
@@ -234,7 +234,7 @@ fn waiting_and_watching() {
         |what: &str| pages.find(|line| line.contains(what)).unwrap_or_else(|| panic!("no {what}"));
     until("2 replicas");
     let mut waiting =
-        cluster.begin(&["podscaler", "wait", "web", "--for", "replicas>=4", "--timeout", "30s"]);
+        cluster.begin(&["podscaler", "wait", "web", "--for", "replicas>=4", "--timeout", "60s"]);
     cluster.turn("web", 4, None);
     until("4 replicas");
     until("no value");
@@ -247,7 +247,7 @@ fn waiting_and_watching() {
         "--for",
         "condition=MetricsAvailable=False",
         "--timeout",
-        "30s",
+        "60s",
     ]);
     assert_eq!(code, 0, "{error}");
     assert!(
@@ -255,7 +255,7 @@ fn waiting_and_watching() {
             .contains(" queue_length ?/10 Blind ")
     );
 
-    let mut waiting = cluster.begin(&["podscaler", "wait", "web", "--for", "deleted", "--timeout", "30s"]);
+    let mut waiting = cluster.begin(&["podscaler", "wait", "web", "--for", "deleted", "--timeout", "60s"]);
     cluster.runtime.block_on(cluster.api().delete("web", &Default::default())).unwrap();
     assert!(waiting.0.wait().unwrap().success());
 }

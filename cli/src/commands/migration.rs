@@ -72,7 +72,7 @@ async fn until_over(
         Error::new(Code::Timeout, format!("timed out after {limit:?} waiting for migration {name}: {state}"))
             .hint(format!("the move goes on; wait again: {again}"))
     };
-    watching::until(api(machines), name, limit, detached, late, |migration| match migration {
+    watching::until(api(machines), (name, None), limit, detached, late, |migration| match migration {
         Some(migration) => {
             look(migration);
             if is_over(migration) { Seen::Done } else { Seen::NotYet }

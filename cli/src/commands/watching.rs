@@ -42,10 +42,11 @@ pub(super) struct Waited<K> {
     pub(super) took: Duration,
 }
 
-/// Waits until `look` says so of the object, or of its absence. Ctrl-C detaches with `detached`: the work goes on.
+/// Waits until `look` says so of the object, or of its absence. `last`: how it was seen before. Ctrl-C detaches with `detached`: the
+/// work goes on.
 pub(super) async fn until<K: Watched>(
     api: Api<K>,
-    name: &str,
+    (name, mut last): (&str, Option<K>),
     limit: Duration,
     detached: impl FnOnce() -> Error,
     timed_out: impl FnOnce(Option<&K>) -> Error,
@@ -56,7 +57,6 @@ pub(super) async fn until<K: Watched>(
         .map_err(|error| Error::new(Code::Failed, "cannot wait").cause(crate::error::reason(&error)))?;
     let config = watcher::Config::default().fields(&format!("metadata.name={name}"));
     let mut stream = watcher(api, config).boxed();
-    let mut last: Option<K> = None;
     let deadline = tokio::time::sleep(limit);
     tokio::pin!(deadline);
     let mut initial = None;

@@ -22,9 +22,10 @@ pub(in crate::commands) fn run(settings: &Settings, args: &Wait) -> Result<Repor
     block_on(async {
         let place = Machines::open(settings, &args.place).await?;
         let (name, what) = (&args.name, &args.predicate);
-        if predicate != Predicate::Deleted {
-            find(&place, name).await?;
-        }
+        let known = match predicate {
+            Predicate::Deleted => None,
+            _ => Some(find(&place, name).await?),
+        };
         let see = format!("see why: neonctl podscaler explain {name} -n {}", place.namespace);
         let detached = || {
             Error::new(Code::Interrupted, format!("stopped waiting for {name}"))
@@ -45,7 +46,7 @@ pub(in crate::commands) fn run(settings: &Settings, args: &Wait) -> Result<Repor
             ),
             (Some(_), _) => Seen::NotYet,
         };
-        let waited = watching::until(api(&place), name, limit, detached, late, look).await?;
+        let waited = watching::until(api(&place), (name, known), limit, detached, late, look).await?;
         let text = format!("podautoscaler/{name} {what} ({:.1}s)", waited.took.as_secs_f64());
         let document = match waited.object {
             Some(object) => table::document(&[object], false, false),

@@ -25,7 +25,7 @@ pub(super) async fn until(
             .hint(format!("the work goes on; wait again: neonctl vm wait {name} --for {what}"))
     };
     let late = |last: Option<&VirtualMachine>| timed_out(name, limit, what, last);
-    watching::until(machines.api(), name, limit, detached, late, look).await
+    watching::until(machines.api(), (name, None), limit, detached, late, look).await
 }
 
 fn timed_out(name: &str, limit: Duration, what: &str, last: Option<&VirtualMachine>) -> Error {

@@ -72,7 +72,7 @@ pub async fn choose(
     if request == Request::Tcg {
         return Ok(tcg(String::new()));
     }
-    match (usable(Path::new(DEVICE), probe, kept).await, request) {
+    match (usable(Path::new(DEVICE), probe, kept, PROBE_DEADLINE).await, request) {
         (Ok(()), _) => Ok(Chosen { accelerator: Accelerator::Kvm, note: String::new() }),
         (Err(reason), Request::Kvm) => Err(ChooseError::NoKvm(reason)),
         (Err(reason), _) => Ok(tcg(format!("{reason}; using TCG"))),
@@ -80,7 +80,12 @@ pub async fn choose(
 }
 
 /// Whether the device runs guests, or why not.
-async fn usable(device: &Path, probe: &[OsString], kept: Option<&Path>) -> Result<(), String> {
+async fn usable(
+    device: &Path,
+    probe: &[OsString],
+    kept: Option<&Path>,
+    deadline: Duration,
+) -> Result<(), String> {
     // Rights are those of now, not those of when it was probed.
     if let Err(error) = std::fs::OpenOptions::new().read(true).write(true).open(device) {
         return Err(match error.kind() {
@@ -93,7 +98,7 @@ async fn usable(device: &Path, probe: &[OsString], kept: Option<&Path>) -> Resul
     let result = match known {
         Some(result) => result,
         None => {
-            let fresh = run(probe).await;
+            let fresh = run(probe, deadline).await;
             // What was no answer of the probe itself may be another one next time.
             if let (Ok(result), Some(directory), Some(key)) = (&fresh, kept, key) {
                 cache::write(directory, key, result);
@@ -108,16 +113,16 @@ async fn usable(device: &Path, probe: &[OsString], kept: Option<&Path>) -> Resul
 }
 
 /// Runs the command that probes.
-async fn run(probe: &[OsString]) -> Result<ProbeResult, String> {
+async fn run(probe: &[OsString], deadline: Duration) -> Result<ProbeResult, String> {
     let Some((program, arguments)) = probe.split_first() else {
         return Err("there is no command to probe it".to_owned());
     };
     let mut command = Command::new(program);
     command.args(arguments).stdin(Stdio::null()).stderr(Stdio::null()).kill_on_drop(true);
-    let output = match tokio::time::timeout(PROBE_DEADLINE, command.output()).await {
+    let output = match tokio::time::timeout(deadline, command.output()).await {
         Ok(Ok(output)) => output,
         Ok(Err(error)) => return Err(format!("the probe {} does not start: {error}", program.display())),
-        Err(_) => return Err(format!("the probe hung for {} s", PROBE_DEADLINE.as_secs())),
+        Err(_) => return Err(format!("the probe hung for {} s", deadline.as_secs())),
     };
     let mut lines = output.stdout.split(|byte| *byte == b'\n');
     let answer = lines.find_map(|line| serde_json::from_slice(line).ok());
@@ -127,6 +132,9 @@ async fn run(probe: &[OsString]) -> Result<ProbeResult, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// For what answers, however slow the machine is.
+    const PATIENCE: Duration = Duration::from_secs(60);
 
     fn shell(script: &str) -> Vec<OsString> {
         ["sh", "-c", script].map(OsString::from).into()
@@ -147,31 +155,31 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let kept = Some(directory.path());
         assert_eq!(
-            usable(device, &shell(NO), kept).await,
+            usable(device, &shell(NO), kept, PATIENCE).await,
             Err("/dev/null opens but does not run guest code: stuck".to_owned())
         );
-        assert!(usable(device, &shell(YES), kept).await.is_err(), "it was kept");
+        assert!(usable(device, &shell(YES), kept, PATIENCE).await.is_err(), "it was kept");
         std::fs::write(directory.path().join("kvm-probe.json"), "garbage").unwrap();
-        assert_eq!(usable(device, &shell(YES), kept).await, Ok(()));
-        assert_eq!(usable(device, &shell("exit 1"), kept).await, Ok(()), "it was kept");
+        assert_eq!(usable(device, &shell(YES), kept, PATIENCE).await, Ok(()));
+        assert_eq!(usable(device, &shell("exit 1"), kept, PATIENCE).await, Ok(()), "it was kept");
     }
 
     #[tokio::test]
     async fn failures_of_the_probe_are_told_and_not_kept() {
         let device = Path::new("/dev/null");
         let directory = tempfile::tempdir().unwrap();
-        for (command, part) in [
-            (shell("kill -9 $$"), "ended without an answer (signal: 9"),
-            (shell("echo nonsense"), "ended without an answer"),
-            (shell("exec sleep 100"), "hung for 2 s"),
-            (vec!["/no/such/program".into()], "does not start"),
-            (vec![], "no command"),
+        for (command, deadline, part) in [
+            (shell("kill -9 $$"), PATIENCE, "ended without an answer (signal: 9"),
+            (shell("echo nonsense"), PATIENCE, "ended without an answer"),
+            (shell("exec sleep 1000"), PROBE_DEADLINE, "hung for 2 s"),
+            (vec!["/no/such/program".into()], PATIENCE, "does not start"),
+            (vec![], PATIENCE, "no command"),
         ] {
-            let reason = usable(device, &command, Some(directory.path())).await.unwrap_err();
+            let reason = usable(device, &command, Some(directory.path()), deadline).await.unwrap_err();
             assert!(reason.contains(part), "{reason}");
         }
         assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 0);
-        let reason = usable(Path::new("/no/kvm"), &shell(YES), None).await.unwrap_err();
+        let reason = usable(Path::new("/no/kvm"), &shell(YES), None, PATIENCE).await.unwrap_err();
         assert_eq!(reason, "there is no /no/kvm");
     }
 

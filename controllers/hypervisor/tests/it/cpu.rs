@@ -51,7 +51,8 @@ async fn vcpu_threads_are_held_to_their_size() {
         Ok(group) => group,
         Err(error) => return println!("SKIP CPU limit: {error}"),
     };
-    group.set_limit(Some(MilliCpu::new(200))).unwrap();
+    // So little that a busy computer has it to spare: who gets less than the limit is not held back by it.
+    group.set_limit(Some(MilliCpu::new(50))).unwrap();
     let machine = Machine::start(lab.plan("spin"), resources().await).await.unwrap();
     let threads: Vec<i32> = machine.vcpu_threads().await.unwrap().iter().map(|cpu| cpu.thread).collect();
     for thread in &threads {
@@ -63,9 +64,9 @@ async fn vcpu_threads_are_held_to_their_size() {
     until("more of it", async || group.throttling().unwrap().throttled >= before.throttled + 20).await;
     let ran = machine.usage(&threads).unwrap().threads - usage.threads;
     let periods = group.throttling().unwrap().periods - before.periods + 1;
-    let allowed = Duration::from_millis(20) * u32::try_from(periods).unwrap();
+    let allowed = Duration::from_millis(5) * u32::try_from(periods).unwrap();
     // Ticks of the host are some milliseconds.
-    assert!(ran <= allowed * 2, "ran {ran:?} in {periods} periods");
+    assert!(ran <= allowed * 3, "ran {ran:?} in {periods} periods");
     group.set_limit(None).unwrap();
     // A thread that has gone is no error.
     group.add_thread(i32::MAX - 1).unwrap();

@@ -3,13 +3,13 @@ use std::path::Path;
 use super::*;
 
 async fn until<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
-    for _ in 0..2000 {
+    for _ in 0..6000 {
         if let Some(found) = look() {
             return found;
         }
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
-    panic!("{what} did not happen within 20 s");
+    panic!("{what} did not happen within 60 s");
 }
 
 fn shell(directory: &Path, name: &str, script: &str) -> Service {

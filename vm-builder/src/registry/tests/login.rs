@@ -1,7 +1,5 @@
 //! Logins: from files, from helpers, by password, token and identity token.
 
-use std::os::unix::fs::PermissionsExt as _;
-
 use base64::Engine as _;
 
 use super::*;
@@ -127,8 +125,11 @@ bad) exit 3 ;;
 esac
 "#;
     let helper = bench.directory.path().join("docker-credential-test");
-    std::fs::write(&helper, script).unwrap();
-    std::fs::set_permissions(&helper, std::fs::Permissions::from_mode(0o755)).unwrap();
+    // Another process writes it: what this one starts meanwhile would have the file open as well, and nobody may run a file that
+    // somebody has open for writing.
+    let write = r#"printf %s "$1" > "$0" && chmod 755 "$0""#;
+    let written = std::process::Command::new("/bin/sh").args(["-c", write]).arg(&helper).arg(script).status();
+    assert!(written.unwrap().success());
     let ask = |host: &str| run(ask_program(&helper, host));
     let Ok(Some(Credentials::Password(login))) = ask("127.0.0.1:5") else { panic!("no password") };
     assert_eq!((login.username.as_str(), login.password.as_str()), ("u", "p"));

@@ -50,7 +50,7 @@ fn registry() -> Option<Registry> {
     // Its messages must be read, or it stops one day.
     std::thread::spawn(move || for _ in BufReader::new(errors).lines() {});
     let registry = Registry { child, listen, _data: data };
-    let deadline = Instant::now() + Duration::from_secs(20);
+    let deadline = Instant::now() + Duration::from_secs(60);
     while std::net::TcpStream::connect(registry.listen.address()).is_err() {
         assert!(Instant::now() < deadline, "docker-registry does not listen");
         std::thread::sleep(Duration::from_millis(10));

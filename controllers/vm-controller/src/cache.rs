@@ -1,7 +1,7 @@
 //! The picture that watches and our own writes paint: machines, their pods, their TLS secrets. Of two versions of an
 //! object the newer stays.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use k8s_openapi::api::core::v1::Pod;
@@ -16,6 +16,8 @@ use crate::context::MANAGER;
 
 /// Ends of pods that are remembered of a machine: those of both sides of a migration.
 const LAST_WORDS: usize = 2;
+/// Objects that are remembered to be gone: more than can go while one answer is on its way.
+const BURIED: usize = 1024;
 
 /// Namespace and name of a machine.
 pub(crate) type Key = Arc<NamespacedName>;
@@ -33,6 +35,9 @@ struct Kept {
     vms: HashMap<Key, Arc<VirtualMachine>>,
     /// By machine.
     pods: HashMap<Key, Vec<Arc<KeptPod>>>,
+    /// UIDs of the machines and pods that went last: an answer of before that comes only now does not bring one back, of whose end
+    /// nobody would ever tell again.
+    buried: VecDeque<String>,
     /// How the machine's pods ended that were seen to go last, newest last.
     last_words: HashMap<Key, Vec<(String, Exit)>>,
     tls: HashMap<Key, TlsSecret>,
@@ -77,6 +82,20 @@ pub(crate) fn machine_of(meta: &ObjectMeta) -> Option<(Key, String)> {
     Some((Arc::new(NamespacedName::new(namespace, owner.name.clone())), owner.uid.clone()))
 }
 
+impl Kept {
+    /// The object with this UID is gone for good.
+    fn bury(&mut self, uid: String) {
+        self.buried.push_back(uid);
+        if self.buried.len() > BURIED {
+            self.buried.pop_front();
+        }
+    }
+
+    fn is_buried(&self, uid: &str) -> bool {
+        self.buried.iter().any(|buried| buried == uid)
+    }
+}
+
 impl Cache {
     fn lock(&self) -> MutexGuard<'_, Kept> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
@@ -112,6 +131,9 @@ impl Cache {
         let key = key_of(&vm.metadata);
         vm.metadata.managed_fields = None;
         let mut kept = self.lock();
+        if vm.metadata.uid.as_deref().is_some_and(|uid| kept.is_buried(uid)) {
+            return false;
+        }
         let known = kept.vms.get(&key);
         if known.is_some_and(|known| {
             known.metadata.uid == vm.metadata.uid && version(&known.metadata) >= version(&vm.metadata)
@@ -122,7 +144,16 @@ impl Cache {
         true
     }
 
-    /// The machine is gone; another of the same name may be there already.
+    /// The server has said of the machine that it is gone. A request that finds nothing does not say so: a server that is just
+    /// starting may not know our definitions yet.
+    pub(crate) fn bury_vm(&self, key: &Key, uid: Option<&str>) {
+        self.drop_vm(key, uid);
+        if let Some(uid) = uid {
+            self.lock().bury(uid.to_owned());
+        }
+    }
+
+    /// The machine is not found; another of the same name may be there already.
     pub(crate) fn drop_vm(&self, key: &Key, uid: Option<&str>) {
         let mut kept = self.lock();
         let same =
@@ -149,6 +180,9 @@ impl Cache {
         let (key, owner) = machine_of(&pod.metadata)?;
         let new = KeptPod { owner, version: version(&pod.metadata), view: PodView::of(pod, MANAGER) };
         let mut kept = self.lock();
+        if kept.is_buried(&new.view.uid) {
+            return None;
+        }
         let pods = kept.pods.entry(Arc::clone(&key)).or_default();
         let known = pods.iter_mut().find(|known| known.view.name == new.view.name);
         match known {
@@ -179,8 +213,9 @@ impl Cache {
     pub(crate) fn bury_pod(&self, key: &Key, pod: &Pod) {
         let view = PodView::of(pod, MANAGER);
         self.drop_pod(key, &view.name, Some(&view.uid));
+        let mut kept = self.lock();
+        kept.bury(view.uid);
         if let Some(exit) = view.ended {
-            let mut kept = self.lock();
             let words = kept.last_words.entry(Arc::clone(key)).or_default();
             words.retain(|(name, _)| *name != view.name);
             words.push((view.name, exit));
@@ -271,3 +306,6 @@ impl Cache {
         self.lock().requests.clear();
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -46,7 +46,7 @@ pub(crate) async fn machines(context: Arc<Context>, listed: Arc<Listed>) {
                 Err(invalid) => &invalid.metadata,
             };
             let key = key_of(meta);
-            context.cache.drop_vm(&key, meta.uid.as_deref());
+            context.cache.bury_vm(&key, meta.uid.as_deref());
             context.queue.add(&key);
             crate::moves::wake(&context);
         }

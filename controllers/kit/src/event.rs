@@ -2,6 +2,7 @@
 //! is dropped, because events are for people and must never hold up work.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::ObjectReference;
@@ -26,6 +27,8 @@ const MESSAGE: usize = 1024;
 pub struct Events {
     to: mpsc::Sender<Event>,
     reporter: &'static str,
+    /// The number in the name of the newest.
+    last: Arc<AtomicI64>,
 }
 
 /// What sends them.
@@ -44,10 +47,19 @@ impl std::fmt::Debug for Sender {
 #[must_use]
 pub fn channel(client: Client, reporter: &'static str) -> (Events, Sender) {
     let (sender, waiting) = mpsc::channel(WAITING);
-    (Events { to: sender, reporter }, Sender { client, waiting })
+    (Events { to: sender, reporter, last: Arc::default() }, Sender { client, waiting })
 }
 
 impl Events {
+    /// As everywhere: the object's name and the time in hexadecimal. A clock may show two events the same time; the second would
+    /// not be taken under the name of the first.
+    fn name(&self, object: &str, now: jiff::Timestamp) -> String {
+        let now = i64::try_from(now.as_nanosecond()).unwrap_or(i64::MAX);
+        let later = |last: i64| now.max(last.saturating_add(1));
+        let last = self.last.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |last| Some(later(last)));
+        format!("{object}.{:x}", last.map_or(now, later))
+    }
+
     /// Tells something of an object; `kind` is `Normal` or `Warning`.
     pub fn tell(&self, regarding: ObjectReference, kind: &str, reason: &str, message: &str) {
         let namespace = regarding.namespace.clone().unwrap_or_else(|| "default".to_owned());
@@ -55,8 +67,7 @@ impl Events {
         let now = jiff::Timestamp::now();
         let event = Event {
             metadata: ObjectMeta {
-                // As everywhere: the object's name and the time in hexadecimal.
-                name: Some(format!("{name}.{:x}", now.as_nanosecond())),
+                name: Some(self.name(&name, now)),
                 namespace: Some(namespace),
                 ..ObjectMeta::default()
             },
@@ -99,5 +110,19 @@ async fn send(client: Client, waiting: Arc<Mutex<mpsc::Receiver<Event>>>) {
             Ok(Err(error)) => tracing::debug!(%error, "an event was not taken"),
             Err(_) => tracing::debug!("an event was not taken in time"),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_coarse_clock_makes_no_two_events_of_one_name() {
+        let (to, _waiting) = mpsc::channel(1);
+        let events = Events { to, reporter: "test", last: Arc::default() };
+        let at = |nanos| jiff::Timestamp::from_nanosecond(nanos).unwrap();
+        let names = [at(16), at(16), at(16), at(20), at(15)].map(|now| events.clone().name("vm", now));
+        assert_eq!(names, ["vm.10", "vm.11", "vm.12", "vm.14", "vm.15"]);
     }
 }

@@ -2,6 +2,7 @@
 
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
+use std::time::Duration;
 
 use neonvm_api::overlay;
 use neonvm_core_overlay::Net;
@@ -18,6 +19,8 @@ pub struct Config {
     /// Network namespace of the node, a file such as `/run/netns/NAME`; absent: that of the process. The API server is
     /// always spoken to from there.
     pub namespace: Option<PathBuf>,
+    /// Longest wait for that of a node that is just being set up.
+    pub namespace_wait: Duration,
     /// Bridge that pods are joined to; at most 15 characters.
     pub bridge: String,
     /// The tunnel; at most 15 characters.
@@ -43,6 +46,7 @@ impl Config {
             node: node.into(),
             address: None,
             namespace: None,
+            namespace_wait: Duration::from_secs(30),
             bridge: overlay::BRIDGE.to_owned(),
             tunnel: overlay::TUNNEL.to_owned(),
             vni: overlay::VNI,

@@ -23,8 +23,6 @@ use crate::{kernel, nat};
 
 /// What happens within this time is carried out together.
 const TOGETHER: Duration = Duration::from_millis(20);
-/// Longest wait for the network namespace of a node that is just being set up.
-const NAMESPACE: Duration = Duration::from_secs(30);
 /// First and longest pause after a failure.
 const PAUSES: (Duration, Duration) = (Duration::from_millis(250), Duration::from_secs(30));
 
@@ -65,7 +63,7 @@ pub async fn run(config: Config, stop: impl Future<Output = ()>) -> Result<(), E
     config.check().map_err(Error::Config)?;
     tokio::pin!(stop);
     let namespace = tokio::select! {
-        namespace = Namespace::appears(config.namespace.clone(), NAMESPACE) => namespace,
+        namespace = Namespace::appears(config.namespace.clone(), config.namespace_wait) => namespace,
         () = &mut stop => return Ok(()),
     };
     let namespace = Arc::new(namespace.map_err(failed("network namespace of the node"))?);

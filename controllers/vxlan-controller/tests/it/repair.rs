@@ -1,5 +1,7 @@
 //! What others break is repaired, whether the API server is there or not; what was made can be removed.
 
+use std::time::Duration;
+
 use crate::lab::{Lab, can_run, until};
 
 #[tokio::test(flavor = "multi_thread")]
@@ -14,7 +16,7 @@ async fn what_drifts_is_repaired_also_without_the_api_server() {
     lab.until_entries(1, &wanted).await;
     lab.add_pod("a", 1, "10.100.128.0", None).await;
     lab.add_pod("b", 2, "10.100.128.1", Some(&b)).await;
-    until("reached", || lab.reaches("a", "10.100.128.1", 64)).await;
+    lab.until_reached("a", "10.100.128.1", 64).await;
     for broken in [
         "bridge fdb del 00:00:00:00:00:00 dev neon-vxlan0 dst 10.90.0.2 self",
         "ip link set neon-vxlan0 down",
@@ -25,7 +27,7 @@ async fn what_drifts_is_repaired_also_without_the_api_server() {
     ] {
         lab.inside("n1", broken);
         lab.until_entries(1, &wanted).await;
-        until("whole", || lab.reaches("a", "10.100.128.1", 1422)).await;
+        lab.until_reached("a", "10.100.128.1", 1422).await;
     }
     // A tunnel of another number is none of ours. The controller may be quicker than who puts it there.
     lab.server.stop();
@@ -41,7 +43,7 @@ async fn what_drifts_is_repaired_also_without_the_api_server() {
     })
     .await;
     lab.until_entries(1, &wanted).await;
-    until("whole", || lab.reaches("a", "10.100.128.1", 64)).await;
+    lab.until_reached("a", "10.100.128.1", 64).await;
     // The rules against translation are there, in a table of their own.
     let rules = lab.inside("n1", "nft list table ip neonvm_vxlan");
     assert!(rules.contains("ip saddr 10.100.0.0/16 ip daddr 10.100.0.0/16 notrack"), "{rules}");
@@ -87,6 +89,7 @@ async fn settings_that_cannot_be_are_refused() {
     assert!(error.unwrap_err().to_string().contains("VNI 16777216"));
     let mut config = lab.config(1);
     config.namespace = Some("/run/netns/there-is-none".into());
+    config.namespace_wait = Duration::from_millis(100);
     let error = neonvm_vxlan_controller::run(config, std::future::pending()).await;
     assert!(error.unwrap_err().to_string().contains("network namespace"));
 }

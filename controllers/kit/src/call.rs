@@ -171,16 +171,20 @@ where
 mod tests {
     use super::*;
     use crate::http::{Whole, serve, text};
-    use tokio::net::TcpListener;
+    use tokio::net::{TcpListener, TcpSocket};
 
     #[tokio::test]
     async fn a_connection_is_kept_and_made_again_when_it_was_lost() {
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let endpoint = Endpoint { address: listener.local_addr().unwrap(), plain: true };
+        // Bound for as long as the test goes on: while nobody listens the port is nobody else's.
+        let place = TcpSocket::new_v4().unwrap();
+        place.set_reuseaddr(true).unwrap();
+        place.bind("127.0.0.1:0".parse().unwrap()).unwrap();
+        let endpoint = Endpoint { address: place.local_addr().unwrap(), plain: true };
+        let listener = TcpListener::bind(endpoint.address).await.unwrap();
         let echo = |request: Whole| async move { text(StatusCode::OK, "text/plain", request.into_body()) };
         let server = tokio::spawn(serve(listener, None, echo));
         let mut caller = Caller::new(endpoint, None, "echo");
-        let within = Duration::from_secs(5);
+        let within = Duration::from_secs(60);
         for _ in 0..2 {
             let (status, body) = caller.call(Method::POST, "/", Bytes::from("x"), within).await.unwrap();
             assert_eq!((status, &body[..]), (StatusCode::OK, &b"x"[..]));

@@ -11,9 +11,10 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::events::v1::Event;
 use kube::Client;
-use kube::api::{Api, ListParams};
+use kube::api::{Api, ListParams, Patch, PatchParams};
 use neonvm_local::Server;
 use neonvm_local::state::State;
 use serde_json::{Value, json};
@@ -148,13 +149,23 @@ impl ApiServer {
         .await;
     }
 
+    /// The lease of a holder who is no more ends within seconds, instead of when its time has passed: that can then be as long as
+    /// no test takes, and nobody loses a lease because the machine is slow.
+    pub async fn end_lease(&self, name: &str) {
+        let leases: Api<Lease> = Api::namespaced(self.client.clone(), NAMESPACE);
+        let soon = Patch::Merge(json!({"spec": {"leaseDurationSeconds": 1}}));
+        // What was sent for the holder and comes only now finds another version, and does nothing.
+        leases.patch(name, &PatchParams::default(), &soon).await.unwrap();
+    }
+
     /// The newest revision of anything.
     #[must_use]
     pub fn revision(&self) -> u64 {
         self.state.with(|engine| engine.store().revision())
     }
 
-    /// Waits until nothing was written for a while; returns the revision.
+    /// Waits until nothing was written for a while; returns the revision. What somebody is slow to write may still follow: wait for
+    /// that, if it matters.
     pub async fn until_quiet(&self) -> u64 {
         let mut last = (self.revision(), Instant::now());
         until("rest", async || {

@@ -40,7 +40,8 @@ fn target(url: &str, most: u64) -> (Target, Push) {
     let http = HttpClient {
         url: url.to_owned(),
         push_every_seconds: 1,
-        push_request_timeout_seconds: 2,
+        // What is given up may have been taken, and would be sent again.
+        push_request_timeout_seconds: 60,
         max_batch_size: most,
     };
     let clients = Clients { http: Some(http), ..Clients::default() };

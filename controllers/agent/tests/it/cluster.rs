@@ -13,7 +13,7 @@ use neonvm_api::names::SCHEDULER_LEASE;
 use neonvm_kit::authority;
 use neonvm_kit::service::Endpoint;
 use neonvm_test_cluster::{ApiServer, merge};
-pub(crate) use neonvm_test_cluster::{NAMESPACE, until};
+pub(crate) use neonvm_test_cluster::{NAMESPACE, PATIENCE, until};
 use serde_json::{Value, json};
 use tokio::task::JoinHandle;
 
@@ -138,7 +138,11 @@ async fn follow(client: Client, follows: Arc<AtomicBool>) {
         }
         let change = json!({ "status": { "cpus": guest.cpus.r#use, "memorySize": memory } });
         let name = vm.metadata.name.unwrap();
-        // A VM may be gone by now.
-        let _ = api.patch_status(&name, &PatchParams::default(), &Patch::Merge(change)).await;
+        // A VM may be gone by now. What the server refuses on a bad day is tried again: no event would come of it.
+        for _ in 0..10 {
+            if api.patch_status(&name, &PatchParams::default(), &Patch::Merge(&change)).await.is_ok() {
+                break;
+            }
+        }
     }
 }

@@ -4,7 +4,7 @@
 use serde_json::json;
 
 use crate::cluster::until;
-use crate::scheduler::Mode;
+use crate::scheduler::{Mode, Scheduler};
 use crate::web::Reply;
 use crate::world::{Pace, World};
 
@@ -106,17 +106,17 @@ async fn the_scheduler_restarts_moves_and_goes() {
     until("the request", async || world.scheduler.asked("v0-pod").contains(&(2, Some(1))).then_some(()))
         .await;
     // The request is under way. Now the process is killed, and another one listens at its address.
-    let address = world.scheduler.web.address;
-    world.scheduler = crate::scheduler::Scheduler::start().await;
-    let again = until("the address", async || tokio::net::TcpListener::bind(address).await.ok().map(drop));
-    again.await;
-    world.scheduler = crate::scheduler::Scheduler::at(address).await;
+    let killed = std::mem::replace(&mut world.scheduler, Scheduler::start().await);
+    let place = killed.kill();
+    let free = async || tokio::net::TcpListener::bind(place.address()).await.ok().map(drop);
+    until("the address", free).await;
+    world.scheduler = Scheduler::at(place).await;
     world.settles("v0", 2).await;
     let first = world.scheduler.asked("v0-pod")[0];
     assert_eq!(first.1, Some(1), "the new one hears of the last permit");
 
     // Another replica leads now: the old one must not be asked any more.
-    let other = crate::scheduler::Scheduler::start().await;
+    let other = Scheduler::start().await;
     world.cluster.scheduler_is_at(Some(other.endpoint())).await;
     until("a request to the new one", async || (!other.asked("v0-pod").is_empty()).then_some(())).await;
     let before = world.scheduler.web.count();

@@ -1,5 +1,6 @@
 //! A monitor that does what a test says.
 
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard};
 
@@ -39,7 +40,7 @@ pub(crate) enum Mode {
     WrongNumber,
     /// Requests are answered twice.
     Twice,
-    /// Requests are answered when the next one comes.
+    /// Requests are answered when the next one of their kind comes: the agent has given them up by then.
     Late,
     /// Whatever comes is sent back.
     Echo,
@@ -83,8 +84,8 @@ struct Connection {
     mode: Arc<Mutex<Mode>>,
     book: Arc<Mutex<Book>>,
     says: broadcast::Receiver<String>,
-    /// The number of the request before.
-    before: Option<Value>,
+    /// The answer to the request before, of each kind.
+    before: BTreeMap<String, Value>,
 }
 
 impl Monitor {
@@ -104,7 +105,7 @@ impl Monitor {
                         mode: Arc::clone(&mode),
                         book: Arc::clone(&book),
                         says: says.subscribe(),
-                        before: None,
+                        before: BTreeMap::new(),
                     };
                     let mut cut = cut.subscribe();
                     connections.spawn(async move {
@@ -231,7 +232,7 @@ impl Connection {
                 send(socket, good.to_string()).await?;
                 send(socket, good.to_string()).await
             }
-            Mode::Late => match self.before.replace(good.clone()) {
+            Mode::Late => match self.before.insert(request["type"].to_string(), good.clone()) {
                 Some(before) => send(socket, before.to_string()).await,
                 None => Some(()),
             },

@@ -24,7 +24,7 @@ async fn a_conflict_is_seen_and_taken_in() {
     let world = World::start(1).await;
     let agent = world.agent().await;
     world.settles("v0", 1).await;
-    world.cluster.server.fault("delay-watch", 3000).await;
+    world.cluster.server.fault("delay-watch", 10_000).await;
     world.cluster.follows(false);
     let use_of = |units: u32| {
         json!({ "spec": { "guest": { "cpus": { "use": format!("{}m", units * 250) },
@@ -158,9 +158,15 @@ async fn what_is_gone_is_left_alone() {
             guests.iter().map(|g| g.metrics.count() + g.monitor.count() + g.monitor.connections()).sum();
         (peers, world.scheduler.asked("v0-pod").len() + world.scheduler.asked("v1-pod").len())
     };
+    let other_goes_on = async || {
+        let readings = world.guests[2].metrics.count();
+        until("the other goes on", async || (world.guests[2].metrics.count() > readings + 2).then_some(()))
+            .await;
+    };
+    // What was sent before the end is read by then.
+    other_goes_on().await;
     let before = count();
-    let readings = world.guests[2].metrics.count();
-    until("the other goes on", async || (world.guests[2].metrics.count() > readings + 2).then_some(())).await;
+    other_goes_on().await;
     assert_eq!(count(), before);
     assert_eq!(world.cluster.asked("v1").await, 3, "it keeps its size");
     // A VM of the same name is another VM.
@@ -227,7 +233,8 @@ async fn nonsense_in_an_annotation_is_named_and_scales_nothing() {
     for number in 1..=count {
         world.settles(&format!("v{number}"), 4).await;
     }
-    assert!(agent.metrics().await.contains("autoscaling_agent_runners_current{state=\"stuck\"} 0"));
+    let none = "autoscaling_agent_runners_current{state=\"stuck\"} 0";
+    until("that none is stuck", async || agent.metrics().await.contains(none).then_some(())).await;
 }
 
 /// What is extreme and makes sense nevertheless.

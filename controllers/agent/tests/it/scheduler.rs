@@ -1,10 +1,10 @@
 //! A scheduler that does what a test says, for each pod something else.
 
 use std::collections::BTreeMap;
-use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
 
 use neonvm_kit::service::Endpoint;
+use neonvm_port::Reserved;
 use serde_json::{Value, json};
 
 use crate::web::{Reply, Request, Web};
@@ -32,16 +32,17 @@ pub(crate) enum Mode {
 pub(crate) struct Scheduler {
     pub(crate) web: Web,
     modes: Arc<Mutex<BTreeMap<String, Mode>>>,
+    place: Reserved,
 }
 
 impl Scheduler {
     pub(crate) async fn start() -> Self {
-        Self::at(([127, 0, 0, 1], 0).into()).await
+        Self::at(Reserved::loopback().unwrap()).await
     }
 
-    pub(crate) async fn at(address: SocketAddr) -> Self {
+    pub(crate) async fn at(place: Reserved) -> Self {
         let modes: Arc<Mutex<BTreeMap<String, Mode>>> = Arc::default();
-        let web = Web::start(address, {
+        let web = Web::start(place.address(), {
             let modes = Arc::clone(&modes);
             move |request| {
                 let asked: Value = serde_json::from_slice(&request.body).unwrap_or_default();
@@ -50,7 +51,12 @@ impl Scheduler {
             }
         })
         .await;
-        Self { web, modes }
+        Self { web, modes, place }
+    }
+
+    /// It is killed; nobody else takes its place.
+    pub(crate) fn kill(self) -> Reserved {
+        self.place
     }
 
     pub(crate) fn endpoint(&self) -> Endpoint {

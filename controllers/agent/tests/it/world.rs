@@ -17,7 +17,7 @@ use serde_json::{Value, json};
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
-use crate::cluster::{Cluster, NAMESPACE, NODE, until};
+use crate::cluster::{Cluster, NAMESPACE, NODE, PATIENCE, until};
 use crate::guest::Guest;
 use crate::scheduler::Scheduler;
 
@@ -102,7 +102,8 @@ impl World {
             ("monitor.unhealthyStartupGracePeriodSeconds", 1),
             ("monitor.maxHealthCheckSequentialFailuresSeconds", 7),
             ("monitor.retryDeniedDownscaleSeconds", 1),
-            ("monitor.requestedUpscaleValidSeconds", 2),
+            // Long enough to become true before it is forgotten.
+            ("monitor.requestedUpscaleValidSeconds", 8),
             ("monitor.retryFailedRequestSeconds", 1),
             ("metrics.system.port", u64::from(metrics)),
             ("metrics.system.requestTimeoutSeconds", 1),
@@ -189,7 +190,7 @@ impl World {
     /// Waits until what the agent shows of a VM contains a text.
     pub(crate) async fn says(&self, vm: &str, text: &str) {
         let mut last = String::new();
-        let deadline = Instant::now() + Duration::from_secs(25);
+        let deadline = Instant::now() + PATIENCE;
         while Instant::now() < deadline {
             last = format!("{:#?}", self.view(vm).await);
             if last.contains(text) {
@@ -215,7 +216,7 @@ impl World {
     pub(crate) async fn settles(&self, vm: &str, units: u32) {
         let cpu = units * 250;
         let mut last = None;
-        let deadline = Instant::now() + Duration::from_secs(30);
+        let deadline = Instant::now() + PATIENCE;
         while Instant::now() < deadline {
             last = self.view(vm).await;
             let has =

@@ -84,17 +84,17 @@ impl Fleet {
                     "spec": {"containers": [{"name": "c", "image": "i"}]}}}});
         let deployment: Deployment = serde_json::from_value(deployment).unwrap();
         deployments(client).create(&PostParams::default(), &deployment).await.unwrap();
-        // Free on one address of the network, which nobody else uses, is free on all.
+        // Its own on one address of the network is its own on all. It is kept: the first pod listens there.
         let first = TcpListener::bind((address(network, 0), 0)).await.unwrap();
         let port = first.local_addr().unwrap().port();
-        drop(first);
         let shared = Arc::new(Shared {
             load: AtomicU64::new(0),
             pods: AtomicU32::new(0),
             manner: Mutex::new(Manner::Well),
             scrapes: AtomicU64::new(0),
         });
-        let playing = tokio::spawn(play(client.clone(), name.to_owned(), network, port, Arc::clone(&shared)));
+        let playing =
+            tokio::spawn(play(client.clone(), name.to_owned(), network, first, Arc::clone(&shared)));
         let fleet = Self { shared, port, playing };
         fleet.until_pods(u32::try_from(replicas).unwrap()).await;
         fleet
@@ -122,6 +122,18 @@ impl Fleet {
         }
     }
 
+    /// Waits until there are so many pods, and still are when they were read four times more: while pods come and go their shares
+    /// are not quite the load, and what was made of that is over by then.
+    pub(crate) async fn until_settled(&self, count: u32) {
+        loop {
+            self.until_pods(count).await;
+            self.until_scrapes(u64::from(count) * 4).await;
+            if self.pods() == count {
+                return;
+            }
+        }
+    }
+
     pub(crate) async fn until_pods(&self, count: u32) {
         let until = tokio::time::Instant::now() + crate::cluster::PATIENCE;
         while self.pods() != count {
@@ -140,8 +152,10 @@ fn address(network: [u8; 3], host: u8) -> Ipv4Addr {
     Ipv4Addr::new(a, b, c, host + 1)
 }
 
-async fn play(client: Client, name: String, network: [u8; 3], port: u16, shared: Arc<Shared>) {
+async fn play(client: Client, name: String, network: [u8; 3], first: TcpListener, shared: Arc<Shared>) {
     let pods: Api<Pod> = Api::namespaced(client.clone(), "default");
+    let port = first.local_addr().unwrap().port();
+    let mut first = Some(first);
     let mut running: BTreeMap<u8, tokio::task::AbortHandle> = BTreeMap::new();
     let mut listeners = tokio::task::JoinSet::new();
     loop {
@@ -154,7 +168,10 @@ async fn play(client: Client, name: String, network: [u8; 3], port: u16, shared:
                 continue;
             }
             let at = SocketAddr::new(address(network, number).into(), port);
-            let listener = TcpListener::bind(at).await.unwrap();
+            let listener = match first.take_if(|_| number == 0) {
+                Some(first) => first,
+                None => TcpListener::bind(at).await.unwrap(),
+            };
             running.insert(number, listeners.spawn(listen(listener, number, Arc::clone(&shared))));
             let pod = json!({"metadata": {"name": format!("{name}-{number}"), "labels": {"app": name}},
                 "spec": {"containers": [{"name": "c", "image": "i",
@@ -165,6 +182,8 @@ async fn play(client: Client, name: String, network: [u8; 3], port: u16, shared:
                 "conditions": [{"type": "Ready", "status": "True"}]}});
             let how = PatchParams::default();
             pods.patch_status(&made.name_any(), &how, &Patch::Merge(status)).await.unwrap();
+            // From now on it has its share of the load.
+            shared.pods.fetch_max(u32::from(number) + 1, Ordering::Relaxed);
         }
         while let Some((&number, _)) = running.last_key_value().filter(|(number, _)| **number >= wanted) {
             running.remove(&number).unwrap().abort();

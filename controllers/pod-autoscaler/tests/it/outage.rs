@@ -22,7 +22,7 @@ async fn an_outage_of_metrics_changes_nothing() {
         let _running = cluster.autoscaler();
         cluster.create(autoscaler("web", "web", fleet.port, strategy)).await;
         fleet.set_load(50);
-        fleet.until_pods(5).await;
+        fleet.until_settled(5).await;
         for &manner in manners {
             cluster.until("web", "seeing", sees).await;
             fleet.behave(manner);
@@ -51,8 +51,10 @@ async fn a_part_of_the_pods_is_not_the_whole() {
     cluster.until("web", "seeing", sees).await;
     fleet.behave(Manner::OnlyFirst);
     fleet.set_load(4);
-    let status = cluster.until("web", "blind", blind).await;
-    assert!(status.current_metrics[0].error.contains("1 of 4"), "{}", status.current_metrics[0].error);
+    // Of a turn that was under way more may have answered.
+    let almost =
+        |status: &PodAutoscalerStatus| blind(status) && status.current_metrics[0].error.contains("1 of 4");
+    cluster.until("web", "almost blind", almost).await;
     fleet.until_scrapes(20).await;
     assert_eq!(fleet.pods(), 4);
 }

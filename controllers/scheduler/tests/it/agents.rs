@@ -50,6 +50,10 @@ async fn permits_are_given_noted_and_shown() {
     assert_eq!(all[UNIT], r#"{"vCPUs":1,"mem":"1Gi"}"#);
     assert_eq!(all[REQUESTED], r#"{"vCPUs":8,"mem":"8Gi"}"#);
     until("the other note", async || noted("v", r#"{"vCPUs":6,"mem":"6Gi"}"#).await).await;
+    until("that all is written", async || {
+        (cluster.inspect(&scheduler).await.counters.writes_pending == 0).then_some(())
+    })
+    .await;
     // S11: the same again writes nothing.
     let vms: Api<VirtualMachine> = Api::namespaced(cluster.client.clone(), "default");
     let version = async || vms.get("v").await.unwrap().metadata.resource_version;
@@ -111,8 +115,9 @@ async fn all_versions_are_understood_over_http() {
 #[tokio::test]
 async fn strangers_and_garbage_are_refused_and_change_nothing() {
     let (cluster, scheduler) = one_node().await;
-    cluster.vm("v", 1, 8, Some("n1")).await;
+    // It is seen before whatever is made after it.
     cluster.pod("ordinary", "1Gi").await;
+    cluster.vm("v", 1, 8, Some("n1")).await;
     knows(&cluster, &scheduler, 1).await;
     let good = request("v", 2, None).to_string();
     for (organisations, permit, inspect, bind) in [

@@ -4,6 +4,8 @@ use k8s_openapi::api::core::v1::{Event, Node, Pod};
 use kube::Api;
 use kube::api::{DeleteParams, ListParams};
 
+use neonvm_types::scheduler_inspect::NodeView;
+
 use crate::world::{Cluster, until};
 
 #[tokio::test]
@@ -13,6 +15,12 @@ async fn pods_are_spread_and_wait_for_room() {
     let scheduler = cluster.scheduler(cluster.config("a")).await;
     cluster.node("n1", "4", "4Gi").await;
     cluster.node("n2", "4", "4Gi").await;
+    // Nodes and pods are watched side by side: what is said of the one may be seen after the other.
+    let n2 = async |is: &dyn Fn(&NodeView) -> bool| {
+        let nodes = cluster.inspect(&scheduler).await.nodes;
+        nodes.iter().any(|node| node.name == "n2" && is(node)).then_some(())
+    };
+    until("that n2 is known", async || n2(&|node| node.cpu.total > 0 && node.mem.total > 0).await).await;
     cluster.pod("a", "3Gi").await;
     assert_eq!(cluster.node_of("a").await, "n1");
     cluster.pod("b", "1Gi").await;
@@ -38,9 +46,11 @@ async fn pods_are_spread_and_wait_for_room() {
     // Room on a cordoned node is none.
     let nodes: Api<Node> = Api::all(client.clone());
     nodes.cordon("n2").await.unwrap();
-    pods.delete("b", &DeleteParams::default().grace_period(0)).await.unwrap();
     let why = "0/2 nodes fit: n1 insufficient memory (needs 4Gi, has 1Gi); n2 is cordoned";
     until("the new condition", async || told(why).await).await;
+    pods.delete("b", &DeleteParams::default().grace_period(0)).await.unwrap();
+    until("that n2 is empty", async || n2(&|node| node.pods.is_empty()).await).await;
+    told(why).await.unwrap();
     nodes.uncordon("n2").await.unwrap();
     assert_eq!(cluster.node_of("c").await, "n2");
     scheduler.stop().await;

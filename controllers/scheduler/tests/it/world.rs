@@ -64,7 +64,9 @@ impl Cluster {
             identity: identity.into(),
             plain: Some(loopback),
             metrics: Some(loopback),
-            lease: (Duration::from_secs(5), Duration::from_secs(4), Duration::from_millis(200)),
+            // Longer than anything takes: nothing here is about a slow machine.
+            lease: (Duration::from_secs(60), Duration::from_secs(50), Duration::from_millis(200)),
+            request_timeout: WITHIN,
             ..Config::default()
         }
     }

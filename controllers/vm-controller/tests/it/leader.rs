@@ -11,10 +11,12 @@ use tokio::time::{Instant, sleep};
 
 use crate::cluster::{Cluster, PATIENCE};
 
+const LEASE: &str = "a3b22509.neon.tech";
+
 fn config(cluster: &Cluster, identity: &str) -> Config {
     let mut config = cluster.config.clone();
     let mut lease = config.lease(identity);
-    (lease.duration, lease.renew_deadline) = (Duration::from_secs(2), Duration::from_secs(1));
+    (lease.duration, lease.renew_deadline) = (Duration::from_secs(60), Duration::from_secs(50));
     lease.retry = Duration::from_millis(100);
     config.leader_election = Some(lease);
     config
@@ -24,7 +26,7 @@ async fn until_led_by(cluster: &Cluster, identity: &str) {
     let api: Api<Lease> = Api::namespaced(cluster.client.clone(), "neonvm-system");
     let deadline = Instant::now() + PATIENCE;
     loop {
-        let lease = api.get_opt("a3b22509.neon.tech").await.unwrap();
+        let lease = api.get_opt(LEASE).await.unwrap();
         let holder = lease.and_then(|lease| lease.spec?.holder_identity);
         if holder.as_deref() == Some(identity) {
             return;
@@ -49,6 +51,7 @@ async fn one_leads_and_another_takes_over() {
     until_led_by(&cluster, "first").await;
     // Killed: the lease has to run out.
     drop(first);
+    cluster.server.end_lease(LEASE).await;
     until_led_by(&cluster, "second").await;
     cluster.create("b", json!({})).await;
     cluster.until_settled("b").await;

@@ -82,11 +82,6 @@ impl Node {
         })
     }
 
-    /// Whether the pod has a runner.
-    pub(crate) fn runs(&self, pod: &str) -> bool {
-        self.running.lock().unwrap().contains_key(pod)
-    }
-
     /// The machine in the pod.
     pub(crate) fn machine(&self, pod: &str) -> Machine {
         self.running.lock().unwrap()[pod].machine.clone()
@@ -198,25 +193,33 @@ impl Node {
         .await;
     }
 
-    /// The runner in the pod ends, with a termination message.
+    /// The runner in the pod ends, with a termination message. It may have ended before, because its pod was deleted.
     pub(crate) async fn end(&self, pod: &str, exit: Exit) {
         let _turn = self.turn.lock().await;
-        self.machine(pod).end(exit.clone());
-        self.remove(pod);
+        let Some(run) = self.remove(pod) else { return };
+        run.machine.end(exit.clone());
+        drop(run);
+        self.terminate(pod, exit.is_success(), &exit.to_message()).await;
+    }
+
+    /// The pod ends before there was anything of a runner.
+    pub(crate) async fn refuse(&self, pod: &str, exit: &Exit) {
         self.terminate(pod, exit.is_success(), &exit.to_message()).await;
     }
 
     /// The runner is killed: it says nothing.
     pub(crate) async fn kill(&self, pod: &str) {
         let _turn = self.turn.lock().await;
-        self.remove(pod);
+        drop(self.remove(pod));
         self.terminate(pod, false, "").await;
     }
 
-    fn remove(&self, pod: &str) {
-        if let Some(run) = self.running.lock().unwrap().remove(pod) {
-            self.ended.lock().unwrap().insert(run.uid.clone());
-        }
+    /// What ran in the pod. It is not started again.
+    fn remove(&self, pod: &str) -> Option<Running> {
+        let mut running = self.running.lock().unwrap();
+        let run = running.remove(pod)?;
+        self.ended.lock().unwrap().insert(run.uid.clone());
+        Some(run)
     }
 
     async fn terminate(&self, pod: &str, well: bool, message: &str) {

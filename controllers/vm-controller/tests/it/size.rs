@@ -1,6 +1,7 @@
 //! Sizes: asked of the runner, shown when observed.
 
 use neonvm_api::virtual_machine::Phase;
+use neonvm_test_cluster::until;
 use neonvm_types::{Bytes, MilliCpu};
 use serde_json::json;
 
@@ -34,10 +35,12 @@ async fn sizes_go_up_and_down_with_pod_annotations_and_revisions() {
             (machine.cpu.asked, machine.memory.asked),
             (MilliCpu::new(milli), Bytes::gib(u32::from(slots)))
         );
-        cluster.server.until_quiet().await;
-        let annotations = cluster.pods().get(&pod).await.unwrap().metadata.annotations.unwrap();
         let usage = format!(r#"{{"cpu":"{text}","memory":"{slots}Gi"}}"#);
-        assert_eq!(annotations["vm.neon.tech/usage"], usage);
+        until(&format!("{usage} at the pod"), async || {
+            let annotations = cluster.pods().get(&pod).await.unwrap().metadata.annotations.unwrap();
+            (annotations["vm.neon.tech/usage"] == usage).then_some(())
+        })
+        .await;
     }
     cluster.server.until_events("db", &["ScaledUp", "ScaledDown"]).await;
 }
@@ -59,6 +62,7 @@ async fn w33_memory_that_is_not_released_is_reported() {
         condition(&vm, "Scaled")
     );
     assert_eq!(vm.status.as_ref().unwrap().memory_size, Some(Bytes::gib(3).to_quantity()));
+    cluster.server.until_events("db", &["ScaleLimited"]).await;
     cluster.server.until_quiet().await;
     let told =
         cluster.server.event_reasons("db").await.iter().filter(|reason| *reason == "ScaleLimited").count();
@@ -100,14 +104,16 @@ async fn w13_foreign_labels_of_the_pod_stay() {
     let foreign = json!({"metadata": {"labels": {"foreign": "1"}}});
     let other = PatchParams { field_manager: Some("other".into()), ..PatchParams::default() };
     cluster.pods().patch(&pod, &other, &Patch::Merge(&foreign)).await.unwrap();
-    for labels in [json!({"a": "1", "b": "1"}), json!({"a": null, "b": "2"})] {
+    for (labels, a, b) in
+        [(json!({"a": "1", "b": "1"}), Some("1"), Some("1")), (json!({"a": null, "b": "2"}), None, Some("2"))]
+    {
         cluster.patch("db", json!({"metadata": {"labels": labels}})).await;
-        cluster.server.until_quiet().await;
+        until(&format!("labels {labels}"), async || {
+            let shown = cluster.pods().get(&pod).await.unwrap().metadata.labels.unwrap();
+            let label = |key: &str| shown.get(key).map(String::as_str);
+            assert_eq!(label("foreign"), Some("1"));
+            ((label("a"), label("b")) == (a, b)).then_some(())
+        })
+        .await;
     }
-    let labels = cluster.pods().get(&pod).await.unwrap().metadata.labels.unwrap();
-    assert_eq!(
-        (labels.get("foreign").map(String::as_str), labels.get("b").map(String::as_str)),
-        (Some("1"), Some("2"))
-    );
-    assert_eq!(labels.get("a"), None);
 }

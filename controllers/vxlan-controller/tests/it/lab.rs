@@ -19,7 +19,7 @@ use neonvm_vxlan_controller::{Config, run};
 use serde_json::{Value, json};
 use tokio::task::JoinHandle;
 
-const PATIENCE: Duration = Duration::from_secs(30);
+const PATIENCE: Duration = Duration::from_secs(60);
 
 pub(crate) fn can_run(what: &str) -> bool {
     let root = rustix::process::geteuid().is_root();
@@ -301,8 +301,13 @@ impl Lab {
         Api::namespaced(self.client.clone(), "default")
     }
 
+    /// Waits until packets with so many bytes and their answers arrive.
+    pub(crate) async fn until_reached(&self, from: &str, to: &str, size: usize) {
+        until(&format!("reached: {to} from {from}"), || self.reaches(from, to, size)).await;
+    }
+
     /// Whether a packet with so many bytes and its answer arrive.
-    pub(crate) fn reaches(&self, from: &str, to: &str, size: usize) -> bool {
+    fn reaches(&self, from: &str, to: &str, size: usize) -> bool {
         let to: IpAddr = to.parse().unwrap();
         self.enter(from, move || {
             let socket = UdpSocket::bind("0.0.0.0:0").unwrap();

@@ -111,12 +111,14 @@ fn a_stream_whose_server_is_gone_is_noticed_too() {
 async fn a_stream_waits_for_who_does_not_read() {
     let silence = |taken_within| Silence { taken_within, ..REQUESTS };
     let second = Some(Duration::from_secs(1));
-    let (requests, streams) = tokio::join!(upload(silence(second)), upload(silence(STREAMS.taken_within)));
+    let requests = upload(silence(second), std::future::pending());
+    let streams = upload(silence(STREAMS.taken_within), tokio::time::sleep(Duration::from_secs(4)));
+    let (requests, streams) = tokio::join!(requests, streams);
     assert!(!requests && streams);
 }
 
-/// Says more than sockets hold to a server that reads nothing for some seconds. Whether all of it came.
-async fn upload(silence: Silence) -> bool {
+/// Says more than sockets hold to a server that reads nothing before `reads` ends. Whether all of it came.
+async fn upload(silence: Silence, reads: impl Future<Output = ()> + Send + 'static) -> bool {
     const BYTES: usize = 64_000_000;
     let socket = TcpSocket::new_v4().unwrap();
     // Else the kernel would hold more for the server the more it has.
@@ -127,7 +129,7 @@ async fn upload(silence: Silence) -> bool {
     let server = tokio::spawn(async move {
         let (mut stream, _) = listener.accept().await.unwrap();
         head(&mut stream).await;
-        tokio::time::sleep(Duration::from_secs(4)).await;
+        reads.await;
         let (mut buffer, mut total) = (vec![0; 1 << 16], 0);
         while total < BYTES {
             match tokio::io::AsyncReadExt::read(&mut stream, &mut buffer).await {
@@ -140,7 +142,10 @@ async fn upload(silence: Silence) -> bool {
     let client = client(Config::new(url.parse().unwrap()), None, silence).unwrap();
     let request = http::Request::post("/").body(vec![0; BYTES]).unwrap();
     let answer = client.request_text(request).await;
-    server.await.unwrap() && answer.is_ok()
+    if answer.is_err() {
+        server.abort();
+    }
+    answer.is_ok() && server.await.unwrap()
 }
 
 async fn head(stream: &mut tokio::net::TcpStream) -> String {

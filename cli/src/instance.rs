@@ -214,6 +214,22 @@ impl Instance {
         Ok(true)
     }
 
+    /// Waits for the services of a supervisor that was killed, at most so long. The kernel ends them with it, each in its own time;
+    /// until then they have the port and the state.
+    pub(crate) fn outlast(&self, supervisor: &Process, limit: Duration) {
+        let text = std::fs::read_to_string(self.directory.join("services.json")).unwrap_or_default();
+        let record: Value = serde_json::from_str(&text).unwrap_or_default();
+        let process = |service: &Value| {
+            let pid = i32::try_from(service.get("pid")?.as_i64()?).ok()?;
+            Some(supervisor.beside(pid, service.get("startTime")?.as_u64()?))
+        };
+        let left: Vec<Process> = record.as_array().into_iter().flatten().filter_map(process).collect();
+        let deadline = Instant::now() + limit;
+        while !left.iter().all(Process::is_gone) && Instant::now() < deadline {
+            std::thread::sleep(LOOK_AGAIN);
+        }
+    }
+
     /// The last lines of its log.
     pub(crate) fn last_lines(&self, count: usize) -> Vec<String> {
         self.last_lines_of("local", count)

@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 use neonvm_types::Quantity;
 use serde_json::Value;
 use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::watch;
 
 use crate::args::local::Up;
 use crate::commands::place;
@@ -42,6 +43,7 @@ pub(super) fn start(
     instance: &Instance,
     args: &Up,
     limit: Duration,
+    requests: Option<&Requests>,
 ) -> Result<Started> {
     let program = neond(env, settings)?;
     let port = choose_port(instance, args.port)?;
@@ -65,6 +67,9 @@ pub(super) fn start(
     })?;
     if let Some(process) = Process::of(child.id()) {
         instance.remember(&process)?;
+        if let Some(requests) = requests {
+            let _ = requests.process.send(Some(process));
+        }
     }
     block_on(wait(instance, &mut child, limit, args.foreground))?;
     Ok(if args.foreground { Started::Foreground(Foreground { child }) } else { Started::Background })
@@ -203,29 +208,52 @@ fn api_server_failed(instance: &Instance) -> bool {
     })
 }
 
-impl Foreground {
-    /// Waits for the server; a request to stop is passed on to it. Returns the exit code.
-    pub(super) fn wait(mut self, instance: &Instance) -> u8 {
-        let process = Process::of(self.child.id());
-        let ended = block_on(async {
-            let signals =
-                signal(SignalKind::terminate()).and_then(|term| Ok((term, signal(SignalKind::interrupt())?)));
-            let failed =
-                |error: std::io::Error| Error::new(Code::Failed, "cannot wait").cause(reason(&error));
-            let (mut terminate, mut interrupt) = signals.map_err(failed)?;
-            let mut child = tokio::task::spawn_blocking(move || self.child.wait());
-            loop {
-                tokio::select! {
-                    ended = &mut child => return Ok(ended.is_ok_and(|ended| ended.is_ok_and(|status| status.success()))),
-                    _ = terminate.recv() => {}
-                    _ = interrupt.recv() => {}
+/// Requests to stop this program: from now on they are passed on to a process, which this program ends after.
+pub(super) struct Requests {
+    process: watch::Sender<Option<Process>>,
+    asked: watch::Receiver<bool>,
+}
+
+impl Requests {
+    /// Begins to listen.
+    pub(super) fn follow() -> Result<Self> {
+        let failed = |error: std::io::Error| Error::new(Code::Failed, "cannot wait").cause(reason(&error));
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(failed)?;
+        let (mut terminate, mut interrupt) = {
+            let _inside = runtime.enter();
+            (
+                signal(SignalKind::terminate()).map_err(failed)?,
+                signal(SignalKind::interrupt()).map_err(failed)?,
+            )
+        };
+        let (process, mut started) = watch::channel::<Option<Process>>(None);
+        let (ask, asked) = watch::channel(false);
+        std::thread::spawn(move || {
+            runtime.block_on(async {
+                loop {
+                    tokio::select! { _ = terminate.recv() => {}, _ = interrupt.recv() => {} }
+                    ask.send_replace(true);
+                    let Ok(process) = started.wait_for(Option::is_some).await else { return };
+                    if let Some(process) = process.as_ref() {
+                        process.signal(rustix::process::Signal::TERM);
+                    }
                 }
-                if let Some(process) = &process {
-                    process.signal(rustix::process::Signal::TERM);
-                }
-            }
+            });
         });
+        Ok(Self { process, asked })
+    }
+
+    /// Whether there has been one.
+    pub(super) fn any(&self) -> bool {
+        *self.asked.borrow()
+    }
+}
+
+impl Foreground {
+    /// Waits for the server. Returns the exit code.
+    pub(super) fn wait(mut self, instance: &Instance) -> u8 {
+        let ended = self.child.wait();
         instance.forget_process();
-        if ended.unwrap_or(false) { 0 } else { Code::Failed.number() }
+        if ended.is_ok_and(|status| status.success()) { 0 } else { Code::Failed.number() }
     }
 }

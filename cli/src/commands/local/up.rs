@@ -1,8 +1,10 @@
 //! `local up`
 
+use std::time::{Duration, Instant};
+
 use serde_json::{Value, json};
 
-use super::start::{Started, start};
+use super::start::{Requests, Started, start};
 use crate::args::local::Up;
 use crate::connect::{Connection, block_on};
 use crate::env::Env;
@@ -13,7 +15,7 @@ use crate::settings::Settings;
 
 /// Starts a cluster; harmless if it runs.
 pub(crate) fn run(env: &Env, settings: &Settings, args: &Up) -> Result<Report> {
-    let begun = std::time::Instant::now();
+    let begun = Instant::now();
     let instance = instance::named(env, settings, &args.which)?;
     let limit = settings.duration("timeout", args.timeout.as_deref())?;
     let fresh = !instance.exists();
@@ -24,49 +26,31 @@ pub(crate) fn run(env: &Env, settings: &Settings, args: &Up) -> Result<Report> {
     let mut notes = Vec::new();
     match instance.state() {
         State::Running(process) => return running(&instance, args, &process),
-        State::Ended(process) => notes.push(format!(
-            "process {} of local cluster {:?} had ended without being stopped; starting it again",
-            process.pid, instance.name
-        )),
+        State::Ended(process) => {
+            instance.outlast(&process, limit);
+            notes.push(format!(
+                "process {} of local cluster {:?} had ended without being stopped; starting it again",
+                process.pid, instance.name
+            ));
+        }
         State::Stopped => {}
     }
-    let started = match start(env, settings, &instance, args, limit) {
+    let requests = if args.foreground { Some(Requests::follow()?) } else { None };
+    let started = match bring_up(env, settings, &instance, args, limit, requests.as_ref()) {
         Ok(started) => started,
         Err(error) => {
             if fresh && error.code == Code::Conflict {
                 // Nothing was started, so nothing stays behind.
                 let _ = std::fs::remove_dir_all(directory);
             }
-            return Err(error);
+            let Some(requests) = requests else { return Err(error) };
+            // In the foreground it does not outlive this program.
+            instance.stop(limit)?;
+            let asked = || Error::new(Code::Interrupted, "stopped before the cluster was ready");
+            return Err(if requests.any() { asked() } else { error });
         }
     };
-    if !args.no_install {
-        block_on(async {
-            let left = limit.saturating_sub(begun.elapsed()).max(std::time::Duration::from_secs(1));
-            let connection = Connection::local(&instance.kubeconfig(), left).await?;
-            let installed = tokio::time::timeout(left, crate::commands::health::install(&connection)).await;
-            installed
-                .unwrap_or_else(|_| Err(Error::new(Code::Timeout, "our definitions are not in force yet")))
-        })?;
-    }
-    let nodes = super::start::nodes(settings, args)?;
-    if nodes > 0 {
-        let left = limit.saturating_sub(begun.elapsed()).max(std::time::Duration::from_secs(1));
-        block_on(ready(&instance, usize::from(nodes), left))?;
-        if !crate::commands::place::kernels(env).join("default/vmlinux").exists() {
-            notes.push("there is no kernel yet, machines need one: neonctl kernel fetch".to_owned());
-        }
-        if args.user_network || !rustix::process::geteuid().is_root() {
-            let why = if args.user_network {
-                "as asked for with --user-network"
-            } else {
-                "because this is not root"
-            };
-            notes.push(format!(
-                "one node; its machines get loopback addresses and user-mode networking, {why}"
-            ));
-        }
-    }
+    notes.extend(remarks(env, settings, args)?);
     drop(lock);
     let server = instance.server().unwrap_or_default();
     notes.push(format!(
@@ -82,10 +66,55 @@ pub(crate) fn run(env: &Env, settings: &Settings, args: &Up) -> Result<Report> {
     Ok(report)
 }
 
+/// Starts it, and waits until all of it is there.
+fn bring_up(
+    env: &Env,
+    settings: &Settings,
+    instance: &Instance,
+    args: &Up,
+    limit: Duration,
+    requests: Option<&Requests>,
+) -> Result<Started> {
+    let begun = Instant::now();
+    let left = || limit.saturating_sub(begun.elapsed()).max(Duration::from_secs(1));
+    let started = start(env, settings, instance, args, limit, requests)?;
+    if !args.no_install {
+        let left = left();
+        block_on(async {
+            let connection = Connection::local(&instance.kubeconfig(), left).await?;
+            let installed = tokio::time::timeout(left, crate::commands::health::install(&connection)).await;
+            installed
+                .unwrap_or_else(|_| Err(Error::new(Code::Timeout, "our definitions are not in force yet")))
+        })?;
+    }
+    let nodes = super::start::nodes(settings, args)?;
+    if nodes > 0 {
+        block_on(ready(instance, usize::from(nodes), left()))?;
+    }
+    Ok(started)
+}
+
+/// What its user should know about its nodes.
+fn remarks(env: &Env, settings: &Settings, args: &Up) -> Result<Vec<String>> {
+    let mut notes = Vec::new();
+    if super::start::nodes(settings, args)? == 0 {
+        return Ok(notes);
+    }
+    if !crate::commands::place::kernels(env).join("default/vmlinux").exists() {
+        notes.push("there is no kernel yet, machines need one: neonctl kernel fetch".to_owned());
+    }
+    if args.user_network || !rustix::process::geteuid().is_root() {
+        let why =
+            if args.user_network { "as asked for with --user-network" } else { "because this is not root" };
+        notes.push(format!("one node; its machines get loopback addresses and user-mode networking, {why}"));
+    }
+    Ok(notes)
+}
+
 /// Waits until so many nodes are ready.
-async fn ready(instance: &Instance, nodes: usize, limit: std::time::Duration) -> Result<()> {
+async fn ready(instance: &Instance, nodes: usize, limit: Duration) -> Result<()> {
     let connection = Connection::local(&instance.kubeconfig(), limit).await?;
-    let until = std::time::Instant::now() + limit;
+    let until = Instant::now() + limit;
     loop {
         let list = connection.json("/api/v1/nodes").await?;
         let ready = list
@@ -98,14 +127,14 @@ async fn ready(instance: &Instance, nodes: usize, limit: std::time::Duration) ->
         if ready >= nodes {
             return Ok(());
         }
-        if std::time::Instant::now() > until {
+        if Instant::now() > until {
             let text =
                 format!("{ready} of {nodes} nodes are ready after {limit:?}; the cluster goes on starting");
             let hint =
                 format!("see why: neonctl local logs --name {} --service node-n{}", instance.name, ready + 1);
             return Err(Error::new(Code::Timeout, text).hint(hint));
         }
-        tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+        tokio::time::sleep(Duration::from_millis(20)).await;
     }
 }
 

@@ -7,6 +7,9 @@ use clap::{Parser, Subcommand};
 use neonvm_bench::process::Program;
 use neonvm_endurance::{chaos, hostile, kill, serve};
 
+/// Threads of the server under test, as `neond` has them at most.
+const SERVING: usize = 4;
+
 #[derive(Debug, Parser)]
 #[command(name = "neonvm-endurance", about = "Kill, abuse and confuse the embedded API server")]
 struct Args {
@@ -39,7 +42,12 @@ enum Lane {
 
 fn main() -> anyhow::Result<()> {
     let args = Args::parse();
-    tokio::runtime::Builder::new_multi_thread().enable_all().build()?.block_on(run(&args))
+    let mut runtime = tokio::runtime::Builder::new_multi_thread();
+    if matches!(args.lane, Lane::Serve(_)) {
+        // Each thread has a heap of its own; what the server may need must not depend on how many processors there are.
+        runtime.worker_threads(SERVING);
+    }
+    runtime.enable_all().build()?.block_on(run(&args))
 }
 
 async fn run(args: &Args) -> anyhow::Result<()> {

@@ -246,10 +246,12 @@ pub(super) async fn statistics(
     let micros = |time: Duration| u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
     let sample = move || {
         let usage = machine.upgrade().and_then(|machine| machine.usage(&threads).ok()).unwrap_or_default();
+        // At once: who divides the one by the other takes them for numbers of one moment.
+        let uptime = begun.elapsed();
         let group = group.as_ref().and_then(std::sync::Weak::upgrade);
         let throttled = group.and_then(|group| group.throttling().ok()).unwrap_or_default();
         RunnerStatistics {
-            uptime_ms: u64::try_from(begun.elapsed().as_millis()).unwrap_or(u64::MAX),
+            uptime_ms: u64::try_from(uptime.as_millis()).unwrap_or(u64::MAX),
             cpu_us: micros(usage.threads),
             throttled_us: micros(throttled.time),
             resident: usage.resident,

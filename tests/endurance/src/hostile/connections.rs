@@ -110,7 +110,8 @@ pub(super) async fn deaf_to_state(scene: &Scene<'_>) -> anyhow::Result<()> {
     let open = (deaf(scene, "resourceVersion=0").await?, deaf(scene, whole).await?);
     // One that reads gets all of it meanwhile.
     let api = Api::<ConfigMap>::namespaced(scene.process.client().await?, "default");
-    let mut events = api.watch(&WatchParams::default().timeout(60), "0").await?.boxed();
+    // The longest there is: how fast it reads is not what is asked.
+    let mut events = api.watch(&WatchParams::default().timeout(290), "0").await?.boxed();
     for _ in 0..WRITES {
         let event =
             tokio::time::timeout(PATIENCE, events.try_next()).await.context("the state never comes")??;

@@ -9,7 +9,7 @@
 BASE := cc:gcc git:git
 LANES := qemu-system-x86_64:qemu-system-x86 qemu-img:qemu-utils mke2fs:e2fsprogs ssh:openssh-client psql:postgresql-client \
 	ip:iproute2 nft:nftables curl:curl docker-registry:docker-registry skopeo:skopeo debootstrap:debootstrap buildah:buildah crun:crun cpio:cpio xz:xz-utils \
-	make:make flex:flex bison:bison bc:bc /usr/include/libelf.h:libelf-dev /usr/include/openssl/opensslv.h:libssl-dev \
+	modinfo:kmod make:make flex:flex bison:bison bc:bc /usr/include/libelf.h:libelf-dev /usr/include/openssl/opensslv.h:libssl-dev \
 	/usr/src/linux-source-6.1.tar.xz:linux-source-6.1
 # What the demonstration needs: QEMU, the database's packages, network tools.
 DEMO := qemu-system-x86_64:qemu-system-x86 mkfs.ext4:e2fsprogs ip:iproute2 nft:nftables ssh:openssh-client debootstrap:debootstrap

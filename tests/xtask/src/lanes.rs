@@ -67,9 +67,9 @@ fn lanes() -> Vec<Lane> {
         // Before the unit tests: those of the guest boot it.
         Lane::new("guest", 20, &["cargo", "xtask", "guest"]),
         Lane::new("programs", 30, &["cargo", "build", "--locked", "--workspace", "--all-targets"]),
-        Lane::new("unit", 30, &unit).counting(),
+        Lane::new("unit", 45, &unit).counting(),
         Lane::new("conformance", 10, &["neonvm-conformance", "--quiet"]).counting(),
-        Lane::new("e2e", 10, &of_workspace("local", &[])).counting(),
+        Lane::new("e2e", 15, &of_workspace("local", &[])).counting(),
     ];
     lanes.extend(with_machines());
     lanes.push(
@@ -110,13 +110,13 @@ fn with_machines() -> Vec<Lane> {
             Path::new("/usr/src/linux-source-6.1.tar.xz").exists(),
             "the kernel's source is not installed (linux-source-6.1)",
         ),
-        Lane::new("disk", 20, &of_workspace("disk", &["--nocapture"]))
+        Lane::new("disk", 40, &of_workspace("disk", &["--nocapture"]))
             .counting()
             .needs(installed("qemu-system-x86_64"), "qemu-system-x86_64 is not installed"),
-        Lane::new("vm", 30, &of_workspace("vm", &["--nocapture", "--test-threads", "2"]))
+        Lane::new("vm", 60, &of_workspace("vm", &["--nocapture", "--test-threads", "2"]))
             .counting()
             .needs(installed("qemu-system-x86_64"), "qemu-system-x86_64 is not installed"),
-        Lane::new("endurance", 15, &endurance()).counting(),
+        Lane::new("endurance", 30, &endurance()).counting(),
     ]
 }
 

@@ -30,6 +30,11 @@ const LOOK_AGAIN: Duration = Duration::from_millis(100);
 /// Time for the body of an answer.
 const BODY: Duration = Duration::from_secs(40);
 
+/// Time for events that must come; far more than they take.
+const EVENTS: Duration = Duration::from_secs(60);
+/// Time for what is to become true; far more than it takes.
+const TRUE: Duration = Duration::from_secs(120);
+
 /// Where a scenario runs.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Setting<'a> {
@@ -193,7 +198,8 @@ impl<'a> Scenario<'a> {
             return Ok(None);
         }
         let until = step.get("until").and_then(Value::as_object);
-        let deadline = Instant::now() + until.map_or(Duration::ZERO, |until| seconds(until, "seconds", 30.0));
+        let deadline =
+            Instant::now() + until.map_or(Duration::ZERO, |until| seconds(until, "seconds", 30.0).max(TRUE));
         let got = loop {
             let got = self.act(&step).await?;
             let Some(until) = until else { break got };
@@ -271,7 +277,10 @@ impl<'a> Scenario<'a> {
             .and_then(Value::as_u64)
             .and_then(|count| usize::try_from(count).ok())
             .unwrap_or(0);
-        let mut events = watch.take(count, seconds(step, "seconds", 5.0), to_the_end).await;
+        let limit = seconds(step, "seconds", 5.0);
+        // What must come is waited for; how long nothing may come is the scenario's to say.
+        let limit = if count > 0 || to_the_end { limit.max(EVENTS) } else { limit };
+        let mut events = watch.take(count, limit, to_the_end).await;
         if flag(step, "sort") {
             let name = |event: &Value| {
                 event.pointer("/object/metadata/name").and_then(Value::as_str).unwrap_or(ABSENT).to_owned()

@@ -8,8 +8,9 @@
     reason = "helpers of tests"
 )]
 
+use std::io::{BufRead as _, BufReader};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Output, Stdio};
+use std::process::{Child, ChildStdout, Command, Output, Stdio};
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
@@ -17,7 +18,7 @@ use serde_json::Value;
 use tempfile::TempDir;
 
 /// Time for anything that is to happen; far more than it takes.
-const LIMIT: Duration = Duration::from_secs(60);
+const LIMIT: Duration = Duration::from_secs(120);
 
 /// The directory of the programs, built if they are not.
 fn programs() -> &'static Path {
@@ -41,6 +42,8 @@ impl Machine {
         let mut command = Command::new(programs().join("neonctl"));
         command.args(arguments.split_whitespace()).env_clear().env("HOME", self.home.path());
         command.env("PATH", std::env::var_os("PATH").unwrap_or_default()).stdin(Stdio::null());
+        // Clusters of several tests start at once, on a slow machine too.
+        command.env("NEONCTL_TIMEOUT", "120s").env("NEONCTL_REQUEST_TIMEOUT", "60s");
         command
     }
 
@@ -66,6 +69,14 @@ impl Machine {
         let stderr = String::from_utf8(output.stderr).unwrap();
         assert_eq!(output.status.code(), Some(code), "neonctl {arguments}\n{stderr}");
         stderr
+    }
+
+    /// What there is of clusters, by name.
+    fn directories(&self) -> Vec<std::ffi::OsString> {
+        let all = std::fs::read_dir(self.home.path().join(".local/state/neonctl/local")).unwrap();
+        let mut names: Vec<_> = all.map(|entry| entry.unwrap().file_name()).collect();
+        names.sort();
+        names
     }
 
     fn files(&self) -> Vec<PathBuf> {
@@ -95,9 +106,21 @@ fn until(what: &str, mut done: impl FnMut() -> bool) {
     }
 }
 
+/// Whether anything of a process lives: what it has open is closed when its last thread ends, not when its first one does.
 fn alive(pid: &Value) -> bool {
-    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-    stat.rsplit_once(')').is_some_and(|(_, rest)| !rest.trim_start().starts_with('Z'))
+    let threads = std::fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
+    threads.into_iter().any(|thread| {
+        let stat = std::fs::read_to_string(thread.path().join("stat")).unwrap_or_default();
+        stat.rsplit_once(')').is_some_and(|(_, rest)| !rest.trim_start().starts_with(['Z', 'X']))
+    })
+}
+
+/// The services of a cluster: name and process of each.
+fn services(machine: &Machine, name: &str) -> Vec<(String, Value)> {
+    let path = machine.home.path().join(".local/state/neonctl/local").join(name).join("services.json");
+    let all: Value = serde_json::from_str(&std::fs::read_to_string(path).unwrap()).unwrap();
+    let word = |service: &Value| service["name"].as_str().unwrap().to_owned();
+    all.as_array().unwrap().iter().map(|service| (word(service), service["pid"].clone())).collect()
 }
 
 fn kill(pid: &Value, signal: rustix::process::Signal) {
@@ -138,7 +161,9 @@ fn up_twice_is_harmless_and_the_own_context_is_untouched() {
     std::fs::create_dir_all(machine.home.path().join(".kube")).unwrap();
     let own = machine.home.path().join(".kube/config");
     std::fs::write(&own, "untouched").unwrap();
-    let first = machine.json("local up");
+    // Nobody else gets its port while it is stopped.
+    let kept = neonvm_port::Reserved::loopback().unwrap();
+    let first = machine.json(&format!("local up --port {}", kept.address().port()));
     let before = machine.json("local list");
     let again = machine.json("local up");
     assert_eq!(first, again);
@@ -172,10 +197,13 @@ fn the_agents_take_their_configuration_from_a_file() {
 #[test]
 fn a_killed_cluster_comes_back_with_its_state() {
     let machine = Machine::new();
-    let up = machine.json("local up");
+    // Nobody else gets its port while it is down.
+    let kept = neonvm_port::Reserved::loopback().unwrap();
+    let up = machine.json(&format!("local up --port {}", kept.address().port()));
     let pid = items(&machine.json("local list"))[0]["pid"].clone();
     kill(&pid, rustix::process::Signal::KILL);
     until("the end of the process", || !alive(&pid));
+    // Its services end with it, each in its own time: who starts it again waits for them.
     assert_eq!(items(&machine.json("local list"))[0]["status"], "ended");
     assert!(machine.bad("local status", 7).contains("ended without being stopped"));
     let output = machine.run("local up --no-install -o json");
@@ -191,24 +219,34 @@ fn a_killed_cluster_comes_back_with_its_state() {
 #[test]
 fn a_port_in_use_is_said_clearly() {
     let machine = Machine::new();
-    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-    let port = listener.local_addr().unwrap().port();
+    // A process of its own listens: of ours each program that we are just starting has the same sockets for a moment.
+    let first = machine.json("local up --name first --nodes 0");
+    let port = first["server"].as_str().unwrap().rsplit_once(':').unwrap().1.to_owned();
+    let (_, pid) =
+        services(&machine, "first").into_iter().find(|(service, _)| service == "apiserver").unwrap();
+    let before = machine.directories();
     let said = machine.bad(&format!("local up --port {port}"), 5);
     assert!(said.contains(&format!("port {port} is in use by ")) && said.contains("hint:"), "{said}");
-    assert!(said.contains(&format!("(pid {})", std::process::id())), "{said}");
-    assert_eq!(machine.files(), Vec::<PathBuf>::new());
+    assert!(said.contains(&format!("(pid {pid})")), "{said}");
+    assert_eq!(machine.directories(), before, "nothing was started, so nothing stays behind");
+}
+
+/// `local up` in the foreground, and what it says.
+fn foreground(machine: &Machine, name: &str) -> (Child, BufReader<ChildStdout>) {
+    let mut command = machine.command(&format!("local up --foreground --name {name}"));
+    let mut child = command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
+    let says = BufReader::new(child.stdout.take().unwrap());
+    (child, says)
 }
 
 #[test]
 fn a_cluster_in_the_foreground_ends_when_it_is_asked_to() {
     let machine = Machine::new();
-    let mut child: Child = machine
-        .command("local up --foreground --name front")
-        .stdout(Stdio::null())
-        .stderr(Stdio::null())
-        .spawn()
-        .unwrap();
-    until("a healthy cluster", || machine.run("local status --name front").status.success());
+    let (mut child, mut says) = foreground(&machine, "front");
+    let mut line = String::new();
+    says.read_line(&mut line).unwrap();
+    assert!(line.starts_with("export KUBECONFIG="), "{line:?}");
+    machine.good("local status --name front");
     let pid = items(&machine.json("local list"))[0]["pid"].clone();
     machine.bad("local up --foreground --name front", 5);
     kill(&serde_json::json!(child.id()), rustix::process::Signal::TERM);
@@ -218,10 +256,27 @@ fn a_cluster_in_the_foreground_ends_when_it_is_asked_to() {
 }
 
 #[test]
+fn a_cluster_in_the_foreground_can_be_asked_before_it_is_ready() {
+    let machine = Machine::new();
+    let (mut child, _says) = foreground(&machine, "early");
+    let pid = || items(&machine.json("local list")).first().map(|cluster| cluster["pid"].clone());
+    until("a process", || pid().is_some_and(|pid| !pid.is_null()));
+    let pid = pid().unwrap();
+    kill(&serde_json::json!(child.id()), rustix::process::Signal::TERM);
+    let code = child.wait().unwrap().code();
+    // Or it has become ready in that moment.
+    assert!(code == Some(130) || code == Some(0), "{code:?}");
+    assert!(!alive(&pid), "it does not outlive who started it");
+    let list = machine.json("local list");
+    assert!(items(&list).iter().all(|cluster| cluster["status"] == "stopped"), "{list}");
+}
+
+#[test]
 fn logs_are_kept_and_cut() {
     let machine = Machine::new();
     machine.good("local up");
-    assert!(machine.good("local logs").contains("ready"));
+    // What a service says comes by way of the supervisor.
+    until("a line that says so", || machine.good("local logs").contains("ready"));
     // What runs goes on writing: only then are two answers the same.
     machine.good("local down");
     let all = machine.good("local logs");

@@ -56,6 +56,8 @@ impl Machine {
         let mut command = Command::new(programs().join("neonctl"));
         command.args(arguments).env_clear().env("HOME", self.home.path()).current_dir(self.home.path());
         command.env("PATH", std::env::var_os("PATH").unwrap_or_default()).stdin(Stdio::null());
+        // An answer may be slow on a machine that has much to do.
+        command.env("NEONCTL_REQUEST_TIMEOUT", "60s");
         command
     }
 

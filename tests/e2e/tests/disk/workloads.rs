@@ -205,7 +205,7 @@ fn serves(machine: &Machine, kernel: &str, key: &Path) {
     let sql = |query: &str| {
         let output = Command::new("psql")
             .args(["-h", "127.0.0.1", "-p", &port, "-U", "postgres", "-Atc", query])
-            .env("PGCONNECT_TIMEOUT", "20")
+            .env("PGCONNECT_TIMEOUT", "60")
             .output()
             .unwrap();
         let text = String::from_utf8_lossy(&output.stdout).trim().to_owned();
@@ -250,7 +250,7 @@ fn serves(machine: &Machine, kernel: &str, key: &Path) {
     });
     assert_eq!((code, out.as_str()), (Some(7), "root\nGREETING=it's \"$HOME\""), "{err}");
     check_metrics(&guest);
-    assert_eq!(guest.http(25183, "/cpu").unwrap(), "2000");
+    assert_eq!(guest.until("CPU", || guest.http(25183, "/cpu")), "2000");
     guest.press_power_button();
     let console = guest.ends();
     let order = [

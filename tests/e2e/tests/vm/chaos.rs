@@ -8,7 +8,7 @@ use std::time::Duration;
 use rustix::process::Signal;
 use serde_json::Value;
 
-use crate::cluster::{Cluster, kill, possible};
+use crate::cluster::{Cluster, is_killed, kill, possible};
 
 /// Rounds of a run.
 const ROUNDS: u64 = 50;
@@ -176,6 +176,7 @@ fn all_machines() -> Vec<String> {
         }
         let mut words = line.split('\0');
         if words.next().is_some_and(|program| program.ends_with("qemu-system-x86_64"))
+            && !is_killed(&entry.path())
             && let Some(uid) = words.skip_while(|word| *word != "-uuid").nth(1)
         {
             found.push(uid.to_owned());

@@ -77,11 +77,15 @@ fn moves_survive_the_death_of_everything_around_them() {
         while begun.elapsed() < wait {
             std::thread::sleep(Duration::from_millis(5));
         }
-        if let Some(pid) = cluster.service(service) {
+        let pid = cluster.service(service);
+        if let Some(pid) = pid {
             kill(pid, Signal::KILL);
         }
         println!("round {round}: {service} killed after {} ms", wait.as_millis());
         let phase = ends(&cluster, &name);
+        // A move may have been over before: then the service is only now on its way back, and it may be the way to the guest.
+        until(|| cluster.service(service).is_some_and(|now| Some(now) != pid), || cluster.logs());
+        cluster.succeeds(|| cluster.neonctl(&["vm", "ssh", "m", "--", "true"]));
         settles(&cluster, "m");
         let now = node(&cluster, "m");
         assert_eq!(now != from, phase == "Succeeded", "round {round}: {phase}, from {from} to {now}");

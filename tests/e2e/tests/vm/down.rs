@@ -1,6 +1,6 @@
 //! Machines are stopped with their cluster, in their own time, and come up with it again.
 
-use crate::cluster::{Cluster, possible};
+use crate::cluster::{Cluster, possible, until};
 use crate::machine;
 
 /// The text of `local down`, which must succeed.
@@ -34,15 +34,15 @@ fn machines_are_powered_off_and_come_up_again() {
             "256Mi",
             "--no-autoscale",
         ];
-        let more = ["--grace", "60s", "--wait", "--timeout", "170s"];
+        let more = ["--grace", "160s", "--wait", "--timeout", "170s"];
         let all: Vec<&str> = arguments.iter().chain(&more).copied().collect();
         cluster.good(&all);
         cluster.vm(name)["metadata"]["uid"].as_str().unwrap().to_owned()
     };
     let uids = [create("a"), create("b")];
     let pod = cluster.pod("a");
-    let text = down(&cluster, &["--timeout", "100s"]);
-    assert!(text.contains("stopping 2 machines (up to 60 s)"), "{text}");
+    let text = down(&cluster, &["--timeout", "170s"]);
+    assert!(text.contains("stopping 2 machines (up to 160 s)"), "{text}");
     assert!(!text.contains("was killed"), "{text}");
     assert!(cluster.processes("neond").is_empty());
     for uid in &uids {
@@ -86,6 +86,9 @@ fn a_machine_that_does_not_stop_is_killed_in_time() {
     ];
     let all: Vec<&str> = arguments.iter().chain(&["--wait", "--timeout", "170s"]).copied().collect();
     cluster.good(&all);
+    // It is deaf from then on; before, it would end as asked.
+    let said = || cluster.good(&["vm", "logs", "deaf", "--source", "guest"]);
+    until(|| said().contains("up"), said);
     let uid = cluster.vm("deaf")["metadata"]["uid"].as_str().unwrap().to_owned();
     let text = down(&cluster, &["--timeout", "3s"]);
     assert!(text.contains("stopping 1 machine (up to 3 s)"), "{text}");

@@ -2,17 +2,20 @@
 
 use std::collections::BTreeMap;
 use std::process::{Child, Output, Stdio};
+use std::time::Duration;
 
 use rustix::process::Signal;
 use serde_json::Value;
 
-use crate::cluster::{Cluster, kill, possible, until};
+use crate::cluster::{Cluster, kill, possible, until, until_within};
 use crate::migration::{node, settles, text};
 
 /// Machines of the large drain; `NEONVM_DRAIN_MACHINES` asks for another number.
 const MACHINES: usize = 10;
 /// Most machines that leave a node at once, or come to one.
 const AT_ONCE: usize = 2;
+/// Time for a whole drain.
+const DRAIN: Duration = Duration::from_secs(600);
 const BOOT: &str = "cat /proc/sys/kernel/random/boot_id";
 
 fn machines() -> usize {
@@ -25,8 +28,12 @@ fn create(cluster: &Cluster, name: &str, more: &[&str]) {
 }
 
 /// Begins a drain in the background.
-fn drain(cluster: &Cluster, node: &str, limit: &str) -> Child {
-    let limit = format!("--timeout={limit}");
+fn drain(cluster: &Cluster, node: &str) -> Child {
+    drain_within(cluster, node, DRAIN)
+}
+
+fn drain_within(cluster: &Cluster, node: &str, limit: Duration) -> Child {
+    let limit = format!("--timeout={}s", limit.as_secs());
     let mut command =
         cluster.kubectl(&["drain", node, "--ignore-daemonsets", "--delete-emptydir-data", &limit]);
     command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
@@ -60,7 +67,8 @@ fn restarts(vms: &[Value]) -> Vec<u64> {
 fn watch(cluster: &Cluster, mut drain: Child) -> Output {
     let before = restarts(&items(cluster, &["neonvm"]));
     let most = std::cell::Cell::new(0);
-    until(
+    until_within(
+        DRAIN,
         || {
             let vms = items(cluster, &["neonvm"]);
             for vm in &vms {
@@ -89,7 +97,7 @@ fn a_node_is_drained_and_no_machine_notices() {
     let cpus = (count + 4).max(8).to_string();
     let cluster = Cluster::with(&["--nodes", "2", "--cpus", &cpus, "--memory", "12Gi"]);
     cluster.idle();
-    cluster.kube(&["cordon", "n2"]);
+    cluster.cordon("n2");
     let names: Vec<String> = (0..count).map(|number| format!("m{number}")).collect();
     for name in &names {
         create(&cluster, name, &[]);
@@ -104,11 +112,14 @@ fn a_node_is_drained_and_no_machine_notices() {
     let before = boots(&cluster);
     cluster.kube(&["uncordon", "n2"]);
 
-    let output = watch(&cluster, drain(&cluster, "n1", "300s"));
+    let output = watch(&cluster, drain(&cluster, "n1"));
     let words = said(&output);
     assert!(output.status.success(), "{words}\n{}", cluster.logs());
     assert!(words.contains("will retry") && words.contains("moves the machine of pod"), "{words}");
     assert_eq!(pods_on(&cluster, "n1"), 0, "{words}");
+    // A drain ends with the last pod, and a move with what is written about it then.
+    let over = |made: &Value| ["Succeeded", "Failed"].contains(&text(made, "/status/phase"));
+    until(|| items(&cluster, &["vmm"]).iter().all(over), || cluster.kube(&["get", "vmm", "-o", "yaml"]));
     let moves = items(&cluster, &["vmm"]);
     assert_eq!(moves.len(), count);
     for made in &moves {
@@ -135,10 +146,16 @@ fn a_node_is_drained_and_no_machine_notices() {
 fn cannot_leave(cluster: &Cluster) {
     let boot = cluster.inside("late", BOOT);
     let before = items(cluster, &["vmm"]).len();
-    let output = drain(cluster, "n1", "3s").wait_with_output().unwrap();
-    let words = said(&output);
-    assert!(!output.status.success(), "{words}");
-    assert!(words.contains("machine late cannot be moved and is not stopped by an eviction"), "{words}");
+    let last = std::cell::RefCell::new(String::new());
+    // It ends when its time is up, with or without an answer by then.
+    let is_told = || {
+        let output = drain_within(cluster, "n1", Duration::from_secs(3)).wait_with_output().unwrap();
+        *last.borrow_mut() = said(&output);
+        assert!(!output.status.success(), "{}", last.borrow());
+        last.borrow().contains("machine late cannot be moved and is not stopped by an eviction")
+    };
+    until(is_told, || last.borrow().clone());
+    let words = last.borrow();
     assert!(words.contains("n2 does not have the label kubernetes.io/hostname=n1"), "{words}");
     assert_eq!(items(cluster, &["vmm"]).len(), before, "nothing is tried that cannot be");
     cluster.kube(&["uncordon", "n1"]);
@@ -153,7 +170,7 @@ fn a_drain_goes_on_when_the_controller_dies() {
     }
     let cluster = Cluster::with(&["--nodes", "2", "--cpus", "8", "--memory", "8Gi"]);
     cluster.idle();
-    cluster.kube(&["cordon", "n2"]);
+    cluster.cordon("n2");
     let names = ["left", "first", "second"];
     names.iter().for_each(|name| create(&cluster, name, &[]));
     for name in names {
@@ -163,7 +180,7 @@ fn a_drain_goes_on_when_the_controller_dies() {
     cluster.kube(&["uncordon", "n2"]);
     // Before anybody can answer.
     kill(cluster.service("vm-controller").unwrap(), Signal::KILL);
-    let draining = drain(&cluster, "n1", "300s");
+    let draining = drain(&cluster, "n1");
     for arrived in 0..2 {
         let on_second =
             || items(&cluster, &["neonvm"]).iter().filter(|vm| text(vm, "/status/node") == "n2").count();

@@ -122,7 +122,7 @@ fn images_that_are_missing_or_broken_are_named() {
     });
     assert!(phase(&vm) == "Failed" || phase(&vm) == "Pending", "{}", vm["status"]);
     // Both can be deleted although they never ran.
-    cluster.good(&["vm", "delete", "broken", "nowhere", "-y", "--timeout", "60s"]);
+    cluster.good(&["vm", "delete", "broken", "nowhere", "-y", "--timeout", "170s"]);
     let (code, text) = cluster.bad(&["vm", "get", "nowhere"]);
     assert!(code == 3 && text.contains("not found"), "{text}");
     cluster.down();
@@ -146,7 +146,7 @@ fn a_guest_that_does_not_listen_is_ended_by_force() {
     cluster.kube(&["apply", "-f", &manifest]);
     let uid = cluster.vm("deaf")["metadata"]["uid"].as_str().unwrap().to_owned();
     until(|| !Cluster::qemus(&uid).is_empty(), || cluster.logs());
-    cluster.good(&["vm", "delete", "deaf", "--timeout", "60s"]);
+    cluster.good(&["vm", "delete", "deaf", "--timeout", "170s"]);
     assert!(Cluster::qemus(&uid).is_empty());
     cluster.down();
 }

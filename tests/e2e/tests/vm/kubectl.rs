@@ -1,6 +1,6 @@
 //! What `kubectl` shows and refuses.
 
-use crate::cluster::{Cluster, possible};
+use crate::cluster::{Cluster, possible, until};
 
 #[test]
 fn kubectl_behaves_as_documented() {
@@ -10,6 +10,12 @@ fn kubectl_behaves_as_documented() {
     let cluster = Cluster::start();
     cluster.idle();
     cluster.run("web", &[]);
+    // It runs before its size is told.
+    cluster.becomes("web", "settled", |vm| {
+        vm["status"]["phase"] == "Running"
+            && vm["status"]["cpus"] == 1
+            && vm["status"]["memorySize"] == "256Mi"
+    });
     let wide = cluster.kube(&["get", "neonvm", "-o", "wide"]);
     let mut lines = wide.lines().map(|line| line.split_whitespace().collect::<Vec<_>>());
     let head = lines.next().unwrap();
@@ -35,9 +41,9 @@ fn kubectl_behaves_as_documented() {
     for name in ["vm", "virtualmachines", "neonvm"] {
         assert!(cluster.kube(&["get", name]).contains("web"), "{name}");
     }
-    let words = cluster.kube(&["describe", "neonvm", "web"]);
+    let words = || cluster.kube(&["describe", "neonvm", "web"]);
     for word in ["Phase:", "Running", "Ready", "Created", "the guest answers"] {
-        assert!(words.contains(word), "{word} is not in\n{words}");
+        until(|| words().contains(word), || format!("{word} is not in\n{}", words()));
     }
     // Bounds hold, whoever asks.
     let patch = r#"[{"op":"replace","path":"/spec/guest/cpus/use","value":9}]"#;
@@ -45,10 +51,10 @@ fn kubectl_behaves_as_documented() {
     let text = String::from_utf8_lossy(&refused.stderr).into_owned();
     assert!(!refused.status.success() && text.contains("cpus.use") && text.contains("above max 2"), "{text}");
     assert_eq!(
-        cluster.kube(&["wait", "neonvm/web", "--for=condition=Available", "--timeout=60s"]).trim(),
+        cluster.kube(&["wait", "neonvm/web", "--for=condition=Available", "--timeout=170s"]).trim(),
         "virtualmachine.vm.neon.tech/web condition met"
     );
-    cluster.kube(&["delete", "neonvm", "web", "--timeout=100s"]);
+    cluster.kube(&["delete", "neonvm", "web", "--timeout=170s"]);
     // Its pod has ended by then, and follows it, as all that it owns does.
     cluster.is_emptied();
     // The commands of neonctl about what is not there.

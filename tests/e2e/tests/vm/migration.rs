@@ -100,13 +100,13 @@ fn a_machine_moves_there_and_back_and_is_the_same() {
     assert!(moved["status"]["info"]["ram"]["transferred"].as_i64() > Some(32 << 20), "{moved}");
 
     // It grows and shrinks where it is now, and goes back as it is.
-    cluster.good(&["vm", "scale", "m", "--cpu", "2", "--memory", "512Mi", "--wait", "--timeout", "120s"]);
+    cluster.good(&["vm", "scale", "m", "--cpu", "2", "--memory", "512Mi", "--wait", "--timeout", "170s"]);
     cluster.good(&["vm", "migrate", "m", "--to", &first, "--timeout", "170s"]);
     assert_eq!(node(&cluster, "m"), first);
     settles(&cluster, "m");
     assert_eq!(recall(&cluster, "m"), before);
     assert_eq!(cluster.inside("m", "nproc").trim(), "2");
-    cluster.good(&["vm", "scale", "m", "--cpu", "1", "--memory", "256Mi", "--wait", "--timeout", "120s"]);
+    cluster.good(&["vm", "scale", "m", "--cpu", "1", "--memory", "256Mi", "--wait", "--timeout", "170s"]);
     let list = cluster.good(&["migration", "list", "--vm", "m"]);
     assert_eq!(list.matches("Succeeded").count(), 2, "{list}");
     let described = cluster.good(&["migration", "describe", "m-1"]);
@@ -152,7 +152,7 @@ fn moves_that_do_not_happen_leave_the_machine_alone() {
     assert!(cluster.good(&["migration", "list", "--active"]).contains("second"));
     cluster.kube(&["delete", "vmm", "second"]);
     assert_eq!(text(&migration(&cluster, "m-1"), "/status/phase"), "Running");
-    let said = cluster.good(&["migration", "cancel", "m-1", "--timeout", "120s"]);
+    let said = cluster.good(&["migration", "cancel", "m-1", "--timeout", "170s"]);
     assert!(said.contains(&format!("m stayed on {here}")), "{said}");
     settles(&cluster, "m");
     assert_eq!(recall(&cluster, "m"), before);
@@ -168,7 +168,7 @@ fn moves_that_do_not_happen_leave_the_machine_alone() {
 /// Nowhere to go.
 fn cannot_go(cluster: &Cluster) {
     let other = if node(cluster, "m") == "n1" { "n2" } else { "n1" };
-    cluster.kube(&["cordon", other]);
+    cluster.cordon(other);
     let (code, said) = cluster.bad(&["vm", "migrate", "m", "--dry-run"]);
     assert!(code == 5 && said.contains("can go nowhere"), "{said}");
     cluster.good(&["vm", "migrate", "m", "--no-wait"]);
@@ -187,7 +187,7 @@ fn loses_its_target(cluster: &Cluster) {
     copies(cluster, "m-2");
     let target = text(&migration(cluster, "m-2"), "/status/targetPodName").to_owned();
     cluster.kube(&["delete", "pod", &target, "--grace-period=0", "--force"]);
-    let (code, said) = cluster.bad(&["migration", "wait", "m-2", "--timeout", "120s"]);
+    let (code, said) = cluster.bad(&["migration", "wait", "m-2", "--timeout", "170s"]);
     assert!(code == 1 && said.contains("has not moved"), "{said}");
     settles(cluster, "m");
 }
@@ -197,7 +197,7 @@ fn is_deleted_on_the_way(cluster: &Cluster) {
     cluster.good(&SLOW);
     copies(cluster, "m-3");
     let uid = text(&cluster.vm("m"), "/metadata/uid").to_owned();
-    cluster.good(&["vm", "delete", "m", "--timeout", "120s"]);
+    cluster.good(&["vm", "delete", "m", "--timeout", "170s"]);
     until(|| Cluster::qemus(&uid).is_empty(), || cluster.logs());
     until(
         || {
@@ -267,7 +267,7 @@ fn a_database_moves_under_load_and_keeps_its_sessions() {
     assert!(address.starts_with("10."), "{address}");
     cluster.succeeds(|| {
         let mut command = Command::new("psql");
-        command.args(["-h", &address, "-U", "postgres", "-qAtc", "select 1"]).env("PGCONNECT_TIMEOUT", "2");
+        command.args(["-h", &address, "-U", "postgres", "-qAtc", "select 1"]).env("PGCONNECT_TIMEOUT", "20");
         command
     });
     let filled = Command::new("pgbench")
@@ -307,7 +307,12 @@ fn the_scheduler_moves_a_machine_off_a_pressed_node() {
     }
     let cluster = Cluster::with(&["--nodes", "2", "--cpus", "1", "--memory", "4Gi"]);
     cluster.idle();
-    cluster.kube(&["cordon", "n2"]);
+    // Slow enough to be seen on the way.
+    let slow = json!({ "apiVersion": "vm.neon.tech/v1", "kind": "MigrationPolicy", "metadata": { "name": "slow" },
+        "spec": { "maxBandwidth": "4Mi" } });
+    let path = cluster.write("slow.json", slow.to_string());
+    cluster.kube(&["apply", "-f", &path]);
+    cluster.cordon("n2");
     for name in ["a", "b"] {
         let create = ["vm", "create", name, "--image", "idle:1", "--cu", "2", "--movable"];
         cluster.good(&[&create[..], &["--wait", "--timeout", "170s"]].concat());

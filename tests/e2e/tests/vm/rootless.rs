@@ -58,7 +58,7 @@ impl Person {
         command.args(["--reuid", &user, "--regid", &user, "--clear-groups", "--"]).arg(program).env_clear();
         command.env("HOME", self.path("home")).env("PATH", "/usr/local/bin:/usr/bin:/bin");
         command.env("KUBECONFIG", self.path("home/.local/state/neonctl/local/local/kubeconfig"));
-        command.current_dir(self.path("home")).stdin(Stdio::null());
+        command.env("NEONCTL_REQUEST_TIMEOUT", "60s").current_dir(self.path("home")).stdin(Stdio::null());
         command
     }
 
@@ -100,6 +100,8 @@ impl Person {
         let first =
             ["vm", "create", name, "--image", image, "--cpu", "0.5..2", "--start-cpu", "1", "--no-autoscale"];
         let more = ["--memory", "256Mi..1Gi", "--port", "8080", "--wait", "--timeout", "170s"];
+        // Time to shut down in order, also for one that is emulated on a busy machine.
+        let more = [&more[..], &["--grace", "120s"]].concat();
         self.good(&first.iter().chain(&more).copied().collect::<Vec<_>>());
     }
 }
@@ -114,8 +116,10 @@ fn open(path: &Path) {
     std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o755)).unwrap();
 }
 
+/// By a program: what this one had open for writing, its children would have open too for a moment, and so nobody could run it.
 fn copy(from: &Path, to: &Path, mode: u32) {
-    std::fs::copy(from, to).unwrap();
+    let copied = Command::new("cp").arg(from).arg(to).status().unwrap();
+    assert!(copied.success(), "{}", from.display());
     std::fs::set_permissions(to, std::fs::Permissions::from_mode(mode)).unwrap();
 }
 
@@ -154,7 +158,7 @@ fn a_whole_cluster_needs_no_root() {
         output.status.code() == Some(5) && text.contains("more than one node needs network namespaces"),
         "{text}"
     );
-    let (_, text) = person.good(&["local", "up", "--accel", "tcg", "--cpus", "8", "--timeout", "60s"]);
+    let (_, text) = person.good(&["local", "up", "--accel", "tcg", "--cpus", "8", "--timeout", "120s"]);
     assert!(
         text.contains("one node") && text.contains("user-mode networking, because this is not root"),
         "{text}"
@@ -163,10 +167,11 @@ fn a_whole_cluster_needs_no_root() {
     person.create("a", "echo:1");
     person.create("b", "echo:1");
     both_are_reached(&person);
+    until(|| person.vm("a")["status"]["phase"] == "Running", || person.logs());
     what_cannot_be_limited_is_told(&person.vm("a"));
     assert_eq!(person.good(&["vm", "ssh", "a", "--", "nproc"]).0.trim(), "1");
     for (cpu, memory, online) in [("2", "1Gi", "2"), ("0.5", "512Mi", "1"), ("1.5", "256Mi", "2")] {
-        person.good(&["vm", "scale", "a", "--cpu", cpu, "--memory", memory, "--wait", "--timeout", "100s"]);
+        person.good(&["vm", "scale", "a", "--cpu", cpu, "--memory", memory, "--wait", "--timeout", "170s"]);
         assert_eq!(person.good(&["vm", "ssh", "a", "--", "nproc"]).0.trim(), online);
         let vm = person.vm("a");
         assert_eq!(condition(&vm, "Scaled").1, "Reached");
@@ -175,9 +180,9 @@ fn a_whole_cluster_needs_no_root() {
     let logs = person.good(&["vm", "logs", "a", "--source", "serial"]).0;
     assert!(logs.contains("Linux version"), "{logs}");
     the_console_answers(&person);
-    person.good(&["vm", "delete", "a", "--timeout", "60s"]);
+    person.good(&["vm", "delete", "a", "--timeout", "170s"]);
     assert_eq!(person.run(&["vm", "get", "a"]).0.status.code(), Some(3));
-    let (_, text) = person.good(&["local", "down", "--delete"]);
+    let (_, text) = person.good(&["local", "down", "--delete", "--timeout", "150s"]);
     assert!(!text.contains("was killed"), "{text}");
     assert!(!person.path("home/.local/state/neonctl/local/local").exists());
 }

@@ -3,11 +3,10 @@
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::net::TcpStream;
 use std::process::Stdio;
-use std::time::Duration;
 
 use serde_json::Value;
 
-use crate::cluster::{Cluster, possible, until};
+use crate::cluster::{Cluster, LIMIT, possible, until};
 
 fn scaled(vm: &Value) -> (String, String) {
     let conditions = vm.pointer("/status/conditions").and_then(Value::as_array);
@@ -83,7 +82,7 @@ fn database() -> (Cluster, String) {
     let address = cluster.vm("pg")["status"]["podIP"].as_str().unwrap().to_owned();
     let connect = |sql: &str| {
         let mut command = std::process::Command::new("psql");
-        command.args(["-h", &address, "-U", "postgres", "-qAtc", sql]).env("PGCONNECT_TIMEOUT", "2");
+        command.args(["-h", &address, "-U", "postgres", "-qAtc", sql]).env("PGCONNECT_TIMEOUT", "20");
         command
     };
     cluster.succeeds(|| connect("select 1"));
@@ -130,7 +129,7 @@ fn resize_under(cluster: &Cluster, session: &mut Session) {
     for (cpu, memory, online) in
         [("3", "2Gi", "3"), ("1500m", "1Gi", "2"), ("1", "512Mi", "1"), ("2", "1536Mi", "2")]
     {
-        cluster.good(&["vm", "scale", "pg", "--cpu", cpu, "--memory", memory, "--wait", "--timeout", "120s"]);
+        cluster.good(&["vm", "scale", "pg", "--cpu", cpu, "--memory", memory, "--wait", "--timeout", "170s"]);
         assert_eq!(cluster.inside("pg", "nproc").trim(), online);
         assert_eq!(session.query("select x from kept"), "42", "at {cpu} CPU, {memory}");
         assert_eq!(session.query("select pg_backend_pid()"), backend);
@@ -168,10 +167,13 @@ fn fractions_of_a_cpu_are_enforced_and_follow_the_size() {
         (statistics["cpuUs"].as_u64().unwrap(), statistics["uptimeMs"].as_u64().unwrap())
     };
     cluster.good(&["vm", "scale", "busy", "--cpu", "0.25", "--wait"]);
-    let (first_cpu, first_time) = used();
-    until(|| used().1 > first_time + 4000, || "time stands still".into());
+    // The time is read after the CPU, perhaps much later: then too much seems to be used since. That does not happen each time.
+    let begun = [used(), used(), used()];
+    let last = begun[2].1;
+    until(|| used().1 > last + 4000, || "time stands still".into());
     let (cpu, time) = used();
-    let share = (cpu - first_cpu) * 100 / (1000 * (time - first_time));
+    let shares = begun.map(|(first_cpu, first_time)| (cpu - first_cpu) * 100 / (1000 * (time - first_time)));
+    let share = shares.into_iter().min().unwrap();
     // Never more than the quota and one period; how much less is the host's affair.
     assert!(share <= 32, "{share} % of a CPU at a size of 25 %");
     cluster.down();
@@ -190,13 +192,15 @@ fn a_guest_that_keeps_its_memory_is_told_with_the_size_it_reached() {
         "mount -t tmpfs -o size=900m none /mnt && dd if=/dev/zero of=/mnt/held bs=1M count=600",
     );
     let (code, text) =
-        cluster.bad(&["vm", "scale", "keeper", "--memory", "256Mi", "--wait", "--timeout", "100s"]);
+        cluster.bad(&["vm", "scale", "keeper", "--memory", "256Mi", "--wait", "--timeout", "170s"]);
     assert!(code == 1 && text.contains("the guest has given memory back down to"), "{text}");
     let vm = cluster.vm("keeper");
     assert_eq!(vm["status"]["phase"], "Running", "it does not stay in Scaling");
     let (reason, message) = scaled(&vm);
     assert!(reason == "MemoryNotReleased" && message.contains("not to 256Mi"), "{reason}: {message}");
-    assert!(cluster.good(&["vm", "events", "keeper", "--types", "Warning"]).contains("ScaleLimited"));
+    // What is told goes its own way.
+    let events = || cluster.good(&["vm", "events", "keeper", "--types", "Warning"]);
+    until(|| events().contains("ScaleLimited"), events);
     // The machine lives; what was freed is taken later.
     cluster.inside("keeper", "rm /mnt/held");
     cluster.becomes("keeper", "gives back after all", |vm| scaled(vm).0 == "Reached");
@@ -235,7 +239,7 @@ fn a_connection_through_the_pod_survives_patches_by_kubectl() {
         || "the port is not reached".into(),
     );
     let mut stream = stream.unwrap();
-    stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+    stream.set_read_timeout(Some(LIMIT)).unwrap();
     let mut answers = BufReader::new(stream.try_clone().unwrap());
     // The JSON patches of upstream's README.
     for patch in [

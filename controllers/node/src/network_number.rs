@@ -62,7 +62,8 @@ fn claim_below(directory: &Path, identity: &str, is_used: impl Fn(u8) -> bool) -
     }
     // Different clusters begin at different places, so that they seldom meet.
     let start = identity.bytes().fold(0_u8, |sum, byte| sum.wrapping_mul(31).wrapping_add(byte)) % NETWORKS;
-    let free = |number: &u8| !Path::new(&owner(directory, *number)).exists() && !is_used(*number);
+    forget_the_gone(directory);
+    let free = |number: &u8| owner(directory, *number).is_empty() && !is_used(*number);
     let Some(number) = (0..NETWORKS).map(|step| (start + step) % NETWORKS).find(free) else {
         let why = format!("all {NETWORKS} networks for local clusters are in use on this machine");
         return Err(io::Error::other(why));
@@ -70,6 +71,18 @@ fn claim_below(directory: &Path, identity: &str, is_used: impl Fn(u8) -> bool) -
     let path = file(directory, number);
     std::fs::write(&path, identity).map_err(cannot("write", &path))?;
     Ok(number)
+}
+
+/// Removes claims of clusters whose directory is gone.
+fn forget_the_gone(directory: &Path) {
+    let is_gone = |number: &u8| {
+        let owner = owner(directory, *number);
+        !owner.is_empty() && !Path::new(&owner).exists()
+    };
+    for number in (0..NETWORKS).filter(is_gone) {
+        // One that stays only means that its number is not given out.
+        let _ = std::fs::remove_file(file(directory, number));
+    }
 }
 
 fn release_below(directory: &Path, identity: &str) -> io::Result<()> {

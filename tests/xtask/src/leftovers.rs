@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use anyhow::ensure;
+use anyhow::{Context as _, ensure};
 
 use crate::package::target;
 
@@ -55,6 +55,12 @@ impl Process {
         variables.find_map(|variable| variable.strip_prefix(name)?.strip_prefix('='))
     }
 
+    /// Whether this is the name of its program.
+    fn is_called(&self, name: &str) -> bool {
+        let program = self.command.split(|byte| *byte == 0).next().unwrap_or_default();
+        program.rsplit(|byte| *byte == b'/').next() == Some(name.as_bytes())
+    }
+
     /// Whether it was started with a directory as its home, or with a path below it as an argument.
     fn is_of(&self, home: &Path) -> bool {
         let arguments = String::from_utf8_lossy(&self.command);
@@ -88,6 +94,8 @@ fn homes(temporary: &Path) -> Vec<PathBuf> {
 
 /// Takes down the clusters of a home, ends what else was started there, and removes it.
 fn remove_home(neonctl: &Path, home: &Path) -> anyhow::Result<()> {
+    // What is still at work there has clusters locked, and would make files anew.
+    end(|process| process.is_of(home) && process.is_called("neonctl"))?;
     if home.join(".local/state/neonctl/local").exists() {
         let mut down = Command::new(neonctl);
         down.args(["local", "down", "--all", "--delete"])
@@ -99,7 +107,7 @@ fn remove_home(neonctl: &Path, home: &Path) -> anyhow::Result<()> {
         ensure!(done.status.success(), "clusters of {} stay: {said}", home.display());
     }
     end(|process| process.is_of(home))?;
-    Ok(fs::remove_dir_all(home)?)
+    fs::remove_dir_all(home).with_context(|| format!("cannot remove {}", home.display()))
 }
 
 /// Removes network namespaces of tests whose process is gone.
@@ -134,6 +142,8 @@ mod tests {
         let mut of_run = start(MARK, path);
         let mut of_home = start("HOME", path);
         let mut other = start(MARK, Path::new("/another"));
+        end(|process| process.is_of(path) && process.is_called("neonctl")).unwrap();
+        assert!(of_home.try_wait().unwrap().is_none());
         end(|process| process.variable(MARK) == path.to_str() || process.is_of(path)).unwrap();
         assert!(!of_run.wait().unwrap().success() && !of_home.wait().unwrap().success());
         assert!(other.try_wait().unwrap().is_none());

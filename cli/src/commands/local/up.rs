@@ -39,15 +39,17 @@ pub(crate) fn run(env: &Env, settings: &Settings, args: &Up) -> Result<Report> {
     let started = match bring_up(env, settings, &instance, args, limit, requests.as_ref()) {
         Ok(started) => started,
         Err(error) => {
-            if fresh && error.code == Code::Conflict {
+            if args.foreground {
+                // It does not outlive this program.
+                instance.stop(limit)?;
+            }
+            if fresh && (error.code == Code::Conflict || (args.foreground && !instance.exists())) {
                 // Nothing was started, so nothing stays behind.
                 let _ = std::fs::remove_dir_all(directory);
             }
-            let Some(requests) = requests else { return Err(error) };
-            // In the foreground it does not outlive this program.
-            instance.stop(limit)?;
-            let asked = || Error::new(Code::Interrupted, "stopped before the cluster was ready");
-            return Err(if requests.any() { asked() } else { error });
+            let asked = requests.is_some_and(|requests| requests.any());
+            let stopped = || Error::new(Code::Interrupted, "stopped before the cluster was ready");
+            return Err(if asked { stopped() } else { error });
         }
     };
     notes.extend(remarks(env, settings, args)?);

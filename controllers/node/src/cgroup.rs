@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
 
-/// How long killed processes may take to leave a cgroup: they may have much memory to give back.
-const DEADLINE: Duration = Duration::from_secs(30);
+/// How long killed processes may take to end: they may have much memory to give back.
+pub(crate) const KILLED: Duration = Duration::from_secs(30);
 
 /// The hierarchy with the CPU controller.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -71,7 +71,7 @@ impl Hierarchy {
     /// Kills what is in a cgroup and below, and removes it. Blocks.
     pub(crate) fn remove(&self, path: &str) -> io::Result<()> {
         let top = self.root.join(path);
-        let deadline = Instant::now() + DEADLINE;
+        let deadline = Instant::now() + KILLED;
         loop {
             if !top.exists() {
                 return Ok(());

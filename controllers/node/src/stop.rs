@@ -60,11 +60,19 @@ fn open(identity: Identity) -> Option<OwnedFd> {
 /// Waits until the processes of these pods have ended, at most so long. Blocks.
 pub(crate) fn await_end(pods: &[RunningPod], longest: Duration) {
     let begun = Instant::now();
-    for fd in pods.iter().flat_map(|pod| &pod.processes).filter_map(|&process| open(process)) {
-        let mut left = longest;
-        while !ended(&[&fd], left) && !left.is_zero() {
-            left = longest.saturating_sub(begun.elapsed());
-        }
+    let processes = pods.iter().flat_map(|pod| &pod.processes).filter_map(|&process| open(process));
+    await_all(begun, processes.map(|fd| (fd, longest)).collect());
+}
+
+/// Waits for each process until it has ended, or for so long since the beginning.
+fn await_all(begun: Instant, mut processes: Vec<(OwnedFd, Duration)>) {
+    loop {
+        let now = begun.elapsed();
+        processes.retain(|(fd, until)| *until > now && !ended(&[fd], Duration::ZERO));
+        let Some(first) = processes.iter().map(|(_, until)| *until).min() else { return };
+        let fds: Vec<&OwnedFd> = processes.iter().map(|(fd, _)| fd).collect();
+        // Interrupted by a signal, it looks again.
+        ended(&fds, first.saturating_sub(now));
     }
 }
 
@@ -92,14 +100,7 @@ pub fn stop_all(data: &Path, longest: Duration) -> Vec<RunningPod> {
             }
         }
     }
-    loop {
-        let now = begun.elapsed();
-        waited.retain(|(fd, until)| *until > now && !ended(&[fd], Duration::ZERO));
-        let Some(first) = waited.iter().map(|(_, until)| *until).min() else { break };
-        let fds: Vec<&OwnedFd> = waited.iter().map(|(fd, _)| fd).collect();
-        // Interrupted by a signal, it looks again.
-        ended(&fds, first.saturating_sub(now));
-    }
+    await_all(begun, waited);
     for pod in &mut pods {
         pod.processes.retain(|&process| open(process).is_some());
     }

@@ -38,3 +38,13 @@ pub fn programs(lane: &str) -> std::io::Result<PathBuf> {
     let built = build.status()?.success();
     if built { Ok(directory.to_owned()) } else { Err(std::io::Error::other("the programs do not build")) }
 }
+
+/// Whether anything of a process lives: what it has open is closed when its last thread ends, not when its first one does.
+#[must_use]
+pub fn is_alive(pid: impl std::fmt::Display) -> bool {
+    let mut threads = std::fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
+    threads.any(|thread| {
+        let stat = std::fs::read_to_string(thread.path().join("stat")).unwrap_or_default();
+        stat.rsplit_once(')').is_some_and(|(_, rest)| !rest.trim_start().starts_with(['Z', 'X']))
+    })
+}

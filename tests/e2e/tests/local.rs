@@ -14,6 +14,7 @@ use std::process::{Child, ChildStdout, Command, Output, Stdio};
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
+use neonvm_e2e::is_alive;
 use serde_json::Value;
 use tempfile::TempDir;
 
@@ -106,15 +107,6 @@ fn until(what: &str, mut done: impl FnMut() -> bool) {
     }
 }
 
-/// Whether anything of a process lives: what it has open is closed when its last thread ends, not when its first one does.
-fn alive(pid: &Value) -> bool {
-    let threads = std::fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
-    threads.into_iter().any(|thread| {
-        let stat = std::fs::read_to_string(thread.path().join("stat")).unwrap_or_default();
-        stat.rsplit_once(')').is_some_and(|(_, rest)| !rest.trim_start().starts_with(['Z', 'X']))
-    })
-}
-
 /// The services of a cluster: name and process of each.
 fn services(machine: &Machine, name: &str) -> Vec<(String, Value)> {
     let path = machine.home.path().join(".local/state/neonctl/local").join(name).join("services.json");
@@ -150,7 +142,7 @@ fn two_clusters_side_by_side_and_nothing_stays() {
     let pids: Vec<Value> = items(&list).iter().map(|item| item["pid"].clone()).collect();
     assert_eq!(items(&list).len(), 2);
     machine.good("local down --all --delete");
-    assert!(pids.iter().all(|pid| !alive(pid)));
+    assert!(pids.iter().all(|pid| !is_alive(pid)));
     assert_eq!(machine.files(), Vec::<PathBuf>::new());
     machine.bad("local down --name one", 3);
 }
@@ -202,7 +194,7 @@ fn a_killed_cluster_comes_back_with_its_state() {
     let up = machine.json(&format!("local up --port {}", kept.address().port()));
     let pid = items(&machine.json("local list"))[0]["pid"].clone();
     kill(&pid, rustix::process::Signal::KILL);
-    until("the end of the process", || !alive(&pid));
+    until("the end of the process", || !is_alive(&pid));
     // Its services end with it, each in its own time: who starts it again waits for them.
     assert_eq!(items(&machine.json("local list"))[0]["status"], "ended");
     assert!(machine.bad("local status", 7).contains("ended without being stopped"));
@@ -251,7 +243,7 @@ fn a_cluster_in_the_foreground_ends_when_it_is_asked_to() {
     machine.bad("local up --foreground --name front", 5);
     kill(&serde_json::json!(child.id()), rustix::process::Signal::TERM);
     assert!(child.wait().unwrap().success());
-    assert!(!alive(&pid));
+    assert!(!is_alive(&pid));
     assert_eq!(items(&machine.json("local list"))[0]["status"], "stopped");
 }
 
@@ -266,7 +258,7 @@ fn a_cluster_in_the_foreground_can_be_asked_before_it_is_ready() {
     let code = child.wait().unwrap().code();
     // Or it has become ready in that moment.
     assert!(code == Some(130) || code == Some(0), "{code:?}");
-    assert!(!alive(&pid), "it does not outlive who started it");
+    assert!(!is_alive(&pid), "it does not outlive who started it");
     let list = machine.json("local list");
     assert!(items(&list).iter().all(|cluster| cluster["status"] == "stopped"), "{list}");
 }

@@ -6,13 +6,10 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use super::{host, namespaces};
-use crate::cgroup::Hierarchy;
+use crate::cgroup::{Hierarchy, KILLED};
 use crate::naming;
 use crate::pod::state_file;
 use crate::stop::{RunningPod, await_end, stop_all};
-
-/// How long killed processes may take to end: they may have much memory to give back.
-const KILLED: Duration = Duration::from_secs(30);
 
 fn quietly(program: &str, arguments: &[&str]) -> io::Result<bool> {
     let mut command = Command::new(program);

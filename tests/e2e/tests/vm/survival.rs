@@ -1,7 +1,9 @@
 //! Services die, machines live.
 
-use crate::cluster::{Cluster, is_alive, kill, possible, until};
+use neonvm_e2e::is_alive;
 use rustix::process::Signal;
+
+use crate::cluster::{Cluster, kill, possible, until};
 
 #[test]
 fn machines_outlive_every_service_and_are_found_again() {

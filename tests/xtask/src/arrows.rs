@@ -100,8 +100,10 @@ const ARROWS: &[(&str, &[&str])] = &[
     // Talk to a server or run binaries; they know none of our types.
     ("neonvm-conformance", &["neonvm-kit", "neonvm-local"]),
     // What tests of services start; no product uses it.
-    ("neonvm-test-cluster", &["neonvm-api", "neonvm-kit", "neonvm-local"]),
-    ("neonvm-e2e", &[]),
+    ("neonvm-test-cluster", &["neonvm-api", "neonvm-kit", "neonvm-local", "neonvm-test-support"]),
+    ("neonvm-e2e", &["neonvm-test-support"]),
+    // What tests of every crate share; no product uses it.
+    ("neonvm-test-support", &[]),
     (
         "neonvm-endurance",
         &[

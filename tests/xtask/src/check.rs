@@ -2,9 +2,10 @@
 
 use std::path::Path;
 
-use crate::{arrows, generated, links, orphans, package, sizes, wording};
+use crate::{arrows, early, generated, links, orphans, package, process, sizes, wording};
 
-/// Prints every fault; true if there is none. `still`: without what has to be compiled for it, the generated files.
+/// Prints every fault; true if there is none. `still`: without the format, and without the generated files, for which
+/// something has to be compiled.
 pub(crate) fn run(root: &Path, still: bool) -> anyhow::Result<bool> {
     let packages = package::workspace(root)?;
     let tracked = package::tracked(root)?;
@@ -14,9 +15,13 @@ pub(crate) fn run(root: &Path, still: bool) -> anyhow::Result<bool> {
         ("sizes", sizes::faults(root, &tracked)),
         ("links", links::faults(root, &tracked)),
         ("wording", wording::faults(root, &tracked)),
+        ("early", early::faults(root, &tracked)),
         ("bans", generated::bans(root)?),
     ];
     if !still {
+        let formatted = process::run_cargo(root, &["fmt", "--all", "--check"])?;
+        let fault = (!formatted).then(|| "run: cargo fmt --all".to_owned());
+        results.push(("format", fault.into_iter().collect()));
         results.push(("generated", generated::faults(root)?));
     }
     let mut good = true;

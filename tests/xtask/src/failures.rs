@@ -23,7 +23,13 @@ pub(crate) fn messages(lines: &[String]) -> Vec<String> {
     found
 }
 
-/// What runners and the panic handler say after a message.
+/// The last lines, of a program that ended without a message.
+pub(crate) fn tail(lines: &[String]) -> Vec<String> {
+    let rest = lines.get(lines.len().saturating_sub(LONGEST)..).unwrap_or_default();
+    rest.iter().map(|line| format!("  {}", line.trim_end())).collect()
+}
+
+/// What runners and the panic handler print after a message.
 fn ends(line: &str) -> bool {
     let line = line.trim();
     let words = ["stack backtrace:", "note: ", "test result:", "FAILED", "failures:", "────"];

@@ -1,49 +1,86 @@
-//! `xtask kernel`: the guest kernel from source, once for each state of its fragments.
+//! `xtask kernel`: the guest kernels of the tests, in `<target>/kernels`.
 
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use anyhow::Context as _;
+use anyhow::{Context as _, ensure};
 
-/// Builds the kernel that the disk lane boots, unless the one that is there is of these fragments.
-pub(crate) fn run(root: &Path) -> anyhow::Result<bool> {
-    let store = root.join("target/kernels");
-    std::fs::create_dir_all(&store)?;
+use crate::package::target;
+use crate::process::run_cargo;
+
+/// Gets the distribution's kernel ready, which every lane of the gate boots: seconds, and again each time, because today's guest
+/// program is in its initramfs.
+pub(crate) fn fetch(root: &Path) -> anyhow::Result<bool> {
+    let target = target(root)?;
+    let lists = std::fs::read_dir("/var/lib/apt/lists").map_or(0, Iterator::count);
+    ensure!(lists > 2, "apt has no lists of packages; run: apt-get update");
+    neonctl(
+        root,
+        &target,
+        &["kernel", "fetch", "--kernel-name", "fetched", "--no-default", "--progress", "plain"],
+    )
+}
+
+/// Builds the kernel from source, unless the one that is there was built from these fragments.
+pub(crate) fn build(root: &Path) -> anyhow::Result<bool> {
+    let target = target(root)?;
+    let store = target.join("kernels");
     let mark = store.join("built.fragments");
     let state = fragments(root)?;
-    let there = std::fs::read_to_string(&mark).is_ok_and(|old| old == state);
-    if there && store.join("built/kernel.json").exists() {
+    let same = std::fs::read_to_string(&mark).is_ok_and(|old| old == state);
+    if same && store.join("built/kernel.json").exists() {
         println!("kernel: built already");
         return Ok(true);
     }
-    // The store of a home of its own: the person's kernels are theirs.
-    let home = tempfile_home(root)?;
-    let link = home.join(".local/share/neonvm");
-    std::fs::create_dir_all(&link)?;
-    let _ = std::fs::remove_file(link.join("kernels"));
-    std::os::unix::fs::symlink(&store, link.join("kernels"))?;
-    let neonctl = root.join("target/debug/neonctl");
-    let status = Command::new(&neonctl)
-        .args(["kernel", "build", "--kernel-name", "built", "--no-default", "--progress", "plain"])
-        .env("HOME", &home)
-        .env_remove("XDG_DATA_HOME")
-        .status()
-        .with_context(|| format!("cannot run {}", neonctl.display()))?;
-    std::fs::remove_dir_all(&home)?;
-    if status.success() {
+    let built = neonctl(
+        root,
+        &target,
+        &["kernel", "build", "--kernel-name", "built", "--no-default", "--progress", "plain"],
+    )?;
+    if built {
         std::fs::write(&mark, state)?;
     }
-    Ok(status.success())
+    Ok(built)
 }
 
-fn tempfile_home(root: &Path) -> anyhow::Result<std::path::PathBuf> {
-    let home = root.join("target/tmp").join(format!("kernel-home-{}", std::process::id()));
-    std::fs::create_dir_all(&home)?;
-    Ok(home)
+/// Runs `neonctl` with a home of its own, whose kernels are those of the tests: the user's are left alone.
+fn neonctl(root: &Path, target: &Path, arguments: &[&str]) -> anyhow::Result<bool> {
+    let program = target.join("debug/neonctl");
+    if !program.exists() {
+        let build = ["build", "--locked", "--workspace", "--bins", "--quiet"];
+        ensure!(run_cargo(root, &build)?, "neonctl does not build");
+    }
+    let home = Home::new(target)?;
+    let status =
+        Command::new(&program).args(arguments).env("HOME", &home.0).env_remove("XDG_DATA_HOME").status();
+    Ok(status.with_context(|| format!("cannot run {}", program.display()))?.success())
 }
 
-/// What decides about the outcome.
+/// A home, removed when dropped.
+struct Home(PathBuf);
+
+impl Home {
+    fn new(target: &Path) -> anyhow::Result<Self> {
+        let home = Self(target.join("tmp").join(format!("kernel-home-{}", std::process::id())));
+        let data = home.0.join(".local/share/neonvm");
+        let store = target.join("kernels");
+        std::fs::create_dir_all(&data)?;
+        std::fs::create_dir_all(&store)?;
+        let link = data.join("kernels");
+        let _ = std::fs::remove_file(&link);
+        std::os::unix::fs::symlink(store, link)?;
+        Ok(home)
+    }
+}
+
+impl Drop for Home {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+/// What decides about the result of a build.
 fn fragments(root: &Path) -> anyhow::Result<String> {
     let mut hash = DefaultHasher::new();
     let mut names: Vec<_> = std::fs::read_dir(root.join("kernel/config"))?.collect::<Result<Vec<_>, _>>()?;

@@ -1,198 +1,181 @@
-//! `xtask test`: every lane in order, each in its time box, and one closing line.
+//! The lanes of `xtask test` (the gate) and `xtask soak`: what runs, in which order, and for how long it may.
 
-use std::path::Path;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use anyhow::ensure;
 
-use crate::failures;
-use crate::leftovers;
-use crate::package::target;
-use crate::process::{self, installed};
-use crate::tally::Tally;
+use crate::process::installed;
+use crate::suite::{Binary, Kind, Plan};
 
-/// One stage of the test run.
-struct Lane {
-    name: &'static str,
-    command: Vec<&'static str>,
-    /// Minutes it may take, compilation included.
-    minutes: u64,
-    /// Whether its runner counts tests itself; otherwise the lane is one test.
-    counts: bool,
+/// What a lane does.
+#[derive(Clone, Debug)]
+pub(crate) enum Work {
+    /// Runs a command, which is one test.
+    Command(Vec<&'static str>),
+    /// Runs a command that counts its tests in its closing line.
+    Counting(Vec<&'static str>),
+    /// Builds every program and test of the workspace, which is one test.
+    Build,
+    /// Runs tests that were built.
+    Tests(Plan),
+}
+
+/// One stage of a run.
+#[derive(Clone, Debug)]
+pub(crate) struct Lane {
+    pub(crate) name: &'static str,
+    pub(crate) work: Work,
+    /// Time it should take on two cores when everything that can be kept is there. The summary compares; nothing fails by it.
+    pub(crate) budget: Duration,
+    /// Time after which it is ended.
+    pub(crate) limit: Duration,
     /// Why it cannot run here.
-    skip: Option<String>,
+    pub(crate) skip: Option<String>,
+}
+
+/// A lane of the gate: its budget in seconds, and a limit for a computer that builds everything first.
+fn lane(name: &'static str, seconds: u64, work: Work) -> Lane {
+    let budget = Duration::from_secs(seconds);
+    Lane { name, work, budget, limit: Duration::from_secs(40 * 60), skip: None }
 }
 
 impl Lane {
-    fn new(name: &'static str, minutes: u64, command: &[&'static str]) -> Self {
-        Self { name, command: command.to_vec(), minutes, counts: false, skip: None }
+    fn needs(self, program: &str) -> Self {
+        Self { skip: (!installed(program)).then(|| format!("{program} is not installed")), ..self }
     }
 
-    fn counting(self) -> Self {
-        Self { counts: true, ..self }
-    }
-
-    fn needs(self, there: bool, reason: &str) -> Self {
-        Self { skip: (!there).then(|| reason.to_owned()), ..self }
+    fn limit(self, minutes: u64) -> Self {
+        Self { limit: Duration::from_secs(60 * minutes), ..self }
     }
 }
 
-/// Crates whose tests have lanes of their own because they start servers.
-const APART: &[&str] =
-    &["--exclude", "neonvm-conformance", "--exclude", "neonvm-e2e", "--exclude", "neonvm-endurance"];
-/// The same, for a runner that is told which tests to run rather than what to build.
-const NOT_APART: &str = "not (package(neonvm-conformance) | package(neonvm-e2e) | package(neonvm-endurance))";
+/// Time for a test without a guest.
+const LIGHT: Duration = Duration::from_secs(300);
+/// Time for a test with a guest, or of the soak.
+const HEAVY: Duration = Duration::from_secs(15 * 60);
 
-/// Which features a shared crate is built with depends on what is built with it. So every lane selects the whole workspace, with
-/// its tests, and picks out of that: then each crate is compiled once, not once for each lane.
-fn lanes() -> Vec<Lane> {
-    let unit: Vec<&str> = if installed("cargo-nextest") {
-        let run =
-            ["cargo", "nextest", "run", "--locked", "--workspace", "--no-fail-fast", "--no-tests", "pass"];
-        [&run[..], &["-E", NOT_APART]].concat()
-    } else {
-        [&["cargo", "test", "--locked", "--workspace", "--no-fail-fast"][..], APART].concat()
-    };
-    let mut lanes = vec![
-        Lane::new("format", 1, &["cargo", "fmt", "--all", "--check"])
-            .needs(installed("rustfmt"), "rustfmt is not installed"),
-        // The unit lane compares generated files, among its tests.
-        Lane::new("check", 10, &["cargo", "xtask", "check", "--still"]),
-        Lane::new(
-            "clippy",
-            20,
-            &["cargo", "clippy", "--locked", "--workspace", "--all-targets", "--", "-D", "warnings"],
-        )
-        .needs(installed("cargo-clippy"), "clippy is not installed"),
-        // Before the unit tests: those of the guest boot it.
-        Lane::new("guest", 20, &["cargo", "xtask", "guest"]),
-        Lane::new("programs", 30, &["cargo", "build", "--locked", "--workspace", "--all-targets"]),
-        Lane::new("unit", 45, &unit).counting(),
-        Lane::new("conformance", 10, &["neonvm-conformance", "--quiet"]).counting(),
-        Lane::new("e2e", 15, &of_workspace("local", &[])).counting(),
+fn tests(programs: fn(&Binary) -> bool) -> Plan {
+    Plan { programs, at_once: 0, limit: LIGHT, repeat: false, environment: &[] }
+}
+
+/// Test programs that boot guests or change the network of namespaces of their own.
+fn has_guests(binary: &Binary) -> bool {
+    binary.is_integration("qemu") || binary.is_integration("root")
+}
+
+fn is_soak(binary: &Binary) -> bool {
+    binary.is_integration("soak") || binary.package == "neonvm-endurance" && binary.kind == Kind::Integration
+}
+
+fn is_simulator(binary: &Binary) -> bool {
+    binary.package == "neonvm-sim" && binary.kind == Kind::Integration
+}
+
+/// Of the API server's tests, the replay of recordings is a lane of its own.
+fn is_apart(binary: &Binary) -> bool {
+    has_guests(binary)
+        || is_soak(binary)
+        || is_simulator(binary)
+        || binary.package == "neonvm-conformance" && binary.kind == Kind::Integration
+        || binary.is_integration("local")
+}
+
+fn is_unit(binary: &Binary) -> bool {
+    !is_apart(binary) && !is_service(binary)
+}
+
+/// Services against an API server in the process of the test.
+fn is_service(binary: &Binary) -> bool {
+    !is_apart(binary)
+        && (binary.is_integration("it") && starts_services(&binary.package)
+            || binary.is_integration("services"))
+}
+
+fn starts_services(package: &str) -> bool {
+    const SERVICES: [&str; 9] = [
+        "neonvm-agent",
+        "neonvm-local",
+        "neonvm-neond",
+        "neonvm-node",
+        "neonvm-pod-autoscaler",
+        "neonvm-runner",
+        "neonvm-scheduler",
+        "neonvm-vm-controller",
+        "neonvm-vxlan-controller",
     ];
-    lanes.extend(with_machines());
-    lanes.push(
-        Lane::new("packages", 1, &["cargo", "deny", "--offline", "check", "bans", "licenses", "sources"])
-            .needs(
-                installed("cargo-deny"),
-                "cargo-deny is not installed; the check lane has looked at the bans",
-            ),
-    );
-    lanes
+    SERVICES.contains(&package)
 }
 
-/// One test program of the workspace, by its name.
-fn of_workspace(test: &'static str, arguments: &[&'static str]) -> Vec<&'static str> {
-    let mut command = vec!["cargo", "test", "--locked", "--workspace", "--no-fail-fast", "--test", test];
-    if !arguments.is_empty() {
-        command.push("--");
-        command.extend(arguments);
-    }
-    command
-}
-
-/// Needs much of the workspace, so it is picked by a filter where that can be done: by its name, features would be those of its
-/// own crate again. The tests of `neonvm-e2e` need next to nothing, and share a process.
-fn endurance() -> Vec<&'static str> {
-    if installed("cargo-nextest") {
-        let run = ["cargo", "nextest", "run", "--locked", "--workspace", "--no-fail-fast"];
-        [&run[..], &["-E", "package(neonvm-endurance)"]].concat()
-    } else {
-        of_workspace("endurance", &[])
-    }
-}
-
-/// Lanes that boot virtual machines or kill servers: each needs the machine for itself.
-fn with_machines() -> Vec<Lane> {
+/// The gate.
+pub(crate) fn gate() -> Vec<Lane> {
+    let clippy =
+        ["cargo", "clippy", "--locked", "--quiet", "--workspace", "--all-targets", "--", "-D", "warnings"];
+    let guests = Plan { at_once: 2, limit: HEAVY, repeat: true, ..tests(has_guests) };
+    let local = Plan { at_once: 1, repeat: true, ..tests(|binary| binary.is_integration("local")) };
     vec![
-        Lane::new("kernel", 25, &["cargo", "xtask", "kernel"]).needs(
-            Path::new("/usr/src/linux-source-6.1.tar.xz").exists(),
-            "the kernel's source is not installed (linux-source-6.1)",
-        ),
-        Lane::new("disk", 40, &of_workspace("disk", &["--nocapture"]))
-            .counting()
-            .needs(installed("qemu-system-x86_64"), "qemu-system-x86_64 is not installed"),
-        Lane::new("vm", 60, &of_workspace("vm", &["--nocapture", "--test-threads", "2"]))
-            .counting()
-            .needs(installed("qemu-system-x86_64"), "qemu-system-x86_64 is not installed"),
-        Lane::new("endurance", 30, &endurance()).counting(),
+        lane("format", 5, Work::Command(vec!["cargo", "fmt", "--all", "--check"])).needs("rustfmt"),
+        // The unit tests compare the generated files.
+        lane("check", 5, Work::Command(vec!["cargo", "xtask", "check", "--still"])),
+        lane("clippy", 60, Work::Command(clippy.to_vec())).needs("cargo-clippy"),
+        lane("guest", 30, Work::Command(vec!["cargo", "xtask", "guest"])),
+        lane("programs", 60, Work::Build),
+        lane("kernel", 5, Work::Command(vec!["cargo", "xtask", "kernel", "--fetch"])),
+        lane("unit", 120, Work::Tests(tests(is_unit))),
+        lane("simulator", 60, Work::Tests(tests(is_simulator))),
+        lane("services", 120, Work::Tests(tests(is_service))),
+        lane("conformance", 30, Work::Counting(vec!["neonvm-conformance", "--quiet"])),
+        lane("local", 30, Work::Tests(local)),
+        lane("guests", 300, Work::Tests(guests)),
     ]
 }
 
+/// The long, the random and the chaotic.
+pub(crate) fn soak() -> Vec<Lane> {
+    let deny = ["cargo", "deny", "--offline", "check", "bans", "licenses", "sources"];
+    let storms =
+        Plan { at_once: 1, limit: HEAVY, environment: &[("NEONVM_SIM_FRESH", "1")], ..tests(is_simulator) };
+    let chaos = Plan {
+        at_once: 1,
+        limit: Duration::from_secs(2 * 60 * 60),
+        environment: &[("NEONVM_MOVE_ROUNDS", "100")],
+        ..tests(is_soak)
+    };
+    let built = Plan {
+        at_once: 2,
+        limit: HEAVY,
+        repeat: true,
+        environment: &[("NEONVM_TEST_KERNEL", "built")],
+        ..tests(has_guests)
+    };
+    vec![
+        lane("guest", 30, Work::Command(vec!["cargo", "xtask", "guest"])),
+        lane("programs", 60, Work::Build),
+        lane("kernel", 5, Work::Command(vec!["cargo", "xtask", "kernel", "--fetch"])),
+        lane("source", 15 * 60, Work::Command(vec!["cargo", "xtask", "kernel"])),
+        lane("storms", 300, Work::Tests(storms)),
+        lane("built", 360, Work::Tests(built)),
+        lane("chaos", 60 * 60, Work::Tests(chaos)).limit(4 * 60),
+        lane("packages", 30, Work::Command(deny.to_vec())).needs("cargo-deny"),
+        lane("bare", 60 * 60, Work::Command(vec!["cargo", "xtask", "bare"])).limit(3 * 60),
+    ]
+}
+
+/// Prints the names of lanes with their budgets.
+pub(crate) fn list(lanes: &[Lane]) -> bool {
+    for lane in lanes {
+        println!("{:<12} {:5} s", lane.name, lane.budget.as_secs());
+    }
+    true
+}
+
 /// The lanes with these names, in their order; with no name, all of them.
-fn chosen(names: &[String]) -> anyhow::Result<Vec<Lane>> {
-    let all = lanes();
+pub(crate) fn chosen(all: Vec<Lane>, names: &[String]) -> anyhow::Result<Vec<Lane>> {
     for name in names {
         let known: Vec<&str> = all.iter().map(|lane| lane.name).collect();
         ensure!(known.contains(&name.as_str()), "no lane {name}; there are: {}", known.join(", "));
     }
-    let wanted = |lane: &Lane| names.is_empty() || names.iter().any(|name| name == lane.name);
-    Ok(all.into_iter().filter(wanted).collect())
-}
-
-/// Runs lanes, all if none is named; true if nothing failed.
-pub(crate) fn run(root: &Path, names: &[String]) -> anyhow::Result<bool> {
-    let mut total = Tally::default();
-    let mut failed = Vec::new();
-    let programs = target(root)?.join("debug");
-    for lane in chosen(names)? {
-        total = total.plus(one(root, &programs, &lane, &mut failed));
-    }
-    for line in failed {
-        println!("{line}");
-    }
-    println!("{total}");
-    Ok(total.failed == 0)
-}
-
-/// Runs a lane; of one that fails, `failed` gets what it said about it.
-fn one(root: &Path, programs: &Path, lane: &Lane, failed: &mut Vec<String>) -> Tally {
-    let name = lane.name;
-    if let Some(reason) = &lane.skip {
-        println!("SKIP {name}: {reason}");
-        return Tally { skipped: 1, ..Tally::default() };
-    }
-    println!("LANE {name}: {}", lane.command.join(" "));
-    let begun = Instant::now();
-    // Runs must not depend on the settings of whoever runs them.
-    let mark = root.to_string_lossy();
-    let environment = [
-        ("CARGO_TERM_COLOR", "never"),
-        ("NO_COLOR", "1"),
-        ("RUST_BACKTRACE", "0"),
-        (leftovers::MARK, mark.as_ref()),
-    ];
-    let limit = Duration::from_secs(60 * lane.minutes);
-    let ended = match process::run(root, programs, &lane.command, &environment, limit) {
-        Ok(ended) => ended,
-        // Such as a program that an earlier lane could not build: the others go on.
-        Err(error) => {
-            let line = format!("FAIL {name}: {error:#}");
-            println!("{line}");
-            failed.push(line);
-            return Tally { failed: 1, ..Tally::default() };
-        }
-    };
-    let seconds = begun.elapsed().as_secs_f64();
-    let mut tally = if lane.counts { Tally::read(&ended.lines) } else { Tally::default() };
-    if ended.good {
-        tally.passed += u64::from(!lane.counts);
-        println!("DONE {name} ({seconds:.1} s)");
-    } else {
-        // A runner that broke before it could count is a failure too.
-        tally.failed = tally.failed.max(1);
-        let why = if ended.late { "did not end in its time box" } else { "failed" };
-        let line = format!("FAIL {name}: {why} ({seconds:.1} s)");
-        println!("{line}");
-        failed.push(line);
-        failed.extend(failures::messages(&ended.lines));
-        // What it started would be a burden to the lanes after it.
-        if let Some(error) = ended.late.then(|| leftovers::clean_up(root).err()).flatten() {
-            println!("{error:#}");
-        }
-    }
-    tally
+    let named = |lane: &Lane| names.is_empty() || names.iter().any(|name| name == lane.name);
+    Ok(all.into_iter().filter(named).collect())
 }
 
 #[cfg(test)]
@@ -202,9 +185,49 @@ mod tests {
     #[test]
     fn lanes_are_chosen_by_name_and_kept_in_order() {
         let names = |chosen: Vec<Lane>| -> Vec<&str> { chosen.iter().map(|lane| lane.name).collect() };
-        assert_eq!(names(chosen(&[]).unwrap()).first(), Some(&"format"));
-        assert_eq!(names(chosen(&["vm".into(), "disk".into()]).unwrap()), ["disk", "vm"]);
-        let error = chosen(&["vms".into()]).err().unwrap().to_string();
+        assert_eq!(names(chosen(gate(), &[]).unwrap()).first(), Some(&"format"));
+        assert_eq!(names(chosen(gate(), &["guests".into(), "unit".into()]).unwrap()), ["unit", "guests"]);
+        let error = chosen(gate(), &["vms".into()]).err().unwrap().to_string();
         assert!(error.starts_with("no lane vms; there are: format, check"), "{error}");
+    }
+
+    #[test]
+    fn guests_run_after_their_kernel_and_the_programs() {
+        for lanes in [gate(), soak()] {
+            let at = |name: &str| lanes.iter().position(|lane| lane.name == name);
+            let guests = at("guests").or(at("built"));
+            assert!(at("kernel") < guests && at("programs") < guests && at("guest") < guests);
+        }
+    }
+
+    #[test]
+    fn each_test_program_is_in_one_lane() {
+        let binary = |package: &str, name: &str, kind| Binary {
+            package: package.into(),
+            name: name.into(),
+            kind,
+            executable: "x".into(),
+            directory: "x".into(),
+        };
+        let all = [
+            binary("neonvm-kit", "neonvm_kit", Kind::Unit),
+            binary("neonvm-sim", "neonvm_sim", Kind::Unit),
+            binary("neonvm-sim", "it", Kind::Integration),
+            binary("neonvm-runner", "it", Kind::Integration),
+            binary("neonvm-runner", "qemu", Kind::Integration),
+            binary("neonvm-vxlan-controller", "root", Kind::Integration),
+            binary("neonvm-guest", "services", Kind::Integration),
+            binary("neonvm-e2e", "local", Kind::Integration),
+            binary("neonvm-e2e", "soak", Kind::Integration),
+            binary("neonvm-endurance", "endurance", Kind::Integration),
+            binary("neonvm-core-scaling", "it", Kind::Integration),
+        ];
+        let lanes = || {
+            [gate(), soak()].into_iter().flatten().filter(|lane| !["storms", "built"].contains(&lane.name))
+        };
+        for binary in all {
+            let of = |lane: &Lane| matches!(&lane.work, Work::Tests(plan) if (plan.programs)(&binary));
+            assert_eq!(lanes().filter(of).count(), 1, "{}", binary.id());
+        }
     }
 }

@@ -5,9 +5,11 @@
 #![allow(clippy::print_stdout, reason = "a program for people; there is no result type to render")]
 
 mod arrows;
+mod bare;
 mod bench;
 mod check;
 mod demo;
+mod early;
 mod failures;
 mod generated;
 mod guest;
@@ -18,7 +20,9 @@ mod links;
 mod orphans;
 mod package;
 mod process;
+mod run;
 mod sizes;
+mod suite;
 mod tally;
 mod wording;
 
@@ -26,36 +30,44 @@ use std::process::ExitCode;
 
 const USAGE: &str = "usage: cargo xtask <command>
 
-  check   arrows between crates, orphan files, file sizes, generated files, links, banned packages;
-          --still leaves out the generated files, for which something has to be compiled
-  test    every lane in order, or those that are named; ends with one line: N passed, N failed, N skipped;
-          --clean-up removes what a run left that was broken off
+  check   format, arrows between crates, orphan files, sizes, links, wording, early returns in tests, generated files;
+          --still leaves out the format and the generated files, for which something has to be compiled
+  test    the gate: every lane in order, or those that are named; ends with one line: N passed, N failed, N skipped;
+          --list names the lanes; --clean-up removes what an interrupted run left
+  soak    the long, the random and the chaotic: fresh seeds, chaos, endurance, the kernel from source, a bare system;
+          lanes can be named
+  bare    make test and make demo from a clone, in a minimal Debian system with only Rust; --keep leaves the system
   guest   the program inside every VM, static and small, beside the other programs
-  kernel  the guest kernel from source, for the tests
-  demo    a cluster, a virtual machine with a database, and its size changed under load
-  bench   measure the promises of SPEC.md
+  kernel  the guest kernel from source, for the tests; --fetch: the distribution's kernel instead
+  demo    a cluster, a VM with a database, and its size changed under load
+  bench   measure the service level objectives of SPEC.md
 ";
 
 fn main() -> anyhow::Result<ExitCode> {
     let root = package::root()?;
     let mut args = std::env::args().skip(1);
-    let good = match args.next().as_deref() {
-        Some("check") => check::run(&root, args.next().as_deref() == Some("--still"))?,
-        Some("test") => match &args.collect::<Vec<_>>()[..] {
-            [flag] if flag == "--clean-up" => {
-                println!("\nthe test run was broken off; what it left is removed");
-                leftovers::clean_up(&root)?;
-                true
-            }
-            lanes => lanes::run(&root, lanes)?,
-        },
-        Some("guest") => guest::run(&root)?,
-        Some("kernel") => kernel::run(&root)?,
-        Some("demo") => match args.next().as_deref() {
-            Some("--clean-up") => demo::clean_up(&root)?,
-            _ => demo::run(&root, std::env::var_os("KEEP").is_some_and(|keep| keep == "1"))?,
-        },
-        Some("bench") => bench::bench(&root, &args.collect::<Vec<_>>())?,
+    let command = args.next().unwrap_or_default();
+    let args: Vec<String> = args.collect();
+    let first = args.first().map(String::as_str);
+    let good = match (command.as_str(), first) {
+        ("check", Some("--still")) => check::run(&root, true)?,
+        ("check", None) => check::run(&root, false)?,
+        ("test" | "soak", Some("--clean-up")) => {
+            println!("\nthe run was interrupted; what it left is removed");
+            leftovers::clean_up(&root)?;
+            true
+        }
+        ("test", Some("--list")) => lanes::list(&lanes::gate()),
+        ("soak", Some("--list")) => lanes::list(&lanes::soak()),
+        ("test", _) => run::run(&root, lanes::chosen(lanes::gate(), &args)?)?,
+        ("soak", _) => run::run(&root, lanes::chosen(lanes::soak(), &args)?)?,
+        ("bare", None | Some("--keep")) => bare::run(&root, first.is_some())?,
+        ("guest", None) => guest::run(&root)?,
+        ("kernel", Some("--fetch")) => kernel::fetch(&root)?,
+        ("kernel", None) => kernel::build(&root)?,
+        ("demo", Some("--clean-up")) => demo::clean_up(&root)?,
+        ("demo", None) => demo::run(&root, std::env::var_os("KEEP").is_some_and(|keep| keep == "1"))?,
+        ("bench", _) => bench::bench(&root, &args)?,
         _ => {
             print!("{USAGE}");
             return Ok(ExitCode::from(2));

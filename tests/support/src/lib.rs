@@ -1,0 +1,32 @@
+//! What tests of all crates share: the needs of a test, and waiting for a condition.
+//!
+//! A test that cannot run on this computer is skipped by [`need!`], which reports why to the test runner
+//! (`tests/xtask/src/suite`). A test never returns early by itself: `cargo xtask check` refuses that, because libtest would
+//! count it as passed.
+
+#![allow(clippy::missing_panics_doc, reason = "a panic fails the test that called, which is the purpose")]
+
+pub mod needs;
+mod wait;
+
+pub use needs::{Missing, Need};
+pub use wait::{PATIENCE, eventually, eventually_blocking, eventually_within};
+
+/// Evaluates to the value of a [`Need`]. If it is missing, the test ends here and is counted as skipped.
+///
+/// ```ignore
+/// need!(needs::root());
+/// let lab = need!(lab());
+/// ```
+#[macro_export]
+macro_rules! need {
+    ($need:expr) => {
+        match $need {
+            Ok(value) => value,
+            Err(missing) => {
+                let _: $crate::Missing = missing;
+                return;
+            }
+        }
+    };
+}

@@ -1,0 +1,140 @@
+//! Runs lanes one after the other and reports: what failed, what was skipped and why, the time of each lane, one closing line.
+
+mod summary;
+
+use std::path::{Path, PathBuf};
+use std::time::Instant;
+
+use self::summary::{Done, Summary};
+use crate::failures;
+use crate::lanes::{Lane, Work};
+use crate::leftovers;
+use crate::package::target;
+use crate::process;
+use crate::suite::{self, Binary, Place, Results, Skipped};
+use crate::tally::Tally;
+
+/// More flaky tests than this fail a run.
+const FLAKY: usize = 2;
+
+/// Variables of every lane.
+const ENVIRONMENT: [(&str, &str); 3] =
+    [("CARGO_TERM_COLOR", "never"), ("NO_COLOR", "1"), ("RUST_BACKTRACE", "0")];
+
+/// A run, and what was built for it.
+struct Run {
+    root: PathBuf,
+    target: PathBuf,
+    binaries: Option<Vec<Binary>>,
+}
+
+/// Runs lanes; true if nothing failed and at most two tests were flaky.
+pub(crate) fn run(root: &Path, lanes: Vec<Lane>) -> anyhow::Result<bool> {
+    let mut run = Run { root: root.to_owned(), target: target(root)?, binaries: None };
+    let mut summary = Summary::default();
+    for lane in lanes {
+        let started = Instant::now();
+        println!("LANE {}", lane.name);
+        let results = run.lane(&lane);
+        let done = Done { name: lane.name, took: started.elapsed(), budget: lane.budget, results };
+        println!("DONE {}", done.line());
+        summary.add(done);
+    }
+    print!("{}", summary.text());
+    Ok(summary.tally().failed == 0 && summary.flaky() <= FLAKY)
+}
+
+impl Run {
+    fn lane(&mut self, lane: &Lane) -> Results {
+        if let Some(reason) = &lane.skip {
+            return skipped(lane.name, reason);
+        }
+        let outcome = match &lane.work {
+            Work::Command(command) => self.command(lane, command, false),
+            Work::Counting(command) => self.command(lane, command, true),
+            Work::Build => self.build().map(|good| if good { passed() } else { failed(lane.name, "failed") }),
+            Work::Tests(plan) => self.tests(lane, plan),
+        };
+        // Such as a program that an earlier lane could not build: the other lanes go on.
+        outcome.unwrap_or_else(|error| failed(lane.name, &format!("{error:#}")))
+    }
+
+    fn command(&self, lane: &Lane, command: &[&str], counts: bool) -> anyhow::Result<Results> {
+        let mark = self.root.to_string_lossy();
+        let environment = [&ENVIRONMENT[..], &[(leftovers::MARK, mark.as_ref())]].concat();
+        let programs = self.target.join("debug");
+        let ended = process::run(&self.root, &programs, command, &environment, lane.limit)?;
+        let mut results = if counts { counted(&ended.lines) } else { Results::default() };
+        if ended.good {
+            results.tally.passed += u64::from(!counts);
+            return Ok(results);
+        }
+        // A command that failed before it could count is a failure too.
+        results.tally.failed = results.tally.failed.max(1);
+        let why = if ended.late { "did not end within its limit" } else { "failed" };
+        results.failures.push(format!("FAIL {}: {why}", lane.name));
+        results.failures.extend(failures::messages(&ended.lines));
+        if ended.late {
+            // What it started would be a burden to the lanes after it.
+            leftovers::clean_up(&self.root)?;
+        }
+        Ok(results)
+    }
+
+    /// Builds everything, once in a run; false if that failed.
+    fn build(&mut self) -> anyhow::Result<bool> {
+        if self.binaries.is_none() {
+            self.binaries = suite::build(&self.root, &ENVIRONMENT)?;
+        }
+        Ok(self.binaries.is_some())
+    }
+
+    fn tests(&mut self, lane: &Lane, plan: &suite::Plan) -> anyhow::Result<Results> {
+        if !self.build()? {
+            return Ok(failed(lane.name, "the tests do not build"));
+        }
+        let place = Place::new(&self.root, &self.target, lane.name)?;
+        suite::run(&place, self.binaries.as_deref().unwrap_or_default(), plan)
+    }
+}
+
+fn passed() -> Results {
+    Results { tally: Tally { passed: 1, ..Tally::default() }, ..Results::default() }
+}
+
+fn failed(lane: &str, why: &str) -> Results {
+    let failures = vec![format!("FAIL {lane}: {why}")];
+    Results { tally: Tally { failed: 1, ..Tally::default() }, failures, ..Results::default() }
+}
+
+fn skipped(lane: &str, reason: &str) -> Results {
+    let skipped = vec![Skipped { name: format!("lane {lane}"), reason: reason.to_owned() }];
+    Results { tally: Tally { skipped: 1, ..Tally::default() }, skipped, ..Results::default() }
+}
+
+/// The closing line of a command that counts, and its lines `skip NAME: N steps, REASON`.
+fn counted(lines: &[String]) -> Results {
+    let mut results = Results { tally: Tally::read(lines), ..Results::default() };
+    for line in lines {
+        let Some((name, rest)) = line.strip_prefix("skip ").and_then(|rest| rest.split_once(": ")) else {
+            continue;
+        };
+        let Some((count, reason)) = rest.split_once(", ") else { continue };
+        results.skipped.push(Skipped { name: format!("{name} ({count})"), reason: reason.to_owned() });
+    }
+    results
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn skips_of_a_command_that_counts_keep_their_reasons() {
+        let lines = ["skip kubectl-get: 3 steps, there is no kubectl", "10 passed, 0 failed, 3 skipped"];
+        let results = counted(&lines.map(str::to_owned));
+        assert_eq!(results.tally, Tally { passed: 10, failed: 0, skipped: 3 });
+        let expected = Skipped { name: "kubectl-get (3 steps)".into(), reason: "there is no kubectl".into() };
+        assert_eq!(results.skipped, [expected]);
+    }
+}

@@ -2,10 +2,11 @@
 
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, clippy::panic, reason = "tests")]
 
+use neonvm_test_support::eventually;
 use std::io::{BufRead as _, BufReader};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use jiff::Timestamp;
 use kube::Resource as _;
@@ -94,10 +95,8 @@ impl Cluster {
             let crd: DynamicObject = serde_json::from_value(crd).unwrap();
             self.runtime.block_on(api.create(&PostParams::default(), &crd)).unwrap();
         }
-        let deadline = Instant::now() + PATIENCE;
-        while self.runtime.block_on(self.api().list(&Default::default())).is_err() {
-            assert!(Instant::now() < deadline, "the definition is not served");
-        }
+        let is_served = async || self.api().list(&Default::default()).await;
+        self.runtime.block_on(eventually("the definition", is_served));
     }
 
     fn create(&self, name: &str, max: i32) {

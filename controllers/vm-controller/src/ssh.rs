@@ -2,6 +2,7 @@
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+use neonvm_test_support::{need, needs};
 use ring::rand::{SecureRandom, SystemRandom};
 use ring::signature::{Ed25519KeyPair, KeyPair as _};
 
@@ -87,10 +88,8 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let file = directory.path().join("key");
         neonvm_kit::ca::write_private(&file, &keys.private).unwrap();
-        let Ok(output) = Command::new("ssh-keygen").arg("-y").arg("-f").arg(&file).output() else {
-            eprintln!("SKIP reading keys with ssh-keygen: it is not installed");
-            return;
-        };
+        let program = need!(needs::program("ssh-keygen"));
+        let output = Command::new(program).arg("-y").arg("-f").arg(&file).output().unwrap();
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
         assert_eq!(String::from_utf8(output.stdout).unwrap().trim_end(), keys.public.trim_end());
     }

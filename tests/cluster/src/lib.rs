@@ -19,28 +19,13 @@ use neonvm_local::Server;
 use neonvm_local::state::State;
 use serde_json::{Value, json};
 use tokio::task::JoinHandle;
-use tokio::time::{Instant, sleep};
+use tokio::time::Instant;
 
+pub use neonvm_test_support::{PATIENCE, eventually};
 pub use objects::{apply, client_of, define, documents, merge};
 
-/// How long a test waits for anything.
-pub const PATIENCE: Duration = Duration::from_secs(60);
-/// Between two looks.
-const LOOK: Duration = Duration::from_millis(20);
 /// Where our services live.
 pub const NAMESPACE: &str = "neonvm-system";
-
-/// Waits until there is something to be found.
-pub async fn until<T>(what: &str, mut look: impl AsyncFnMut() -> Option<T>) -> T {
-    let deadline = Instant::now() + PATIENCE;
-    loop {
-        if let Some(found) = look().await {
-            return found;
-        }
-        assert!(Instant::now() < deadline, "{what}: not within {} s", PATIENCE.as_secs());
-        sleep(LOOK).await;
-    }
-}
 
 /// A server of its own on a free port of this machine; gone when dropped, with all it kept.
 pub struct ApiServer {
@@ -142,7 +127,7 @@ impl ApiServer {
     /// Sets a fault switch.
     pub async fn fault(&self, switch: &str, value: u64) {
         // The request itself may be hit by the switch that was set before.
-        until(&format!("fault switch {switch}"), async || {
+        eventually(&format!("fault switch {switch}"), async || {
             let request = http::Request::put(format!("/chaos/{switch}?value={value}"));
             self.client.request_text(request.body(Vec::new()).unwrap()).await.ok()
         })
@@ -168,7 +153,7 @@ impl ApiServer {
     /// that, if it matters.
     pub async fn until_quiet(&self) -> u64 {
         let mut last = (self.revision(), Instant::now());
-        until("rest", async || {
+        eventually("no more writes", async || {
             if self.revision() != last.0 {
                 last = (self.revision(), Instant::now());
             }
@@ -204,7 +189,7 @@ impl ApiServer {
 
     /// Waits for events: they are written down by the way, and whatever they tell of may be seen before them.
     pub async fn until_events(&self, name: &str, wanted: &[&str]) {
-        until(&format!("events {wanted:?} of {name}"), async || {
+        eventually(&format!("events {wanted:?} of {name}"), async || {
             let told = self.event_reasons(name).await;
             wanted.iter().all(|reason| told.iter().any(|known| known == reason)).then_some(())
         })

@@ -7,7 +7,7 @@ use kube::api::{Api, DynamicObject, Patch, PatchParams, ValidationDirective};
 use kube::core::{ApiResource, GroupVersionKind};
 use serde_json::Value;
 
-use crate::until;
+use crate::eventually;
 
 /// The documents of a file of `deploy`.
 #[must_use]
@@ -46,7 +46,7 @@ pub async fn define(client: &Client, definitions: Vec<Value>) {
     for definition in &definitions {
         let api = client_of(client, definition);
         let name = definition.pointer("/metadata/name").and_then(Value::as_str).unwrap();
-        until(&format!("{name} is served"), async || {
+        eventually(&format!("{name} is served"), async || {
             let seen = api.get(name).await.unwrap();
             let conditions = seen.data.pointer("/status/conditions").and_then(Value::as_array)?;
             let is =

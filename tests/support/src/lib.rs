@@ -4,13 +4,18 @@
 //! (`tests/xtask/src/suite`). A test never returns early by itself: `cargo xtask check` refuses that, because libtest would
 //! count it as passed.
 
-#![allow(clippy::missing_panics_doc, reason = "a panic fails the test that called, which is the purpose")]
+#![allow(
+    clippy::missing_panics_doc,
+    clippy::expect_used,
+    reason = "a panic fails the test that called, which is the purpose"
+)]
 
+pub mod guest;
 pub mod needs;
 mod wait;
 
 pub use needs::{Missing, Need};
-pub use wait::{PATIENCE, eventually, eventually_blocking, eventually_within};
+pub use wait::{Look, PATIENCE, eventually, eventually_blocking, eventually_within};
 
 /// Evaluates to the value of a [`Need`]. If it is missing, the test ends here and is counted as skipped.
 ///

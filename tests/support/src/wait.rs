@@ -1,5 +1,6 @@
 //! Waiting for a condition with a deadline. Tests wait for nothing else.
 
+use std::fmt::Display;
 use std::time::Duration;
 
 use tokio::time::{Instant, sleep};
@@ -10,11 +11,46 @@ pub const PATIENCE: Duration = Duration::from_secs(120);
 /// Pause between two evaluations of a condition.
 const PAUSE: Duration = Duration::from_millis(20);
 
-/// Waits until `look` returns a value. With a paused clock of tokio the time is virtual.
+/// What a look at a condition results in: `true`, `Some` and `Ok` end the wait. The text of an `Err` is part of the message when the
+/// condition is not met in time.
+pub trait Look {
+    /// What a condition that is met evaluates to.
+    type Found;
+
+    /// # Errors
+    /// If the condition is not met: what there is instead, or nothing.
+    fn found(self) -> Result<Self::Found, String>;
+}
+
+impl Look for bool {
+    type Found = ();
+
+    fn found(self) -> Result<(), String> {
+        self.then_some(()).ok_or_else(String::new)
+    }
+}
+
+impl<T> Look for Option<T> {
+    type Found = T;
+
+    fn found(self) -> Result<T, String> {
+        self.ok_or_else(String::new)
+    }
+}
+
+impl<T, E: Display> Look for Result<T, E> {
+    type Found = T;
+
+    fn found(self) -> Result<T, String> {
+        self.map_err(|error| format!("; last: {error}"))
+    }
+}
+
+/// Waits until a condition is met; what it evaluates to. With a paused clock of tokio the time is virtual.
 ///
 /// # Panics
 /// After [`PATIENCE`], with `what`.
-pub async fn eventually<T>(what: &str, look: impl AsyncFnMut() -> Option<T>) -> T {
+pub async fn eventually<L: Look>(what: &str, look: impl AsyncFnMut() -> L) -> L::Found {
     eventually_within(PATIENCE, || what.to_owned(), look).await
 }
 
@@ -22,32 +58,39 @@ pub async fn eventually<T>(what: &str, look: impl AsyncFnMut() -> Option<T>) -> 
 ///
 /// # Panics
 /// After `limit`, with the message.
-pub async fn eventually_within<T>(
+pub async fn eventually_within<L: Look>(
     limit: Duration,
     what: impl Fn() -> String,
-    mut look: impl AsyncFnMut() -> Option<T>,
-) -> T {
+    mut look: impl AsyncFnMut() -> L,
+) -> L::Found {
     let deadline = Instant::now() + limit;
     loop {
-        if let Some(found) = look().await {
-            return found;
+        match look().await.found() {
+            Ok(found) => return found,
+            Err(last) => {
+                assert!(Instant::now() < deadline, "{}: not within {} s{last}", what(), limit.as_secs_f64());
+            }
         }
-        assert!(Instant::now() < deadline, "{}: not within {} s", what(), limit.as_secs_f64());
         sleep(PAUSE).await;
     }
 }
 
-/// [`eventually`] for tests without an async runtime.
+/// [`eventually`] for tests without an async runtime, with a message that is made when the time has passed.
 ///
 /// # Panics
-/// After [`PATIENCE`], with `what`.
-pub fn eventually_blocking<T>(what: impl Fn() -> String, mut look: impl FnMut() -> Option<T>) -> T {
+/// After [`PATIENCE`], with the message.
+pub fn eventually_blocking<L: Look>(what: impl Fn() -> String, mut look: impl FnMut() -> L) -> L::Found {
     let deadline = std::time::Instant::now() + PATIENCE;
     loop {
-        if let Some(found) = look() {
-            return found;
+        match look().found() {
+            Ok(found) => return found,
+            Err(last) => assert!(
+                std::time::Instant::now() < deadline,
+                "{}: not within {} s{last}",
+                what(),
+                PATIENCE.as_secs()
+            ),
         }
-        assert!(std::time::Instant::now() < deadline, "{}: not within {} s", what(), PATIENCE.as_secs());
         std::thread::sleep(PAUSE);
     }
 }
@@ -65,8 +108,9 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    #[should_panic(expected = "never: not within 3 s")]
-    async fn a_condition_that_stays_false_fails_the_test() {
-        eventually_within(Duration::from_secs(3), || "never".to_owned(), async || None::<()>).await;
+    #[should_panic(expected = "never: not within 3 s; last: 2 pods")]
+    async fn a_condition_that_stays_false_fails_the_test_with_what_there_is() {
+        let look = async || Err::<(), _>("2 pods");
+        eventually_within(Duration::from_secs(3), || "never".to_owned(), look).await;
     }
 }

@@ -150,9 +150,3 @@ pub(crate) fn listed(loaded: &super::Loaded) -> Vec<String> {
 pub(crate) fn expected() -> Vec<String> {
     vec![format!("/big {}", Digest::of(&noise(300_000, 7)).hex()), "/etc/name upper".into()]
 }
-
-/// Says that a test could not do its work.
-#[allow(clippy::print_stderr, reason = "people who run tests want to know what was left out")]
-pub(crate) fn skip(what: &str) {
-    eprintln!("SKIP {what}: it is not installed");
-}

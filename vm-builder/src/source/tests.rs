@@ -2,6 +2,7 @@ mod local;
 mod parse;
 mod root;
 
+use neonvm_test_support::{Need, need, needs};
 use std::path::Path;
 use std::process::Command;
 
@@ -26,16 +27,10 @@ fn layout(path: &Path, form: Form) -> crate::store::Image {
     image
 }
 
-/// Runs a program; false, with a line that says so, if it is not installed.
-fn ran(command: &mut Command) -> bool {
-    match command.output() {
-        Ok(output) => {
-            assert!(output.status.success(), "{command:?}: {}", String::from_utf8_lossy(&output.stderr));
-            true
-        }
-        Err(_) => {
-            sample::skip(&command.get_program().to_string_lossy());
-            false
-        }
-    }
+/// Runs a program, which must succeed.
+fn run(command: &mut Command) -> Need {
+    needs::program(&command.get_program().to_string_lossy())?;
+    let output = command.output().unwrap();
+    assert!(output.status.success(), "{command:?}: {}", String::from_utf8_lossy(&output.stderr));
+    Ok(())
 }

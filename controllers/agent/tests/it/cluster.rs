@@ -13,7 +13,7 @@ use neonvm_api::names::SCHEDULER_LEASE;
 use neonvm_kit::authority;
 use neonvm_kit::service::Endpoint;
 use neonvm_test_cluster::{ApiServer, merge};
-pub(crate) use neonvm_test_cluster::{NAMESPACE, PATIENCE, until};
+pub(crate) use neonvm_test_cluster::{NAMESPACE, PATIENCE, eventually};
 use serde_json::{Value, json};
 use tokio::task::JoinHandle;
 
@@ -105,8 +105,10 @@ impl Cluster {
 
     /// Waits until a VM is asked to have so many compute units.
     pub(crate) async fn is_asked(&self, name: &str, units: u32) {
-        until(&format!("{name} has {units} units"), async || (self.asked(name).await == units).then_some(()))
-            .await;
+        eventually(&format!("{name} has {units} units"), async || {
+            (self.asked(name).await == units).then_some(())
+        })
+        .await;
     }
 
     /// Says where the scheduler is.

@@ -1,7 +1,7 @@
 //! A metrics port that misbehaves, for each VM in another way: no size follows from it, the port is not pestered, the reason
 //! is shown, and all goes on when it behaves again.
 
-use crate::cluster::until;
+use crate::cluster::eventually;
 use crate::guest::load;
 use crate::web::Reply;
 use crate::world::{Pace, World};
@@ -62,7 +62,7 @@ async fn metrics_that_make_no_sense_move_nothing() {
         // A kept connection that breaks is made again once.
         paces[number].is_kept(&format!("readings of v{number}"), guest.metrics.count(), 2);
         let few = async || (guest.metrics.open() <= 2).then_some(());
-        until(&format!("at most two connections to v{number}"), few).await;
+        eventually(&format!("at most two connections to v{number}"), few).await;
         guest.load(1);
     }
     for number in 0..=ways.len() {

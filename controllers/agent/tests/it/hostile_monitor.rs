@@ -3,7 +3,7 @@
 
 use serde_json::json;
 
-use crate::cluster::until;
+use crate::cluster::eventually;
 use crate::monitor::Mode;
 use crate::world::{Pace, World};
 
@@ -140,7 +140,7 @@ async fn wishes_end_at_the_bounds_and_nonsense_is_answered() {
     monitor.say(&wish(json!({ "mem": "1e99Gi" })));
     // Others may be about answers that came too late.
     let complaints = || monitor.messages("InvalidMessage").iter().filter(|about| about["id"] == 5).count();
-    until("three complaints", async || (complaints() == 3).then_some(())).await;
+    eventually("three complaints", async || (complaints() == 3).then_some(())).await;
     assert_eq!(world.cluster.asked("v0").await, 1);
     assert_eq!(monitor.connections(), connections, "the connection stays");
     let long = "because ".repeat(1000);

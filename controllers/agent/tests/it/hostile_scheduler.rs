@@ -3,7 +3,7 @@
 
 use serde_json::json;
 
-use crate::cluster::until;
+use crate::cluster::eventually;
 use crate::scheduler::{Mode, Scheduler};
 use crate::web::Reply;
 use crate::world::{Pace, World};
@@ -89,7 +89,7 @@ async fn a_part_is_taken_and_the_rest_asked_for_again() {
     world.cluster.is_asked("v0", 2).await;
     world.says("v0", "scheduler permits 2").await;
     let asked = world.scheduler.web.count();
-    until("two more requests", async || (world.scheduler.web.count() >= asked + 2).then_some(())).await;
+    eventually("two more requests", async || (world.scheduler.web.count() >= asked + 2).then_some(())).await;
     pace.is_kept("requests to the scheduler", world.scheduler.web.count(), 3);
     // That the VM is to move changes nothing for the agent.
     world.scheduler.set("v0-pod", Mode::Migrate);
@@ -103,13 +103,13 @@ async fn the_scheduler_restarts_moves_and_goes() {
     world.settles("v0", 1).await;
     world.scheduler.set("v0-pod", Mode::Reply(Reply::Silence));
     world.guests[0].load(2);
-    until("the request", async || world.scheduler.asked("v0-pod").contains(&(2, Some(1))).then_some(()))
+    eventually("the request", async || world.scheduler.asked("v0-pod").contains(&(2, Some(1))).then_some(()))
         .await;
     // The request is under way. Now the process is killed, and another one listens at its address.
     let killed = std::mem::replace(&mut world.scheduler, Scheduler::start().await);
     let place = killed.kill();
     let free = async || tokio::net::TcpListener::bind(place.address()).await.ok().map(drop);
-    until("the address", free).await;
+    eventually("the address", free).await;
     world.scheduler = Scheduler::at(place).await;
     world.settles("v0", 2).await;
     let first = world.scheduler.asked("v0-pod")[0];
@@ -118,7 +118,7 @@ async fn the_scheduler_restarts_moves_and_goes() {
     // Another replica leads now: the old one must not be asked any more.
     let other = Scheduler::start().await;
     world.cluster.scheduler_is_at(Some(other.endpoint())).await;
-    until("a request to the new one", async || (!other.asked("v0-pod").is_empty()).then_some(())).await;
+    eventually("a request to the new one", async || (!other.asked("v0-pod").is_empty()).then_some(())).await;
     let before = world.scheduler.web.count();
     world.guests[0].load(3);
     world.settles("v0", 3).await;

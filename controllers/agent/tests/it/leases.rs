@@ -1,6 +1,6 @@
 //! Of two agents of one node one acts.
 
-use crate::cluster::until;
+use crate::cluster::eventually;
 use crate::guest::Guest;
 use crate::world::{World, set};
 
@@ -46,7 +46,7 @@ async fn the_second_agent_waits_for_the_first() {
     let world = &two.world;
     let first = world.agent().await;
     let second = World::run(world.config("b", &two.seconds_settings()));
-    until("the second's metrics", async || {
+    eventually("the second's metrics", async || {
         tokio::net::TcpStream::connect(second.metrics.address()).await.ok().map(drop)
     })
     .await;
@@ -60,7 +60,7 @@ async fn the_second_agent_waits_for_the_first() {
     first.stop().await;
     let asked = world.scheduler.asked("v0-pod").len();
     let left = two.acts()[0];
-    until("the second", async || (world.inspect().await.agent == "b").then_some(())).await;
+    eventually("the second", async || (world.inspect().await.agent == "b").then_some(())).await;
     world.settles("v0", 5).await;
     assert_eq!(two.acts()[0], left, "the first does nothing any more");
     // What the first held, the second asks for from the beginning.
@@ -78,7 +78,7 @@ async fn an_agent_that_is_killed_or_loses_its_lease_is_replaced() {
     let second = World::run(world.config("b", &two.seconds_settings()));
     world.settles("v0", 1).await;
     drop(first);
-    until("the second", async || (two.acts()[1] > 0).then_some(())).await;
+    eventually("the second", async || (two.acts()[1] > 0).then_some(())).await;
     let left = two.acts()[0];
     two.second.load(4);
     world.settles("v0", 4).await;
@@ -88,10 +88,10 @@ async fn an_agent_that_is_killed_or_loses_its_lease_is_replaced() {
     let name = neonvm_api::names::agent_lease(crate::cluster::NODE);
     let stolen = serde_json::json!({ "spec": { "holderIdentity": "thief", "leaseDurationSeconds": 1 } });
     leases.patch(&name, &PatchParams::default(), &Patch::Merge(stolen)).await.unwrap();
-    until("the end of all connections", async || (two.second.metrics.open() == 0).then_some(())).await;
+    eventually("the end of all connections", async || (two.second.metrics.open() == 0).then_some(())).await;
     assert!(second.is_alive());
     // The thief does nothing, and is not heard of again.
     two.second.load(2);
-    until("its return", async || (two.second.metrics.open() > 0).then_some(())).await;
+    eventually("its return", async || (two.second.metrics.open() > 0).then_some(())).await;
     world.settles("v0", 2).await;
 }

@@ -3,7 +3,7 @@
 use neonvm_api::names::annotation::{BOUNDS, CONFIG, HOLD, METRIC};
 use serde_json::{Value, json};
 
-use crate::cluster::until;
+use crate::cluster::eventually;
 use crate::monitor::Mode;
 use crate::scheduler;
 use crate::web::Reply;
@@ -138,7 +138,7 @@ async fn what_is_gone_is_left_alone() {
     world.guests[1].monitor.set(Mode::Silence);
     world.guests[0].load(3);
     world.guests[1].load(1);
-    until("the requests", async || {
+    eventually("the requests", async || {
         let asked = world.scheduler.asked("v0-pod").contains(&(3, Some(1)));
         (asked && !world.guests[1].monitor.messages("DownscaleRequest").is_empty()).then_some(())
     })
@@ -146,8 +146,8 @@ async fn what_is_gone_is_left_alone() {
     world.cluster.delete("v0").await;
     let off = json!({ "metadata": { "labels": { "autoscaling.neon.tech/enabled": null } } });
     world.cluster.patch("v1", off).await;
-    until("the end of both", async || (world.inspect().await.vms.len() == 1).then_some(())).await;
-    until("the end of their connections", async || {
+    eventually("the end of both", async || (world.inspect().await.vms.len() == 1).then_some(())).await;
+    eventually("the end of their connections", async || {
         let open: usize = world.guests[..2].iter().map(|guest| guest.metrics.open()).sum();
         (open == 0).then_some(())
     })
@@ -160,8 +160,10 @@ async fn what_is_gone_is_left_alone() {
     };
     let other_goes_on = async || {
         let readings = world.guests[2].metrics.count();
-        until("the other goes on", async || (world.guests[2].metrics.count() > readings + 2).then_some(()))
-            .await;
+        eventually("the other goes on", async || {
+            (world.guests[2].metrics.count() > readings + 2).then_some(())
+        })
+        .await;
     };
     // What was sent before the end is read by then.
     other_goes_on().await;
@@ -216,7 +218,7 @@ async fn nonsense_in_an_annotation_is_named_and_scales_nothing() {
     }
     for (number, (_, value, part)) in cases.iter().enumerate() {
         let vm = format!("v{}", number + 1);
-        until(&format!("{vm} is stuck for {value}"), async || {
+        eventually(&format!("{vm} is stuck for {value}"), async || {
             world.view(&vm).await?.stuck?.contains(part).then_some(())
         })
         .await;
@@ -234,7 +236,7 @@ async fn nonsense_in_an_annotation_is_named_and_scales_nothing() {
         world.settles(&format!("v{number}"), 4).await;
     }
     let none = "autoscaling_agent_runners_current{state=\"stuck\"} 0";
-    until("that none is stuck", async || agent.metrics().await.contains(none).then_some(())).await;
+    eventually("that none is stuck", async || agent.metrics().await.contains(none).then_some(())).await;
 }
 
 /// What is extreme and makes sense nevertheless.

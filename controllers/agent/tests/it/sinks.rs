@@ -8,7 +8,7 @@ use neonvm_api::names::annotation::BILLING_ENDPOINT_ID;
 use ring::{digest, hmac};
 use serde_json::{Value, json};
 
-use crate::cluster::until;
+use crate::cluster::eventually;
 use crate::web::{Reply, Request, Web};
 use crate::world::{World, set};
 
@@ -157,7 +157,7 @@ async fn a_sink_that_fails_for_a_while_gets_everything_once() {
         let bodies = requests.iter().map(|request| serde_json::from_slice::<Value>(&request.body).unwrap());
         bodies.flat_map(|body| body["events"].as_array().unwrap().clone()).collect()
     };
-    until("three batches that are taken", async || (sink.count() >= 5).then_some(())).await;
+    eventually("three batches that are taken", async || (sink.count() >= 5).then_some(())).await;
     let text = agent.metrics().await;
     agent.stop().await;
     let requests = sink.requests();
@@ -205,22 +205,33 @@ fn signature(request: &Request, secret: &str) -> String {
 }
 
 /// The keys to a store come from the environment: the test runs itself again with them.
+/// The keys of the object store.
+const ACCESS: &str = "AKIATEST";
+const SECRET: &str = "secret/with+signs";
+
 #[tokio::test]
 async fn objects_are_put_with_a_signature_that_holds() {
-    let (access, secret) = ("AKIATEST", "secret/with+signs");
-    if std::env::var("AWS_ACCESS_KEY_ID").as_deref() != Ok(access) {
-        let name = "sinks::objects_are_put_with_a_signature_that_holds";
-        let child = tokio::process::Command::new(std::env::current_exe().unwrap())
-            .args([name, "--exact", "--nocapture"])
-            .env("AWS_ACCESS_KEY_ID", access)
-            .env("AWS_SECRET_ACCESS_KEY", secret)
-            .kill_on_drop(true)
-            .output();
-        let done = child.await.unwrap();
-        let shown = String::from_utf8_lossy(&done.stdout);
-        assert!(done.status.success() && shown.contains("1 passed"), "{shown}");
-        return;
+    if std::env::var("AWS_ACCESS_KEY_ID").as_deref() == Ok(ACCESS) {
+        puts_signed_objects().await;
+    } else {
+        in_a_process_with_keys("sinks::objects_are_put_with_a_signature_that_holds").await;
     }
+}
+
+/// Runs this test in a process whose environment has the keys.
+async fn in_a_process_with_keys(test: &str) {
+    let child = tokio::process::Command::new(std::env::current_exe().unwrap())
+        .args([test, "--exact", "--nocapture"])
+        .env("AWS_ACCESS_KEY_ID", ACCESS)
+        .env("AWS_SECRET_ACCESS_KEY", SECRET)
+        .kill_on_drop(true)
+        .output();
+    let done = child.await.unwrap();
+    let shown = String::from_utf8_lossy(&done.stdout);
+    assert!(done.status.success() && shown.contains("1 passed"), "{shown}");
+}
+
+async fn puts_signed_objects() {
     let world = World::start(1).await;
     billed_vm(&world).await;
     let store = Web::start(([127, 0, 0, 1], 0).into(), |_| Reply::Text(200, String::new())).await;
@@ -229,19 +240,19 @@ async fn objects_are_put_with_a_signature_that_holds() {
         "endpoint": format!("http://{}/store/", store.address) });
     billing(&mut settings, 1, json!({ "s3": client(s3) }));
     let agent = world.agent_with(&settings).await;
-    until("an object", async || (store.count() > 0).then_some(())).await;
+    eventually("an object", async || (store.count() > 0).then_some(())).await;
     agent.stop().await;
     for request in store.requests() {
         assert_eq!(request.method, "PUT");
         let path = "/store/usage/pre%20fix/%C3%A4/year%3D";
         assert!(request.path.starts_with(path) && request.path.ends_with(".ndjson.gz"), "{}", request.path);
         let authorization = &request.headers["authorization"];
-        let credential = format!("AWS4-HMAC-SHA256 Credential={access}/");
+        let credential = format!("AWS4-HMAC-SHA256 Credential={ACCESS}/");
         assert!(authorization.starts_with(&credential), "{authorization}");
         assert!(authorization.contains("/eu-west-9/s3/aws4_request"), "{authorization}");
         assert_eq!(request.headers["x-amz-content-sha256"], sha(&request.body));
         let (_, given) = authorization.split_once("Signature=").unwrap();
-        assert_eq!(given, signature(&request, secret), "{request:?}");
+        assert_eq!(given, signature(&request, SECRET), "{request:?}");
         assert!(lines(&request.body).iter().all(|event| event["endpoint_id"] == "ep-x"));
     }
 }
@@ -257,7 +268,7 @@ async fn files_wait_for_their_directory() {
     let mut settings = world.settings();
     billing(&mut settings, 1, json!({ "file": client(json!({ "directory": place })) }));
     let agent = world.agent_with(&settings).await;
-    until("a failure", async || {
+    eventually("a failure", async || {
         agent
             .metrics()
             .await
@@ -266,7 +277,8 @@ async fn files_wait_for_their_directory() {
     })
     .await;
     std::fs::remove_file(&place).unwrap();
-    until("a file", async || place.is_dir().then(|| files(&place)).filter(|found| !found.is_empty())).await;
+    eventually("a file", async || place.is_dir().then(|| files(&place)).filter(|found| !found.is_empty()))
+        .await;
     agent.stop().await;
     let found = files(&place);
     assert!(found.keys().all(|name| name.starts_with("year=") && name.ends_with(".ndjson.gz")), "{found:?}");

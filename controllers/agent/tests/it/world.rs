@@ -17,7 +17,7 @@ use serde_json::{Value, json};
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
-use crate::cluster::{Cluster, NAMESPACE, NODE, PATIENCE, until};
+use crate::cluster::{Cluster, NAMESPACE, NODE, eventually};
 use crate::guest::Guest;
 use crate::scheduler::Scheduler;
 
@@ -158,8 +158,10 @@ impl World {
 
     pub(crate) async fn agent_with(&self, settings: &Value) -> Agent {
         let agent = Self::run(self.config("a", settings));
-        until("the agent", async || self.try_inspect().await.filter(|i| i.vms.len() >= self.guests.len()))
-            .await;
+        eventually("the agent", async || {
+            self.try_inspect().await.filter(|i| i.vms.len() >= self.guests.len())
+        })
+        .await;
         agent
     }
 
@@ -179,7 +181,7 @@ impl World {
 
     /// What the agent that has the lease shows.
     pub(crate) async fn inspect(&self) -> AgentInspect {
-        until("an answer of the agent", async || self.try_inspect().await).await
+        eventually("an answer of the agent", async || self.try_inspect().await).await
     }
 
     /// What the agent shows of a VM, if it does.
@@ -189,22 +191,17 @@ impl World {
 
     /// Waits until what the agent shows of a VM contains a text.
     pub(crate) async fn says(&self, vm: &str, text: &str) {
-        let mut last = String::new();
-        let deadline = Instant::now() + PATIENCE;
-        while Instant::now() < deadline {
-            last = format!("{:#?}", self.view(vm).await);
-            if last.contains(text) {
-                return;
-            }
-            tokio::time::sleep(Duration::from_millis(50)).await;
-        }
-        panic!("{vm}: nothing says {text:?}: {last}");
+        eventually(&format!("{vm}: {text:?}"), async || {
+            let view = format!("{:#?}", self.view(vm).await);
+            if view.contains(text) { Ok(()) } else { Err(view) }
+        })
+        .await;
     }
 
     /// Waits until the metrics of each VM were asked for twice more.
     pub(crate) async fn reads_on(&self) {
         let before: Vec<usize> = self.guests.iter().map(|guest| guest.metrics.count()).collect();
-        until("two more readings of each", async || {
+        eventually("two more readings of each", async || {
             let all =
                 self.guests.iter().zip(&before).all(|(guest, before)| guest.metrics.count() > before + 1);
             all.then_some(())
@@ -215,21 +212,18 @@ impl World {
     /// Waits until a VM has so many compute units, shows them, and its monitor knows.
     pub(crate) async fn settles(&self, vm: &str, units: u32) {
         let cpu = units * 250;
-        let mut last = None;
-        let deadline = Instant::now() + PATIENCE;
-        while Instant::now() < deadline {
-            last = self.view(vm).await;
+        eventually(&format!("{vm} settles at {units} units"), async || {
+            let view = self.view(vm).await;
             let has =
                 |size: Option<neonvm_types::Resources>| size.is_some_and(|size| size.vcpus.milli() == cpu);
-            if last
-                .as_ref()
-                .is_some_and(|view| [view.asked, view.now, view.approved, view.permit].into_iter().all(has))
-            {
-                return;
+            let sizes = view.as_ref().map(|view| [view.asked, view.now, view.approved, view.permit]);
+            if sizes.is_some_and(|sizes| sizes.into_iter().all(has)) {
+                Ok(())
+            } else {
+                Err(format!("{view:#?}"))
             }
-            tokio::time::sleep(Duration::from_millis(50)).await;
-        }
-        panic!("{vm} does not settle at {units} units: {last:#?}");
+        })
+        .await;
     }
 }
 

@@ -13,7 +13,7 @@ pub(crate) struct Cluster {
 
 /// Waits for a condition.
 pub(crate) async fn until(what: &str, check: impl AsyncFn() -> bool) {
-    neonvm_test_cluster::until(what, async || check().await.then_some(())).await;
+    neonvm_test_cluster::eventually(what, check).await;
 }
 
 /// All documents of `deploy/manifests`, the namespace first.

@@ -2,7 +2,7 @@
 
 use serde_json::json;
 
-use crate::support::{Cluster, content, is_alive, until};
+use crate::support::{Cluster, content, eventually, is_alive};
 use neonvm_node::Network;
 
 const PATIENT: &str = "trap 'exit 0' TERM; echo $$$$ >> $NEONVM_ROOT/pid; while :; do sleep 0.05; done";
@@ -30,9 +30,9 @@ async fn processes_are_found_again() {
     let id = rustix::process::Pid::from_raw(end.trim().parse().unwrap()).unwrap();
     rustix::process::kill_process(id, rustix::process::Signal::KILL).unwrap();
     cluster.add_node(cluster.config("n1", Network::User)).await;
-    until("the end of the pod that is gone", || async { (!is_alive(&goes)).then_some(()) }).await;
+    eventually("the end of the pod that is gone", || async { (!is_alive(&goes)).then_some(()) }).await;
     let place = cluster.place("n1", &gone);
-    until("its removal", || async { (!place.exists()).then_some(()) }).await;
+    eventually("its removal", || async { (!place.exists()).then_some(()) }).await;
     let failed = cluster.phase("ends", "Failed").await;
     let state = &failed["status"]["containerStatuses"][0]["state"]["terminated"];
     assert_eq!((&state["exitCode"], &state["reason"]), (&json!(137), &json!("RunnerKilled")));
@@ -75,9 +75,11 @@ async fn a_node_may_be_killed_at_any_moment() {
         tokio::time::sleep(std::time::Duration::from_millis(round * 3)).await;
         cluster.kill_node("n1");
         cluster.add_node(cluster.config("n1", network.clone())).await;
-        until("the end of the pod", || async { pods.get_opt(&name).await.unwrap().is_none().then_some(()) })
-            .await;
-        until("the removal of its files", || async {
+        eventually("the end of the pod", || async {
+            pods.get_opt(&name).await.unwrap().is_none().then_some(())
+        })
+        .await;
+        eventually("the removal of its files", || async {
             std::fs::read_dir(&places).unwrap().next().is_none().then_some(())
         })
         .await;

@@ -5,7 +5,7 @@ use kube::Api;
 use kube::api::{EvictParams, ListParams};
 use serde_json::json;
 
-use crate::support::{Cluster, condition, content, is_alive, until, with};
+use crate::support::{Cluster, condition, content, eventually, is_alive, with};
 
 /// Runs until it is asked to end, then says so.
 const PATIENT: &str = "trap 'echo bye >> $NEONVM_ROOT/said; exit 0' TERM; echo $$$$ > $NEONVM_ROOT/pid; echo hello; \
@@ -26,9 +26,9 @@ async fn a_pod_runs_ends_and_is_removed() {
     assert_eq!(ended["status"]["initContainerStatuses"][0]["state"]["terminated"]["exitCode"], 0);
     assert!(ended["status"]["podIP"].as_str().unwrap().starts_with("127."));
     let place = cluster.place("n1", &pod);
-    until("the clean-up", || async { (!place.join("root").exists()).then_some(()) }).await;
+    eventually("the clean-up", || async { (!place.join("root").exists()).then_some(()) }).await;
     cluster.delete("ends").await;
-    until("the removal", || async { (!place.exists()).then_some(()) }).await;
+    eventually("the removal", || async { (!place.exists()).then_some(()) }).await;
 
     cluster.create("n1", "fails", "exit 7", &json!({})).await;
     let failed = cluster.phase("fails", "Failed").await;
@@ -81,7 +81,7 @@ async fn deletion_gives_grace_and_then_kills() {
     // Evicting is deleting.
     cluster.pods().evict("patient", &EvictParams::default()).await.unwrap();
     let pods = cluster.pods();
-    until("the end", || async { pods.get_opt("patient").await.unwrap().is_none().then_some(()) }).await;
+    eventually("the end", || async { pods.get_opt("patient").await.unwrap().is_none().then_some(()) }).await;
     assert!(!is_alive(&pid));
 
     let stubborn = "trap '' TERM; echo $$$$ > $NEONVM_ROOT/pid; while :; do sleep 0.05; done";
@@ -91,7 +91,7 @@ async fn deletion_gives_grace_and_then_kills() {
     cluster.delete("stubborn").await;
     assert!(!is_alive(&pid));
     let events: Api<Event> = Api::namespaced(cluster.client.clone(), "default");
-    until("the events", || async {
+    eventually("the events", || async {
         let all = events.list(&ListParams::default()).await.unwrap().items;
         let has = |reason: &str| all.iter().any(|event| event.reason.as_deref() == Some(reason));
         (has("Started") && has("Killing")).then_some(())

@@ -1,11 +1,12 @@
 //! Nodes and pods in network namespaces. Needs root.
 
+use neonvm_test_support::{need, needs};
 use std::process::Command;
 
 use neonvm_node::Network;
 use serde_json::json;
 
-use crate::support::{Cluster, content, is_root, until};
+use crate::support::{Cluster, content, eventually};
 
 fn words(program: &str, arguments: &[&str]) -> String {
     let output = Command::new(program).args(arguments).output().unwrap();
@@ -41,10 +42,7 @@ const IDLE: &str = "trap 'exit 0' TERM; cat /etc/hosts > $NEONVM_ROOT/hosts; whi
 
 #[tokio::test(flavor = "multi_thread")]
 async fn pods_of_two_nodes_reach_each_other_and_leave_nothing() {
-    if !is_root() {
-        eprintln!("SKIP network namespaces: needs root");
-        return;
-    }
+    need!(needs::network_namespaces());
     let mut cluster = Cluster::start().await;
     for index in 1..=2_u8 {
         let network = Network::Namespaces(cluster.addresses(index));
@@ -74,7 +72,7 @@ async fn pods_of_two_nodes_reach_each_other_and_leave_nothing() {
     let ask = format!(
         "python3 -c 'import socket; print(socket.create_connection((\"{to}\",7777),3).recv(99).decode())' 2>&1"
     );
-    let answer = until("the answer of the other node", || async {
+    let answer = eventually("the answer of the other node", || async {
         exec(ask.clone()).await.filter(|text| text.trim() == from)
     });
     answer.await;
@@ -96,8 +94,8 @@ async fn pods_of_two_nodes_reach_each_other_and_leave_nothing() {
     cluster.kill_node("n1");
     let network = Network::Namespaces(cluster.addresses(1));
     cluster.add_node(cluster.config("n1", network)).await;
-    until("the sweep", || async { (!words("ip", &["netns"]).contains("deadbeef")).then_some(()) }).await;
-    until("the answer after the restart", || async {
+    eventually("the sweep", || async { (!words("ip", &["netns"]).contains("deadbeef")).then_some(()) }).await;
+    eventually("the answer after the restart", || async {
         exec(ask.clone()).await.filter(|text| text.trim() == from)
     })
     .await;
@@ -112,10 +110,7 @@ async fn pods_of_two_nodes_reach_each_other_and_leave_nothing() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn addresses_in_use_are_refused() {
-    if !is_root() {
-        eprintln!("SKIP network namespaces: needs root");
-        return;
-    }
+    need!(needs::network_namespaces());
     let cluster = Cluster::start().await;
     let mut network = cluster.addresses(1);
     network.underlay = "127.0.0.0/24".parse().unwrap();
@@ -129,10 +124,7 @@ async fn addresses_in_use_are_refused() {
 /// A pod gets the interface that Multus would make, on the overlay's bridge of its node; another network is refused by name.
 #[tokio::test(flavor = "multi_thread")]
 async fn pods_are_joined_to_the_overlay() {
-    if !is_root() {
-        eprintln!("SKIP network namespaces: needs root");
-        return;
-    }
+    need!(needs::network_namespaces());
     let mut cluster = Cluster::start().await;
     let network = Network::Namespaces(cluster.addresses(1));
     cluster.add_node(cluster.config("n1", network)).await;

@@ -8,7 +8,7 @@ use k8s_openapi::api::core::v1::Pod;
 use kube::api::{DeleteParams, PostParams};
 use kube::{Api, Client};
 use neonvm_node::{Config, NamespaceNetwork, Network, network_number};
-pub(crate) use neonvm_test_cluster::until;
+pub(crate) use neonvm_test_cluster::eventually;
 use neonvm_test_cluster::{ApiServer, PATIENCE};
 use serde_json::{Value, json};
 use tokio::runtime::Runtime;
@@ -90,7 +90,7 @@ impl Cluster {
         });
         self.nodes.push(Node { name: name.clone(), runtime: Some(runtime) });
         let nodes: Api<k8s_openapi::api::core::v1::Node> = Api::all(self.client.clone());
-        until("the node", || async {
+        eventually("the node", || async {
             let node = nodes.get_opt(&name).await.unwrap()?;
             let taints = node.spec.and_then(|spec| spec.taints).unwrap_or_default();
             (taints.is_empty() && node.status?.addresses.is_some()).then_some(())
@@ -154,8 +154,10 @@ impl Cluster {
     pub(crate) async fn delete(&self, name: &str) {
         self.pods().delete(name, &DeleteParams::default()).await.unwrap();
         let pods = self.pods();
-        until("the end of the pod", || async { pods.get_opt(name).await.unwrap().is_none().then_some(()) })
-            .await;
+        eventually("the end of the pod", || async {
+            pods.get_opt(name).await.unwrap().is_none().then_some(())
+        })
+        .await;
     }
 }
 
@@ -194,7 +196,7 @@ pub(crate) fn condition(pod: &Value, kind: &str) -> String {
 
 /// Waits for the content of a file.
 pub(crate) async fn content(path: &Path, wanted: impl Fn(&str) -> bool) -> String {
-    until(&format!("the content of {}", path.display()), || async {
+    eventually(&format!("the content of {}", path.display()), || async {
         std::fs::read_to_string(path).ok().filter(|text| wanted(text))
     })
     .await

@@ -4,9 +4,10 @@ use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use kube::Api;
 use kube::api::{Patch, PatchParams, PostParams};
 use neonvm_node::Network;
+use neonvm_test_support::{need, needs};
 use serde_json::{Value, json};
 
-use crate::support::{Cluster, content, until, with};
+use crate::support::{Cluster, content, eventually, with};
 
 const IDLE: &str = "trap 'exit 0' TERM; env > $NEONVM_ROOT/env; while :; do sleep 0.05; done";
 
@@ -175,7 +176,7 @@ async fn disks_come_from_files_and_from_the_local_store() {
     for name in ["file", "store", "missing", "unreachable"] {
         cluster.delete(name).await;
     }
-    until("the removal of unused images", || async { (count() == 0).then_some(()) }).await;
+    eventually("the removal of unused images", || async { (count() == 0).then_some(()) }).await;
     assert!(file.exists());
 }
 
@@ -233,14 +234,10 @@ async fn disks_come_from_registries() {
     let text = json!({ "version": 0.1, "http": { "addr": address.to_string() },
         "storage": { "filesystem": { "rootdirectory": storage } } });
     std::fs::write(&config, text.to_string()).unwrap();
-    let mut command = std::process::Command::new("docker-registry");
+    let mut command = std::process::Command::new(need!(needs::program("docker-registry")));
     command.arg("serve").arg(&config).stdout(std::process::Stdio::null()).stderr(std::process::Stdio::null());
-    let Ok(child) = command.spawn() else {
-        eprintln!("SKIP registry: docker-registry is not installed");
-        return;
-    };
-    let _registry = Registry(child);
-    until("the registry", || async { tokio::net::TcpStream::connect(address).await.ok() }).await;
+    let _registry = Registry(command.spawn().unwrap());
+    eventually("the registry", || async { tokio::net::TcpStream::connect(address).await.ok() }).await;
     let reference = format!("{address}/nvm/disk:1");
     let network = neonvm_builder::source::Network::default();
     let quiet = neonvm_builder::source::Quiet;
@@ -256,7 +253,7 @@ async fn disks_come_from_registries() {
         assert!(std::fs::metadata(&disk).unwrap().permissions().readonly());
     }
     let events: Api<k8s_openapi::api::core::v1::Event> = Api::namespaced(cluster.client.clone(), "default");
-    until("the events", || async {
+    eventually("the events", || async {
         let all = events.list(&kube::api::ListParams::default()).await.unwrap().items;
         let has = |reason: &str| all.iter().any(|event| event.reason.as_deref() == Some(reason));
         (has("Pulling") && has("Pulled")).then_some(())

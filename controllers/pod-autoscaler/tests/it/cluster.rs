@@ -9,12 +9,10 @@ use neonvm_api::PodAutoscaler;
 use neonvm_api::pod_autoscaler::PodAutoscalerStatus;
 use neonvm_pod_autoscaler::{Config, run, run_with};
 pub(crate) use neonvm_test_cluster::PATIENCE;
-use neonvm_test_cluster::{ApiServer, define};
+use neonvm_test_cluster::{ApiServer, define, eventually};
 use serde_json::{Value, json};
 use tokio::task::JoinHandle;
-use tokio::time::{Instant, sleep};
 
-const LOOK: Duration = Duration::from_millis(20);
 
 pub(crate) struct Cluster {
     pub(crate) server: ApiServer,
@@ -81,16 +79,11 @@ impl Cluster {
         what: &str,
         is: impl Fn(&PodAutoscalerStatus) -> bool,
     ) -> PodAutoscalerStatus {
-        let deadline = Instant::now() + PATIENCE;
-        loop {
+        eventually(what, async || {
             let status = self.api().get(name).await.unwrap().status.unwrap_or_default();
-            if is(&status) {
-                return status;
-            }
-            let text = serde_json::to_string_pretty(&status).unwrap();
-            assert!(Instant::now() < deadline, "not {what}: {text}");
-            sleep(LOOK).await;
-        }
+            if is(&status) { Ok(status) } else { Err(serde_json::to_string_pretty(&status).unwrap()) }
+        })
+        .await
     }
 }
 

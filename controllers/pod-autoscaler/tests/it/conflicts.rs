@@ -1,6 +1,6 @@
 //! Two that want the same target: the older one has it, whoever is seen first.
 
-use std::time::Duration;
+use neonvm_test_support::eventually;
 
 use jiff::Timestamp;
 use k8s_openapi::api::autoscaling::v2::HorizontalPodAutoscaler;
@@ -8,9 +8,8 @@ use kube::api::{Api, DeleteParams, PostParams};
 use neonvm_api::PodAutoscaler;
 use neonvm_api::pod_autoscaler::PodAutoscalerStatus;
 use serde_json::json;
-use tokio::time::{Instant, sleep};
 
-use crate::cluster::{Cluster, PATIENCE, autoscaler, condition};
+use crate::cluster::{Cluster, autoscaler, condition};
 use crate::fleet::Fleet;
 
 fn in_conflict(status: &PodAutoscalerStatus) -> bool {
@@ -20,11 +19,7 @@ fn in_conflict(status: &PodAutoscalerStatus) -> bool {
 /// Ages are told in whole seconds: waits until one that is made now is younger.
 async fn another_second(than: &PodAutoscaler) {
     let made = than.metadata.creation_timestamp.as_ref().unwrap().0.as_second();
-    let deadline = Instant::now() + PATIENCE;
-    while Timestamp::now().as_second() <= made {
-        assert!(Instant::now() < deadline, "the clock stands still");
-        sleep(Duration::from_millis(20)).await;
-    }
+    eventually("another second", async || Timestamp::now().as_second() > made).await;
 }
 
 #[tokio::test]

@@ -1,10 +1,10 @@
 //! What a cluster has behind its API server for metrics: `metrics.k8s.io` as metrics-server answers, `custom.metrics.k8s.io` and
 //! `external.metrics.k8s.io` as an adapter does. All other requests go on to the real API server.
 
+use neonvm_test_support::eventually;
 use std::collections::BTreeMap;
 use std::convert::Infallible;
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
 
 use http::{Request, Response, StatusCode, header};
 use http_body_util::BodyExt as _;
@@ -17,9 +17,7 @@ use kube::{Client, Config as ClientConfig};
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
 use tokio::task::{JoinHandle, JoinSet};
-use tokio::time::{Instant, sleep};
 
-use crate::cluster::PATIENCE;
 use crate::fleet::{Fleet, Shared as Workload};
 
 /// What the APIs do.
@@ -95,11 +93,8 @@ impl Front {
     /// Waits until somebody asked so many times more about a workload.
     pub(crate) async fn until_asked(&self, name: &str, more: usize) {
         let asked = || self.shared.asked.lock().unwrap().get(name).copied().unwrap_or_default();
-        let (begun, deadline) = (asked(), Instant::now() + PATIENCE);
-        while asked() < begun + more {
-            assert!(Instant::now() < deadline, "{name}: {} questions, not {more}", asked() - begun);
-            sleep(Duration::from_millis(20)).await;
-        }
+        let before = asked();
+        eventually(&format!("{more} more requests about {name}"), async || asked() >= before + more).await;
     }
 
     /// Nobody asked what makes no sense.

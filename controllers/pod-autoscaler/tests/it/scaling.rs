@@ -1,10 +1,10 @@
 //! Load moves replicas, the status explains it, and where nothing changes nothing is written.
 
 use neonvm_api::pod_autoscaler::PodAutoscalerStatus;
+use neonvm_test_support::eventually;
 use serde_json::json;
-use tokio::time::Instant;
 
-use crate::cluster::{Cluster, PATIENCE, autoscaler, condition};
+use crate::cluster::{Cluster, autoscaler, condition};
 use crate::fleet::{Fleet, deployments};
 
 #[tokio::test]
@@ -54,15 +54,12 @@ async fn what_does_not_change_is_not_written() {
     };
     cluster.until("web", "ready", settled).await;
     // Windows fill, and a pod that is slow to answer is told of; then four turns of rest.
-    let deadline = Instant::now() + PATIENCE;
-    loop {
+    eventually("four periods without a write", async || {
         let before = cluster.server.revision();
         fleet.until_scrapes(4 * 3).await;
-        if cluster.server.revision() == before {
-            return;
-        }
-        assert!(Instant::now() < deadline, "there is no end of writing");
-    }
+        cluster.server.revision() == before
+    })
+    .await;
 }
 
 #[tokio::test]

@@ -2,10 +2,10 @@
 
 use kube::api::{Api, DynamicObject, PostParams};
 use kube::core::{ApiResource, GroupVersionKind};
+use neonvm_test_support::eventually;
 use serde_json::{Value, json};
-use tokio::time::{Instant, sleep};
 
-use crate::cluster::{Cluster, PATIENCE, autoscaler};
+use crate::cluster::{Cluster, autoscaler};
 
 fn kind() -> Value {
     json!({"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
@@ -49,11 +49,11 @@ async fn roles_are_scaled_side_by_side() {
         )
     };
     let until = async |wanted: (i64, i64)| {
-        let deadline = Instant::now() + PATIENCE;
-        while (replicas().await.0, replicas().await.1) != wanted {
-            assert!(Instant::now() < deadline, "{:?}", replicas().await);
-            sleep(std::time::Duration::from_millis(20)).await;
-        }
+        eventually(&format!("{wanted:?} replicas"), async || {
+            let now = replicas().await;
+            if (now.0, now.1) == wanted { Ok(()) } else { Err(format!("{now:?}")) }
+        })
+        .await;
     };
     until((3, 4)).await;
     // Both at once, again and again.

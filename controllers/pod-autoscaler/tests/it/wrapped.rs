@@ -4,10 +4,10 @@ use k8s_openapi::api::autoscaling::v2::HorizontalPodAutoscaler;
 use kube::ResourceExt as _;
 use kube::api::{Api, Patch, PatchParams};
 use neonvm_api::pod_autoscaler::PodAutoscalerStatus;
+use neonvm_test_support::eventually;
 use serde_json::json;
-use tokio::time::{Instant, sleep};
 
-use crate::cluster::{Cluster, PATIENCE, autoscaler};
+use crate::cluster::{Cluster, autoscaler};
 use crate::fleet::Fleet;
 
 async fn until(
@@ -15,15 +15,11 @@ async fn until(
     what: &str,
     is: impl Fn(Option<&HorizontalPodAutoscaler>) -> bool,
 ) -> Option<HorizontalPodAutoscaler> {
-    let deadline = Instant::now() + PATIENCE;
-    loop {
+    eventually(what, async || {
         let now = api.get_opt("web-hpa").await.unwrap();
-        if is(now.as_ref()) {
-            return now;
-        }
-        assert!(Instant::now() < deadline, "not {what}: {now:?}");
-        sleep(std::time::Duration::from_millis(20)).await;
-    }
+        if is(now.as_ref()) { Ok(now) } else { Err(format!("{now:?}")) }
+    })
+    .await
 }
 
 #[tokio::test]

@@ -63,6 +63,8 @@ fn reverse_arp(hardware: [u8; 6]) -> [u8; 60] {
 
 #[cfg(test)]
 mod tests {
+    use neonvm_test_support::need;
+
     use std::time::{Duration, Instant};
 
     use super::super::lab;
@@ -81,7 +83,7 @@ mod tests {
     /// The pod's interface is a tap device whose other end is the node, played.
     #[test]
     fn what_waits_for_the_guest_goes_back_to_the_node_and_nothing_else() {
-        lab::inside("frames", || {
+        need!(lab::inside("frames", || {
             let node = Tap::open("net1").expect("the node's end");
             let overlay = join("net1", &interfaces().expect("interfaces")).expect("joined");
             let frames = Frames::new(&overlay.tap, GUEST).expect("frames");
@@ -106,6 +108,6 @@ mod tests {
                 );
             }
             assert_eq!(frames.pass_on().expect("passed on"), 0, "nothing is left");
-        });
+        }));
     }
 }

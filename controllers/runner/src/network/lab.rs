@@ -1,15 +1,12 @@
 //! Network namespaces for tests.
 
-#![expect(clippy::print_stdout, reason = "tests say what they skip")]
-
 use std::process::Command;
 
+use neonvm_test_support::{Need, needs};
+
 /// Runs a test in a network namespace of its own: that of a new thread, which ends with the test.
-pub(super) fn inside(what: &str, test: impl FnOnce() + Send + 'static) {
-    if !rustix::process::geteuid().is_root() || Command::new("nft").arg("-v").output().is_err() {
-        println!("SKIP {what}: needs root and nft");
-        return;
-    }
+pub(super) fn inside(what: &str, test: impl FnOnce() + Send + 'static) -> Need {
+    needs::network_namespaces()?;
     let name = format!("nvr{}-{what}", std::process::id());
     let ip = |arguments: &str| {
         let done = Command::new("ip").args(arguments.split(' ')).output().expect("ip");
@@ -29,4 +26,5 @@ pub(super) fn inside(what: &str, test: impl FnOnce() + Send + 'static) {
     let result = inside.join();
     ip(&format!("netns del {name}"));
     result.expect("well");
+    Ok(())
 }

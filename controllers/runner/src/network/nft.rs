@@ -3,6 +3,7 @@
 //! Ports of the guest are reached at the pod's address, from outside and from the pod itself; the guest reaches out
 //! with the pod's address; and of the pod itself the guest reaches DHCP and echo only, so that the runner's port is out of its reach.
 
+use neonvm_test_support::{need, needs};
 use std::fmt::Write as _;
 use std::net::Ipv6Addr;
 
@@ -75,20 +76,12 @@ mod tests {
     #[test]
     fn the_program_takes_them() {
         let text = rules("eth0", &[Forward { udp: false, port: 1 }], Some("fd00::2".parse().unwrap()));
-        let child = std::process::Command::new("nft")
+        need!(needs::root());
+        let mut child = std::process::Command::new(need!(needs::program("nft")))
             .args(["-c", "-f", "-"])
             .stdin(std::process::Stdio::piped())
-            .spawn();
-        let Ok(mut child) = child else {
-            println!("SKIP rules for nft: not installed");
-            return;
-        };
-        if !rustix::process::geteuid().is_root() {
-            println!("SKIP rules for nft: needs root");
-            let _ = child.kill();
-            let _ = child.wait();
-            return;
-        }
+            .spawn()
+            .unwrap();
         std::io::Write::write_all(child.stdin.as_mut().unwrap(), text.as_bytes()).unwrap();
         assert!(child.wait_with_output().unwrap().status.success());
     }

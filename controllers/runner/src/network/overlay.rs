@@ -75,12 +75,14 @@ fn rules(interface: &str) -> String {
 
 #[cfg(test)]
 mod tests {
+    use neonvm_test_support::need;
+
     use super::super::{Frames, interfaces, lab};
     use super::*;
 
     #[test]
     fn the_guest_is_joined_to_the_overlay_and_to_nothing_else() {
-        lab::inside("overlay", || {
+        need!(lab::inside("overlay", || {
             let join = |name: &str| join(name, &interfaces().expect("interfaces"));
             let none = join("net1").expect_err("there is no such interface").to_string();
             assert!(none.contains("no interface net1"), "{none}");
@@ -106,6 +108,6 @@ mod tests {
             }
             drop((overlay, frames));
             assert!(join("net1").is_ok(), "a second time");
-        });
+        }));
     }
 }

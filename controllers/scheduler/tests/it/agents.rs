@@ -9,7 +9,7 @@ use neonvm_kit::call::Caller;
 use neonvm_scheduler::Mode;
 use serde_json::{Value, json};
 
-use crate::world::{Cluster, Scheduler, ask, call, request, until};
+use crate::world::{Cluster, Scheduler, ask, call, eventually, request};
 
 const UNIT: &str = "autoscaling.neon.tech/scaling-unit";
 const REQUESTED: &str = "internal.autoscaling.neon.tech/resources-requested";
@@ -24,7 +24,7 @@ async fn one_node() -> (Cluster, Scheduler) {
 }
 
 async fn knows(cluster: &Cluster, scheduler: &Scheduler, pods: usize) {
-    until("that the pods are known", async || {
+    eventually("that the pods are known", async || {
         let dump = cluster.inspect(scheduler).await;
         (dump.nodes.first()?.pods.len() == pods).then_some(())
     })
@@ -46,11 +46,11 @@ async fn permits_are_given_noted_and_shown() {
         let all = cluster.annotations(vm).await;
         (all.get(APPROVED).map(String::as_str) == Some(approved)).then_some(all)
     };
-    let all = until("the note", async || noted("w", r#"{"vCPUs":4,"mem":"4Gi"}"#).await).await;
+    let all = eventually("the note", async || noted("w", r#"{"vCPUs":4,"mem":"4Gi"}"#).await).await;
     assert_eq!(all[UNIT], r#"{"vCPUs":1,"mem":"1Gi"}"#);
     assert_eq!(all[REQUESTED], r#"{"vCPUs":8,"mem":"8Gi"}"#);
-    until("the other note", async || noted("v", r#"{"vCPUs":6,"mem":"6Gi"}"#).await).await;
-    until("that all is written", async || {
+    eventually("the other note", async || noted("v", r#"{"vCPUs":6,"mem":"6Gi"}"#).await).await;
+    eventually("that all is written", async || {
         (cluster.inspect(&scheduler).await.counters.writes_pending == 0).then_some(())
     })
     .await;
@@ -188,7 +188,7 @@ async fn notes_survive_conflicts_and_miss_strangers() {
         theirs.unwrap();
         last = Some(ours);
     }
-    let all = until("the last note", async || {
+    let all = eventually("the last note", async || {
         let all = cluster.annotations("v").await;
         (all.get(APPROVED)? == r#"{"vCPUs":8,"mem":"8Gi"}"#).then_some(all)
     })
@@ -196,14 +196,14 @@ async fn notes_survive_conflicts_and_miss_strangers() {
     assert!((1..=8).all(|round| all.contains_key(&format!("theirs/{round}"))), "{all:?}");
     // Another VM of that name, while the old pod is still there.
     vms.delete("v", &kube::api::DeleteParams::default()).await.unwrap();
-    until("its end", async || vms.get_opt("v").await.unwrap().is_none().then_some(())).await;
+    eventually("its end", async || vms.get_opt("v").await.unwrap().is_none().then_some(())).await;
     let bounds = json!({ "min": 1, "max": 8, "use": 1 });
     let anew = json!({ "apiVersion": "vm.neon.tech/v1", "kind": "VirtualMachine", "metadata": { "name": "v" },
         "spec": { "guest": { "cpus": bounds, "memorySlots": bounds, "memorySlotSize": "1Gi", "rootDisk": { "image": "i" } } } });
     vms.create(&kube::api::PostParams::default(), &serde_json::from_value(anew).unwrap()).await.unwrap();
     let (status, _) = call(&mut agent, Method::POST, "/", request("v", 3, Some(8))).await;
     if status == StatusCode::OK {
-        until("that the note is done with", async || {
+        eventually("that the note is done with", async || {
             (cluster.inspect(&scheduler).await.counters.writes_pending == 0).then_some(())
         })
         .await;

@@ -9,7 +9,7 @@ use neonvm_kit::call::Caller;
 use neonvm_scheduler::{Config, Mode};
 use serde_json::{Value, json};
 
-use crate::world::{Cluster, call, until};
+use crate::world::{Cluster, call, eventually};
 
 async fn post(caller: &mut Caller, verb: &str, body: &Value) -> Value {
     let (status, text) = call(caller, Method::POST, &format!("/extender/{verb}"), body).await;
@@ -30,7 +30,7 @@ async fn filter_prioritize_preempt_and_bind() {
     let big = cluster.pod("big", "6Gi").await;
     let pods: Api<Pod> = Api::namespaced(cluster.client.clone(), "default");
     let nodes: Api<Node> = Api::all(cluster.client.clone());
-    until("that the pods are known", async || {
+    eventually("that the pods are known", async || {
         (cluster.inspect(&scheduler).await.waiting.len() == 3).then_some(())
     })
     .await;

@@ -13,7 +13,7 @@ use neonvm_kit::service;
 use neonvm_scheduler::{Config, Mode};
 use serde_json::json;
 
-use crate::world::{Cluster, Scheduler, ask, call, ready, request, until};
+use crate::world::{Cluster, Scheduler, ask, call, eventually, ready, request};
 
 fn config(cluster: &Cluster, identity: &str) -> Config {
     Config { mode: Mode::Extender, ..cluster.config(identity) }
@@ -110,7 +110,7 @@ async fn a_leader_that_cannot_renew_permits_nothing() {
     let mut agent = cluster.agent(&scheduler).await;
     assert_eq!(ask(&mut agent, "v", 2, None).await, 2);
     cluster.server.stop();
-    until("that it stops", async || {
+    eventually("that it stops", async || {
         let (status, _) = call(&mut agent, Method::POST, "/", request("v", 2, Some(2))).await;
         (status == StatusCode::SERVICE_UNAVAILABLE).then_some(())
     })
@@ -132,7 +132,7 @@ async fn migrations_are_made_when_asked_for_and_deleted_when_they_have_ended() {
         json!({ "metadata": { "labels": { "autoscaling.neon.tech/auto-migration-enabled": "true" } } });
     pods.patch("v", &PatchParams::default(), &Patch::Merge(movable)).await.unwrap();
     let migrations: Api<VirtualMachineMigration> = Api::namespaced(cluster.client.clone(), "default");
-    let made = until("the migration", async || migrations.get_opt("schedplugin-v").await.unwrap()).await;
+    let made = eventually("the migration", async || migrations.get_opt("schedplugin-v").await.unwrap()).await;
     assert_eq!(made.spec.vm_name, vm.metadata.name.unwrap());
     assert!(made.spec.prevent_migration_to_same_host && made.spec.incremental && made.spec.auto_converge);
     assert_eq!((made.spec.completion_timeout, made.spec.allow_post_copy), (3600, false));
@@ -145,7 +145,7 @@ async fn migrations_are_made_when_asked_for_and_deleted_when_they_have_ended() {
         let ended = json!({ "status": { "phase": "Failed" } });
         migrations.patch_status(name, &PatchParams::default(), &Patch::Merge(ended)).await.unwrap();
     }
-    until("its deletion", async || {
+    eventually("its deletion", async || {
         // The node is as full as before: another may have been made at once.
         let found = migrations.get_opt("schedplugin-v").await.unwrap();
         found.is_none_or(|found| found.metadata.uid != made.metadata.uid).then_some(())

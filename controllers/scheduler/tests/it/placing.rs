@@ -6,7 +6,7 @@ use kube::api::{DeleteParams, ListParams};
 
 use neonvm_types::scheduler_inspect::NodeView;
 
-use crate::world::{Cluster, until};
+use crate::world::{Cluster, eventually};
 
 #[tokio::test]
 async fn pods_are_spread_and_wait_for_room() {
@@ -20,7 +20,7 @@ async fn pods_are_spread_and_wait_for_room() {
         let nodes = cluster.inspect(&scheduler).await.nodes;
         nodes.iter().any(|node| node.name == "n2" && is(node)).then_some(())
     };
-    until("that n2 is known", async || n2(&|node| node.cpu.total > 0 && node.mem.total > 0).await).await;
+    eventually("that n2 is known", async || n2(&|node| node.cpu.total > 0 && node.mem.total > 0).await).await;
     cluster.pod("a", "3Gi").await;
     assert_eq!(cluster.node_of("a").await, "n1");
     cluster.pod("b", "1Gi").await;
@@ -33,9 +33,9 @@ async fn pods_are_spread_and_wait_for_room() {
         let found = conditions.into_iter().find(|c| c.type_ == "PodScheduled")?;
         (found.status == "False" && found.message.as_deref() == Some(why)).then_some(())
     };
-    until("the condition", async || told(why).await).await;
+    eventually("the condition", async || told(why).await).await;
     let events: Api<Event> = Api::namespaced(client.clone(), "default");
-    until("the event", async || {
+    eventually("the event", async || {
         let all = events.list(&ListParams::default()).await.unwrap();
         all.into_iter()
             .find(|e| e.reason.as_deref() == Some("FailedScheduling") && e.message.as_deref() == Some(why))
@@ -47,9 +47,9 @@ async fn pods_are_spread_and_wait_for_room() {
     let nodes: Api<Node> = Api::all(client.clone());
     nodes.cordon("n2").await.unwrap();
     let why = "0/2 nodes fit: n1 insufficient memory (needs 4Gi, has 1Gi); n2 is cordoned";
-    until("the new condition", async || told(why).await).await;
+    eventually("the new condition", async || told(why).await).await;
     pods.delete("b", &DeleteParams::default().grace_period(0)).await.unwrap();
-    until("that n2 is empty", async || n2(&|node| node.pods.is_empty()).await).await;
+    eventually("that n2 is empty", async || n2(&|node| node.pods.is_empty()).await).await;
     told(why).await.unwrap();
     nodes.uncordon("n2").await.unwrap();
     assert_eq!(cluster.node_of("c").await, "n2");
@@ -71,7 +71,7 @@ async fn a_burst_of_pods_never_overfills_a_node() {
         let nodes: Vec<String> = all.into_iter().filter_map(|pod| pod.spec.unwrap().node_name).collect();
         (nodes.iter().filter(|name| *name == "n1").count(), nodes.iter().filter(|name| *name == "n2").count())
     };
-    until("that both nodes are full", async || {
+    eventually("that both nodes are full", async || {
         let (n1, n2) = bound().await;
         assert!(n1 <= 5 && n2 <= 5);
         (n1 + n2 == 10).then_some(())

@@ -14,7 +14,7 @@ use neonvm_kit::call::Caller;
 use neonvm_kit::service::Endpoint;
 use neonvm_scheduler::{Config, Running};
 use neonvm_test_cluster::ApiServer;
-pub(crate) use neonvm_test_cluster::until;
+pub(crate) use neonvm_test_cluster::eventually;
 use neonvm_types::scheduler_inspect::Inspect;
 use serde_json::{Value, json};
 use tokio::sync::oneshot;
@@ -170,12 +170,12 @@ impl Cluster {
     pub(crate) async fn node_of(&self, name: &str) -> String {
         let pods: Api<Pod> = Api::namespaced(self.client.clone(), "default");
         let what = format!("the binding of {name}");
-        until(&what, async || pods.get(name).await.unwrap().spec.unwrap().node_name).await
+        eventually(&what, async || pods.get(name).await.unwrap().spec.unwrap().node_name).await
     }
 }
 
 pub(crate) async fn ready(scheduler: &Scheduler) {
-    until("readiness", async || {
+    eventually("readiness", async || {
         let mut caller = Caller::new(scheduler.metrics, None, "");
         let (status, _) = caller.call(Method::GET, "/readyz", Bytes::new(), WITHIN).await.ok()?;
         (status == StatusCode::OK).then_some(())

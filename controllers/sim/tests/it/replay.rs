@@ -7,7 +7,7 @@ use crate::common::{report, scenario};
 #[test]
 #[ignore = "looks at the run that NEONVM_SIM_REPLAY names"]
 fn replay() {
-    let Ok(line) = std::env::var("NEONVM_SIM_REPLAY") else { return };
+    let line = std::env::var("NEONVM_SIM_REPLAY").expect("NEONVM_SIM_REPLAY names a run");
     let mut words = line.split_whitespace();
     let name = words.next().expect("a scenario");
     let seed = words.next().expect("a seed").parse().expect("a number");

@@ -1,5 +1,6 @@
 //! Addresses on the overlay network, from the pools to the runner.
 
+use neonvm_test_support::eventually;
 use std::time::Duration;
 
 use base64::Engine as _;
@@ -9,9 +10,9 @@ use neonvm_api::virtual_machine::Phase;
 use neonvm_core_overlay::Settings;
 use neonvm_vm_controller::AddressSource;
 use serde_json::{Value, json};
-use tokio::time::{Instant, sleep};
+use tokio::time::sleep;
 
-use crate::cluster::{Cluster, PATIENCE, condition};
+use crate::cluster::{Cluster, condition};
 
 fn pools(cluster: &Cluster) -> Api<IPPool> {
     Api::namespaced(cluster.client.clone(), "neonvm-system")
@@ -28,24 +29,17 @@ async fn given(cluster: &Cluster) -> Vec<String> {
 }
 
 async fn until_given(cluster: &Cluster, wanted: &[&str]) {
-    let deadline = Instant::now() + PATIENCE;
-    loop {
+    eventually(&format!("{wanted:?}"), async || {
         let have = given(cluster).await;
-        if have == wanted {
-            return;
-        }
-        assert!(Instant::now() < deadline, "{have:?}");
-        sleep(Duration::from_millis(20)).await;
-    }
+        if have == wanted { Ok(()) } else { Err(format!("{have:?}")) }
+    })
+    .await;
 }
 
 async fn gone(cluster: &Cluster, name: &str) {
     cluster.vms().delete(name, &DeleteParams::default()).await.unwrap();
-    let deadline = Instant::now() + PATIENCE;
-    while cluster.vms().get_opt(name).await.unwrap().is_some() {
-        assert!(Instant::now() < deadline, "{name} is still there");
-        sleep(Duration::from_millis(20)).await;
-    }
+    eventually(&format!("the end of {name}"), async || cluster.vms().get_opt(name).await.unwrap().is_none())
+        .await;
 }
 
 fn overlay() -> Value {

@@ -5,11 +5,10 @@ use kube::api::{Api, ApiResource, DynamicObject, Patch, PatchParams};
 use kube::core::GroupVersionKind;
 use neonvm_api::virtual_machine::Phase;
 use neonvm_kit::ca::Authority;
-use neonvm_test_cluster::until;
+use neonvm_test_cluster::eventually;
 use serde_json::{Value, json};
-use tokio::time::{Instant, sleep};
 
-use crate::cluster::{Cluster, PATIENCE, condition, phase_of};
+use crate::cluster::{Cluster, condition, phase_of};
 
 fn tls(issuer: &str) -> Value {
     json!({"tls": {"certificateIssuer": issuer, "serverName": "db.example", "expireAfter": "24h", "renewBefore": "1h"}})
@@ -30,15 +29,10 @@ async fn install(cluster: &Cluster) -> Api<DynamicObject> {
 }
 
 async fn until_request(api: &Api<DynamicObject>, name: &str, after: Option<&str>) -> DynamicObject {
-    let deadline = Instant::now() + PATIENCE;
-    loop {
-        if let Some(request) = api.get_opt(name).await.unwrap().filter(|r| r.metadata.uid.as_deref() != after)
-        {
-            return request;
-        }
-        assert!(Instant::now() < deadline, "no request {name}");
-        sleep(std::time::Duration::from_millis(20)).await;
-    }
+    eventually(&format!("request {name}"), async || {
+        api.get_opt(name).await.unwrap().filter(|request| request.metadata.uid.as_deref() != after)
+    })
+    .await
 }
 
 async fn answer(api: &Api<DynamicObject>, name: &str, status: Value) {
@@ -97,7 +91,7 @@ async fn w17_refused_requests_are_repeated_and_the_pod_waits() {
     assert_eq!(condition(&vm, "Degraded").0, "False");
     let secret = cluster.secrets().get("tls-neonvm-db").await.unwrap();
     assert_eq!(secret.data.unwrap()["tls.crt"].0, issued.as_bytes());
-    until("the used request and its key are removed", async || {
+    eventually("the used request and its key are removed", async || {
         let request = requests.get_opt(name).await.unwrap();
         let key = cluster.secrets().get_opt("tls-neonvm-db-tmp").await.unwrap();
         (request.is_none() && key.is_none()).then_some(())

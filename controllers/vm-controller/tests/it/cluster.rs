@@ -11,18 +11,15 @@ use kube::core::{ApiResource, GroupVersionKind};
 use neonvm_api::VirtualMachine;
 use neonvm_api::virtual_machine::Phase;
 pub(crate) use neonvm_test_cluster::PATIENCE;
-use neonvm_test_cluster::{ApiServer, merge};
+use neonvm_test_cluster::{ApiServer, eventually, merge};
 use neonvm_vm_controller::{Config, run};
 use serde_json::{Value, json};
 use tokio::runtime::Builder;
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
-use tokio::time::{Instant, sleep};
 
 use crate::node::Node;
 
-/// Between two looks.
-const LOOK: std::time::Duration = std::time::Duration::from_millis(20);
 
 pub(crate) struct Cluster {
     pub(crate) server: ApiServer,
@@ -129,19 +126,11 @@ impl Cluster {
         is: impl Fn(&VirtualMachine) -> bool,
     ) -> VirtualMachine {
         let api = self.vms();
-        let deadline = Instant::now() + PATIENCE;
-        loop {
+        eventually(what, async || {
             let vm = api.get(name).await.unwrap();
-            if is(&vm) {
-                return vm;
-            }
-            assert!(
-                Instant::now() < deadline,
-                "not {what}: {}",
-                serde_json::to_string_pretty(&vm.status).unwrap()
-            );
-            sleep(LOOK).await;
-        }
+            if is(&vm) { Ok(vm) } else { Err(serde_json::to_string_pretty(&vm.status).unwrap()) }
+        })
+        .await
     }
 
     pub(crate) async fn until_phase(&self, name: &str, phase: Phase) -> VirtualMachine {

@@ -7,14 +7,13 @@ use kube::api::{Api, ApiResource, DynamicObject, EvictParams, ListParams};
 use kube::core::GroupVersionKind;
 use neonvm_api::virtual_machine::Phase;
 use neonvm_port::Reserved;
+use neonvm_test_support::eventually;
 use neonvm_types::runner_protocol::{Exit, ExitReason};
 use neonvm_vm_controller::{Config, Registration, WebhookConfig, WebhookScope};
 use serde_json::json;
-use tokio::time::{Instant, sleep};
 
-use crate::cluster::{Cluster, PATIENCE};
+use crate::cluster::Cluster;
 
-const LOOK: std::time::Duration = std::time::Duration::from_millis(20);
 
 /// As on a local cluster: any free port, evictions only.
 fn config(cluster: &Cluster) -> Config {
@@ -46,14 +45,8 @@ impl Cluster {
 
     /// Waits until it is registered elsewhere than before.
     async fn until_placed(&self, before: Option<&str>) -> String {
-        let deadline = Instant::now() + PATIENCE;
-        loop {
-            match self.place().await {
-                Some(place) if Some(place.as_str()) != before => return place,
-                _ => assert!(Instant::now() < deadline, "evictions are not registered"),
-            }
-            sleep(LOOK).await;
-        }
+        let elsewhere = async || self.place().await.filter(|place| Some(place.as_str()) != before);
+        eventually("the registration of evictions", elsewhere).await
     }
 
     async fn add_node(&self, name: &str, cordoned: bool) {
@@ -91,15 +84,11 @@ impl Cluster {
 
     /// Waits until there is a budget, or none.
     async fn until_budget(&self, wanted: bool) -> Option<PodDisruptionBudget> {
-        let deadline = Instant::now() + PATIENCE;
-        loop {
+        eventually(if wanted { "a budget" } else { "no budget" }, async || {
             let found = self.budgets().get_opt("neonvm-machines").await.unwrap();
-            if found.is_some() == wanted {
-                return found;
-            }
-            assert!(Instant::now() < deadline, "budget: {found:?}");
-            sleep(LOOK).await;
-        }
+            (found.is_some() == wanted).then_some(found)
+        })
+        .await
     }
 }
 
@@ -221,11 +210,10 @@ async fn machines_are_held_while_nobody_answers() {
     let mut next = config(&cluster);
     next.metrics = Some(metrics.address());
     let _controller = cluster.controller_with(next);
-    let deadline = Instant::now() + PATIENCE;
-    while crate::life::ask(metrics.address(), "/readyz").await.is_none_or(|(status, _)| status != 200) {
-        assert!(Instant::now() < deadline, "the controller is not ready");
-        sleep(LOOK).await;
-    }
+    let is_ready = async || {
+        crate::life::ask(metrics.address(), "/readyz").await.is_some_and(|(status, _)| status == 200)
+    };
+    eventually("a controller that is ready", is_ready).await;
     assert_ne!(cluster.place().await.unwrap(), first);
     let (status, message) = cluster.refused(&home).await;
     assert!(status == 429 && message.contains("it has begun"), "{status} {message}");
@@ -247,20 +235,20 @@ async fn budgets_come_and_go_with_machines() {
     cluster.until_budget(true).await;
     let change = kube::api::Patch::Merge(json!({"spec": {"minAvailable": 0}}));
     cluster.budgets().patch("neonvm-machines", &Default::default(), &change).await.unwrap();
-    let deadline = Instant::now() + PATIENCE;
     let bound = async || {
         let spec = cluster.budgets().get("neonvm-machines").await.unwrap().spec.unwrap();
         serde_json::to_value(spec.min_available).unwrap()
     };
-    while bound().await != json!(i32::MAX) {
-        assert!(Instant::now() < deadline, "the budget is not mended");
-        sleep(LOOK).await;
-    }
+    eventually("the budget as it was", async || bound().await == json!(i32::MAX)).await;
     cluster.server.until_quiet().await;
     let version = async || cluster.budgets().get("neonvm-machines").await.unwrap().metadata.resource_version;
     let before = version().await;
-    sleep(crate::node::MOMENT).await;
+    // Another VM in the namespace makes the controller look at the budget again; one that is right is left alone.
+    cluster.create("second", json!({})).await;
+    cluster.until_settled("second").await;
+    cluster.server.until_quiet().await;
     assert_eq!(version().await, before, "a budget that is right is left alone");
+    cluster.vms().delete("second", &Default::default()).await.unwrap();
     cluster.vms().delete("db", &Default::default()).await.unwrap();
     cluster.until_budget(false).await;
 

@@ -1,5 +1,6 @@
 //! Of two controllers one acts.
 
+use neonvm_test_support::eventually;
 use std::time::Duration;
 
 use k8s_openapi::api::coordination::v1::Lease;
@@ -7,9 +8,8 @@ use kube::Api;
 use neonvm_vm_controller::{Config, run};
 use serde_json::json;
 use tokio::sync::oneshot;
-use tokio::time::{Instant, sleep};
 
-use crate::cluster::{Cluster, PATIENCE};
+use crate::cluster::Cluster;
 
 const LEASE: &str = "a3b22509.neon.tech";
 
@@ -24,16 +24,12 @@ fn config(cluster: &Cluster, identity: &str) -> Config {
 
 async fn until_led_by(cluster: &Cluster, identity: &str) {
     let api: Api<Lease> = Api::namespaced(cluster.client.clone(), "neonvm-system");
-    let deadline = Instant::now() + PATIENCE;
-    loop {
+    eventually(&format!("the lease of {identity}"), async || {
         let lease = api.get_opt(LEASE).await.unwrap();
         let holder = lease.and_then(|lease| lease.spec?.holder_identity);
-        if holder.as_deref() == Some(identity) {
-            return;
-        }
-        assert!(Instant::now() < deadline, "{identity} does not lead, {holder:?} does");
-        sleep(Duration::from_millis(20)).await;
-    }
+        if holder.as_deref() == Some(identity) { Ok(()) } else { Err(format!("{holder:?} leads")) }
+    })
+    .await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

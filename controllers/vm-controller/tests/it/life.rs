@@ -5,11 +5,11 @@ use std::net::SocketAddr;
 use kube::api::DeleteParams;
 use neonvm_api::virtual_machine::Phase;
 use neonvm_port::Reserved;
-use neonvm_test_cluster::until;
+use neonvm_test_cluster::eventually;
 use neonvm_types::runner_protocol::{Exit, ExitReason, ProcessExit};
 use serde_json::json;
 
-use crate::cluster::{Cluster, PATIENCE, condition, phase_of};
+use crate::cluster::{Cluster, condition, phase_of};
 
 /// default-values: floats are taken, the scaling mode is filled in.
 #[tokio::test(flavor = "multi_thread")]
@@ -212,20 +212,16 @@ async fn deletion_ends_with_any_partner_missing() {
         cluster.vms().delete(&name, &DeleteParams::default()).await.unwrap();
     }
     let _controller = cluster.controller();
-    let deadline = tokio::time::Instant::now() + PATIENCE;
-    loop {
+    eventually("nothing of all VMs", async || {
         let vms = cluster.vms().list(&Default::default()).await.unwrap().items.len();
         let pods = cluster.pods().list(&Default::default()).await.unwrap().items.len();
         let secrets = cluster.secrets().list(&Default::default()).await.unwrap().items.len();
-        if (vms, pods, secrets) == (0, 0, 0) {
-            break;
+        match (vms, pods, secrets) {
+            (0, 0, 0) => Ok(()),
+            _ => Err(format!("{vms} VMs, {pods} pods, {secrets} secrets are left")),
         }
-        assert!(
-            tokio::time::Instant::now() < deadline,
-            "{vms} machines, {pods} pods, {secrets} secrets are left"
-        );
-        tokio::time::sleep(std::time::Duration::from_millis(20)).await;
-    }
+    })
+    .await;
     cluster.server.until_quiet().await;
     cluster.server.until_events("vm-0", &["Deleted"]).await;
 }
@@ -273,7 +269,7 @@ async fn idle_machines_cause_no_writes_and_a_restart_neither() {
     let mut config = cluster.config.clone();
     config.metrics = Some(metrics.address());
     let _controller = cluster.controller_with(config);
-    until("the other has looked at all of them", async || {
+    eventually("the other has looked at all of them", async || {
         let (_, text) = ask(metrics.address(), "/metrics").await?;
         let looked = text.lines().find_map(|line| line.strip_prefix(LOOKED))?;
         let knows = text.contains("neonvm_vm_controller_vms{phase=\"Running\"} 10\n");
@@ -319,7 +315,7 @@ async fn w28_metrics_and_health_are_served() {
         "reconcile_failing_objects{controller=\"virtualmachine\",outcome=\"failure\",actively_retried=\"true\"} 0",
     ];
     // What is written is counted when the answer has come.
-    until("all of it is counted", async || {
+    eventually("all of it is counted", async || {
         let text = get("/metrics").await.1;
         parts.iter().all(|part| text.contains(part)).then_some(())
     })

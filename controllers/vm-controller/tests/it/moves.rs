@@ -1,5 +1,6 @@
 //! Migrations: the whole way, and what goes wrong on it.
 
+use neonvm_test_support::eventually;
 use std::sync::atomic::Ordering;
 
 use k8s_openapi::api::core::v1::Pod;
@@ -10,12 +11,10 @@ use neonvm_api::virtual_machine::Phase;
 use neonvm_api::{MigrationPolicy, VirtualMachineMigration};
 use neonvm_types::runner_protocol::{Exit, ExitReason, MigrationState as S};
 use serde_json::{Value, json};
-use tokio::time::{Instant, sleep};
 
-use crate::cluster::{Cluster, PATIENCE, phase_of};
+use crate::cluster::{Cluster, phase_of};
 use crate::runner::Machine;
 
-const LOOK: std::time::Duration = std::time::Duration::from_millis(20);
 
 impl Cluster {
     pub(crate) fn moves(&self) -> Api<VirtualMachineMigration> {
@@ -36,19 +35,11 @@ impl Cluster {
         what: &str,
         is: impl Fn(&VirtualMachineMigration) -> bool,
     ) -> VirtualMachineMigration {
-        let deadline = Instant::now() + PATIENCE;
-        loop {
+        eventually(what, async || {
             let seen = self.moves().get(name).await.unwrap();
-            if is(&seen) {
-                return seen;
-            }
-            assert!(
-                Instant::now() < deadline,
-                "not {what}: {}",
-                serde_json::to_string_pretty(&seen.status).unwrap()
-            );
-            sleep(LOOK).await;
-        }
+            if is(&seen) { Ok(seen) } else { Err(serde_json::to_string_pretty(&seen.status).unwrap()) }
+        })
+        .await
     }
 
     async fn until_reason(&self, name: &str, reason: &str) -> VirtualMachineMigration {
@@ -95,19 +86,14 @@ impl Cluster {
     }
 
     pub(crate) async fn only_pod(&self, vm: &str) -> Pod {
-        let deadline = Instant::now() + PATIENCE;
-        loop {
+        eventually(&format!("one pod of {vm}"), async || {
             let pods = self.pods_of(vm).await;
-            if let [pod] = &pods[..] {
-                return pod.clone();
+            match &pods[..] {
+                [pod] => Ok(pod.clone()),
+                _ => Err(format!("{:?}", pods.iter().map(|pod| pod.name_any()).collect::<Vec<_>>())),
             }
-            assert!(
-                Instant::now() < deadline,
-                "{:?}",
-                pods.iter().map(|pod| pod.name_any()).collect::<Vec<_>>()
-            );
-            sleep(LOOK).await;
-        }
+        })
+        .await
     }
 }
 
@@ -192,7 +178,7 @@ async fn what_fails_leaves_the_machine_where_it_was() {
         if reason == "TargetFailed" {
             let target = cluster.until_reason(&name, "Preparing").await.status.unwrap().target_pod_name;
             let made = async || cluster.pods().get_opt(&target).await.unwrap();
-            neonvm_test_cluster::until("the target", made).await;
+            neonvm_test_cluster::eventually("the target", made).await;
             let why = "the machine type pc-q35-9.0 is not known";
             cluster.node.refuse(&target, &Exit::new(ExitReason::StartFailure, why)).await;
         } else {
@@ -246,11 +232,7 @@ async fn called_off_before_and_too_late() {
     cluster.begin("b", "db", json!({})).await;
     let (source, _) = cluster.until_told("b").await;
     cluster.moves().delete("b", &DeleteParams::default()).await.unwrap();
-    let deadline = Instant::now() + PATIENCE;
-    while cluster.moves().get_opt("b").await.unwrap().is_some() {
-        assert!(Instant::now() < deadline);
-        sleep(LOOK).await;
-    }
+    eventually("the end of b", async || cluster.moves().get_opt("b").await.unwrap().is_none()).await;
     assert_eq!(cluster.node.machine(&source).state(), Some(S::Cancelled));
     cluster.until_phase("db", Phase::Running).await;
     cluster.only_pod("db").await;
@@ -389,15 +371,13 @@ async fn a_machine_that_is_deleted_on_its_way_and_one_that_never_was() {
     cluster.begin("move", "db", json!({})).await;
     cluster.until_told("move").await;
     cluster.vms().delete("db", &DeleteParams::default()).await.unwrap();
-    let deadline = Instant::now() + PATIENCE;
     // Its migration is its own: it goes with it, finalizer and all.
-    while cluster.vms().get_opt("db").await.unwrap().is_some()
-        || cluster.moves().get_opt("move").await.unwrap().is_some()
-        || !cluster.pods_of("db").await.is_empty()
-    {
-        assert!(Instant::now() < deadline, "something of the machine is left");
-        sleep(LOOK).await;
-    }
+    eventually("nothing of the VM", async || {
+        cluster.vms().get_opt("db").await.unwrap().is_none()
+            && cluster.moves().get_opt("move").await.unwrap().is_none()
+            && cluster.pods_of("db").await.is_empty()
+    })
+    .await;
 }
 
 #[tokio::test]

@@ -258,6 +258,3 @@ async fn insist<T, F: Future<Output = Result<T, kube::Error>>>(ask: impl Fn() ->
     }
     None
 }
-
-/// Longest that a test looks for something that must not happen.
-pub(crate) const MOMENT: Duration = Duration::from_millis(300);

@@ -1,7 +1,7 @@
 //! Sizes: asked of the runner, shown when observed.
 
 use neonvm_api::virtual_machine::Phase;
-use neonvm_test_cluster::until;
+use neonvm_test_cluster::eventually;
 use neonvm_types::{Bytes, MilliCpu};
 use serde_json::json;
 
@@ -36,7 +36,7 @@ async fn sizes_go_up_and_down_with_pod_annotations_and_revisions() {
             (MilliCpu::new(milli), Bytes::gib(u32::from(slots)))
         );
         let usage = format!(r#"{{"cpu":"{text}","memory":"{slots}Gi"}}"#);
-        until(&format!("{usage} at the pod"), async || {
+        eventually(&format!("{usage} at the pod"), async || {
             let annotations = cluster.pods().get(&pod).await.unwrap().metadata.annotations.unwrap();
             (annotations["vm.neon.tech/usage"] == usage).then_some(())
         })
@@ -108,7 +108,7 @@ async fn w13_foreign_labels_of_the_pod_stay() {
         [(json!({"a": "1", "b": "1"}), Some("1"), Some("1")), (json!({"a": null, "b": "2"}), None, Some("2"))]
     {
         cluster.patch("db", json!({"metadata": {"labels": labels}})).await;
-        until(&format!("labels {labels}"), async || {
+        eventually(&format!("labels {labels}"), async || {
             let shown = cluster.pods().get(&pod).await.unwrap().metadata.labels.unwrap();
             let label = |key: &str| shown.get(key).map(String::as_str);
             assert_eq!(label("foreign"), Some("1"));

@@ -1,5 +1,6 @@
 //! Webhooks: called by the API server, and called by hand.
 
+use neonvm_test_support::eventually;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
@@ -15,9 +16,8 @@ use neonvm_vm_controller::{Config, Registration, WebhookConfig, WebhookScope};
 use rustls::pki_types::ServerName;
 use serde_json::{Value, json};
 use tokio::net::TcpStream;
-use tokio::time::{Instant, sleep};
 
-use crate::cluster::{Cluster, PATIENCE};
+use crate::cluster::Cluster;
 
 /// And where it listens.
 pub(crate) fn config(cluster: &Cluster) -> (Config, Reserved) {
@@ -58,11 +58,7 @@ pub(crate) async fn until_registered(cluster: &Cluster) {
     ] {
         let gvk = GroupVersionKind::gvk("admissionregistration.k8s.io", "v1", kind);
         let api: Api<DynamicObject> = Api::all_with(cluster.client.clone(), &ApiResource::from_gvk(&gvk));
-        let deadline = Instant::now() + PATIENCE;
-        while api.get_opt(name).await.unwrap().is_none() {
-            assert!(Instant::now() < deadline, "{name} is not registered");
-            sleep(std::time::Duration::from_millis(20)).await;
-        }
+        eventually(&format!("registration of {name}"), async || api.get_opt(name).await.unwrap()).await;
     }
 }
 
@@ -98,7 +94,12 @@ async fn the_api_server_asks_and_refuses_when_nobody_answers() {
     let version =
         async || api.get("neonvm-mutating-webhook-configuration").await.unwrap().metadata.resource_version;
     let before = version().await;
-    sleep(crate::node::MOMENT).await;
+    // What happens to another registration makes the controller look at all of them.
+    let gvk = GroupVersionKind::gvk("admissionregistration.k8s.io", "v1", "ValidatingWebhookConfiguration");
+    let other: Api<DynamicObject> = Api::all_with(cluster.client.clone(), &ApiResource::from_gvk(&gvk));
+    other.delete("neonvm-validating-webhook-configuration", &Default::default()).await.unwrap();
+    until_registered(&cluster).await;
+    cluster.server.until_quiet().await;
     assert_eq!(version().await, before, "a registration that is right is left alone");
     drop(controller);
     let object = serde_json::from_value(machine("late")).unwrap();

@@ -187,7 +187,7 @@ mod tests {
         let child = std::fs::read_to_string(directory.path().join("child")).unwrap();
         let state = || std::fs::read_to_string(format!("/proc/{}/stat", child.trim())).unwrap_or_default();
         // A killed process ends when it gets the processor again.
-        let ended = || (state().is_empty() || state().contains(") Z")).then_some(());
+        let ended = || state().is_empty() || state().contains(") Z");
         neonvm_test_support::eventually_blocking(state, ended);
     }
 }

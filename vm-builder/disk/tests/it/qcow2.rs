@@ -1,5 +1,6 @@
 //! qcow2 files, judged by `qemu-img`, and those of `qemu-img` read.
 
+use neonvm_test_support::{need, needs};
 use std::cell::Cell;
 use std::io::Cursor;
 use std::path::Path;
@@ -46,9 +47,7 @@ const KINDS: [Compression; 3] =
 
 #[test]
 fn qemu_reads_what_we_write() {
-    if !have("qemu-img") {
-        return;
-    }
+    need!(needs::program("qemu-img"));
     let directory = tempfile::tempdir().unwrap();
     for (number, compression) in KINDS.into_iter().enumerate() {
         for cluster_size in [512, 4096, 65536, 2 << 20] {
@@ -93,9 +92,7 @@ fn a_large_disk_of_holes() {
 
 #[test]
 fn what_qemu_writes_is_read() {
-    if !have("qemu-img") {
-        return;
-    }
+    need!(needs::program("qemu-img"));
     let directory = tempfile::tempdir().unwrap();
     let image = disk(77, 9_000_448);
     let raw = store(&image, directory.path(), "disk.raw");
@@ -135,9 +132,7 @@ fn opened(path: &Path) -> Result<Reader<raw::Reader>, Error> {
 
 #[test]
 fn overlays() {
-    if !have("qemu-img") || !have("qemu-io") {
-        return;
-    }
+    need!(needs::programs(&["qemu-img", "qemu-io"]));
     let directory = tempfile::tempdir().unwrap();
     let image = disk(3, 1_000_448);
     let raw = store(&image, directory.path(), "base.raw");

@@ -1,5 +1,6 @@
 //! ISO 9660, swap, raw disks and what is found on disks.
 
+use neonvm_test_support::{need, needs};
 use std::collections::BTreeMap;
 
 use crate::support::{directory, file, have, special, succeed};
@@ -207,9 +208,7 @@ fn labels_are_found() {
 fn swap_areas_are_those_of_mkswap() {
     assert!(swap::area(40_959, "", [0; 16]).is_err());
     assert!(swap::area(1 << 20, "sixteen letters!", [0; 16]).is_err());
-    if !have("mkswap") {
-        return;
-    }
+    need!(needs::program("mkswap"));
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("swap");
     std::fs::File::create(&path).unwrap().set_len(5 << 20).unwrap();

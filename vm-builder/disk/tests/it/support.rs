@@ -12,6 +12,7 @@
 
 pub mod any;
 
+use neonvm_test_support::needs;
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::path::Path;
@@ -20,17 +21,9 @@ use std::process::{Command, Output};
 use neonvm_disk::image::Image;
 use neonvm_disk::tree::{Content, Inode, Kind, Metadata, Origin, Piece, Time};
 
-/// Whether a program is there; says so if it is not.
+/// Whether a program is there, for a part of a test; if it is not, the test is counted as skipped.
 pub fn have(program: &str) -> bool {
-    let found = std::env::var_os("PATH").is_some_and(|path| {
-        std::env::split_paths(&path)
-            .chain(["/usr/sbin".into(), "/sbin".into()])
-            .any(|directory| directory.join(program).is_file())
-    });
-    if !found {
-        eprintln!("SKIP {program}: not installed");
-    }
-    found
+    needs::program(program).is_ok()
 }
 
 /// Runs a program.

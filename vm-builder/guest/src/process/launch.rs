@@ -174,6 +174,8 @@ pub fn number(descriptor: &OwnedFd) -> RawFd {
 
 #[cfg(test)]
 mod tests {
+    use neonvm_test_support::{need, needs};
+
     use std::io::Read;
 
     use super::*;
@@ -213,10 +215,8 @@ mod tests {
 
     #[test]
     fn environment_and_directory_are_just_what_was_said() {
-        if !is_root() {
-            report_skip("launch: supplementary groups can be set by root only");
-            return;
-        }
+        // Supplementary groups can be set by root only.
+        need!(needs::root());
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("made");
         let (text, exit) = run(&["env"], &["PATH=/usr/bin:/bin", "A=x y"], path.to_str().unwrap());
@@ -244,10 +244,5 @@ mod tests {
         .unwrap_err();
         assert!(error.to_string().starts_with("start no-such-program: "), "{error}");
         assert!(error.to_string().contains("PATH") || !is_root(), "{error}");
-    }
-
-    #[expect(clippy::print_stdout, reason = "tests say what they skip")]
-    fn report_skip(reason: &str) {
-        println!("SKIP {reason}");
     }
 }

@@ -1,11 +1,11 @@
 //! The monitor, with agents on real websockets.
 
+use neonvm_test_support::eventually_blocking;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::sync::mpsc;
-use std::time::Instant;
 
 use tokio_tungstenite::tungstenite::protocol::frame::coding::CloseCode;
 use tokio_tungstenite::tungstenite::{Error, Message, WebSocket, client, protocol::CloseFrame};
@@ -83,14 +83,7 @@ impl Agent {
 
     /// The answer with this text in it; requests for more in between are passed over.
     pub(crate) fn hear_with(&mut self, part: &str) -> String {
-        let start = Instant::now();
-        loop {
-            let text = self.hear();
-            if text.contains(part) {
-                return text;
-            }
-            assert!(start.elapsed() < DEADLINE, "{part}");
-        }
+        eventually_blocking(|| part.to_owned(), || Some(self.hear()).filter(|text| text.contains(part)))
     }
 
     /// How the monitor ends it.
@@ -319,11 +312,9 @@ fn an_agent_that_does_not_read_is_given_up() {
     let guest = Guest::new();
     let monitor = Monitor::start(guest.path(), &[]);
     let mut agent = Agent::connect(&monitor, 1);
-    let start = Instant::now();
     let long = format!(r#"{{"type":"{}","content":{{}},"id":2}}"#, "x".repeat(60_000));
-    while agent.0.send(Message::text(long.as_str())).is_ok() {
-        assert!(start.elapsed() < DEADLINE, "still taken");
-    }
+    let mut is_given_up = || (0..100).any(|_| agent.0.send(Message::text(long.as_str())).is_err());
+    eventually_blocking(|| "the end of the connection".to_owned(), &mut is_given_up);
     Agent::connect(&monitor, 1);
 }
 

@@ -1,5 +1,6 @@
 //! The file cache, with a real PostgreSQL. Neon's settings are placeholders in its configuration.
 
+use neonvm_test_support::{Need, need, needs};
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -14,18 +15,8 @@ struct Server {
 }
 
 impl Server {
-    /// None after a line that says what is missing.
-    fn start(test: &str) -> Option<Self> {
-        let versions = std::fs::read_dir("/usr/lib/postgresql").into_iter().flatten().flatten();
-        let mut found: Vec<PathBuf> = versions.map(|entry| entry.path().join("bin")).collect();
-        found.retain(|directory| directory.join("initdb").is_file());
-        found.sort();
-        let known = std::fs::read_to_string("/etc/passwd").is_ok_and(|text| text.contains("\npostgres:"));
-        let Some(programs) = found.pop().filter(|_| known && rustix::process::geteuid().is_root()) else {
-            println!("SKIP {test}: needs PostgreSQL, its user and root");
-            return None;
-        };
-        let server = Self { directory: tempfile::tempdir().unwrap(), programs };
+    fn start() -> Need<Self> {
+        let server = Self { directory: tempfile::tempdir().unwrap(), programs: needs::postgresql()? };
         let open = std::fs::Permissions::from_mode(0o777);
         std::fs::set_permissions(server.directory.path(), open).unwrap();
         std::fs::write(server.path("password"), "secret word\n").unwrap();
@@ -38,7 +29,7 @@ impl Server {
         );
         std::fs::write(server.path("data/postgresql.conf"), configuration).unwrap();
         server.turn("start");
-        Some(server)
+        Ok(server)
     }
 
     fn path(&self, name: &str) -> PathBuf {
@@ -104,7 +95,7 @@ impl Drop for Server {
 
 #[test]
 fn the_file_cache_follows_the_size_of_the_vm() {
-    let Some(server) = Server::start("file cache") else { return };
+    let server = need!(Server::start());
     let guest = Guest::new();
     let connection = server.connection("");
     let monitor = Monitor::start(guest.path(), &["-p", &connection]);
@@ -136,7 +127,7 @@ fn the_file_cache_follows_the_size_of_the_vm() {
 
 #[test]
 fn passwords_are_shown_in_the_way_the_server_wants() {
-    let Some(server) = Server::start("passwords") else { return };
+    let server = need!(Server::start());
     let guest = Guest::new();
     for (method, stored) in
         [("scram-sha-256", "scram-sha-256"), ("md5", "md5"), ("password", "scram-sha-256")]

@@ -1,11 +1,12 @@
 //! A daemon under test, and plain HTTP.
 
+use neonvm_test_support::eventually_blocking;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::mpsc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// Longest wait for anything.
 pub(crate) const DEADLINE: Duration = Duration::from_secs(60);
@@ -90,11 +91,7 @@ pub(crate) fn answer(stream: &mut TcpStream) -> (u16, String) {
 
 /// Waits until something holds.
 pub(crate) fn wait_until(what: &str, mut holds: impl FnMut() -> bool) {
-    let start = Instant::now();
-    while !holds() {
-        assert!(start.elapsed() < DEADLINE, "waited for {what}");
-        std::thread::sleep(Duration::from_millis(10));
-    }
+    eventually_blocking(|| what.to_owned(), &mut holds);
 }
 
 /// A tree with four CPUs of which two are online, and a directory for files.
@@ -108,15 +105,4 @@ pub(crate) fn machine() -> tempfile::TempDir {
     std::fs::write(cpus.join("offline"), "2-3\n").unwrap();
     std::fs::create_dir_all(root.path().join("var/my files")).unwrap();
     root
-}
-
-/// A program of the system, if it is there; says so if not.
-pub(crate) fn program(name: &str, test: &str) -> Option<PathBuf> {
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    let found =
-        std::env::split_paths(&path).map(|directory| directory.join(name)).find(|path| path.is_file());
-    if found.is_none() {
-        println!("SKIP {test}: {name} is not installed");
-    }
-    found
 }

@@ -1,5 +1,6 @@
 //! OpenSSH's client against our server.
 
+use neonvm_test_support::{Need, need, needs};
 use std::fs;
 use std::io::{Read as _, Write as _};
 use std::os::fd::OwnedFd;
@@ -10,7 +11,7 @@ use std::process::{Command, Output, Stdio};
 use rustix::process::{Pid, Signal};
 use rustix::termios::Winsize;
 
-use crate::process::{Daemon, PROGRAM, connect, program, wait_until};
+use crate::process::{Daemon, PROGRAM, connect, wait_until};
 
 /// A server with one key that may log in.
 struct Server {
@@ -20,10 +21,9 @@ struct Server {
 }
 
 impl Server {
-    /// A server whose file of keys has `options` before the key; none if there is no client.
-    fn start(test: &str, options: &str) -> Option<Self> {
-        program("ssh", test)?;
-        program("ssh-keygen", test)?;
+    /// A server whose file of keys has `options` before the key, and what a client needs.
+    fn start(options: &str) -> Need<Self> {
+        needs::programs(&["ssh", "ssh-keygen"])?;
         let directory = tempfile::tempdir().unwrap();
         for name in ["key", "other"] {
             let path = directory.path().join(name);
@@ -45,7 +45,7 @@ impl Server {
             ],
         );
         let user = Command::new("id").arg("-un").output().unwrap().stdout;
-        Some(Self { daemon, directory, user: String::from_utf8(user).unwrap().trim().to_owned() })
+        Ok(Self { daemon, directory, user: String::from_utf8(user).unwrap().trim().to_owned() })
     }
 
     fn path(&self, name: &str) -> PathBuf {
@@ -107,7 +107,7 @@ fn numbers() -> Vec<u8> {
 
 #[test]
 fn commands_run_and_say_how_they_ended() {
-    let Some(server) = Server::start("ssh commands", "") else { return };
+    let server = need!(Server::start(""));
     let output = server.run("echo out; echo err >&2; exit 7");
     assert_eq!(output.status.code(), Some(7), "{output:?}");
     assert_eq!((&*output.stdout, &*output.stderr), (&b"out\n"[..], &b"err\n"[..]));
@@ -125,7 +125,7 @@ fn commands_run_and_say_how_they_ended() {
 
 #[test]
 fn much_data_goes_both_ways() {
-    let Some(server) = Server::start("ssh data", "") else { return };
+    let server = need!(Server::start(""));
     let data = numbers();
     assert!(server.through("cat", &data) == data, "10 MiB there and back");
     assert!(server.through("seq 0 1399999", b"") == data, "10 MiB from there");
@@ -139,7 +139,7 @@ fn much_data_goes_both_ways() {
 
 #[test]
 fn only_the_right_key_logs_in() {
-    let Some(server) = Server::start("ssh keys", "") else { return };
+    let server = need!(Server::start(""));
     let attempt = |options: Vec<String>, user: &str| {
         let mut command = Command::new("ssh");
         command.args(options).args(["-p", &server.daemon.ssh.port().to_string()]);
@@ -163,24 +163,20 @@ fn only_the_right_key_logs_in() {
 
 #[test]
 fn options_of_a_key_bind() {
-    let Some(server) =
-        Server::start("ssh key options", r#"restrict,command="echo forced $SSH_ORIGINAL_COMMAND""#)
-    else {
-        return;
-    };
+    let server = need!(Server::start(r#"restrict,command="echo forced $SSH_ORIGINAL_COMMAND""#));
     assert_eq!(server.run("echo mine").stdout, b"forced echo mine\n");
     let refused = server.ssh(&["-tt"], &["true"]).output().unwrap();
     assert!(
         String::from_utf8_lossy(&refused.stderr).contains("PTY allocation request failed"),
         "{refused:?}"
     );
-    let Some(server) = Server::start("ssh key options", r#"from="10.0.0.1""#) else { return };
+    let server = need!(Server::start(r#"from="10.0.0.1""#));
     assert_eq!(server.run("true").status.code(), Some(255), "an option we do not know refuses the key");
 }
 
 #[test]
 fn nothing_is_forwarded() {
-    let Some(server) = Server::start("ssh forwarding", "") else { return };
+    let server = need!(Server::start(""));
     let target = format!("127.0.0.1:{}", server.daemon.api.port());
     let output = server.ssh(&["-W", &target], &[]).output().unwrap();
     assert_eq!(output.status.code(), Some(255), "{output:?}");
@@ -220,7 +216,7 @@ fn expect(master: &OwnedFd, seen: &mut String, text: &str) {
 
 #[test]
 fn terminals_have_size_and_type() {
-    let Some(server) = Server::start("ssh terminals", "") else { return };
+    let server = need!(Server::start(""));
     let (master, line) = terminal();
     let size = |rows, columns| {
         let size = Winsize { ws_row: rows, ws_col: columns, ws_xpixel: 0, ws_ypixel: 0 };
@@ -256,7 +252,7 @@ fn terminals_have_size_and_type() {
 
 #[test]
 fn the_small_shell_survives_interrupts() {
-    let Some(server) = Server::start("ssh small shell", "") else { return };
+    let server = need!(Server::start(""));
     let (master, line) = terminal();
     let mut command = server.ssh(&["-tt"], &[&format!("exec {PROGRAM} shell")]);
     let copy = || line.try_clone().unwrap();
@@ -285,7 +281,7 @@ fn the_small_shell_survives_interrupts() {
 
 #[test]
 fn programs_end_when_the_client_vanishes() {
-    let Some(server) = Server::start("ssh vanishing client", "") else { return };
+    let server = need!(Server::start(""));
     let mut client = server.ssh(&[], &["echo $$; exec sleep 1000"]).stdout(Stdio::piped()).spawn().unwrap();
     let mut stdout = client.stdout.take().unwrap();
     let mut number = String::new();
@@ -303,7 +299,7 @@ fn programs_end_when_the_client_vanishes() {
 
 #[test]
 fn strangers_are_limited() {
-    let Some(server) = Server::start("ssh strangers", "") else { return };
+    let server = need!(Server::start(""));
     let banner = |stream: &mut std::net::TcpStream| {
         let mut start = [0; 4];
         stream.read_exact(&mut start).is_ok_and(|()| &start == b"SSH-")
@@ -317,10 +313,8 @@ fn strangers_are_limited() {
 
 #[test]
 fn files_are_copied() {
-    let Some(server) = Server::start("ssh files", "") else { return };
-    if program("sftp", "ssh files").is_none() {
-        return;
-    }
+    let server = need!(Server::start(""));
+    need!(needs::program("sftp"));
     let (data, copy, back) = (server.path("data"), server.path("copy"), server.path("back"));
     let content = numbers();
     fs::write(&data, &content).unwrap();

@@ -1,5 +1,6 @@
 //! Against programs: what `tar` packs is what we read, and what `umoci` unpacks is what we apply.
 
+use neonvm_test_support::{need, needs};
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 use std::path::Path;
 use std::process::Command;
@@ -78,10 +79,7 @@ fn same(tree: &Tree, layers: &[Vec<u8>], root: &Path) -> usize {
 
 #[test]
 fn archives_of_tar_are_read_in_all_its_formats() {
-    if !has("tar") {
-        crate::source::sample::skip("tar");
-        return;
-    }
+    need!(needs::program("tar"));
     let directory = tempfile::tempdir().unwrap();
     make(directory.path());
     for options in [

@@ -1,5 +1,6 @@
 //! Against Debian's `docker-registry`: what we push, we and others pull.
 
+use neonvm_test_support::{Need, need, needs};
 use std::io::{BufRead as _, BufReader};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -22,12 +23,9 @@ impl Drop for Registry {
     }
 }
 
-/// A registry on a free port; none if the program is not installed.
-fn registry() -> Option<Registry> {
-    if Command::new("docker-registry").arg("--version").output().is_err() {
-        sample::skip("docker-registry");
-        return None;
-    }
+/// A registry on a free port.
+fn registry() -> Need<Registry> {
+    needs::program("docker-registry")?;
     let data = tempfile::tempdir().unwrap();
     let listen = neonvm_port::Reserved::loopback().unwrap();
     let config = data.path().join("config.yml");
@@ -60,7 +58,7 @@ fn registry() -> Option<Registry> {
 
 #[test]
 fn an_image_is_pushed_and_pulled_back() {
-    let Some(registry) = registry() else { return };
+    let registry = need!(registry());
     let directory = tempfile::tempdir().unwrap();
     let options = sample::options(&directory.path().join("cache"));
     let image = sample::image(&sample::layers(), Form::Gzip, "amd64");
@@ -85,11 +83,8 @@ fn an_image_is_pushed_and_pulled_back() {
 
 #[test]
 fn what_other_programs_push_is_pulled() {
-    let Some(registry) = registry() else { return };
-    if Command::new("skopeo").arg("--version").output().is_err() {
-        sample::skip("skopeo");
-        return;
-    }
+    let registry = need!(registry());
+    need!(needs::program("skopeo"));
     let directory = tempfile::tempdir().unwrap();
     let options = sample::options(&directory.path().join("cache"));
     let store = Store::open(&directory.path().join("store")).unwrap();

@@ -14,9 +14,7 @@ fn layouts_and_archives_are_one_image() {
         assert_eq!((found.digest, sample::listed(&found)), (image.digest(), sample::expected()));
         assert_eq!(found.settings.process.entrypoint, ["/bin/a"]);
         let tar = at(&format!("{name}.tar"));
-        if !ran(Command::new("tar").arg("-C").arg(at(&name)).arg("-cf").arg(&tar).arg(".")) {
-            return;
-        }
+        need!(run(Command::new("tar").arg("-C").arg(at(&name)).arg("-cf").arg(&tar).arg(".")));
         let by_tar = loaded(&Source::parse(tar.to_str().unwrap()).unwrap(), &options).unwrap();
         assert_eq!(by_tar.digest, found.digest);
         assert_eq!(sample::listed(&by_tar), sample::expected());
@@ -81,9 +79,7 @@ fn archives_of_docker_are_loaded_also_as_skopeo_writes_them() {
     layout(&at("layout"), Form::Gzip);
     let to = format!("docker-archive:{}:example.com/x:v1", at("saved.tar").display());
     let from = format!("oci:{}:example.com/x:v1", at("layout").display());
-    if !ran(Command::new("skopeo").args(["copy", "--insecure-policy", &from, &to])) {
-        return;
-    }
+    need!(run(Command::new("skopeo").args(["copy", "--insecure-policy", &from, &to])));
     let options = sample::options(&at("cache"));
     for text in [at("saved.tar").display().to_string(), to] {
         let found = loaded(&Source::parse(&text).unwrap(), &options).unwrap();
@@ -127,9 +123,7 @@ fn what_umoci_unpacks_is_what_we_load() {
     let index = std::fs::read_to_string(at("layout/index.json")).unwrap();
     std::fs::write(at("layout/index.json"), index.replace("docker.io/library/x:v1", "v1")).unwrap();
     let name = format!("{}:v1", at("layout").display());
-    if !ran(Command::new("umoci").args(["unpack", "--rootless", "--image", &name]).arg(at("bundle"))) {
-        return;
-    }
+    need!(run(Command::new("umoci").args(["unpack", "--rootless", "--image", &name]).arg(at("bundle"))));
     let options = sample::options(&at("cache"));
     let ours = loaded(&Source::OciLayout { path: at("layout"), name: None }, &options).unwrap();
     let theirs = loaded(&Source::RootTree(at("bundle/rootfs")), &options).unwrap();

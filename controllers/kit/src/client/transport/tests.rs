@@ -1,3 +1,4 @@
+use neonvm_test_support::{Missing, Need, need, needs};
 use std::io::{BufRead as _, BufReader};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
@@ -21,15 +22,16 @@ impl Drop for Network {
 }
 
 impl Network {
-    /// Nothing where none can be made.
-    fn new() -> Option<Self> {
+    fn new() -> Need<Self> {
+        needs::network_namespaces()?;
         let script = "ip link set lo up && nft add table inet cut && echo up && exec cat";
         let mut command = Command::new("unshare");
         command.args(["--net", "--", "sh", "-c", script]).stdin(Stdio::piped()).stdout(Stdio::piped());
-        let mut network = Self(command.stderr(Stdio::null()).spawn().ok()?);
+        let mut network = Self(command.stderr(Stdio::null()).spawn().unwrap());
         let mut line = String::new();
-        BufReader::new(network.0.stdout.take()?).read_line(&mut line).ok()?;
-        (line.trim() == "up").then_some(network)
+        BufReader::new(network.0.stdout.take().unwrap()).read_line(&mut line).unwrap();
+        let up = (line.trim() == "up").then_some(network);
+        up.ok_or_else(|| Missing::unavailable("no network namespace with nftables can be made"))
     }
 
     /// This thread, and what it starts, from now on.
@@ -82,12 +84,8 @@ async fn watch(taken_within: Option<Duration>) {
 }
 
 /// Its host has lost power, or a firewall has forgotten the connection: what waits for bytes comes to an end.
-#[allow(clippy::print_stderr, reason = "a test that is skipped says so")]
 fn notices(taken_within: Option<Duration>) {
-    let Some(network) = Network::new() else {
-        eprintln!("SKIP: no network namespace with nftables can be made (root, ip, nft)");
-        return;
-    };
+    let network = need!(Network::new());
     let thread = std::thread::spawn(move || {
         network.enter();
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();

@@ -1,3 +1,4 @@
+use neonvm_test_support::{need, needs};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
@@ -378,17 +379,9 @@ fn plain_names_of_the_volume_are_those_that_guests_know() {
 }
 
 /// Older guests turn quotas on in a file system that was made with them.
-#[expect(clippy::print_stdout, reason = "says what it skips")]
 #[tokio::test]
 async fn quotas_may_be_turned_on_twice() {
-    let tools = ["mkfs.ext4", "tune2fs", "e2fsck"];
-    let search = std::env::var("PATH").unwrap_or_default() + ":/usr/sbin:/sbin";
-    let missing =
-        tools.iter().find(|tool| !std::env::split_paths(&search).any(|place| place.join(tool).exists()));
-    if let Some(missing) = missing {
-        println!("SKIP quotas: there is no {missing}");
-        return;
-    }
+    need!(needs::programs(&["mkfs.ext4", "tune2fs", "e2fsck"]));
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("data");
     let disk = neonvm_hypervisor::disks::EmptyDisk { size: Bytes::mib(64), label: "data", quotas: true };

@@ -1,0 +1,79 @@
+//! CPUs: plugged, and held to their size.
+
+use neonvm_test_support::{Missing, need};
+use std::path::Path;
+use std::time::Duration;
+
+use neonvm_hypervisor::cgroup::{DEFAULT_ROOT, Hierarchy};
+use neonvm_hypervisor::machine::{CpuError, Machine};
+use neonvm_hypervisor::plan::{CpuMode, CpuPlan};
+use neonvm_types::MilliCpu;
+
+use crate::lab::{PATIENCE, lab, resources, start, until};
+
+#[tokio::test(flavor = "multi_thread")]
+async fn cpus_are_plugged_at_once_and_not_unplugged_under_tcg() {
+    let lab = need!(lab());
+    let mut plan = lab.plan("wait");
+    plan.cpu = CpuPlan { mode: CpuMode::Qmp, boot: 1, max: 4 };
+    let (machine, mut console) = start(plan).await;
+    console.ready().await;
+    assert_eq!(machine.plugged_cpus().await, Ok(1));
+    machine.set_cpus(3).await.unwrap();
+    assert_eq!(machine.plugged_cpus().await, Ok(3));
+    assert_eq!(machine.vcpu_threads().await.unwrap().len(), 3);
+    machine.set_cpus(3).await.unwrap();
+    assert_eq!(machine.set_cpus(2).await, Err(CpuError::UnplugUnderTcg));
+    assert_eq!(machine.set_cpus(5).await, Err(CpuError::Range { wanted: 5, least: 1, most: 4 }));
+    machine.power_button().await.unwrap();
+    assert!(machine.wait_for(PATIENCE).await.unwrap().is_power_off());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn cpus_that_the_guest_rules_are_there_from_the_start() {
+    let lab = need!(lab());
+    let mut plan = lab.plan("wait");
+    plan.cpu = CpuPlan { mode: CpuMode::Sysfs, boot: 1, max: 3 };
+    let (machine, _console) = start(plan).await;
+    assert_eq!(machine.vcpu_threads().await.unwrap().len(), 3);
+    assert_eq!(machine.set_cpus(2).await, Err(CpuError::Sysfs));
+}
+
+/// Judged by numbers of the kernel: in each period the quota is spent, and no more than the quota.
+#[tokio::test(flavor = "multi_thread")]
+async fn vcpu_threads_are_held_to_their_size() {
+    let lab = need!(lab());
+    let hierarchy = Hierarchy::find(Path::new(DEFAULT_ROOT)).map_err(|error| {
+        Missing::unavailable(format!("no cgroup hierarchy with the cpu controller: {error}"))
+    });
+    let hierarchy = need!(hierarchy);
+    let parent = hierarchy.own_group().unwrap();
+    let name = format!("neonvm-test-{}", std::process::id());
+    let group = hierarchy
+        .create(&parent, &name)
+        .map_err(|error| Missing::unavailable(format!("no cgroup can be made: {error}")));
+    let group = need!(group);
+    // So little that a busy computer has it to spare: who gets less than the limit is not held back by it.
+    group.set_limit(Some(MilliCpu::new(50))).unwrap();
+    let machine = Machine::start(lab.plan("spin"), resources().await).await.unwrap();
+    let threads: Vec<i32> = machine.vcpu_threads().await.unwrap().iter().map(|cpu| cpu.thread).collect();
+    for thread in &threads {
+        group.add_thread(*thread).unwrap();
+    }
+    machine.continue_().await.unwrap();
+    until("a limit that is felt", async || group.throttling().unwrap().throttled >= 20).await;
+    let (before, usage) = (group.throttling().unwrap(), machine.usage(&threads).unwrap());
+    until("more of it", async || group.throttling().unwrap().throttled >= before.throttled + 20).await;
+    let ran = machine.usage(&threads).unwrap().threads - usage.threads;
+    let periods = group.throttling().unwrap().periods - before.periods + 1;
+    let allowed = Duration::from_millis(5) * u32::try_from(periods).unwrap();
+    // Ticks of the host are some milliseconds.
+    assert!(ran <= allowed * 3, "ran {ran:?} in {periods} periods");
+    group.set_limit(None).unwrap();
+    // A thread that has gone is no error.
+    group.add_thread(i32::MAX - 1).unwrap();
+    let path = group.path().to_owned();
+    machine.kill();
+    group.remove(PATIENCE).await.unwrap();
+    assert!(!path.exists());
+}

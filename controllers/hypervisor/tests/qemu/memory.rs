@@ -1,0 +1,43 @@
+//! Memory that comes and goes.
+
+use neonvm_hypervisor::machine::{MachineEvent, MemoryError};
+use neonvm_hypervisor::plan::MemoryPlan;
+use neonvm_test_support::need;
+use neonvm_types::Bytes;
+
+use crate::lab::{event, lab, start};
+
+#[tokio::test(flavor = "multi_thread")]
+async fn memory_grows_and_shrinks() {
+    let lab = need!(lab());
+    let mut plan = lab.plan("wait");
+    plan.memory = MemoryPlan { min: Bytes::mib(192), start: Bytes::mib(256), max: Bytes::mib(704) };
+    let (machine, mut console) = start(plan).await;
+    let mut events = machine.events();
+    console.ready().await;
+    let plugged =
+        |mib: u32| move |event: &MachineEvent| *event == MachineEvent::MemoryChanged(Bytes::mib(mib));
+    // It boots at its size.
+    if machine.memory().await.unwrap().plugged != Bytes::mib(64) {
+        event(&mut events, "memory of the start", plugged(64)).await;
+    }
+    for total in [704, 320, 448, 192] {
+        machine.set_memory_target(Bytes::mib(total)).await.unwrap();
+        event(&mut events, &format!("{total} MiB"), plugged(total - 192)).await;
+        let state = machine.memory().await.unwrap();
+        assert!(state.is_settled() && state.total() == Bytes::mib(total), "{state:?}");
+        assert_eq!((state.base, state.most), (Bytes::mib(192), Bytes::mib(512)));
+    }
+    let error = machine.set_memory_target(Bytes::mib(1024)).await.unwrap_err();
+    assert!(matches!(error, MemoryError::Range { .. }), "{error}");
+    let odd = machine.set_memory_target(Bytes::mib(193)).await.unwrap_err();
+    assert_eq!(odd, MemoryError::Block(Bytes::mib(193)));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_machine_of_one_size_has_no_device_for_it() {
+    let lab = need!(lab());
+    let (machine, _console) = start(lab.plan("wait")).await;
+    assert_eq!(machine.memory().await.unwrap().total(), Bytes::mib(192));
+    machine.set_memory_target(Bytes::mib(192)).await.unwrap();
+}

@@ -1,0 +1,22 @@
+//! Real runners with real guests: two processes, two directories, loopback addresses, and a machine that moves between
+//! them.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    clippy::print_stdout,
+    clippy::exit,
+    reason = "helpers of tests fail by panicking and say on standard output what they skip"
+)]
+
+mod faults;
+mod lab;
+mod link;
+mod links;
+mod moves;
+mod network;
+mod process;
+mod runner;
+mod world;

@@ -1,0 +1,121 @@
+//! A machine, the pods it moves between, and what is done with a move.
+
+use neonvm_test_support::Need;
+use std::net::SocketAddr;
+
+use neonvm_api::runner_pod::Receive;
+use neonvm_types::runner_protocol::{
+    Compression, ExitReason, MIGRATION_PORT, MigrationParameters, MigrationRequest, MigrationRole,
+    MigrationState as State, MigrationStatus, SizeRequest,
+};
+use neonvm_types::{Bytes, MilliCpu};
+use serde_json::{Value, json};
+
+use crate::lab::{Lab, lab};
+use crate::runner::{Pod, Runner, base, until};
+
+/// A machine and all its pods.
+pub(crate) struct World {
+    pub(crate) pod: Pod<'static>,
+    _directory: tempfile::TempDir,
+}
+
+impl World {
+    pub(crate) fn new() -> Need<Self> {
+        let lab: &'static Lab = lab()?;
+        let directory = tempfile::tempdir().unwrap();
+        let base = base(directory.path());
+        let pod = Pod { lab, base, walk: 500, user: 64055, spec: json!({}), identity: None, network: None };
+        Ok(Self { pod, _directory: directory })
+    }
+
+    /// A guest that is up.
+    pub(crate) async fn source(&self) -> Runner {
+        let source = Runner::start(&self.pod, None);
+        source.ready().await;
+        source
+    }
+
+    /// A target of the move `id` that waits.
+    pub(crate) async fn target(&self, source: &Runner, id: &str) -> Runner {
+        let target = self.early_target(source, id).await;
+        target.is(State::Waiting).await;
+        target
+    }
+
+    pub(crate) async fn early_target(&self, source: &Runner, id: &str) -> Runner {
+        let status = source.status().await.unwrap();
+        let receive = Receive {
+            migration: id.to_owned(),
+            source: format!("{}:25183", source.address),
+            machine: status.machine.unwrap(),
+            size: SizeRequest { cpu: MilliCpu::new(1000), memory: Bytes::mib(128) },
+            cpus: 1,
+        };
+        Runner::start(&self.pod, Some(receive))
+    }
+}
+
+pub(crate) fn fast() -> MigrationParameters {
+    MigrationParameters { channels: 2, ..MigrationParameters::default() }
+}
+
+/// So slow that there is time for faults.
+pub(crate) fn slow() -> MigrationParameters {
+    MigrationParameters {
+        bandwidth: Bytes::mib(2),
+        channels: 1,
+        compression: Compression::None,
+        auto_converge: false,
+        downtime_limit_ms: 1,
+        ..MigrationParameters::default()
+    }
+}
+
+pub(crate) fn request(target: &Runner, id: &str, parameters: MigrationParameters) -> Value {
+    to(SocketAddr::new(target.address, MIGRATION_PORT), id, parameters)
+}
+
+/// The order to move to whoever listens there.
+fn to(target: SocketAddr, id: &str, parameters: MigrationParameters) -> Value {
+    let target = target.to_string();
+    serde_json::to_value(MigrationRequest { id: id.to_owned(), target, parameters }).unwrap()
+}
+
+pub(crate) async fn begin(source: &Runner, target: &Runner, id: &str, parameters: MigrationParameters) {
+    begin_at(source, SocketAddr::new(target.address, MIGRATION_PORT), id, parameters).await;
+}
+
+/// The same by another way.
+pub(crate) async fn begin_at(source: &Runner, at: SocketAddr, id: &str, parameters: MigrationParameters) {
+    let request = to(at, id, parameters);
+    let (code, text) = source.call("PUT", "/v1/migration", &request).await.unwrap();
+    assert_eq!(code, 202, "{text}");
+}
+
+pub(crate) async fn migration(runner: &Runner) -> MigrationStatus {
+    until("a status", async || runner.status().await?.migration).await
+}
+
+/// Waits for the end of a move that leaves the guest where it was, and looks that it is well.
+pub(crate) async fn stays(source: &Runner, end: State) -> String {
+    source.is(end).await;
+    let reason = migration(source).await.reason;
+    source.lives().await;
+    let (code, text) = source.call("PUT", "/v1/size", &json!({ "cpu": 1, "memory": "128Mi" })).await.unwrap();
+    assert_eq!(code, 202, "{text}");
+    reason
+}
+
+/// Moves it for good.
+pub(crate) async fn moves(source: &mut Runner, target: &Runner, id: &str) {
+    begin(source, target, id, fast()).await;
+    let exit = source.exit().await;
+    assert_eq!(exit.reason, ExitReason::Migrated, "{exit:?}");
+    let status = target.ready().await;
+    let moved = status.migration.unwrap();
+    assert_eq!((moved.role, moved.state, moved.id.as_str()), (MigrationRole::Target, State::Completed, id));
+    assert!(moved.progress.downtime_ms.is_some(), "{moved:?}");
+    assert_eq!(status.memory.asked, Bytes::mib(128));
+    target.lives().await;
+}

@@ -1,0 +1,64 @@
+//! Packets arrive, and entries come and go with nodes and machines.
+
+use kube::api::DeleteParams;
+use neonvm_test_support::need;
+use serde_json::json;
+
+use crate::lab::{Lab, network, until};
+
+#[tokio::test(flavor = "multi_thread")]
+async fn machines_of_two_nodes_reach_each_other_by_known_entries() {
+    need!(network());
+    let lab = Lab::start(&[1, 2]).await;
+    let _controllers = [lab.controller(1), lab.controller(2)];
+    let a = lab.add_machine("a", 1, "10.100.128.0").await;
+    let b = lab.add_machine("b", 2, "10.100.128.1").await;
+    lab.until_entries(1, &["* n2".into(), format!("{b} n2")]).await;
+    lab.until_entries(2, &["* n1".into(), format!("{a} n1")]).await;
+    lab.add_pod("a", 1, "10.100.128.0", Some(&a)).await;
+    lab.add_pod("b", 2, "10.100.128.1", Some(&b)).await;
+    lab.until_reached("a", "10.100.128.1", 64).await;
+    // The largest packet of the overlay fits the underlay with all that a tunnel adds.
+    lab.until_reached("a", "10.100.128.1", 1422).await;
+    // A machine that is gone takes its entry along, also where it was learned.
+    // It is silent before, or the kernel might learn anew where it was.
+    lab.remove_pod("b");
+    until("gone with its pod", || lab.try_inside("n2", "ip link show v-b").is_err()).await;
+    lab.machines().delete("b", &DeleteParams::default()).await.unwrap();
+    lab.until_entries(1, &["* n2".into()]).await;
+    // And so does a node.
+    lab.remove_node(2).await;
+    lab.until_entries(1, &[]).await;
+    lab.until_entries(2, &["* n1".into(), format!("{a} n1")]).await;
+}
+
+/// The kernel learns where a machine is before anybody writes it down, and that is not undone.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_machine_that_moves_is_found_at_once() {
+    need!(network());
+    let lab = Lab::start(&[1, 2, 3]).await;
+    let _controllers = [lab.controller(1), lab.controller(2), lab.controller(3)];
+    let vm = lab.add_machine("vm", 2, "10.100.128.5").await;
+    lab.add_pod("client", 1, "10.100.1.1", None).await;
+    lab.add_pod("source", 2, "10.100.128.5", Some(&vm)).await;
+    lab.until_reached("client", "10.100.128.5", 64).await;
+    let flood = ["* n2".to_owned(), "* n3".to_owned()];
+    let with = |node: u8| [flood.as_slice(), &[format!("{vm} n{node}")]].concat();
+    lab.until_entries(1, &with(2)).await;
+    lab.set_status("vm", json!({"phase": "Migrating"})).await;
+    // The switch: gone at the source, it announces itself from the target.
+    lab.remove_pod("source");
+    lab.add_pod("target", 3, "10.100.128.5", Some(&vm)).await;
+    lab.until_reached("target", "10.100.1.1", 64).await;
+    lab.until_entries(1, &with(3)).await;
+    lab.until_reached("client", "10.100.128.5", 64).await;
+    // Whatever makes the controller look again, it does not go back to what is written down.
+    lab.inside("n1", "ip link add other type bridge");
+    lab.add_machine("another", 3, "10.100.128.6").await;
+    until("seen", || lab.entries(1).len() == 4).await;
+    assert!(lab.entries(1).contains(&format!("{vm} n3")), "{:?}", lab.entries(1));
+    lab.set_status("vm", json!({"phase": "Running", "node": "n3"})).await;
+    until("external at the source as well", || lab.entries(2).contains(&format!("{vm} n3"))).await;
+    until("local at the target", || !lab.entries(3).iter().any(|entry| entry.starts_with(&vm))).await;
+    lab.until_reached("client", "10.100.128.5", 64).await;
+}

@@ -204,11 +204,11 @@ fn signature(request: &Request, secret: &str) -> String {
     hex(&mac(&key, &text))
 }
 
-/// The keys to a store come from the environment: the test runs itself again with them.
 /// The keys of the object store.
 const ACCESS: &str = "AKIATEST";
 const SECRET: &str = "secret/with+signs";
 
+/// The keys to a store come from the environment: the test runs itself again with them.
 #[tokio::test]
 async fn objects_are_put_with_a_signature_that_holds() {
     if std::env::var("AWS_ACCESS_KEY_ID").as_deref() == Ok(ACCESS) {

@@ -128,7 +128,7 @@ impl Context {
                 let over = vm.metadata.deletion_timestamp.is_some()
                     && vm.metadata.finalizers.as_ref().is_none_or(Vec::is_empty);
                 if over {
-                    self.cache.bury_vm(key, vm.metadata.uid.as_deref());
+                    self.cache.vm_deleted(key, vm.metadata.uid.as_deref());
                 } else {
                     self.cache.put_vm(vm);
                 }

@@ -1,7 +1,7 @@
 //! The picture that watches and our own writes paint: machines, their pods, their TLS secrets. Of two versions of an
 //! object the newer stays.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use k8s_openapi::api::core::v1::Pod;
@@ -16,8 +16,8 @@ use crate::context::MANAGER;
 
 /// Ends of pods that are remembered of a machine: those of both sides of a migration.
 const LAST_WORDS: usize = 2;
-/// Objects that are remembered to be gone: more than can go while one answer is on its way.
-const BURIED: usize = 1024;
+/// Tombstones that are kept: more than objects can be deleted while one response is on its way.
+const TOMBSTONES: usize = 1024;
 
 /// Namespace and name of a machine.
 pub(crate) type Key = Arc<NamespacedName>;
@@ -35,9 +35,7 @@ struct Kept {
     vms: HashMap<Key, Arc<VirtualMachine>>,
     /// By machine.
     pods: HashMap<Key, Vec<Arc<KeptPod>>>,
-    /// UIDs of the machines and pods that went last: an answer of before that comes only now does not bring one back, of whose end
-    /// nobody would ever tell again.
-    buried: VecDeque<String>,
+    tombstones: Tombstones,
     /// How the machine's pods ended that were seen to go last, newest last.
     last_words: HashMap<Key, Vec<(String, Exit)>>,
     tls: HashMap<Key, TlsSecret>,
@@ -82,17 +80,51 @@ pub(crate) fn machine_of(meta: &ObjectMeta) -> Option<(Key, String)> {
     Some((Arc::new(NamespacedName::new(namespace, owner.name.clone())), owner.uid.clone()))
 }
 
-impl Kept {
+/// UIDs of the VMs and pods that were deleted last: a response of before that comes only now does not bring one back, whose
+/// deletion nobody would ever report again.
+#[derive(Debug, Default)]
+struct Tombstones {
+    uids: HashSet<Arc<str>>,
+    /// Oldest first.
+    order: VecDeque<Arc<str>>,
+}
+
+impl Tombstones {
     /// The object with this UID is gone for good.
-    fn bury(&mut self, uid: String) {
-        self.buried.push_back(uid);
-        if self.buried.len() > BURIED {
-            self.buried.pop_front();
+    fn add(&mut self, uid: &str) {
+        let uid: Arc<str> = uid.into();
+        if !self.uids.insert(Arc::clone(&uid)) {
+            return;
+        }
+        self.order.push_back(uid);
+        if self.order.len() > TOMBSTONES
+            && let Some(oldest) = self.order.pop_front()
+        {
+            self.uids.remove(&oldest);
         }
     }
 
-    fn is_buried(&self, uid: &str) -> bool {
-        self.buried.iter().any(|buried| buried == uid)
+    fn has(&self, uid: &str) -> bool {
+        self.uids.contains(uid)
+    }
+}
+
+impl Kept {
+    fn drop_vm(&mut self, key: &Key, uid: Option<&str>) {
+        let same =
+            self.vms.get(key).is_some_and(|known| uid.is_none() || known.metadata.uid.as_deref() == uid);
+        if same {
+            self.vms.remove(key);
+        }
+    }
+
+    fn drop_pod(&mut self, key: &Key, name: &str, uid: Option<&str>) {
+        if let Some(pods) = self.pods.get_mut(key) {
+            pods.retain(|pod| pod.view.name != name || uid.is_some_and(|uid| pod.view.uid != uid));
+            if pods.is_empty() {
+                self.pods.remove(key);
+            }
+        }
     }
 }
 
@@ -131,7 +163,7 @@ impl Cache {
         let key = key_of(&vm.metadata);
         vm.metadata.managed_fields = None;
         let mut kept = self.lock();
-        if vm.metadata.uid.as_deref().is_some_and(|uid| kept.is_buried(uid)) {
+        if vm.metadata.uid.as_deref().is_some_and(|uid| kept.tombstones.has(uid)) {
             return false;
         }
         let known = kept.vms.get(&key);
@@ -144,27 +176,24 @@ impl Cache {
         true
     }
 
-    /// The server has said of the machine that it is gone. A request that finds nothing does not say so: a server that is just
-    /// starting may not know our definitions yet.
-    pub(crate) fn bury_vm(&self, key: &Key, uid: Option<&str>) {
-        self.drop_vm(key, uid);
+    /// The server has reported the VM as deleted. A request that finds nothing does not say so: a server that is just starting may
+    /// not know our definitions yet.
+    pub(crate) fn vm_deleted(&self, key: &Key, uid: Option<&str>) {
+        // Under one lock: between the two a late response could bring the VM back for good.
+        let mut kept = self.lock();
+        kept.drop_vm(key, uid);
         if let Some(uid) = uid {
-            self.lock().bury(uid.to_owned());
+            kept.tombstones.add(uid);
         }
     }
 
-    /// The machine is not found; another of the same name may be there already.
+    /// The VM is not found; another of the same name may be there already.
     pub(crate) fn drop_vm(&self, key: &Key, uid: Option<&str>) {
-        let mut kept = self.lock();
-        let same =
-            kept.vms.get(key).is_some_and(|known| uid.is_none() || known.metadata.uid.as_deref() == uid);
-        if same {
-            kept.vms.remove(key);
-        }
+        self.lock().drop_vm(key, uid);
     }
 
     /// The keys of machines that are not among these: they went while the watch was broken.
-    pub(crate) fn retain_vms(&self, seen: &std::collections::HashSet<Key>) -> Vec<Key> {
+    pub(crate) fn retain_vms(&self, seen: &HashSet<Key>) -> Vec<Key> {
         let mut kept = self.lock();
         let gone: Vec<Key> = kept.vms.keys().filter(|key| !seen.contains(*key)).cloned().collect();
         gone.iter().for_each(|key| drop(kept.vms.remove(key)));
@@ -180,7 +209,7 @@ impl Cache {
         let (key, owner) = machine_of(&pod.metadata)?;
         let new = KeptPod { owner, version: version(&pod.metadata), view: PodView::of(pod, MANAGER) };
         let mut kept = self.lock();
-        if kept.is_buried(&new.view.uid) {
+        if kept.tombstones.has(&new.view.uid) {
             return None;
         }
         let pods = kept.pods.entry(Arc::clone(&key)).or_default();
@@ -200,21 +229,16 @@ impl Cache {
 
     /// The pod is gone.
     pub(crate) fn drop_pod(&self, key: &Key, name: &str, uid: Option<&str>) {
-        let mut kept = self.lock();
-        if let Some(pods) = kept.pods.get_mut(key) {
-            pods.retain(|pod| pod.view.name != name || uid.is_some_and(|uid| pod.view.uid != uid));
-            if pods.is_empty() {
-                kept.pods.remove(key);
-            }
-        }
+        self.lock().drop_pod(key, name, uid);
     }
 
-    /// The pod is gone, and this is the last that the server says of it: its end may be told here for the first time.
-    pub(crate) fn bury_pod(&self, key: &Key, pod: &Pod) {
+    /// The server has reported the pod as deleted, and this is the last version of it: its end may be reported here for the first
+    /// time.
+    pub(crate) fn pod_deleted(&self, key: &Key, pod: &Pod) {
         let view = PodView::of(pod, MANAGER);
-        self.drop_pod(key, &view.name, Some(&view.uid));
         let mut kept = self.lock();
-        kept.bury(view.uid);
+        kept.drop_pod(key, &view.name, Some(&view.uid));
+        kept.tombstones.add(&view.uid);
         if let Some(exit) = view.ended {
             let words = kept.last_words.entry(Arc::clone(key)).or_default();
             words.retain(|(name, _)| *name != view.name);
@@ -237,7 +261,7 @@ impl Cache {
     }
 
     /// Only pods with these UIDs remain of the machine, or of all machines.
-    pub(crate) fn retain_pods(&self, of: Option<&Key>, seen: &std::collections::HashSet<String>) -> Vec<Key> {
+    pub(crate) fn retain_pods(&self, of: Option<&Key>, seen: &HashSet<String>) -> Vec<Key> {
         let mut kept = self.lock();
         let mut changed = Vec::new();
         kept.pods.retain(|key, pods| {

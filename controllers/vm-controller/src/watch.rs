@@ -46,7 +46,7 @@ pub(crate) async fn machines(context: Arc<Context>, listed: Arc<Listed>) {
                 Err(invalid) => &invalid.metadata,
             };
             let key = key_of(meta);
-            context.cache.bury_vm(&key, meta.uid.as_deref());
+            context.cache.vm_deleted(&key, meta.uid.as_deref());
             context.queue.add(&key);
             crate::moves::wake(&context);
         }
@@ -92,7 +92,7 @@ pub(crate) async fn pods(context: Arc<Context>, listed: Arc<Listed>) {
         }
         watcher::Event::Delete(pod) => {
             if let Some((key, _)) = machine_of(&pod.metadata) {
-                context.cache.bury_pod(&key, &pod);
+                context.cache.pod_deleted(&key, &pod);
                 context.queue.add(&key);
             }
         }

@@ -35,7 +35,7 @@ impl Error {
     /// Whether the VM has to be looked at again before anything is tried.
     pub(crate) fn is_conflict(&self) -> bool {
         match self {
-            Self::Changed(_) | Self::Replaced | Self::Moves => true,
+            Self::Changed(_) | Self::Replaced | Self::Moves | Self::Phase(_) | Self::Generation => true,
             Self::Api(error) => {
                 matches!(&**error, ApiError::Api(status) if matches!(status.code, 404 | 409 | 422))
             }
@@ -65,6 +65,10 @@ pub(crate) enum Error {
     Replaced,
     #[error("it is on its way to another node")]
     Moves,
+    #[error("it does not run: its phase is {}", .0.map_or("unset", Phase::as_str))]
+    Phase(Option<Phase>),
+    #[error("its spec was changed since")]
+    Generation,
     #[error("the API server did not answer within {} s", .0.as_secs())]
     Late(Duration),
     #[error("the API server refuses: {0}")]
@@ -100,6 +104,15 @@ async fn attempt(api: &Api<VirtualMachine>, change: &Change) -> Result<Option<i6
     }
     if vm.status.as_ref().is_some_and(|status| status.migration.is_some()) {
         return Err(Error::Moves);
+    }
+    // The second attempt is bound to this version alone, so what the first one tested has to hold of it. A VM that is still being
+    // scaled is one that runs: its load may grow before it has become smaller.
+    let phase = vm.status.as_ref().and_then(|status| status.phase);
+    if !matches!(phase, Some(Phase::Running | Phase::Scaling)) {
+        return Err(Error::Phase(phase));
+    }
+    if change.generation.is_some() && vm.metadata.generation != change.generation {
+        return Err(Error::Generation);
     }
     let now = Size::in_spec(&vm);
     if now != change.from {
@@ -164,11 +177,11 @@ mod tests {
     use super::*;
 
     /// The API server says that the object is not what it was thought to be, and shows it.
-    async fn against(status: Value) -> (Result<Option<i64>, Error>, usize) {
+    async fn against(generation: i64, status: Value) -> (Result<Option<i64>, Error>, usize) {
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!("http://{}", listener.local_addr().unwrap());
         let vm = json!({"apiVersion": "vm.neon.tech/v1", "kind": "VirtualMachine",
-            "metadata": {"name": "a", "namespace": "default", "uid": "u", "resourceVersion": "7", "generation": 2},
+            "metadata": {"name": "a", "namespace": "default", "uid": "u", "resourceVersion": "7", "generation": generation},
             "spec": {"guest": {"cpus": {"min": 1, "max": 2, "use": 1}, "memorySlotSize": "1Gi",
                 "memorySlots": {"min": 1, "max": 2, "use": 1}, "rootDisk": {"image": "i"}}}, "status": status});
         let patches = Arc::new(AtomicUsize::new(0));
@@ -204,12 +217,26 @@ mod tests {
     async fn a_machine_that_begins_to_move_keeps_its_size() {
         let moves =
             json!({"phase": "PreMigrating", "migration": {"name": "m", "uid": "x", "targetPodName": "p"}});
-        let (done, patches) = against(moves).await;
+        let (done, patches) = against(1, moves).await;
         let error = done.unwrap_err();
         assert!(matches!(error, Error::Moves) && error.is_conflict(), "{error}");
         assert_eq!(patches, 1);
         // Of one that stays something else changed, and it is tried again.
-        let (done, patches) = against(json!({"phase": "Scaling"})).await;
-        assert_eq!((done.unwrap(), patches), (Some(2), 2));
+        let (done, patches) = against(1, json!({"phase": "Scaling"})).await;
+        assert_eq!((done.unwrap(), patches), (Some(1), 2));
+    }
+
+    #[tokio::test]
+    async fn the_second_attempt_tests_what_the_first_one_did() {
+        for phase in ["PreMigrating", "Succeeded", "Pending"] {
+            let (done, patches) = against(1, json!({"phase": phase})).await;
+            let error = done.unwrap_err();
+            assert!(matches!(error, Error::Phase(Some(_))) && error.is_conflict(), "{phase}: {error}");
+            assert_eq!(patches, 1);
+        }
+        let (done, patches) = against(2, json!({"phase": "Running"})).await;
+        let error = done.unwrap_err();
+        assert!(matches!(error, Error::Generation) && error.is_conflict(), "{error}");
+        assert_eq!(patches, 1, "what was decided about another generation is not sent again");
     }
 }

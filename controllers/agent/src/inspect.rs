@@ -7,6 +7,7 @@ use std::sync::Arc;
 use http::{Method, StatusCode};
 use neonvm_kit::authority::OPERATORS;
 use neonvm_kit::http::{Answer, Peer, Whole, text};
+use neonvm_kit::supervise::Health;
 use neonvm_types::NamespacedName;
 use neonvm_types::agent_inspect::{AgentInspect, VmInspect};
 use serde_json::json;
@@ -24,13 +25,20 @@ pub(crate) struct Inspector {
     node: String,
     fleet: Arc<Fleet>,
     metrics: Arc<Metrics>,
+    health: Health,
 }
 
 type Answering = Pin<Box<dyn Future<Output = Answer> + Send>>;
 
 impl Inspector {
-    pub(crate) fn new(identity: String, node: String, fleet: Arc<Fleet>, metrics: Arc<Metrics>) -> Self {
-        Self { identity, node, fleet, metrics }
+    pub(crate) fn new(
+        identity: String,
+        node: String,
+        fleet: Arc<Fleet>,
+        metrics: Arc<Metrics>,
+        health: Health,
+    ) -> Self {
+        Self { identity, node, fleet, metrics, health }
     }
 
     /// A handler that answers with one of the methods below.
@@ -82,10 +90,12 @@ impl Inspector {
         encoded(&json!({ "stopped": false, "pods": pods }))
     }
 
-    /// Metrics of the agent.
+    /// Metrics and health of the agent.
     pub(crate) async fn metrics(self: Arc<Self>, request: Whole) -> Answer {
-        if request.uri().path() != "/metrics" {
-            return text(StatusCode::NOT_FOUND, PLAIN, "there is /metrics\n");
+        match request.uri().path() {
+            "/healthz" => return self.health.answer(),
+            "/metrics" => {}
+            _ => return text(StatusCode::NOT_FOUND, PLAIN, "there is /metrics and /healthz\n"),
         }
         let views = self.fleet.views(None).await;
         let stuck = views.iter().filter(|view| view.stuck.is_some()).count();

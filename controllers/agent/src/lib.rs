@@ -20,4 +20,4 @@ mod sink;
 mod vm;
 
 pub use config::{AgentConfig, ConfigError};
-pub use run::{Config, Error, run};
+pub use run::{Config, Error, run, run_with};

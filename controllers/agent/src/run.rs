@@ -5,17 +5,19 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::future::select_all;
 use kube::Client;
 use neonvm_api::names::agent_lease;
 use neonvm_kit::authority::{self, AGENT_NAME, AGENTS};
 use neonvm_kit::ca::Authority;
 use neonvm_kit::lease::{self, Elector};
 use neonvm_kit::service::{Endpoint, advertised};
+use neonvm_kit::supervise::{Health, TaskEnded, Tasks};
 use neonvm_kit::{http, tls};
 use neonvm_types::runner_protocol::CLIENT_ORGANISATION;
 use rustls::ClientConfig;
 use tokio::net::TcpListener;
-use tokio::task::{JoinHandle, JoinSet};
+use tokio::task::JoinHandle;
 
 use crate::billing::bill;
 use crate::config::AgentConfig;
@@ -28,8 +30,6 @@ use crate::sink::{self, Layout, Sink, Target};
 
 /// Field manager of what the agent writes.
 const MANAGER: &str = "neonvm-agent";
-/// Pauses while the API server cannot be used at start.
-const PAUSES: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(15));
 /// Length of the lease: an agent that dies is replaced by another of the same node after this.
 const LEASE: Duration = Duration::from_secs(10);
 
@@ -85,20 +85,34 @@ pub enum Error {
         /// What is wrong with it.
         reason: String,
     },
+    /// Part of it ended.
+    #[error(transparent)]
+    Task(#[from] TaskEnded),
 }
 
 /// Runs until `stop` ends; then sends what events are left.
 ///
 /// # Errors
-/// If the API server cannot be reached at start, an address cannot be used or the configuration names a sink that cannot be.
+/// If the API server cannot be reached at start, an address cannot be used, the configuration names a sink that cannot be, or a
+/// background task ends; the lease is given back before.
 pub async fn run(config: Config, stop: impl Future<Output = ()>) -> Result<(), Error> {
     let client = neonvm_kit::client::connect(config.kubeconfig.as_deref()).await?;
+    run_with(client, config, stop).await
+}
+
+/// As [`run`], with a client at hand.
+///
+/// # Errors
+/// As [`run`].
+pub async fn run_with(client: Client, config: Config, stop: impl Future<Output = ()>) -> Result<(), Error> {
+    let health = Health::default();
     let metrics: Arc<Metrics> = Arc::default();
-    let (billing, billing_tasks) = sinks(&config.agent, &metrics, Kind::Billing)?;
+    let (billing, mut sink_tasks) = sinks(&config.agent, &metrics, Kind::Billing)?;
     let (events, event_tasks) = sinks(&config.agent, &metrics, Kind::Scaling)?;
+    sink_tasks.extend(event_tasks);
     tokio::pin!(stop);
     let authority = tokio::select! {
-        authority = open(&client, &config.namespace) => authority?,
+        authority = authority::open_at_start(&client, &config.namespace, MANAGER) => authority?,
         () = &mut stop => return Ok(()),
     };
     let tls = Certificates {
@@ -108,21 +122,16 @@ pub async fn run(config: Config, stop: impl Future<Output = ()>) -> Result<(), E
     let events = ScalingEvents::new(config.agent.scaling_events.clone(), events, Arc::clone(&metrics));
     let shared = Arc::new(Shared::new(client.clone(), tls, config.agent.clone(), events));
     let fleet = Arc::new(Fleet::new(Arc::clone(&shared), config.node.clone()));
-    let mut always = JoinSet::new();
-    let address = serve(&mut always, &config, &authority, &fleet, &metrics).await?;
-    always.spawn({
-        let (shared, client, namespace) = (Arc::clone(&shared), client.clone(), config.namespace.clone());
-        async move {
-            shared.scheduler.follow_lease(client, &namespace).await;
-        }
-    });
-    always.spawn({
-        let (shared, client) = (Arc::clone(&shared), client.clone());
-        async move {
-            let scheduler = &shared.config.scheduler;
-            shared.scheduler.follow_pods(client, &scheduler.scheduler_name, scheduler.request_port).await;
-        }
-    });
+    let inspector = Inspector::new(
+        config.identity.clone(),
+        config.node.clone(),
+        Arc::clone(&fleet),
+        Arc::clone(&metrics),
+        health.clone(),
+    );
+    let mut always = Tasks::new(&health);
+    let address = serve(&mut always, &config, &authority, Arc::new(inspector)).await?;
+    watch_scheduler(&mut always, &shared, &config.namespace);
     let mut lease = lease::Config::new(&config.namespace, agent_lease(&config.node), &config.identity);
     lease.duration = LEASE;
     lease.renew_deadline = LEASE * 2 / 3;
@@ -130,19 +139,51 @@ pub async fn run(config: Config, stop: impl Future<Output = ()>) -> Result<(), E
     let work = || async {
         // Without the lease nothing may be done any more: all tasks end then, with all they have under way.
         let _cleared = Cleared(&fleet);
+        Err(tokio::select! {
+            ended = health.supervise("watch of VMs", fleet.watch()) => ended,
+            ended = health.supervise("billing", bill(&config.agent, &fleet, &billing)) => ended,
+        })
+    };
+    let stop = async {
         tokio::select! {
-            () = fleet.watch() => {}
-            () = bill(&config.agent, &fleet, &billing) => {}
+            () = always.until(stop) => {}
+            _ = health.supervise("event sinks", ended_early(&mut sink_tasks)) => {}
         }
     };
-    Elector::new(client, lease).lead(stop, work).await;
+    let led: Result<(), TaskEnded> = Elector::new(client, lease).lead(stop, work).await;
     always.shutdown().await;
     // The queues send what they have when nobody can tell them anything any more.
     drop((billing, fleet, shared));
-    for task in billing_tasks.into_iter().chain(event_tasks) {
+    for task in sink_tasks.into_iter().filter(|task| !task.is_finished()) {
         let _ = task.await;
     }
-    Ok(())
+    led.and(health.check()).map_err(Error::from)
+}
+
+/// Follows where the scheduler is reached.
+fn watch_scheduler(always: &mut Tasks, shared: &Arc<Shared>, namespace: &str) {
+    let (lease, pods, namespace) = (Arc::clone(shared), Arc::clone(shared), namespace.to_owned());
+    always.spawn("watch of the scheduler's lease", async move {
+        lease.scheduler.follow_lease(lease.client.clone(), &namespace).await;
+    });
+    always.spawn("watch of scheduler pods", async move {
+        let scheduler = &pods.config.scheduler;
+        let (name, port) = (&scheduler.scheduler_name, scheduler.request_port);
+        pods.scheduler.follow_pods(pods.client.clone(), name, port).await;
+    });
+}
+
+/// Returns when one of the tasks of sinks ends, or panics with it. They end when nobody can send to them any more, so none of them
+/// ends as long as the agent runs.
+async fn ended_early(tasks: &mut [JoinHandle<()>]) {
+    if tasks.is_empty() {
+        return std::future::pending().await;
+    }
+    if let (Err(error), ..) = select_all(tasks).await
+        && let Ok(panic) = error.try_into_panic()
+    {
+        std::panic::resume_unwind(panic);
+    }
 }
 
 /// Ends all tasks of a fleet when dropped.
@@ -162,55 +203,36 @@ fn client_tls(authority: &Authority, organisation: &str) -> Result<Arc<ClientCon
     Ok(Arc::new(config))
 }
 
-/// A server that is just starting is waited for.
-async fn open(client: &Client, namespace: &str) -> Result<Authority, Error> {
-    let mut pause = PAUSES.0;
-    loop {
-        match authority::open(client, namespace, MANAGER).await {
-            Ok(authority) => return Ok(authority),
-            Err(error) if pause > PAUSES.1 => return Err(error.into()),
-            Err(error) => {
-                tracing::warn!(%error, "the internal authority cannot be opened; it is tried again");
-            }
-        }
-        tokio::time::sleep(pause).await;
-        pause *= 2;
-    }
-}
-
 async fn listen(address: SocketAddr) -> Result<TcpListener, Error> {
     TcpListener::bind(address).await.map_err(|source| Error::Listen { address, source })
 }
 
 /// Starts all servers; the address of the one with TLS, as others reach it.
 async fn serve(
-    always: &mut JoinSet<()>,
+    always: &mut Tasks,
     config: &Config,
     authority: &Authority,
-    fleet: &Arc<Fleet>,
-    metrics: &Arc<Metrics>,
+    inspector: Arc<Inspector>,
 ) -> Result<SocketAddr, Error> {
     let listener = listen(config.listen).await?;
     let address = listener.local_addr().unwrap_or(config.listen);
     let identity = authority.server(MANAGER, &[AGENT_NAME.to_owned()])?;
     let tls = tls::server(&identity, authority.certificate())?;
     let tls = Arc::new(std::sync::RwLock::new(Arc::new(tls)));
-    let inspector = Arc::new(Inspector::new(
-        config.identity.clone(),
-        config.node.clone(),
-        Arc::clone(fleet),
-        Arc::clone(metrics),
-    ));
-    always.spawn(http::serve(listener, Some(tls), inspector.handler(Inspector::inspect)));
+    always
+        .spawn("inspection server", http::serve(listener, Some(tls), inspector.handler(Inspector::inspect)));
     let dump = config.agent.dump_state.map(|dump| SocketAddr::new(config.listen.ip(), dump.port));
     if let Some(address) = dump {
-        always.spawn(http::serve(listen(address).await?, None, inspector.handler(Inspector::dump)));
+        let server = http::serve(listen(address).await?, None, inspector.handler(Inspector::dump));
+        always.spawn("dump server", server);
     }
     if let Some(address) = config.metrics {
-        always.spawn(http::serve(listen(address).await?, None, inspector.handler(Inspector::metrics)));
+        let server = http::serve(listen(address).await?, None, inspector.handler(Inspector::metrics));
+        always.spawn("metrics server", server);
     }
     if let Some(address) = config.vm_metrics {
-        always.spawn(http::serve(listen(address).await?, None, inspector.handler(Inspector::vm_metrics)));
+        let server = http::serve(listen(address).await?, None, inspector.handler(Inspector::vm_metrics));
+        always.spawn("VM metrics server", server);
     }
     Ok(advertised(address, config.pod_ip))
 }

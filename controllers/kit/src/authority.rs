@@ -1,13 +1,16 @@
 //! The internal authority: signs what the services show each other. It is kept in a secret in their namespace.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::{Namespace, Secret};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::api::{Api, PostParams};
 use kube::{Client, Error as ApiError};
+use tokio::time::{Instant, sleep, timeout};
 
+use crate::backoff::Backoff;
 use crate::ca::{self, Authority};
 
 /// Name of the secret.
@@ -21,6 +24,13 @@ pub const SCHEDULER_NAME: &str = "scheduler.neonvm";
 /// The same of agents.
 pub const AGENT_NAME: &str = "agent.neonvm";
 
+/// How long [`open_at_start`] waits for the API server.
+const START: Duration = Duration::from_secs(60);
+/// Longest wait for one attempt to open the authority.
+const ATTEMPT: Duration = Duration::from_secs(10);
+/// First and longest pause between two attempts.
+const PAUSES: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(5));
+
 /// Why there is no authority.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
@@ -33,6 +43,9 @@ pub enum Error {
     /// The secret holds something else.
     #[error("the secret {SECRET} has no {0}")]
     Key(&'static str),
+    /// The server did not respond.
+    #[error("the API server does not respond to requests for the secret {SECRET}")]
+    Late,
     /// Certificates.
     #[error(transparent)]
     Certificate(#[from] ca::Error),
@@ -55,6 +68,25 @@ pub async fn open(client: &Client, namespace: &str, manager: &str) -> Result<Aut
         None => make(&api, manager).await?,
     };
     parse(&secret)
+}
+
+/// As [`open`], for services that start together with the API server: it is retried with backoff for a minute.
+///
+/// # Errors
+/// Those of the last attempt.
+pub async fn open_at_start(client: &Client, namespace: &str, manager: &str) -> Result<Authority, Error> {
+    let started = Instant::now();
+    let mut backoff = Backoff::new(PAUSES.0, PAUSES.1);
+    loop {
+        let opened = timeout(ATTEMPT, open(client, namespace, manager)).await;
+        match opened.unwrap_or(Err(Error::Late)) {
+            Err(error) if started.elapsed() < START => {
+                tracing::warn!(%error, "the internal authority cannot be opened; it is tried again");
+            }
+            opened => return opened,
+        }
+        sleep(backoff.pause()).await;
+    }
 }
 
 /// Reads the authority; makes nothing.

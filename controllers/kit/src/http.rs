@@ -15,6 +15,8 @@ use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 use tokio_rustls::TlsAcceptor;
 
+use crate::supervise::panic_of;
+
 /// Open connections.
 const CONNECTIONS: usize = 512;
 /// Time for a TLS handshake, for the head of a request, and for its body.
@@ -67,7 +69,12 @@ where
         let Ok(place) = Arc::clone(&places).acquire_owned().await else { return };
         let stream = tokio::select! {
             accepted = listener.accept() => accepted,
-            Some(_) = running.join_next() => continue,
+            Some(ended) = running.join_next() => {
+                if let Err(error) = ended {
+                    tracing::error!(panic = panic_of(error), "a handler of requests panicked; its connection is closed");
+                }
+                continue;
+            }
         };
         let Ok((stream, _)) = stream else {
             // Out of file descriptors, most likely: others will be closed in a moment.

@@ -11,8 +11,16 @@ use kube::api::{Api, PostParams};
 use kube::{Client, Error};
 use tokio::time::{Instant, sleep, timeout};
 
-/// Longest wait for one answer of the API server.
+use crate::backoff::Backoff;
+
+/// Longest wait for one response of the API server.
 const REQUEST: Duration = Duration::from_secs(5);
+/// Pause before a lease is read again that somebody wrote to between our read and our write.
+const CONFLICT: Duration = Duration::from_millis(100);
+/// First and longest pause before work that has ended is started again.
+const PAUSES: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(30));
+/// Work that ran for this long did not end at once: the pauses begin again with the first.
+const SETTLED: Duration = Duration::from_secs(60);
 
 /// Which lease, and how fast.
 #[derive(Clone, Debug)]
@@ -50,21 +58,74 @@ impl Config {
 }
 
 /// Does `work` while this replica leads, as [`Elector::lead`] does; without a lease it always leads.
-pub async fn lead<F>(
+///
+/// # Errors
+/// If the work fails.
+pub async fn lead<F, E>(
     client: &Client,
     lease: Option<Config>,
     stop: impl Future<Output = ()>,
     mut work: impl FnMut() -> F,
-) where
-    F: Future<Output = ()>,
+) -> Result<(), E>
+where
+    F: Future<Output = Result<(), E>>,
 {
-    match lease {
-        Some(lease) => Elector::new(client.clone(), lease).lead(stop, work).await,
-        None => tokio::select! {
-            () = work() => {}
-            () = stop => {}
-        },
+    let Some(lease) = lease else {
+        let working = async {
+            let mut restarts = Restarts::new();
+            loop {
+                let started = Instant::now();
+                work().await?;
+                sleep(restarts.pause(started)).await;
+            }
+        };
+        return tokio::select! {
+            ended = working => ended,
+            () = stop => Ok(()),
+        };
+    };
+    Elector::new(client.clone(), lease).lead(stop, work).await
+}
+
+/// Pauses before work that has ended is started again.
+struct Restarts(Backoff);
+
+impl Restarts {
+    fn new() -> Self {
+        Self(Backoff::new(PAUSES.0, PAUSES.1))
     }
+
+    /// The pause after work that was started at `started`.
+    fn pause(&mut self, started: Instant) -> Duration {
+        if started.elapsed() >= SETTLED {
+            self.0.reset();
+        }
+        let pause = self.0.pause();
+        tracing::warn!(?pause, "the work of the leader ended; it is started again after a pause");
+        pause
+    }
+}
+
+/// Why this replica does not hold the lease any more.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Lost {
+    /// Another replica holds it.
+    #[error("{0} holds the lease")]
+    Holder(String),
+    /// It could not be renewed in time.
+    #[error("the lease could not be renewed for {} s", .0.as_secs_f32())]
+    Late(Duration),
+}
+
+/// What came of one attempt to take or renew the lease.
+enum Attempt {
+    Held,
+    /// Another replica holds it, and it has not expired.
+    Other(String),
+    /// Somebody wrote to the lease between our read and our write; who holds it is not known.
+    Conflict,
+    /// The server refused or did not respond.
+    Failed,
 }
 
 /// A candidate, and after [`Elector::acquire`] the leader.
@@ -72,7 +133,7 @@ pub async fn lead<F>(
 pub struct Elector {
     api: Api<Lease>,
     config: Config,
-    /// What was seen last, and when it was first seen.
+    /// What was read last, and when it was first read.
     seen: Option<(LeaseSpec, Instant)>,
 }
 
@@ -84,62 +145,93 @@ impl Elector {
         Self { api, config, seen: None }
     }
 
-    /// Does `work` whenever this replica leads, until `stop` ends. When the lease is lost `work` is dropped at once, with all that it
-    /// started; it begins anew with the next. At the end the lease is given back.
-    pub async fn lead<F>(mut self, stop: impl Future<Output = ()>, mut work: impl FnMut() -> F)
+    /// Does `work` whenever this replica leads, until `stop` ends or the work fails. When the lease is lost `work` is dropped at once,
+    /// with all that it started; it begins anew when the lease is held again. Work that returns without an error is started again
+    /// with backoff; in the meantime another replica may lead. At the end the lease is given back.
+    ///
+    /// # Errors
+    /// If the work fails.
+    pub async fn lead<F, E>(
+        mut self,
+        stop: impl Future<Output = ()>,
+        mut work: impl FnMut() -> F,
+    ) -> Result<(), E>
     where
-        F: Future<Output = ()>,
+        F: Future<Output = Result<(), E>>,
     {
         let leading = async {
+            let mut restarts = Restarts::new();
             loop {
-                self.acquire().await;
+                let renewed = self.acquire().await;
                 tracing::info!(lease = %self.config.name, "this replica leads");
+                let started = Instant::now();
                 tokio::select! {
-                    () = work() => {}
-                    () = self.hold() => {}
+                    ended = work() => ended?,
+                    _ = self.hold(renewed) => continue,
                 }
+                self.release().await;
+                sleep(restarts.pause(started)).await;
             }
         };
-        tokio::select! {
-            () = leading => {}
-            () = stop => {}
-        }
+        let ended = tokio::select! {
+            ended = leading => ended,
+            () = stop => Ok(()),
+        };
         // A try to get it that was under way may have succeeded.
         self.release().await;
+        ended
     }
 
-    /// Waits until we are the leader. Errors of the server are waited out.
-    pub async fn acquire(&mut self) {
+    /// Waits until this replica holds the lease; the time at which the request that took it was sent. Errors of the server are
+    /// waited out.
+    pub async fn acquire(&mut self) -> Instant {
         loop {
-            match timeout(REQUEST, self.attempt()).await {
-                Ok(Ok(true)) => return,
-                Ok(Ok(false)) => {}
-                Ok(Err(error)) => tracing::debug!(%error, "the lease cannot be read or written"),
-                Err(_) => tracing::debug!("the API server does not answer about the lease"),
-            }
-            sleep(self.config.retry).await;
+            let started = Instant::now();
+            let pause = match self.attempt_within(REQUEST).await {
+                Attempt::Held => return started,
+                Attempt::Conflict => CONFLICT,
+                Attempt::Other(_) | Attempt::Failed => self.config.retry,
+            };
+            sleep(pause).await;
         }
     }
 
-    /// Renews until that fails for too long or another has the lease; then whoever leads must stop at once.
-    async fn hold(&mut self) {
-        let mut renewed = Instant::now();
-        while renewed.elapsed() < self.config.renew_deadline {
-            sleep(self.config.retry).await;
+    /// Renews the lease; the time at which the request that did it was sent, because the server may have written it then. Errors of
+    /// the server are retried. So are conflicts: that somebody else wrote to the lease does not mean that somebody else holds it.
+    ///
+    /// # Errors
+    /// If another replica holds the lease, or `within` has passed.
+    pub async fn renew(&mut self, within: Duration) -> Result<Instant, Lost> {
+        let deadline = Instant::now() + within;
+        loop {
             let started = Instant::now();
+            let left = deadline.saturating_duration_since(started);
+            if left.is_zero() {
+                return Err(Lost::Late(within));
+            }
+            let pause = match self.attempt_within(left.min(REQUEST)).await {
+                Attempt::Held => return Ok(started),
+                Attempt::Other(holder) => return Err(Lost::Holder(holder)),
+                Attempt::Conflict => CONFLICT,
+                Attempt::Failed => self.config.retry,
+            };
+            sleep(pause.min(deadline.saturating_duration_since(Instant::now()))).await;
+        }
+    }
+
+    /// Renews until that fails for too long or another holds the lease; then whoever leads must stop at once.
+    async fn hold(&mut self, mut renewed: Instant) -> Lost {
+        loop {
+            sleep(self.config.retry).await;
             let left = self.config.renew_deadline.saturating_sub(renewed.elapsed());
-            match timeout(left.min(REQUEST), self.attempt()).await {
-                // From when it was asked for, because the server may have written it then.
-                Ok(Ok(true)) => renewed = started,
-                Ok(Ok(false)) => {
-                    tracing::warn!(lease = %self.config.name, "another replica has the lease");
-                    return;
+            match self.renew(left).await {
+                Ok(at) => renewed = at,
+                Err(lost) => {
+                    tracing::error!(lease = %self.config.name, %lost, "the lease is lost");
+                    return lost;
                 }
-                Ok(Err(error)) => tracing::warn!(%error, "the lease could not be renewed"),
-                Err(_) => tracing::warn!("the API server does not answer about the lease"),
             }
         }
-        tracing::error!(lease = %self.config.name, "the lease is lost");
     }
 
     /// Gives the lease back, so that another need not wait for its end.
@@ -161,8 +253,22 @@ impl Elector {
         }
     }
 
+    async fn attempt_within(&mut self, within: Duration) -> Attempt {
+        match timeout(within, self.attempt()).await {
+            Ok(Ok(attempt)) => attempt,
+            Ok(Err(error)) => {
+                tracing::warn!(lease = %self.config.name, %error, "the lease cannot be read or written");
+                Attempt::Failed
+            }
+            Err(_) => {
+                tracing::warn!(lease = %self.config.name, "the API server does not respond about the lease");
+                Attempt::Failed
+            }
+        }
+    }
+
     /// Takes or renews the lease if it is ours, free or expired.
-    async fn attempt(&mut self) -> Result<bool, Error> {
+    async fn attempt(&mut self) -> Result<Attempt, Error> {
         let now = MicroTime(jiff::Timestamp::now());
         let Some(mut lease) = self.api.get_opt(&self.config.name).await? else {
             let annotations = Some(self.config.annotations.clone()).filter(|all| !all.is_empty());
@@ -184,7 +290,7 @@ impl Elector {
         let seconds = spec.lease_duration_seconds.and_then(|s| u64::try_from(s).ok()).unwrap_or(0);
         let expired = since.elapsed() > Duration::from_secs(seconds);
         if holder != self.config.identity && !holder.is_empty() && !expired {
-            return Ok(false);
+            return Ok(Attempt::Other(holder));
         }
         lease.spec = Some(self.spec(&spec, now));
         if !self.config.annotations.is_empty() {
@@ -208,11 +314,13 @@ impl Elector {
     }
 }
 
-/// A conflict means that another was faster.
-fn won(result: Result<Lease, Error>) -> Result<bool, Error> {
+fn won(result: Result<Lease, Error>) -> Result<Attempt, Error> {
     match result {
-        Ok(_) => Ok(true),
-        Err(Error::Api(status)) if status.code == 409 => Ok(false),
+        Ok(_) => Ok(Attempt::Held),
+        Err(Error::Api(status)) if status.code == 409 => Ok(Attempt::Conflict),
         Err(error) => Err(error),
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,7 +1,8 @@
 //! What every service needs around its core: certificates, TLS set-up, a small HTTP server and client, leader election,
-//! finding one another, watches, a queue of work, and events.
+//! supervision of background tasks, service lookup, watches, a work queue, and events.
 
 pub mod authority;
+pub mod backoff;
 pub mod ca;
 pub mod call;
 pub mod client;
@@ -12,6 +13,7 @@ pub mod lease;
 mod pinned;
 pub mod queue;
 pub mod service;
+pub mod supervise;
 pub mod tls;
 mod unchecked;
 pub mod watch;

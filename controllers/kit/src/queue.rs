@@ -1,14 +1,18 @@
-//! Keys that need work. A key is worked on by one worker at a time; what happens meanwhile is one more turn after that.
-//! Failures wait, longer each time, at most a minute. At most one entry for each key.
+//! A work queue of a controller. A key is reconciled by one worker at a time; changes in the meantime cause one more reconcile after
+//! that. Failures are requeued with backoff, at most a minute. There is at most one entry for each key.
 
 use std::collections::{BTreeSet, HashMap, VecDeque};
+use std::fmt::Debug;
 use std::hash::Hash;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use tokio::sync::Notify;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
+
+use crate::supervise::panic_of;
 
 /// First pause after a failure; doubles.
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
@@ -44,16 +48,17 @@ struct Inner<K> {
 pub struct Queue<K> {
     inner: Mutex<Inner<K>>,
     changed: Notify,
+    panics: AtomicU64,
 }
 
-/// How a turn ended.
+/// Result of a reconcile.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Turn {
-    /// Well; look again then, if ever.
+pub enum Outcome {
+    /// Done; requeue after the duration, if any.
     Done(Option<Duration>),
-    /// Badly; look again after a pause.
+    /// Failed; requeue with backoff.
     Failed,
-    /// There is no such thing any more.
+    /// The object does not exist any more; the key is forgotten.
     Gone,
 }
 
@@ -64,18 +69,18 @@ impl<K: Clone + Eq + Hash + Ord> Default for Queue<K> {
 }
 
 impl<K: Clone + Eq + Hash + Ord> Queue<K> {
-    /// Nothing needs work.
+    /// An empty queue.
     #[must_use]
     pub fn new() -> Self {
         let inner = Inner { ready: VecDeque::new(), entries: HashMap::new(), timers: BTreeSet::new() };
-        Self { inner: Mutex::new(inner), changed: Notify::new() }
+        Self { inner: Mutex::new(inner), changed: Notify::new(), panics: AtomicU64::new(0) }
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, Inner<K>> {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The key needs work now.
+    /// Queues a key to be reconciled now.
     pub fn add(&self, key: &K) {
         let mut inner = self.lock();
         inner.make_ready(key);
@@ -105,27 +110,27 @@ impl<K: Clone + Eq + Hash + Ord> Queue<K> {
         }
     }
 
-    /// A worker is done with the key.
-    fn finish(&self, key: &K, turn: Turn) {
+    /// A reconcile of the key has ended.
+    fn finish(&self, key: &K, outcome: Outcome) {
         let mut inner = self.lock();
         let inner = &mut *inner;
         let Some(entry) = inner.entries.get_mut(key) else { return };
         let dirty = entry.state == State::Dirty;
         entry.state = State::Idle;
-        let pause = match turn {
-            Turn::Gone if !dirty => {
+        let pause = match outcome {
+            Outcome::Gone if !dirty => {
                 if let Some(due) = entry.due {
                     inner.timers.remove(&(due, key.clone()));
                 }
                 inner.entries.remove(key);
                 return;
             }
-            Turn::Gone => Some(Duration::ZERO),
-            Turn::Done(wake) => {
+            Outcome::Gone => Some(Duration::ZERO),
+            Outcome::Done(wake) => {
                 entry.failures = 0;
                 if dirty { Some(Duration::ZERO) } else { wake }
             }
-            Turn::Failed => {
+            Outcome::Failed => {
                 let pause = pause(entry.failures);
                 entry.failures = entry.failures.saturating_add(1);
                 // News may be the cure; but not at once, or two sides could keep each other busy.
@@ -140,28 +145,46 @@ impl<K: Clone + Eq + Hash + Ord> Queue<K> {
         self.changed.notify_one();
     }
 
-    /// Works on the keys, on so many at a time (at least one). Never returns; when it is dropped, so is all that is under way.
-    pub async fn serve<F>(&self, places: usize, mut turn: impl FnMut(K) -> F)
+    /// Reconciles the keys, up to `workers` (at least one) at a time. Never returns; when it is dropped, reconciles under way are
+    /// aborted. A panic in a reconcile is a failure of that key alone.
+    pub async fn serve<F>(&self, workers: usize, mut reconcile: impl FnMut(K) -> F)
     where
-        K: Send + 'static,
-        F: Future<Output = Turn> + Send + 'static,
+        K: Debug,
+        F: Future<Output = Outcome> + Send + 'static,
     {
         let mut working = JoinSet::new();
+        // A task that panics returns nothing: its key is kept here.
+        let mut keys = HashMap::new();
         loop {
             tokio::select! {
-                key = self.next(), if working.len() < places.max(1) => {
-                    let turn = turn(key.clone());
-                    working.spawn(async move { (key, turn.await) });
+                key = self.next(), if working.len() < workers.max(1) => {
+                    let task = working.spawn(reconcile(key.clone()));
+                    keys.insert(task.id(), key);
                 }
-                Some(result) = working.join_next() => match result {
-                    Ok((key, turn)) => self.finish(&key, turn),
-                    Err(error) => tracing::error!(%error, "a worker ended before its time"),
-                },
+                Some(ended) = working.join_next_with_id() => {
+                    let (task, outcome) = match ended {
+                        Ok((task, outcome)) => (task, Ok(outcome)),
+                        Err(error) => (error.id(), Err(error)),
+                    };
+                    let Some(key) = keys.remove(&task) else { continue };
+                    let outcome = outcome.unwrap_or_else(|error| {
+                        self.panics.fetch_add(1, Ordering::Relaxed);
+                        tracing::error!(?key, panic = panic_of(error), "a reconcile panicked; it is tried again");
+                        Outcome::Failed
+                    });
+                    self.finish(&key, outcome);
+                }
             }
         }
     }
 
-    /// Keys that wait to be worked on.
+    /// Reconciles that panicked since the start.
+    #[must_use]
+    pub fn panics(&self) -> u64 {
+        self.panics.load(Ordering::Relaxed)
+    }
+
+    /// Keys that wait for a worker.
     #[must_use]
     pub fn depth(&self) -> usize {
         self.lock().ready.len()
@@ -210,6 +233,8 @@ impl<K: Clone + Eq + Hash + Ord> Inner<K> {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use super::*;
 
     #[tokio::test(start_paused = true)]
@@ -220,10 +245,42 @@ mod tests {
         assert_eq!(queue.next().await, 1);
         queue.add(&1);
         assert!(tokio::time::timeout(Duration::from_secs(1), queue.next()).await.is_err());
-        queue.finish(&1, Turn::Done(None));
+        queue.finish(&1, Outcome::Done(None));
         assert_eq!(queue.next().await, 1);
-        queue.finish(&1, Turn::Done(None));
+        queue.finish(&1, Outcome::Done(None));
         assert!(tokio::time::timeout(Duration::from_secs(99), queue.next()).await.is_err());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_key_whose_reconcile_panics_is_requeued_with_backoff() {
+        let queue = Arc::new(Queue::new());
+        queue.add(&1);
+        let started = Instant::now();
+        let times = Arc::new(Mutex::new(Vec::new()));
+        let (called, mut calls) = tokio::sync::watch::channel(0_usize);
+        let reconcile = {
+            let times = Arc::clone(&times);
+            move |_| {
+                times.lock().unwrap().push(started.elapsed().as_millis());
+                called.send_modify(|calls| *calls += 1);
+                let panics = *called.borrow() < 3;
+                async move {
+                    assert!(!panics, "planted");
+                    Outcome::Done(None)
+                }
+            }
+        };
+        let serving = Arc::clone(&queue);
+        let serving = tokio::spawn(async move { serving.serve(1, reconcile).await });
+        let all = calls.wait_for(|calls| *calls >= 3);
+        tokio::time::timeout(Duration::from_secs(60), all).await.expect("the key is lost").unwrap();
+        assert_eq!(*times.lock().unwrap(), [0, 100, 300]);
+        // A later change finds it idle.
+        queue.add(&1);
+        let next = calls.wait_for(|calls| *calls >= 4);
+        tokio::time::timeout(Duration::from_secs(60), next).await.expect("the key is stuck").unwrap();
+        assert_eq!(queue.panics(), 2);
+        serving.abort();
     }
 
     #[tokio::test(start_paused = true)]
@@ -235,16 +292,16 @@ mod tests {
             let start = Instant::now();
             assert_eq!(queue.next().await, 1);
             pauses.push(start.elapsed().as_millis());
-            queue.finish(&1, Turn::Failed);
+            queue.finish(&1, Outcome::Failed);
         }
         assert_eq!(pauses[..4], [0, 100, 200, 400]);
         assert_eq!(pauses[11], 60_000);
         queue.next().await;
-        queue.finish(&1, Turn::Done(Some(Duration::from_secs(7))));
+        queue.finish(&1, Outcome::Done(Some(Duration::from_secs(7))));
         let start = Instant::now();
         queue.next().await;
         assert_eq!(start.elapsed(), Duration::from_secs(7));
-        queue.finish(&1, Turn::Gone);
+        queue.finish(&1, Outcome::Gone);
         assert!(queue.lock().entries.is_empty() && queue.lock().timers.is_empty());
     }
 }

@@ -11,8 +11,11 @@ use tokio::sync::watch;
 /// Counts the watches that have listed once.
 pub type Listed = watch::Sender<usize>;
 
-/// Tells `on` of every object of a kind, now and at each change; returns when the watch ends, which it does not. When all have
-/// been told once, that is counted. Of a kind that is `optional` a cluster without it has none: nobody is held up.
+/// Calls `on` for every object of a kind, now and at each change. After the first whole list, that is counted. A cluster that does
+/// not know an `optional` kind has no objects of it: nobody waits for the list.
+///
+/// Errors of the server are retried with backoff. If this returns, the stream has ended, which it should not: run it as a task of
+/// [`crate::supervise::Tasks`], which reports that.
 pub async fn each<K>(
     what: &str,
     api: Api<K>,

@@ -81,4 +81,7 @@ pub enum Error {
     /// Settings that contradict each other.
     #[error("{0}")]
     Config(String),
+    /// Part of it ended.
+    #[error(transparent)]
+    Task(#[from] neonvm_kit::supervise::TaskEnded),
 }

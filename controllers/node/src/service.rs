@@ -9,6 +9,7 @@ use kube::Api;
 use kube::runtime::WatchStreamExt as _;
 use kube::runtime::watcher::{self, Event as Change, watcher};
 use neonvm_kit::ca::Authority;
+use neonvm_kit::supervise::Health;
 
 use crate::events::Events;
 use crate::images::Images;
@@ -79,19 +80,20 @@ pub async fn run(config: Config, stop: impl Future<Output = ()>) -> Result<(), E
             registration.begin().await;
             registration.keep().await;
         };
-        tokio::join!(
-            registered,
-            follow_pods(&node),
-            follow_nodes(&node),
-            server::serve(&node, listener, tls),
-            server::logs::keep_short(&node)
-        );
+        let health = Health::default();
+        tokio::select! {
+            ended = health.supervise("registration", registered) => ended,
+            ended = health.supervise("watch of pods", follow_pods(&node)) => ended,
+            ended = health.supervise("watch of nodes", follow_nodes(&node)) => ended,
+            ended = health.supervise("server", server::serve(&node, listener, tls)) => ended,
+            ended = health.supervise("rotation of logs", server::logs::keep_short(&node)) => ended,
+        }
     };
     tokio::select! {
-        () = work => {}
-        () = stop => {}
+        // The pods go on; the next process of this node takes them up.
+        ended = work => Err(ended.into()),
+        () = stop => Ok(()),
     }
-    Ok(())
 }
 
 /// Ends the tasks of the pods with the node, however it ends.

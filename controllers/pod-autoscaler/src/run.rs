@@ -8,9 +8,9 @@ use kube::Client;
 use neonvm_kit::event;
 use neonvm_kit::http::{Answer, Whole, serve, text};
 use neonvm_kit::lease;
+use neonvm_kit::supervise::{self, TaskEnded, Tasks};
 use tokio::net::TcpListener;
 use tokio::sync::watch as channel;
-use tokio::task::JoinSet;
 
 use crate::Config;
 use crate::observe::Observer;
@@ -38,12 +38,15 @@ pub enum Error {
         #[source]
         source: std::io::Error,
     },
+    /// Part of it ended.
+    #[error(transparent)]
+    Task(#[from] TaskEnded),
 }
 
 /// Runs until `stop` ends.
 ///
 /// # Errors
-/// If settings or addresses cannot be used.
+/// If settings or addresses cannot be used, or a background task ends; the lease is given back before.
 pub async fn run(config: Config, stop: impl Future<Output = ()>) -> Result<(), Error> {
     let client = neonvm_kit::client::connect(config.kubeconfig.as_deref()).await?;
     let metrics = neonvm_kit::client::connect_without_retries(config.kubeconfig.as_deref()).await?;
@@ -63,50 +66,56 @@ pub async fn run_with(
 ) -> Result<(), Error> {
     // One for all times that this replica leads: its connections are of use to the next, too.
     let observer = Arc::new(Observer::new(metrics, &config).map_err(Error::Config)?);
-    let mut always = JoinSet::new();
+    let tasks = supervise::Health::default();
+    let mut always = Tasks::new(&tasks);
     let (events, sender) = event::channel(client.clone(), MANAGER);
-    always.spawn(sender.run());
-    let health = Arc::new(Health { telemetry: Arc::default(), context: Mutex::default() });
+    always.spawn("event sender", sender.run());
+    let health =
+        Arc::new(Health { tasks: tasks.clone(), telemetry: Arc::default(), context: Mutex::default() });
     if let Some(address) = config.metrics {
         let listener =
             TcpListener::bind(address).await.map_err(|source| Error::Listen { address, source })?;
         let health = Arc::clone(&health);
-        always.spawn(serve(listener, None, move |request: Whole| {
-            let health = Arc::clone(&health);
-            async move { health.answer(&request) }
-        }));
+        let answer = move |request: Whole| std::future::ready(health.answer(&request));
+        always.spawn("metrics server", serve(listener, None, answer));
     }
     let context = || {
         let (observer, telemetry) = (Arc::clone(&observer), Arc::clone(&health.telemetry));
         Arc::new(Context::new(client.clone(), observer, events.clone(), telemetry))
     };
     let work = || lead(context(), &config, &health);
-    lease::lead(&client, config.leader_election.clone(), stop, work).await;
-    Ok(())
+    lease::lead(&client, config.leader_election.clone(), always.until(stop), work).await?;
+    Ok(tasks.check()?)
 }
 
-/// Watches and works; never returns.
-async fn lead(context: Arc<Context>, config: &Config, health: &Health) {
+/// Watches and reconciles; returns when a part of that ends.
+async fn lead(context: Arc<Context>, config: &Config, health: &Health) -> Result<(), TaskEnded> {
     let (listed, mut ready) = channel::channel(0);
     let listed = Arc::new(listed);
-    let mut tasks = JoinSet::new();
-    tasks.spawn(watch::pods(Arc::clone(&context), Arc::clone(&listed)));
-    tasks.spawn(watch::wrappers(Arc::clone(&context), Arc::clone(&listed)));
-    tasks.spawn(watch::autoscalers(Arc::clone(&context), Arc::clone(&listed)));
-    // Before all is listed, what is missing in the picture is not missing in the cluster.
-    if ready.wait_for(|count| *count >= watch::WATCHES).await.is_err() {
-        return;
+    let mut tasks = Tasks::new(&health.tasks);
+    tasks.spawn("watch of pods", watch::pods(Arc::clone(&context), Arc::clone(&listed)));
+    tasks.spawn("watch of wrappers", watch::wrappers(Arc::clone(&context), Arc::clone(&listed)));
+    tasks.spawn("watch of autoscalers", watch::autoscalers(Arc::clone(&context), Arc::clone(&listed)));
+    // Before all is listed, what is missing in the cache is not missing in the cluster.
+    tokio::select! {
+        _ = ready.wait_for(|count| *count >= watch::WATCHES) => {}
+        ended = tasks.ended() => return Err(ended),
     }
     let _shown = health.show(&context);
-    let turn = |key: Key| {
+    let reconcile = |key: Key| {
         let context = Arc::clone(&context);
-        async move { work::turn(&context, &key).await }
+        async move { work::reconcile(&context, &key).await }
     };
-    context.queue.serve(config.concurrency, turn).await;
+    let reconciling = context.queue.serve(config.concurrency, reconcile);
+    tokio::select! {
+        ended = health.tasks.supervise("work queue", reconciling) => Err(ended),
+        ended = tasks.ended() => Err(ended),
+    }
 }
 
-/// What is told over HTTP.
+/// What is served over HTTP.
 struct Health {
+    tasks: supervise::Health,
     telemetry: Arc<Telemetry>,
     /// Of the leader.
     context: Mutex<Option<Arc<Context>>>,
@@ -132,7 +141,7 @@ impl Health {
             return text(StatusCode::METHOD_NOT_ALLOWED, "text/plain", "only GET\n");
         }
         match request.uri().path() {
-            "/healthz" | "/readyz" => text(StatusCode::OK, "text/plain", "ok\n"),
+            "/healthz" | "/readyz" => self.tasks.answer(),
             "/metrics" => {
                 let context = self.context.lock().unwrap_or_else(PoisonError::into_inner).clone();
                 let others = context.map_or_else(Others::default, |context| Others {

@@ -1,4 +1,4 @@
-//! One turn of one autoscaler.
+//! Reconcile of an autoscaler.
 
 use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
@@ -13,7 +13,7 @@ use neonvm_api::pod_autoscaler::ScalingStrategy;
 use neonvm_core_podscale::status::{Applied, Pass, failure};
 use neonvm_core_podscale::{Decision, Memory, Observation, Settings, decide};
 use neonvm_kit::event::Events;
-use neonvm_kit::queue::{Queue, Turn};
+use neonvm_kit::queue::{Outcome, Queue};
 
 use crate::observe::{Before, Observer};
 use crate::picture::{Key, Picture};
@@ -130,7 +130,7 @@ impl Context {
         self.telemetry.forget(key);
     }
 
-    /// Time until the next turn: the decision's, moved so that objects with the same period do not all come at once.
+    /// Time until the next reconcile: the decision's, moved so that objects with the same period do not all come at once.
     fn pause(&self, key: &Key, decision: &Decision, settings: &Settings) -> Duration {
         let until = decision.next.duration_since(self.now());
         let until = Duration::try_from(until).unwrap_or_default().max(Duration::from_millis(10));
@@ -156,14 +156,14 @@ fn spread(now: Duration, period: Duration, phase: Duration) -> Duration {
     period / 2 + Duration::from_nanos(u64::try_from(wait).unwrap_or_default())
 }
 
-/// One turn; says when the next one is due.
-pub(crate) async fn turn(context: &Context, key: &Key) -> Turn {
+/// Reconciles an autoscaler; returns when the next reconcile is due.
+pub(crate) async fn reconcile(context: &Context, key: &Key) -> Outcome {
     let Some(object) = context.picture.object(key) else {
         context.forget(key);
-        return Turn::Gone;
+        return Outcome::Gone;
     };
     if object.metadata.deletion_timestamp.is_some() {
-        return Turn::Done(None);
+        return Outcome::Done(None);
     }
     let begun = Instant::now();
     let kept = context.kept(key);
@@ -173,40 +173,41 @@ pub(crate) async fn turn(context: &Context, key: &Key) -> Turn {
         // Another object of the same name knows nothing of the first.
         *kept = Kept { uid, ..Kept::default() };
     }
-    let turn = one(context, key, &object, &mut kept).await;
+    let outcome = one(context, key, &object, &mut kept).await;
     context.telemetry.turn(begun.elapsed());
-    turn
+    outcome
 }
 
-async fn one(context: &Context, key: &Key, object: &PodAutoscaler, kept: &mut Kept) -> Turn {
+async fn one(context: &Context, key: &Key, object: &PodAutoscaler, kept: &mut Kept) -> Outcome {
     let settings = match Settings::of(object) {
         Ok((settings, _)) => settings,
         Err(faults) => {
             context.telemetry.forget(key);
-            return finish(context, object, &Pass::Invalid(&faults), kept, Turn::Done(None)).await;
+            return finish(context, object, &Pass::Invalid(&faults), kept, Outcome::Done(None)).await;
         }
     };
     if let Some(message) = context.picture.conflict(key) {
         let removed = wrapped::remove(context, object).await;
         context.telemetry.forget(key);
-        let turn = if removed.is_ok() { Turn::Done(None) } else { Turn::Failed };
-        return finish(context, object, &Pass::Conflict(&message), kept, turn).await;
+        let outcome = if removed.is_ok() { Outcome::Done(None) } else { Outcome::Failed };
+        return finish(context, object, &Pass::Conflict(&message), kept, outcome).await;
     }
     let done = match settings.strategy {
         ScalingStrategy::Hpa => wrapped::pass(context, object, &settings, kept).await,
         ScalingStrategy::Kpa | ScalingStrategy::Apa => scale(context, key, object, &settings, kept).await,
     };
     match done {
-        Ok(turn) => {
+        Ok(outcome) => {
             kept.told.clear();
-            turn
+            outcome
         }
         Err(failed) => {
             tell(context, object, kept, &failed);
             let (reason, message) = (failed.reason, failed.message.as_str());
             let period = Duration::from_secs(settings.sync_period.unsigned_abs());
-            // What is missing now may be there at the next turn; nothing is gained by asking faster.
-            finish(context, object, &Pass::Failed { reason, message }, kept, Turn::Done(Some(period))).await
+            // What is missing now may be there at the next reconcile; nothing is gained by asking faster.
+            finish(context, object, &Pass::Failed { reason, message }, kept, Outcome::Done(Some(period)))
+                .await
         }
     }
 }
@@ -227,14 +228,14 @@ pub(crate) async fn finish(
     object: &PodAutoscaler,
     pass: &Pass<'_>,
     kept: &mut Kept,
-    turn: Turn,
-) -> Turn {
+    outcome: Outcome,
+) -> Outcome {
     match status::write(context, object, pass, &mut kept.written).await {
-        Ok(()) => turn,
-        Err(failed) if failed.is_missing => turn,
+        Ok(()) => outcome,
+        Err(failed) if failed.is_missing => outcome,
         Err(failed) => {
             tracing::info!(name = ?object.metadata.name, message = failed.message, "the status cannot be written");
-            Turn::Failed
+            Outcome::Failed
         }
     }
 }
@@ -245,7 +246,7 @@ async fn scale(
     object: &PodAutoscaler,
     settings: &Settings,
     kept: &mut Kept,
-) -> Result<Turn, Failed> {
+) -> Result<Outcome, Failed> {
     // What an earlier strategy left behind would work against this one.
     wrapped::remove(context, object).await?;
     let workload = context.targets.read(object).await?;
@@ -266,8 +267,8 @@ async fn scale(
     };
     announce(context, object, kept, &decision, &applied);
     let pass = Pass::Decided { decision: &decision, settings, applied: &applied };
-    let turn = Turn::Done(Some(context.pause(key, &decision, settings)));
-    Ok(finish(context, object, &pass, kept, turn).await)
+    let outcome = Outcome::Done(Some(context.pause(key, &decision, settings)));
+    Ok(finish(context, object, &pass, kept, outcome).await)
 }
 
 fn announce(

@@ -10,7 +10,7 @@ use kube::api::{Api, DeleteParams, Patch, PatchParams, Preconditions};
 use neonvm_api::PodAutoscaler;
 use neonvm_core_podscale::status::{Pass, failure};
 use neonvm_core_podscale::{Settings, hpa_object};
-use neonvm_kit::queue::Turn;
+use neonvm_kit::queue::Outcome;
 use serde_json::Value;
 
 use crate::work::{Context, Failed, Kept, finish, within};
@@ -31,7 +31,7 @@ pub(crate) async fn pass(
     object: &PodAutoscaler,
     settings: &Settings,
     kept: &mut Kept,
-) -> Result<Turn, Failed> {
+) -> Result<Outcome, Failed> {
     let now = Timestamp::now();
     let refused = |faults: Vec<neonvm_api::FieldError>| {
         let text: Vec<String> = faults.iter().map(ToString::to_string).collect();
@@ -65,7 +65,7 @@ pub(crate) async fn pass(
         .next_transition(now)
         .map(|at| Duration::try_from(at.duration_since(now)).unwrap_or_default());
     let pass = Pass::Wrapped { hpa: have.as_ref(), settings, bounds: &bounds, passive };
-    Ok(finish(context, object, &pass, kept, Turn::Done(next)).await)
+    Ok(finish(context, object, &pass, kept, Outcome::Done(next)).await)
 }
 
 /// Whether all that is wanted is there; what the server or others have added does not matter.

@@ -1,16 +1,17 @@
 //! From start to end: certificates, listeners, the lease, and what only its holder does.
 
-use std::future::{pending, ready};
+use std::future::pending;
 use std::net::SocketAddr;
+use std::pin::Pin;
 use std::sync::{Arc, RwLock};
 use std::time::Duration;
 
-use kube::Client;
 use neonvm_api::names::SCHEDULER_LEASE;
 use neonvm_core_placement::permits::Event;
 use neonvm_kit::authority::{self, SCHEDULER_NAME};
 use neonvm_kit::lease::{self, Elector};
 use neonvm_kit::service::{Endpoint, advertised};
+use neonvm_kit::supervise::{TaskEnded, Tasks};
 use neonvm_kit::{http, tls};
 use tokio::net::TcpListener;
 
@@ -19,8 +20,11 @@ use crate::serve::{Door, handle};
 use crate::shared::Shared;
 use crate::{bind, watch, write};
 
-/// How often, and with what pauses, the authority is asked for at the start.
-const PATIENCE: (u32, Duration, Duration) = (20, Duration::from_millis(100), Duration::from_secs(5));
+/// Field manager of what the scheduler writes for all services.
+const MANAGER: &str = "neonvm-scheduler";
+
+/// Name of the task that watches nodes, pods and migrations.
+const WATCHES: &str = "watches";
 
 /// Why the scheduler cannot run.
 #[derive(Debug, thiserror::Error)]
@@ -37,6 +41,9 @@ pub enum Error {
     /// TLS.
     #[error("cannot serve TLS")]
     Tls(#[from] neonvm_kit::ca::Error),
+    /// Part of it ended.
+    #[error(transparent)]
+    Task(#[from] TaskEnded),
 }
 
 /// A scheduler that listens, and leads once [`Running::lead`] is awaited.
@@ -74,23 +81,23 @@ impl std::fmt::Debug for Running {
 /// Serves until `stop` ends.
 ///
 /// # Errors
-/// If there is no way to reach the API server, no certificate or no port. That the API server does not answer later is no error.
+/// If there is no way to reach the API server, no certificate or no port, or a background task ends; the lease is given back
+/// before. That the API server does not respond later is no error.
 pub async fn run(config: Config, stop: impl Future<Output = ()>) -> Result<(), Error> {
     let mut stop = std::pin::pin!(stop);
     tokio::select! {
-        started = start(config) => started?.lead(stop).await,
-        () = stop.as_mut() => {}
+        started = start(config) => Ok(started?.lead(stop).await?),
+        () = stop.as_mut() => Ok(()),
     }
-    Ok(())
 }
 
 /// Prepares everything: certificates are there and ports are bound.
 ///
 /// # Errors
-/// As [`run`].
+/// As [`run`], as far as the start is concerned.
 pub async fn start(config: Config) -> Result<Running, Error> {
     let client = neonvm_kit::client::connect(config.kubeconfig.as_deref()).await?;
-    let authority = open(&client, &config.namespace).await?;
+    let authority = authority::open_at_start(&client, &config.namespace, MANAGER).await?;
     let mut names: Vec<String> = vec![SCHEDULER_NAME.to_owned(), "localhost".to_owned()];
     names.push(config.listen.ip().to_string());
     names.extend(config.pod_ip.map(|ip| ip.to_string()));
@@ -115,25 +122,6 @@ pub async fn start(config: Config) -> Result<Running, Error> {
     }
     let endpoint = Endpoint { address: advertised(own, config.pod_ip), plain: false };
     Ok(Running { shared: Arc::new(Shared::new(config, client)), listeners, endpoint, plain, metrics })
-}
-
-async fn open(client: &Client, namespace: &str) -> Result<neonvm_kit::ca::Authority, Error> {
-    let (tries, mut pause, longest) = PATIENCE;
-    for _ in 1..tries {
-        match tokio::time::timeout(
-            Duration::from_secs(10),
-            authority::open(client, namespace, "neonvm-scheduler"),
-        )
-        .await
-        {
-            Ok(Ok(authority)) => return Ok(authority),
-            Ok(Err(error)) => tracing::debug!(%error, "no authority yet"),
-            Err(_) => tracing::debug!("the API server does not answer about the authority"),
-        }
-        tokio::time::sleep(pause).await;
-        pause = (pause * 2).min(longest);
-    }
-    Ok(authority::open(client, namespace, "neonvm-scheduler").await?)
 }
 
 async fn listen(address: SocketAddr) -> Result<TcpListener, Error> {
@@ -170,93 +158,104 @@ impl Running {
     }
 
     /// Serves, and leads when it can, until `stop` ends.
-    pub async fn lead(self, stop: impl Future<Output = ()>) {
+    ///
+    /// # Errors
+    /// If a background task ends; the lease is given back before.
+    pub async fn lead(self, stop: impl Future<Output = ()>) -> Result<(), TaskEnded> {
         let Self { shared, listeners, endpoint, .. } = self;
-        let mut servers = tokio::task::JoinSet::new();
+        let mut servers = Tasks::new(&shared.health);
         for (listener, tls, door) in listeners {
             let shared = Arc::clone(&shared);
             let answer = move |request| handle(Arc::clone(&shared), door, request);
-            servers.spawn(http::serve(listener, tls, answer));
+            servers.spawn(door.name(), http::serve(listener, tls, answer));
         }
         let settings = &shared.config;
         let mut config = lease::Config::new(&settings.namespace, SCHEDULER_LEASE, &settings.identity);
         (config.duration, config.renew_deadline, config.retry) = settings.lease;
         config.annotations = endpoint.annotations();
         let mut elector = Elector::new(shared.client.clone(), config);
-        let mut stop = std::pin::pin!(stop);
+        let mut stop = std::pin::pin!(servers.until(stop));
         loop {
-            let acquired = {
-                // The standby keeps its picture warm.
-                let watching = async {
-                    watch::follow(&shared).await;
-                    pending::<()>().await;
-                };
-                tokio::select! {
-                    () = elector.acquire() => true,
-                    () = watching => false,
-                    () = stop.as_mut() => false,
-                }
+            let acquired = tokio::select! {
+                _ = elector.acquire() => true,
+                // The standby keeps its cache warm.
+                _ = shared.health.supervise(WATCHES, watch::follow(&shared)) => false,
+                () = stop.as_mut() => false,
             };
             if !acquired {
-                return;
+                break;
             }
             // Renewed once more, so that it is known since when.
-            if !renew(&shared, &mut elector, shared.config.lease.1).await {
+            if renew(&shared, &mut elector, shared.config.lease.1).await.is_none() {
                 continue;
             }
             tracing::info!(identity = %shared.config.identity, "leads");
             take_over(&shared);
-            let working = async {
-                tokio::join!(watch::follow(&shared), write::keep_writing(&shared), placing(&shared));
-            };
-            let mut working = std::pin::pin!(working);
-            let stopped = tokio::select! {
-                () = hold(&shared, &mut elector) => false,
-                () = working.as_mut() => false,
-                () = stop.as_mut() => true,
-            };
-            {
-                // With the state in hand: no permit is given after this.
-                let _state = shared.state();
-                shared.lead(false);
-            }
-            // Bindings that are on their way end, one way or the other, before another looks.
-            tokio::select! {
-                _ = shared.binding.write() => {}
-                () = working.as_mut() => {}
-                () = tokio::time::sleep(shared.config.request_timeout) => {}
-            }
+            let stopped = term(&shared, &mut elector, stop.as_mut()).await;
             tracing::info!(identity = %shared.config.identity, "does not lead any more");
-            if stopped {
-                elector.release().await;
-                return;
+            if stopped || shared.health.check().is_err() {
+                break;
             }
+        }
+        // An attempt to take it that was under way may have succeeded.
+        elector.release().await;
+        shared.health.check()
+    }
+}
+
+/// Does what only the leader does, until the lease is lost, a part of it ends or `stop` does. Whether it was `stop`.
+async fn term(shared: &Arc<Shared>, elector: &mut Elector, stop: Pin<&mut impl Future<Output = ()>>) -> bool {
+    let health = &shared.health;
+    let working = async {
+        tokio::select! {
+            _ = health.supervise(WATCHES, watch::follow(shared)) => {}
+            _ = health.supervise("writes", write::keep_writing(shared)) => {}
+            _ = health.supervise("placement of pods", placing(shared)) => {}
+        }
+    };
+    let mut working = std::pin::pin!(working);
+    let (has_ended, stopped) = tokio::select! {
+        () = hold(shared, elector) => (false, false),
+        () = working.as_mut() => (true, false),
+        () = stop => (false, true),
+    };
+    {
+        // With the state in hand: no permit is given after this.
+        let _state = shared.state();
+        shared.lead(false);
+    }
+    // Bindings that are on their way end, one way or the other, before another looks.
+    tokio::select! {
+        _ = shared.binding.write() => {}
+        () = working.as_mut(), if !has_ended => {}
+        () = tokio::time::sleep(shared.config.request_timeout) => {}
+    }
+    stopped
+}
+
+/// Renews the lease once, within a time. Since when it is ours for certain; none: it is lost.
+async fn renew(shared: &Shared, elector: &mut Elector, within: Duration) -> Option<Duration> {
+    match elector.renew(within).await {
+        Ok(sent) => {
+            let since = shared.now().saturating_sub(sent.elapsed());
+            shared.renewed(since);
+            Some(since)
+        }
+        Err(lost) => {
+            tracing::error!(%lost, "the lease is lost");
+            None
         }
     }
 }
 
-/// Renews the lease once, within a time. Whether it is ours.
-async fn renew(shared: &Shared, elector: &mut Elector, within: Duration) -> bool {
-    let since = shared.now();
-    let renewed = tokio::time::timeout(within, elector.acquire()).await.is_ok();
-    if renewed {
-        shared.renewed(since);
-    }
-    renewed
-}
-
-/// Renews the lease until that fails for too long. It is given up before it can have passed to another and back.
+/// Renews the lease until another holds it or that fails for too long. It is given up before it can have passed to another and back.
 async fn hold(shared: &Shared, elector: &mut Elector) {
     let (duration, deadline, retry) = shared.config.lease;
     let mut last = shared.now();
     loop {
         tokio::time::sleep(retry).await;
-        let since = shared.now();
-        let left = deadline.min(duration).saturating_sub(since.saturating_sub(last));
-        if left.is_zero() || !renew(shared, elector, left).await {
-            tracing::error!("the lease is lost");
-            return;
-        }
+        let left = deadline.min(duration).saturating_sub(shared.now().saturating_sub(last));
+        let Some(since) = renew(shared, elector, left).await else { return };
         last = since;
     }
 }
@@ -271,6 +270,6 @@ fn take_over(shared: &Shared) {
 async fn placing(shared: &Shared) {
     match shared.config.mode {
         Mode::Bind => bind::keep_placing(shared).await,
-        Mode::Extender => ready(()).await,
+        Mode::Extender => pending().await,
     }
 }

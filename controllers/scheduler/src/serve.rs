@@ -34,6 +34,17 @@ pub(crate) enum Door {
     Metrics,
 }
 
+impl Door {
+    /// Name of the task that serves it.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Tls => "TLS server",
+            Self::Plain { .. } => "plain server",
+            Self::Metrics => "metrics server",
+        }
+    }
+}
+
 fn plain(status: StatusCode, body: impl Into<String>) -> Answer {
     let mut body = body.into();
     body.push('\n');
@@ -56,7 +67,7 @@ async fn route(shared: &Shared, door: Door, request: Whole) -> Answer {
     let may = |organisations: &[&str]| door == Door::Tls && peer.is_one_of(organisations);
     let path = request.uri().path().to_owned();
     match path.as_str() {
-        "/healthz" => return plain(StatusCode::OK, "ok"),
+        "/healthz" => return shared.health.answer(),
         "/readyz" if shared.is_ready() => return plain(StatusCode::OK, "ok"),
         "/readyz" => return plain(StatusCode::SERVICE_UNAVAILABLE, unready(shared)),
         "/metrics" if door == Door::Metrics || may(&[OPERATORS, AGENTS]) => {

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use kube::Client;
 use neonvm_core_placement::permits::{Event, State};
+use neonvm_kit::supervise::Health;
 use tokio::sync::{Notify, RwLock};
 
 use crate::config::Config;
@@ -16,6 +17,8 @@ pub(crate) struct Shared {
     pub(crate) config: Config,
     pub(crate) client: Client,
     pub(crate) metrics: Metrics,
+    /// Whether all background tasks run.
+    pub(crate) health: Health,
     state: Mutex<State>,
     start: Instant,
     /// Whether we hold the lease. Nothing is permitted and nothing is written without it.
@@ -40,6 +43,7 @@ impl Shared {
             config,
             client,
             metrics: Metrics::default(),
+            health: Health::default(),
             start: Instant::now(),
             leading: AtomicBool::new(false),
             valid_until: AtomicU64::new(0),

@@ -8,6 +8,7 @@ use neonvm_api::migration::VirtualMachineMigrationSpec;
 use neonvm_api::names::{TRUE, annotation, label};
 use neonvm_api::{VirtualMachine, VirtualMachineMigration};
 use neonvm_core_placement::permits::{Action, Annotation, Event, WantedMigration};
+use neonvm_kit::supervise::catch;
 use neonvm_types::NamespacedName;
 use serde_json::{Value, json};
 use tokio::task::JoinSet;
@@ -29,7 +30,11 @@ pub(crate) async fn keep_writing(shared: &Arc<Shared>) {
         for action in shared.state().take_actions(now, AT_ONCE.saturating_sub(running.len())) {
             let shared = Arc::clone(shared);
             running.spawn(async move {
-                let ok = carry_out(&shared, &action).await;
+                // A panic is a failure of this write; nobody would repeat it if its end was not recorded.
+                let ok = catch(carry_out(&shared, &action)).await.unwrap_or_else(|panic| {
+                    tracing::error!(panic, ?action, "a write panicked; it is tried again");
+                    false
+                });
                 shared.state().done(shared.now(), &action, ok);
             });
         }

@@ -22,9 +22,10 @@ pub(crate) struct Authority {
 }
 
 impl Authority {
-    /// Reads the authority, or makes it. Of several controllers that start at once one makes it.
+    /// Reads the authority, or makes it. Of several controllers that start at once one makes it. An API server that is just
+    /// starting is waited for.
     pub(crate) async fn open(client: &Client, namespace: &str) -> Result<Self, Error> {
-        let authority = neonvm_kit::authority::open(client, namespace, MANAGER).await?;
+        let authority = neonvm_kit::authority::open_at_start(client, namespace, MANAGER).await?;
         let client = RwLock::new(Arc::new(client_config(&authority)?));
         Ok(Self { authority, client })
     }

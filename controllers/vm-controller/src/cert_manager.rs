@@ -30,7 +30,7 @@ enum State {
     Absent(Instant),
     /// Watched by this task, as long as this is kept.
     Present {
-        _watch: Watch,
+        watch: Watch,
     },
 }
 
@@ -69,12 +69,13 @@ pub(crate) fn requests(client: &Client, namespace: &str) -> Api<DynamicObject> {
 
 impl CertManager {
     pub(crate) fn is_present(&self) -> bool {
-        matches!(*self.state.lock().unwrap_or_else(PoisonError::into_inner), State::Present { .. })
+        self.known() == Some(true)
     }
 
     fn known(&self) -> Option<bool> {
         match &*self.state.lock().unwrap_or_else(PoisonError::into_inner) {
-            State::Present { .. } => Some(true),
+            // A watch that has panicked is begun anew by whoever looks next.
+            State::Present { watch } => (!watch.0.is_finished()).then_some(true),
             State::Absent(at) if at.elapsed() < AGAIN => Some(false),
             State::Unknown | State::Absent(_) => None,
         }
@@ -101,7 +102,7 @@ impl CertManager {
             let watching = Watch(task.abort_handle());
             // If the first list does not come, requests are made although they exist; that is refused by their name.
             tokio::time::timeout(FIRST_LIST, first).await.ok();
-            State::Present { _watch: watching }
+            State::Present { watch: watching }
         } else {
             State::Absent(Instant::now())
         };

@@ -25,4 +25,4 @@ mod webhook;
 
 pub use addresses::{AddressConfig, AddressSource};
 pub use config::{Config, Registration, WebhookConfig, WebhookScope};
-pub use run::{Error, run};
+pub use run::{Error, run, run_with};

@@ -1,4 +1,4 @@
-//! Migrations: the picture of them, and a turn of work on those of one machine. They are worked on under the machine's key, so
+//! Migrations: the picture of them, and the reconcile of those of one VM. They are worked on under the machine's key, so
 //! that a machine and its migrations are never looked at by two workers at once.
 
 mod act;
@@ -15,12 +15,12 @@ use neonvm_types::NamespacedName;
 
 use crate::cache::{Key, key_of, version};
 
-pub(crate) use work::{turn, wake};
+pub(crate) use work::{reconcile, wake};
 
-/// What is remembered of a migration between turns.
+/// What is remembered of a migration between reconciles.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Memo {
-    /// What went wrong in the last turn.
+    /// What went wrong in the last reconcile.
     pub(crate) failure: Option<Failure>,
     /// The source runner does not know it.
     pub(crate) unknown_at_source: bool,

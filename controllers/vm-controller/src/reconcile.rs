@@ -1,4 +1,4 @@
-//! A turn of work on a machine: step the core, write the status, do what it says, step again, until nothing is left.
+//! Reconcile of a VM: step the core, write the status, do what it says, step again, until nothing is left.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -17,7 +17,7 @@ use neonvm_types::NamespacedName;
 use neonvm_types::runner_protocol::{RunnerState, RunnerStatus};
 use tokio::time::Instant;
 
-use neonvm_kit::queue::Turn;
+use neonvm_kit::queue;
 
 use crate::act::{Failed, is_missing, within};
 use crate::cache::Key;
@@ -26,40 +26,42 @@ use crate::lag::Ended;
 use crate::link::Target;
 use crate::{moves, note, patch};
 
-/// Steps in a turn; more would mean that the core does not come to rest.
+/// Steps of a reconcile; more would mean that the core does not converge.
 const STEPS: usize = 12;
 
-/// Works on a machine once.
-pub(crate) async fn turn(context: &Arc<Context>, key: &Key) -> Turn {
+/// Reconciles a VM.
+pub(crate) async fn reconcile(context: &Arc<Context>, key: &Key) -> queue::Outcome {
     let started = Instant::now();
-    let (mut turn, ended) = work(context, key).await;
+    let (mut own, ended) = work(context, key).await;
     let histogram = match ended {
         Ended::Well => &context.metrics.success,
         Ended::Badly => &context.metrics.failure,
         Ended::InConflict => &context.metrics.conflict,
     };
     histogram.observe(started.elapsed());
-    if turn == Turn::Gone {
+    if own == queue::Outcome::Gone {
         context.forget(key);
     } else {
         context.lag.record(key, ended);
     }
-    let moves = moves::turn(context, key).await;
-    if turn == Turn::Gone && moves != Turn::Gone {
-        turn = moves;
+    let moves = moves::reconcile(context, key).await;
+    if own == queue::Outcome::Gone && moves != queue::Outcome::Gone {
+        own = moves;
     }
-    match (turn, moves) {
-        (Turn::Done(wake), Turn::Done(other)) => Turn::Done(wake.into_iter().chain(other).min()),
-        (Turn::Done(_), Turn::Failed) => Turn::Failed,
-        (turn, _) => turn,
+    match (own, moves) {
+        (queue::Outcome::Done(wake), queue::Outcome::Done(other)) => {
+            queue::Outcome::Done(wake.into_iter().chain(other).min())
+        }
+        (queue::Outcome::Done(_), queue::Outcome::Failed) => queue::Outcome::Failed,
+        (own, _) => own,
     }
 }
 
-async fn work(context: &Arc<Context>, key: &Key) -> (Turn, Ended) {
+async fn work(context: &Arc<Context>, key: &Key) -> (queue::Outcome, Ended) {
     let mut fresh = false;
     let mut done: Vec<Action> = Vec::new();
     for _ in 0..STEPS {
-        let Some(vm) = context.cache.vm(key) else { return (Turn::Gone, Ended::Well) };
+        let Some(vm) = context.cache.vm(key) else { return (queue::Outcome::Gone, Ended::Well) };
         if let Err(ended) = look_for_cert_manager(context, key, &vm).await {
             return ended;
         }
@@ -68,7 +70,7 @@ async fn work(context: &Arc<Context>, key: &Key) -> (Turn, Ended) {
         let outcome = step(now(), &vm, &observed, &context.settings);
         if outcome.actions == [Action::Refresh] {
             if fresh || refresh(context, key).await.is_err() {
-                return (Turn::Failed, Ended::Badly);
+                return (queue::Outcome::Failed, Ended::Badly);
             }
             fresh = true;
             continue;
@@ -86,14 +88,14 @@ async fn work(context: &Arc<Context>, key: &Key) -> (Turn, Ended) {
                 Ok(()) => fresh |= before.phase.is_none(),
                 Err(Failed::Conflict) => {
                     if refresh(context, key).await.is_err() {
-                        return (Turn::Failed, Ended::InConflict);
+                        return (queue::Outcome::Failed, Ended::InConflict);
                     }
                     fresh = true;
                     continue;
                 }
                 Err(Failed::Failure(failure)) => {
                     tracing::warn!(vm = %key, error = %failure.message, "the status was not written");
-                    return (Turn::Failed, Ended::Badly);
+                    return (queue::Outcome::Failed, Ended::Badly);
                 }
             }
         }
@@ -113,25 +115,25 @@ async fn work(context: &Arc<Context>, key: &Key) -> (Turn, Ended) {
             }
             Err(Failed::Conflict) => {
                 if refresh(context, key).await.is_err() {
-                    return (Turn::Failed, Ended::InConflict);
+                    return (queue::Outcome::Failed, Ended::InConflict);
                 }
-                // What was in conflict is tried again by the next turn, after a pause.
-                return (Turn::Failed, Ended::InConflict);
+                // What was in conflict is tried again by the next reconcile, with backoff.
+                return (queue::Outcome::Failed, Ended::InConflict);
             }
             Err(Failed::Failure(failure)) => {
                 tracing::info!(vm = %key, reason = failure.reason.as_str(), error = %failure.message, "not done");
                 context.memo(key, |memo| memo.failure = Some(failure));
                 tell_failure(context, key, fresh).await;
-                return (Turn::Failed, Ended::Badly);
+                return (queue::Outcome::Failed, Ended::Badly);
             }
         }
     }
     tracing::error!(vm = %key, "the machine does not come to rest");
-    (Turn::Failed, Ended::Badly)
+    (queue::Outcome::Failed, Ended::Badly)
 }
 
 /// Nothing to do. A failure whose action is no longer asked for is over.
-fn rest(context: &Context, key: &Key, observed: &Observed, outcome: &Outcome) -> (Turn, Ended) {
+fn rest(context: &Context, key: &Key, observed: &Observed, outcome: &Outcome) -> (queue::Outcome, Ended) {
     if observed.failure.is_some() {
         context.memo(key, |memo| memo.failure = None);
         context.queue.add(key);
@@ -141,7 +143,7 @@ fn rest(context: &Context, key: &Key, observed: &Observed, outcome: &Outcome) ->
         // Whole seconds are compared; a little more, so that the second has surely come.
         Duration::from_secs(seconds) + Duration::from_millis(20)
     });
-    (Turn::Done(wake), Ended::Well)
+    (queue::Outcome::Done(wake), Ended::Well)
 }
 
 /// The size, before anything else.
@@ -174,7 +176,7 @@ async fn run(
     Ok(())
 }
 
-/// Writes down that an action failed; the action itself waits for the next turn.
+/// Writes down that an action failed; the action itself waits for the next reconcile.
 async fn tell_failure(context: &Arc<Context>, key: &Key, fresh: bool) {
     let Some(vm) = context.cache.vm(key) else { return };
     let observed = observe(context, key, &vm, fresh);
@@ -284,7 +286,7 @@ async fn look_for_cert_manager(
     context: &Arc<Context>,
     key: &Key,
     vm: &VirtualMachine,
-) -> Result<(), (Turn, Ended)> {
+) -> Result<(), (queue::Outcome, Ended)> {
     if vm.spec.tls.as_ref().is_none_or(|tls| tls.certificate_issuer.is_empty())
         || vm.metadata.deletion_timestamp.is_some()
     {
@@ -297,7 +299,7 @@ async fn look_for_cert_manager(
             context.memo(key, |memo| memo.failure = Some(failure));
         }
         tell_failure(context, key, false).await;
-        return Err((Turn::Failed, Ended::Badly));
+        return Err((queue::Outcome::Failed, Ended::Badly));
     }
     Ok(())
 }

@@ -1,7 +1,6 @@
 //! The whole controller: what runs always, and what only the leader runs.
 
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
 
 use http::StatusCode;
 use kube::Client;
@@ -9,9 +8,9 @@ use neonvm_api::VirtualMachine;
 use neonvm_kit::event;
 use neonvm_kit::http::{Answer, Whole, serve, text};
 use neonvm_kit::lease;
+use neonvm_kit::supervise::{self, TaskEnded, Tasks};
 use tokio::net::TcpListener;
 use tokio::sync::watch as channel;
-use tokio::task::JoinSet;
 
 use crate::addresses::Worker as Pools;
 use crate::authority::Authority;
@@ -21,10 +20,6 @@ use crate::context::{Context, MANAGER, Parts};
 use crate::lag::Lag;
 use crate::metrics::{Metrics, Work};
 use crate::{reconcile, watch, webhook};
-
-/// Pauses while the API server cannot be used at start: half a minute in all.
-const FIRST_PAUSE: Duration = Duration::from_millis(100);
-const LONGEST_PAUSE: Duration = Duration::from_secs(15);
 
 /// Why the controller cannot run.
 #[derive(Debug, thiserror::Error)]
@@ -47,27 +42,41 @@ pub enum Error {
     /// Webhooks.
     #[error(transparent)]
     Webhook(#[from] webhook::Error),
+    /// Part of it ended.
+    #[error(transparent)]
+    Task(#[from] TaskEnded),
 }
 
 /// Runs until `stop` ends. When it is dropped, everything it started ends.
 ///
 /// # Errors
-/// If the API server cannot be reached at start, or an address cannot be used.
+/// If the API server cannot be reached at start, an address cannot be used, or a background task ends; the lease is given back
+/// before.
 pub async fn run(config: Config, stop: impl Future<Output = ()>) -> Result<(), Error> {
     let client = neonvm_kit::client::connect(config.kubeconfig.as_deref()).await?;
-    let authority = Arc::new(open(&client, &config.namespace).await?);
-    let mut always = JoinSet::new();
+    run_with(client, config, stop).await
+}
+
+/// As [`run`], with a client at hand.
+///
+/// # Errors
+/// As [`run`].
+pub async fn run_with(client: Client, config: Config, stop: impl Future<Output = ()>) -> Result<(), Error> {
+    let authority = Arc::new(Authority::open(&client, &config.namespace).await?);
+    let tasks = supervise::Health::default();
+    let mut always = Tasks::new(&tasks);
     let (events, sender) = event::channel(client.clone(), MANAGER);
-    always.spawn(sender.run());
+    always.spawn("event sender", sender.run());
     let mut pending = None;
     if let Some(webhook) = &config.webhook {
         let listener = listen(webhook.listen).await?;
         let address = listener.local_addr().unwrap_or(webhook.listen);
         let hooks = webhook::Webhooks::new(&client, &authority, (webhook, &config), address, events.clone())?;
         pending = Some(hooks.pending());
-        always.spawn(hooks.run(listener));
+        always.spawn("webhooks", hooks.run(listener));
     }
     let health = Arc::new(Health {
+        tasks: tasks.clone(),
         metrics: Arc::default(),
         lag: Arc::new(Lag::new(config.failure_pending_period)),
         pending,
@@ -76,15 +85,11 @@ pub async fn run(config: Config, stop: impl Future<Output = ()>) -> Result<(), E
     if let Some(address) = config.metrics {
         let listener = listen(address).await?;
         let health = Arc::clone(&health);
-        always.spawn(serve(listener, None, move |request: Whole| {
-            let health = Arc::clone(&health);
-            async move { health.answer(&request) }
-        }));
+        let answer = move |request: Whole| std::future::ready(health.answer(&request));
+        always.spawn("metrics server", serve(listener, None, answer));
     }
-    always.spawn({
-        let authority = Arc::clone(&authority);
-        async move { authority.renew().await }
-    });
+    let renewed = Arc::clone(&authority);
+    always.spawn("certificate renewal", async move { renewed.renew().await });
     let parts = || Parts {
         client: client.clone(),
         settings: config.settings.clone(),
@@ -96,56 +101,46 @@ pub async fn run(config: Config, stop: impl Future<Output = ()>) -> Result<(), E
         events: events.clone(),
     };
     let work = || lead(parts(), &config, &health);
-    lease::lead(&client, config.leader_election.clone(), stop, work).await;
-    Ok(())
-}
-
-/// A server that is just starting is waited for.
-async fn open(client: &Client, namespace: &str) -> Result<Authority, Error> {
-    let mut pause = FIRST_PAUSE;
-    loop {
-        match Authority::open(client, namespace).await {
-            Ok(authority) => return Ok(authority),
-            Err(error) if pause > LONGEST_PAUSE => return Err(error.into()),
-            Err(error) => {
-                tracing::warn!(%error, "the internal authority cannot be opened; it is tried again");
-            }
-        }
-        tokio::time::sleep(pause).await;
-        pause *= 2;
-    }
+    lease::lead(&client, config.leader_election.clone(), always.until(stop), work).await?;
+    Ok(tasks.check()?)
 }
 
 async fn listen(address: std::net::SocketAddr) -> Result<TcpListener, Error> {
     TcpListener::bind(address).await.map_err(|source| Error::Listen { address, source })
 }
 
-/// Watches and works; never returns.
-async fn lead(parts: Parts, config: &Config, health: &Health) {
+/// Watches and reconciles; returns when a part of that ends.
+async fn lead(parts: Parts, config: &Config, health: &Health) -> Result<(), TaskEnded> {
     let (context, pools) = Context::new(parts);
     let context = Arc::new(context);
     let (listed, mut ready) = channel::channel(0);
     let listed = Arc::new(listed);
-    let mut tasks = JoinSet::new();
-    tasks.spawn(watch::machines(Arc::clone(&context), Arc::clone(&listed)));
-    tasks.spawn(watch::pods(Arc::clone(&context), Arc::clone(&listed)));
-    tasks.spawn(watch::secrets(Arc::clone(&context), Arc::clone(&listed)));
-    tasks.spawn(watch::migrations(Arc::clone(&context), Arc::clone(&listed)));
-    tasks.spawn(watch::policies(Arc::clone(&context), Arc::clone(&listed)));
-    // Before all is listed, what is missing in the picture is not missing in the cluster.
-    if ready.wait_for(|count| *count >= watch::WATCHES).await.is_err() {
-        return;
+    let mut tasks = Tasks::new(&health.tasks);
+    tasks.spawn("watch of VMs", watch::machines(Arc::clone(&context), Arc::clone(&listed)));
+    tasks.spawn("watch of pods", watch::pods(Arc::clone(&context), Arc::clone(&listed)));
+    tasks.spawn("watch of secrets", watch::secrets(Arc::clone(&context), Arc::clone(&listed)));
+    tasks.spawn("watch of migrations", watch::migrations(Arc::clone(&context), Arc::clone(&listed)));
+    tasks.spawn("watch of migration policies", watch::policies(Arc::clone(&context), Arc::clone(&listed)));
+    // Before all is listed, what is missing in the cache is not missing in the cluster.
+    tokio::select! {
+        _ = ready.wait_for(|count| *count >= watch::WATCHES) => {}
+        ended = tasks.ended() => return Err(ended),
     }
     let _shown = health.show(&context);
-    tasks.spawn(look_after_addresses(Arc::clone(&context), pools));
+    tasks.spawn("address allocation", look_after_addresses(Arc::clone(&context), pools));
     let budgets = Arc::new(webhook::Budgets::new(config.webhook.is_some()));
-    tasks.spawn(webhook::Budgets::keep(Arc::clone(&budgets), Arc::clone(&context)));
-    let turn = |key: Key| {
+    let kept = webhook::Budgets::keep(Arc::clone(&budgets), Arc::clone(&context));
+    tasks.spawn("disruption budgets", kept);
+    let reconcile = |key: Key| {
         budgets.see(&key.namespace, context.cache.vm(&key).is_some());
         let context = Arc::clone(&context);
-        async move { reconcile::turn(&context, &key).await }
+        async move { reconcile::reconcile(&context, &key).await }
     };
-    context.queue.serve(config.concurrency, turn).await;
+    let reconciling = context.queue.serve(config.concurrency, reconcile);
+    tokio::select! {
+        ended = health.tasks.supervise("work queue", reconciling) => Err(ended),
+        ended = tasks.ended() => Err(ended),
+    }
 }
 
 /// Gives addresses; never returns. Machines that wait for the pools to be read go on then.
@@ -158,9 +153,10 @@ async fn look_after_addresses(context: Arc<Context>, pools: Pools) {
     pools.run(context.client.clone(), &context.cache, known).await;
 }
 
-/// What is told over HTTP.
+/// What is served over HTTP.
 #[derive(Debug)]
 struct Health {
+    tasks: supervise::Health,
     metrics: Arc<Metrics>,
     lag: Arc<Lag>,
     /// What is left to be registered of the webhooks.
@@ -192,7 +188,7 @@ impl Health {
             "/readyz" if self.pending.as_ref().is_some_and(|pending| !pending.is_over()) => {
                 text(StatusCode::SERVICE_UNAVAILABLE, "text/plain", "the webhooks are not registered yet\n")
             }
-            "/healthz" | "/readyz" => text(StatusCode::OK, "text/plain", "ok\n"),
+            "/healthz" | "/readyz" => self.tasks.answer(),
             "/metrics" => {
                 let context = self.context.lock().unwrap_or_else(PoisonError::into_inner).clone();
                 let work = context.as_ref().map(|context| Work {

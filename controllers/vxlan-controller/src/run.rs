@@ -7,10 +7,10 @@ use std::time::Duration;
 
 use http::StatusCode;
 use neonvm_kit::http::{Whole, serve, text};
+use neonvm_kit::supervise::{Health, TaskEnded, Tasks};
 use tokio::io::Interest;
 use tokio::net::{TcpListener, UdpSocket};
 use tokio::sync::Notify;
-use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, sleep_until};
 
 use crate::Config;
@@ -47,6 +47,9 @@ pub enum Error {
     /// The node was set up anew; everything begins again.
     #[error("the network namespace of the node was replaced")]
     Replaced,
+    /// Part of it ended.
+    #[error(transparent)]
+    Task(#[from] TaskEnded),
 }
 
 fn failed(what: impl Into<String>) -> impl FnOnce(io::Error) -> Error {
@@ -57,7 +60,7 @@ fn failed(what: impl Into<String>) -> impl FnOnce(io::Error) -> Error {
 /// Runs until `stop` ends. What was made stays, so that nothing is interrupted.
 ///
 /// # Errors
-/// If settings contradict each other, or namespace, address or kernel cannot be used at start.
+/// If settings contradict each other, namespace, address or kernel cannot be used at start, or a background task ends.
 pub async fn run(config: Config, stop: impl Future<Output = ()>) -> Result<(), Error> {
     let client = neonvm_kit::client::connect(config.kubeconfig.as_deref()).await?;
     config.check().map_err(Error::Config)?;
@@ -71,29 +74,29 @@ pub async fn run(config: Config, stop: impl Future<Output = ()>) -> Result<(), E
     let sync = Sync::open(config.clone(), Arc::clone(&namespace), Arc::clone(&metrics));
     let sync = sync.map_err(failed("netlink"))?;
     let changes = namespace.run(netlink::changes).map_err(failed("netlink"))?;
-    let mut tasks = JoinSet::new();
+    let health = Health::default();
+    let mut tasks = Tasks::new(&health);
     if let Some(address) = config.metrics {
         let listener =
             TcpListener::bind(address).await.map_err(failed(format!("cannot listen on {address}")))?;
-        let metrics = Arc::clone(&metrics);
-        tasks.spawn(serve(listener, None, move |request: Whole| {
-            let metrics = Arc::clone(&metrics);
-            async move {
-                match request.uri().path() {
-                    "/healthz" | "/readyz" => text(StatusCode::OK, "text/plain", "ok\n"),
-                    "/metrics" => text(StatusCode::OK, "text/plain; version=0.0.4", metrics.render()),
-                    _ => text(StatusCode::NOT_FOUND, "text/plain", "not found\n"),
-                }
-            }
-        }));
+        let (metrics, health) = (Arc::clone(&metrics), health.clone());
+        let answer = move |request: Whole| {
+            std::future::ready(match request.uri().path() {
+                "/healthz" | "/readyz" => health.answer(),
+                "/metrics" => text(StatusCode::OK, "text/plain; version=0.0.4", metrics.render()),
+                _ => text(StatusCode::NOT_FOUND, "text/plain", "not found\n"),
+            })
+        };
+        tasks.spawn("metrics server", serve(listener, None, answer));
     }
     let picture = Arc::new(Picture::default());
-    tasks.spawn(watch::nodes(client.clone(), Arc::clone(&picture)));
-    tasks.spawn(watch::machines(client, Arc::clone(&picture)));
+    tasks.spawn("watch of nodes", watch::nodes(client.clone(), Arc::clone(&picture)));
+    tasks.spawn("watch of VMs", watch::machines(client, Arc::clone(&picture)));
     let kernel = Arc::new(Notify::new());
-    tasks.spawn(follow_kernel(changes, Arc::clone(&kernel)));
+    tasks.spawn("watch of the kernel", follow_kernel(changes, Arc::clone(&kernel)));
     tokio::select! {
         ended = work(&config, sync, &namespace, &picture, &kernel) => ended,
+        ended = tasks.ended() => Err(ended.into()),
         () = &mut stop => Ok(()),
     }
 }
@@ -156,7 +159,7 @@ async fn work(
     }
 }
 
-/// Tells when links or tables of the node change.
+/// Reports when links or tables of the node change. Returns if that cannot be read any more.
 async fn follow_kernel(socket: OwnedFd, changed: Arc<Notify>) {
     // Not UDP, but waited for like it.
     let socket = match UdpSocket::from_std(socket.into()) {

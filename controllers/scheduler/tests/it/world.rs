@@ -84,7 +84,8 @@ impl Cluster {
                         std::future::pending::<()>().await;
                     }
                 })
-                .await;
+                .await
+                .unwrap();
         });
         Scheduler { endpoint, plain, metrics, task, stop: Some(stop) }
     }

@@ -1,4 +1,4 @@
-//! A turn of work on the migrations of one machine, as for machines: step, write the status, do what it says, step again.
+//! Reconcile of the migrations of one VM, as for VMs: step, write the status, do what it says, step again.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,40 +12,42 @@ use neonvm_core_lifecycle::migration::{MigrationAction, MigrationOutcome, is_ove
 
 use super::machine_of;
 use super::observe::{holds, line, observe};
-use neonvm_kit::queue::Turn;
+use neonvm_kit::queue;
 
 use crate::act::{Failed, is_missing, within};
 use crate::cache::{Key, key_of};
 use crate::context::{Context, now};
 use crate::{note, patch, reconcile};
 
-/// Steps in a turn.
+/// Steps of a reconcile.
 const STEPS: usize = 12;
 /// If no more than so many wait, each is told anew where it stands whenever the line moves.
 const TOLD: usize = 64;
 
-/// Works on the migrations of a machine once. `Gone`: there are none.
-pub(crate) async fn turn(context: &Arc<Context>, vm: &Key) -> Turn {
+/// Reconciles the migrations of a VM. `Gone`: there are none.
+pub(crate) async fn reconcile(context: &Arc<Context>, vm: &Key) -> queue::Outcome {
     let all = context.moves.of(vm);
-    let mut result = Turn::Gone;
+    let mut result = queue::Outcome::Gone;
     for migration in all {
         let key = key_of(&migration.metadata);
         let one = work(context, vm, &key).await;
         result = match (result, one) {
-            (Turn::Failed, _) | (_, Turn::Failed) => Turn::Failed,
-            (Turn::Gone, one) => one,
-            (one, Turn::Gone) => one,
-            (Turn::Done(a), Turn::Done(b)) => Turn::Done(a.into_iter().chain(b).min()),
+            (queue::Outcome::Failed, _) | (_, queue::Outcome::Failed) => queue::Outcome::Failed,
+            (queue::Outcome::Gone, one) => one,
+            (one, queue::Outcome::Gone) => one,
+            (queue::Outcome::Done(a), queue::Outcome::Done(b)) => {
+                queue::Outcome::Done(a.into_iter().chain(b).min())
+            }
         };
     }
     result
 }
 
-async fn work(context: &Arc<Context>, vm_key: &Key, key: &Key) -> Turn {
+async fn work(context: &Arc<Context>, vm_key: &Key, key: &Key) -> queue::Outcome {
     let mut fresh = false;
     let mut done: Vec<MigrationAction> = Vec::new();
     for _ in 0..STEPS {
-        let Some(migration) = context.moves.get(key) else { return Turn::Gone };
+        let Some(migration) = context.moves.get(key) else { return queue::Outcome::Gone };
         let vm = context.cache.vm(vm_key);
         // From the look at the line to the turn that is taken nobody else takes one.
         let begun = migration.status.as_ref().is_some_and(|now| now.phase == Some(MigrationPhase::Running));
@@ -58,7 +60,7 @@ async fn work(context: &Arc<Context>, vm_key: &Key, key: &Key) -> Turn {
         let outcome = step(now(), &migration, &observed, &context.settings);
         if outcome.actions == [MigrationAction::Refresh] {
             if fresh || refresh(context, vm_key, key).await.is_err() {
-                return Turn::Failed;
+                return queue::Outcome::Failed;
             }
             fresh = true;
             continue;
@@ -92,7 +94,7 @@ async fn work(context: &Arc<Context>, vm_key: &Key, key: &Key) -> Turn {
             }
             Err(Failed::Conflict) => {
                 if fresh || refresh(context, vm_key, key).await.is_err() {
-                    return Turn::Failed;
+                    return queue::Outcome::Failed;
                 }
                 fresh = true;
             }
@@ -103,20 +105,20 @@ async fn work(context: &Arc<Context>, vm_key: &Key, key: &Key) -> Turn {
                 if known.as_ref() != Some(&failure) {
                     tell_failure(context, vm_key, key, fresh).await;
                 }
-                return Turn::Failed;
+                return queue::Outcome::Failed;
             }
         }
     }
     tracing::error!(migration = %key, "the migration does not come to rest");
-    Turn::Failed
+    queue::Outcome::Failed
 }
 
 fn forget_failure(context: &Context, migration: &VirtualMachineMigration) {
     context.moves.memo(&migration.uid().unwrap_or_default(), |memo| memo.failure = None);
 }
 
-fn rest(outcome: &MigrationOutcome) -> Turn {
-    Turn::Done(outcome.wake_at.map(|at| {
+fn rest(outcome: &MigrationOutcome) -> queue::Outcome {
+    queue::Outcome::Done(outcome.wake_at.map(|at| {
         let seconds = u64::try_from(at.unix().saturating_sub(now().unix())).unwrap_or(0);
         // Whole seconds are compared; a little more, so that the second has surely come.
         Duration::from_secs(seconds) + Duration::from_millis(20)
@@ -138,7 +140,7 @@ async fn run(
     Ok(())
 }
 
-/// Writes down that an action failed; the action itself waits for the next turn.
+/// Writes down that an action failed; the action itself waits for the next reconcile.
 async fn tell_failure(context: &Arc<Context>, vm_key: &Key, key: &Key, fresh: bool) {
     let Some(migration) = context.moves.get(key) else { return };
     let vm = context.cache.vm(vm_key);

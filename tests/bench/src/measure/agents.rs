@@ -53,7 +53,9 @@ pub(super) async fn run(setup: &Setup) -> anyhow::Result<Vec<Row>> {
     define(&client).await?;
     let config = Config { kubeconfig: Some(kubeconfig.clone()), ..Config::default() };
     let scheduler = neonvm_scheduler::start(config).await?;
-    playing.spawn(scheduler.lead(std::future::pending()));
+    playing.spawn(async move {
+        let _ = scheduler.lead(std::future::pending()).await;
+    });
     let counts = Arc::new(Counts::default());
     playing.spawn(guest::serve(acceptor(&client).await?, PORT, Arc::clone(&counts)));
 

@@ -45,7 +45,9 @@ pub(super) async fn run(setup: &Setup) -> anyhow::Result<Vec<Row>> {
     let config = Config { kubeconfig: Some(kubeconfig), ..Config::default() };
     let running = neonvm_scheduler::start(config).await?;
     let local = running.local();
-    playing.spawn(running.lead(std::future::pending()));
+    playing.spawn(async move {
+        let _ = running.lead(std::future::pending()).await;
+    });
     ready(&local).await?;
     let ready = begun.elapsed().as_secs_f64();
     let mut rows = requests(&local).await?;

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use neonvm_api::{VirtualMachine, VmInfo};
 use neonvm_core_scaling::agent::{Event, Outcome, State};
+use neonvm_kit::supervise::panic_of;
 use neonvm_types::agent_inspect::VmInspect;
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinSet;
@@ -143,8 +144,11 @@ impl Actor {
                     None => return,
                 },
                 () = until(&self.shared, wake_at) => None,
-                // What has ended is forgotten.
-                Some(_) = self.work.join_next() => {
+                // A request reports by itself what came of it, even that it panicked.
+                Some(ended) = self.work.join_next() => {
+                    if let Err(error) = ended {
+                        tracing::error!(vm = %self.identity.vm, panic = panic_of(error), "a request panicked");
+                    }
                     outcome = Outcome { wake_at, ..Outcome::default() };
                     continue;
                 }

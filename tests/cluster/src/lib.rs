@@ -5,6 +5,7 @@
 
 #![allow(clippy::unwrap_used, clippy::panic, clippy::missing_panics_doc, reason = "only tests use it")]
 
+mod intercept;
 mod objects;
 
 use std::path::{Path, PathBuf};
@@ -21,6 +22,7 @@ use serde_json::{Value, json};
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
+pub use intercept::{healthz, intercepted, is_release, is_watch};
 pub use neonvm_test_support::{PATIENCE, eventually};
 pub use objects::{apply, client_of, define, documents, merge};
 

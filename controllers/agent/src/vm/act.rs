@@ -5,10 +5,11 @@ use std::time::Duration;
 
 use neonvm_core_scaling::agent::metrics::{parse_lfc, parse_system};
 use neonvm_core_scaling::agent::{Action, Event, MetricsSource, Outcome, PatchError, SchedulerRequest};
+use neonvm_kit::supervise::catch;
 use neonvm_types::monitor_protocol::AgentMessage;
 use neonvm_types::scheduler_protocol::AgentRequest;
 use neonvm_types::version::PluginProtoVersion;
-use neonvm_types::{Resources, Revision, RevisionWithTime};
+use neonvm_types::{NamespacedName, Resources, Revision, RevisionWithTime};
 
 use super::{Actor, later, report};
 use crate::config::seconds;
@@ -58,16 +59,17 @@ impl Actor {
         };
         let vm = self.identity.vm.clone();
         self.work.spawn(async move {
-            let asked = shared.scheduler.ask(&message).await;
-            let code = asked.as_ref().err().map_or_else(|| "200".to_owned(), crate::scheduler::Error::code);
-            shared.metrics.scheduler(&code, message.last_permit, message.resources, asked.as_ref().ok());
-            let result = match asked {
-                Ok(answer) => Ok(answer.permit),
-                Err(error) => {
-                    tracing::warn!(%vm, error = full(&error), "the scheduler gave no permit");
-                    Err(full(&error))
-                }
-            };
+            let asked = catch(async {
+                let asked = shared.scheduler.ask(&message).await;
+                let code =
+                    asked.as_ref().err().map_or_else(|| "200".to_owned(), crate::scheduler::Error::code);
+                shared.metrics.scheduler(&code, message.last_permit, message.resources, asked.as_ref().ok());
+                asked.map(|answer| answer.permit).map_err(|error| full(&error))
+            });
+            let result = asked.await.unwrap_or_else(|panic| Err(panicked(&vm, &panic)));
+            if let Err(error) = &result {
+                tracing::warn!(%vm, error, "the scheduler gave no permit");
+            }
             report(inbox, Event::PluginReply { id, result }).await;
         });
     }
@@ -89,14 +91,10 @@ impl Actor {
                         revision: Some(revision),
                     };
                     let within = seconds(shared.config.neonvm.request_timeout_seconds);
-                    patch::apply(&shared.client, &change, within).await.map_err(|error| {
-                        tracing::warn!(vm = %identity.vm, %error, "the VM was not changed");
-                        if error.is_conflict() {
-                            PatchError::Conflict
-                        } else {
-                            PatchError::Failed(full(&error))
-                        }
-                    })
+                    let applied = catch(patch::apply(&shared.client, &change, within)).await;
+                    applied
+                        .map_err(|panic| PatchError::Failed(panicked(&identity.vm, &panic)))
+                        .and_then(|applied| applied.map_err(|error| refused(&identity.vm, &error)))
                 }
             };
             shared.metrics.patched(Direction::of(from, to), from, to, result.is_ok());
@@ -132,8 +130,12 @@ impl Actor {
                 loop {
                     tokio::time::sleep_until(next).await;
                     next = later(every.saturating_sub(std::mem::take(&mut skew)));
-                    let text = scraper.read(within).await;
-                    let event = understand(source, text, metric.as_deref());
+                    let read =
+                        catch(async { understand(source, scraper.read(within).await, metric.as_deref()) });
+                    let event = read.await.unwrap_or_else(|panic| {
+                        let reason = panicked(&identity.vm, &panic);
+                        Event::MetricsFailed { source, reason }
+                    });
                     if let Event::MetricsFailed { reason, .. } = &event {
                         tracing::debug!(vm = %identity.vm, reason, "metrics cannot be read");
                     }
@@ -142,6 +144,17 @@ impl Actor {
             });
         }
     }
+}
+
+/// What the core is told of a request that panicked: it failed. Otherwise the core would wait for its own time limit.
+fn panicked(vm: &NamespacedName, panic: &str) -> String {
+    tracing::error!(%vm, panic, "a request panicked");
+    format!("the request panicked: {panic}")
+}
+
+fn refused(vm: &NamespacedName, error: &patch::Error) -> PatchError {
+    tracing::warn!(%vm, %error, "the VM was not changed");
+    if error.is_conflict() { PatchError::Conflict } else { PatchError::Failed(full(error)) }
 }
 
 fn understand(source: MetricsSource, text: Result<bytes::Bytes, String>, metric: Option<&str>) -> Event {

@@ -19,6 +19,7 @@ mod monitor;
 mod objects;
 mod scheduler;
 mod sinks;
+mod supervision;
 mod web;
 mod whole;
 mod world;

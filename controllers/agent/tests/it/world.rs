@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use http::{Method, StatusCode};
+use kube::Client;
 use neonvm_agent::{AgentConfig, Config};
 use neonvm_api::names::agent_lease;
 use neonvm_kit::authority::{self, AGENT_NAME, OPERATORS};
@@ -136,7 +137,16 @@ impl World {
     }
 
     /// With a port of its own for its metrics.
-    pub(crate) fn run(mut config: Config) -> Agent {
+    pub(crate) fn run(config: Config) -> Agent {
+        Self::spawn(None, config)
+    }
+
+    /// The same with a client at hand.
+    pub(crate) fn run_with(client: Client, config: Config) -> Agent {
+        Self::spawn(Some(client), config)
+    }
+
+    fn spawn(client: Option<Client>, mut config: Config) -> Agent {
         let metrics = Reserved::loopback().unwrap();
         config.metrics = Some(metrics.address());
         let (stop, stopped) = oneshot::channel::<()>();
@@ -146,7 +156,11 @@ impl World {
                     std::future::pending::<()>().await;
                 }
             };
-            neonvm_agent::run(config, stop).await.unwrap();
+            let ended = match client {
+                Some(client) => neonvm_agent::run_with(client, config, stop).await,
+                None => neonvm_agent::run(config, stop).await,
+            };
+            ended.unwrap();
         });
         Agent { task, stop: Some(stop), metrics }
     }

@@ -19,4 +19,5 @@ mod moves;
 mod node;
 mod runner;
 mod size;
+mod supervision;
 mod webhooks;

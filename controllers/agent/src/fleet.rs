@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use futures_util::{StreamExt as _, TryStreamExt as _};
 use kube::api::Api;
@@ -15,6 +16,9 @@ use neonvm_types::{NamespacedName, Resources};
 
 use crate::shared::Shared;
 use crate::vm::{self, Handle};
+
+/// How often it is checked that the tasks of all VMs run.
+const CHECK: Duration = Duration::from_secs(10);
 
 /// All VMs whose status names this node.
 pub(crate) struct Fleet {
@@ -83,8 +87,17 @@ impl Fleet {
         let own = watcher::Config::default().fields(&format!("status.node={}", self.node));
         let mut events = watcher(api.clone(), own).default_backoff().boxed();
         let mut listed = Vec::new();
+        let mut check = tokio::time::interval(CHECK);
+        check.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         loop {
-            match events.try_next().await {
+            let event = tokio::select! {
+                event = events.try_next() => event,
+                _ = check.tick() => {
+                    self.restart_ended();
+                    continue;
+                }
+            };
+            match event {
                 Ok(Some(watcher::Event::Init)) => listed.clear(),
                 Ok(Some(watcher::Event::InitApply(vm))) => {
                     if let Some(key) = self.take(vm).await {
@@ -114,6 +127,17 @@ impl Fleet {
                 }
                 Err(error) => tracing::warn!(%error, "VMs cannot be watched"),
             }
+        }
+    }
+
+    /// Starts tasks of VMs again that have panicked: their objects may not change for long.
+    fn restart_ended(&self) {
+        let has_ended =
+            |member: &&Member| matches!(&member.care, Care::Scaled { handle, .. } if !handle.is_running());
+        let ended: Vec<VirtualMachine> =
+            self.members().values().filter(has_ended).map(|member| member.vm.clone()).collect();
+        for vm in ended {
+            self.put(&key(&vm), &vm);
         }
     }
 

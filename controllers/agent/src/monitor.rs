@@ -5,6 +5,7 @@ mod link;
 use std::sync::Arc;
 use std::time::Duration;
 
+use neonvm_kit::supervise::catch;
 use neonvm_types::monitor_protocol::{
     AgentMessage, HandshakeReply, MONITOR_PATH, MonitorMessage, SUPPORTED, Wants,
 };
@@ -75,21 +76,29 @@ pub(crate) trait Tell: Send + Sync + 'static {
 /// Starts the connection; what happens goes to `tell`.
 pub(crate) fn start(settings: Settings, tell: impl Tell) -> Handle {
     let (asks, waiting) = mpsc::channel(WAITING);
-    tokio::spawn(keep(settings, waiting, tell));
+    tokio::spawn(async move {
+        let least = seconds(settings.config.connection_retry_min_wait_seconds);
+        let mut waiting = waiting;
+        while let Err(panic) = catch(keep(&settings, &mut waiting, &tell)).await {
+            tracing::error!(panic, "the connection to a monitor panicked; it is made anew");
+            tell.tell(MonitorEvent::Lost(format!("the connection panicked: {panic}"))).await;
+            tokio::time::sleep(least).await;
+        }
+    });
     Handle { asks }
 }
 
-async fn keep(settings: Settings, mut asks: mpsc::Receiver<Ask>, tell: impl Tell) {
+async fn keep(settings: &Settings, asks: &mut mpsc::Receiver<Ask>, tell: &impl Tell) {
     let least = seconds(settings.config.connection_retry_min_wait_seconds);
     loop {
         let started = Instant::now();
         let connected = tokio::select! {
-            connected = connect_in_time(&settings) => connected,
-            () = refuse(&mut asks, &tell) => return,
+            connected = connect_in_time(settings) => connected,
+            () = refuse(asks, tell) => return,
         };
         let why = match connected {
             Err(why) => why,
-            Ok(link) => match live(&settings, link, &mut asks, &tell).await {
+            Ok(link) => match live(settings, link, asks, tell).await {
                 Ended::Dropped => return,
                 Ended::Failed(why) => why,
             },
@@ -98,7 +107,7 @@ async fn keep(settings: Settings, mut asks: mpsc::Receiver<Ask>, tell: impl Tell
         // A connection that lived is made again at once, one that did not after a pause.
         let pause = least.saturating_sub(started.elapsed());
         tokio::select! {
-            () = refuse(&mut asks, &tell) => return,
+            () = refuse(asks, tell) => return,
             () = tokio::time::sleep(pause) => {}
         }
     }

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use neonvm_api::{VirtualMachine, VmInfo};
 use neonvm_core_scaling::agent::{Event, Outcome, State};
-use neonvm_kit::supervise::panic_of;
+use neonvm_kit::supervise::{catch, panic_of};
 use neonvm_types::agent_inspect::VmInspect;
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinSet;
@@ -108,7 +108,13 @@ pub(crate) fn start(shared: Arc<Shared>, vm: &VirtualMachine) -> Result<Handle, 
         work: JoinSet::new(),
         loops: JoinSet::new(),
     };
-    let task = tokio::spawn(actor.run(waiting)).abort_handle();
+    let name = actor.identity.vm.clone();
+    let run = async move {
+        if let Err(panic) = catch(actor.run(waiting)).await {
+            tracing::error!(vm = %name, panic, "the task of a VM panicked; it is started again");
+        }
+    };
+    let task = tokio::spawn(run).abort_handle();
     Ok(Handle { inbox, task })
 }
 

@@ -17,6 +17,7 @@ use neonvm_core_apistore::engine::{Engine, Reply, refusal};
 use neonvm_core_apistore::request::Method;
 use neonvm_core_apistore::status::ApiError;
 use neonvm_kit::ca::{Authority, Identity};
+use neonvm_kit::supervise::panic_of;
 use serde_json::{Value, json};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
@@ -213,7 +214,7 @@ impl Server {
 
     /// Serves until `stop` ends, then lets open requests finish and writes what is left to disk.
     pub async fn run(self, stop: impl Future<Output = ()>) {
-        let tend = tokio::spawn({
+        let mut tend = tokio::spawn({
             let state = Arc::clone(&self.shared.state);
             async move { state.tend().await }
         });
@@ -223,6 +224,11 @@ impl Server {
         loop {
             let accepted = tokio::select! {
                 () = &mut stop => break,
+                ended = &mut tend => {
+                    let panic = ended.err().map(panic_of);
+                    tracing::error!(panic, "the background work of the API server ended; it stops, to be started again");
+                    break;
+                }
                 accepted = self.listener.accept() => accepted,
             };
             let Ok((stream, _)) = accepted else {

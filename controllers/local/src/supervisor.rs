@@ -12,6 +12,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use neonvm_kit::supervise::panic_of;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
@@ -67,12 +68,16 @@ pub enum Error {
     /// A service without a program, or two of the same name.
     #[error("service {0:?} has no program, or its name is used twice")]
     Service(String),
+    /// What keeps a service running ended by itself.
+    #[error("a task of the supervisor ended unexpectedly: {0}")]
+    Task(String),
 }
 
 /// Runs the services until `stop` ends; then ends them all, within the grace time.
 ///
 /// # Errors
-/// If the settings contradict each other or `services.json` cannot be written at start.
+/// If the settings contradict each other, `services.json` cannot be written at start, or the supervisor itself fails: the services
+/// are ended then as well.
 pub async fn run(config: Config, stop: impl Future<Output = ()>) -> Result<(), Error> {
     for (index, service) in config.services.iter().enumerate() {
         let twice = config.services.iter().skip(index + 1).any(|other| other.name == service.name);
@@ -87,7 +92,10 @@ pub async fn run(config: Config, stop: impl Future<Output = ()>) -> Result<(), E
         let (record, ending) = (Arc::clone(&record), ending.subscribe());
         children.spawn(async move { keep(service, &record, ending, config.grace).await });
     }
-    stop.await;
+    let failed = tokio::select! {
+        () = stop => None,
+        Some(ended) = children.join_next() => Some(ended.err().map_or_else(|| "it returned".to_owned(), panic_of)),
+    };
     ending.send_replace(true);
     while let Some(ended) = children.join_next().await {
         if let Err(error) = ended {
@@ -95,7 +103,7 @@ pub async fn run(config: Config, stop: impl Future<Output = ()>) -> Result<(), E
         }
     }
     record.remove();
-    Ok(())
+    failed.map_or(Ok(()), |why| Err(Error::Task(why)))
 }
 
 /// Keeps one service running.

@@ -7,6 +7,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 use k8s_openapi::api::apps::v1::Deployment;
 use kube::api::{Api, Patch, PatchParams};
+use neonvm_kit::supervise::catch;
 use serde_json::json;
 use tokio::sync::watch;
 use tokio::task::{JoinHandle, JoinSet};
@@ -63,7 +64,13 @@ async fn keep(stage: Arc<Stage>, mut wishes: watch::Receiver<Wish>) {
         for number in 0..wish.replicas {
             if running.insert(number) {
                 let (stage, wishes, readiness) = (Arc::clone(&stage), wishes.clone(), readiness.clone());
-                pods.spawn(playing::keep(stage, number, wishes, readiness));
+                pods.spawn(async move {
+                    if let Err(panic) = catch(playing::keep(stage, number, wishes, readiness)).await {
+                        tracing::error!(number, panic, "a pod panicked; it is started again");
+                        tokio::time::sleep(PAUSES.1).await;
+                    }
+                    number
+                });
             }
         }
         let counts = Counts { ordered: running.len(), ready: readiness.count() };

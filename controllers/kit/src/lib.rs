@@ -10,6 +10,7 @@ pub mod event;
 pub mod http;
 pub mod join;
 pub mod lease;
+pub mod metrics;
 mod pinned;
 pub mod queue;
 pub mod service;

@@ -13,6 +13,7 @@
 pub mod agent_inspect;
 pub mod bytes;
 mod decode;
+pub mod exposition;
 pub mod guest;
 pub mod informant_protocol;
 pub mod milli_cpu;

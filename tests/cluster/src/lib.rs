@@ -6,6 +6,7 @@
 #![allow(clippy::unwrap_used, clippy::panic, clippy::missing_panics_doc, reason = "only tests use it")]
 
 mod intercept;
+pub mod metrics;
 mod objects;
 
 use std::path::{Path, PathBuf};

@@ -15,7 +15,8 @@ use std::path::Path;
 
 pub use cgroup::Group;
 pub use filesystem::{Mounted, Usage};
-use text::{Kind, Text};
+use neonvm_types::exposition::Kind;
+use text::Text;
 
 /// More of a file of `/proc` or `/sys` is not read.
 const LARGEST: u64 = 1024 * 1024;

@@ -3,8 +3,9 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use super::kernel::double;
-use super::text::{Kind, Text};
+use neonvm_types::exposition::{Kind, double};
+
+use super::text::Text;
 
 /// Levels below the root that get series.
 const DEEPEST: usize = 2;

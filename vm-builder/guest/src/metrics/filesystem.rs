@@ -2,8 +2,10 @@
 
 use std::path::Path;
 
-use super::kernel::{double, first_of_each};
-use super::text::{Kind, Text};
+use neonvm_types::exposition::{Kind, double};
+
+use super::kernel::first_of_each;
+use super::text::Text;
 
 /// Kinds with space of their own that never wait for another machine when asked for it.
 const KINDS: [&str; 14] = [

@@ -2,7 +2,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::text::{Kind, Text};
+use neonvm_types::exposition::{Kind, double};
+
+use super::text::Text;
 
 /// `USER_HZ`: in which fractions of a second Linux tells processor times on every architecture it offers us.
 const TICKS: f64 = 100.0;
@@ -12,12 +14,6 @@ const SECTOR: u64 = 512;
 const PAGE: u64 = 4096;
 /// Most devices of a kind that get series.
 const MOST_DEVICES: usize = 64;
-
-/// The nearest double; counters beyond 2^53 lose their last digits.
-#[expect(clippy::cast_precision_loss, reason = "Prometheus values are doubles")]
-pub(super) const fn double(value: u64) -> f64 {
-    value as f64
-}
 
 pub(super) fn cpu(stat: &str, present: &str, text: &mut Text) {
     // Columns of /proc/stat: user nice system idle iowait irq softirq steal.

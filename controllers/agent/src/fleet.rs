@@ -201,7 +201,7 @@ impl Fleet {
         match vm::start(Arc::clone(&self.shared), vm) {
             Ok(handle) => {
                 tracing::info!(vm = %key, pod = run.pod, "is scaled from now on");
-                self.shared.metrics.count("autoscaling_agent_runner_starts", &[]);
+                self.shared.metrics.runner_started();
                 (Care::Scaled { run, handle: Arc::new(handle) }, None)
             }
             Err(fault) => (Care::Faulty(fault), None),
@@ -242,6 +242,13 @@ impl Fleet {
             }
         }
         views
+    }
+
+    /// VMs whose tasks panicked and have not been started again.
+    pub(crate) fn panicked(&self) -> usize {
+        let ended =
+            |member: &&Member| matches!(&member.care, Care::Scaled { handle, .. } if !handle.is_running());
+        self.members().values().filter(ended).count()
     }
 
     /// A VM that nobody looks after, although somebody should.

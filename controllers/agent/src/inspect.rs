@@ -1,12 +1,12 @@
 //! What the agent shows: the document for `neonctl agent inspect`, upstream's dump, metrics.
 
-use std::fmt::Write as _;
 use std::pin::Pin;
 use std::sync::Arc;
 
 use http::{Method, StatusCode};
 use neonvm_kit::authority::OPERATORS;
 use neonvm_kit::http::{Answer, Peer, Whole, text};
+use neonvm_kit::metrics::{self, Kind, double};
 use neonvm_kit::supervise::Health;
 use neonvm_types::NamespacedName;
 use neonvm_types::agent_inspect::{AgentInspect, VmInspect};
@@ -17,7 +17,6 @@ use crate::metrics::{Metrics, per_vm};
 
 const JSON: &str = "application/json";
 const PLAIN: &str = "text/plain";
-const PROMETHEUS: &str = "text/plain; version=0.0.4";
 
 #[derive(Debug)]
 pub(crate) struct Inspector {
@@ -99,11 +98,15 @@ impl Inspector {
         }
         let views = self.fleet.views(None).await;
         let stuck = views.iter().filter(|view| view.stuck.is_some()).count();
-        let mut gauges = String::from("# TYPE autoscaling_agent_runners_current gauge\n");
-        for (state, count) in [("ok", views.len() - stuck), ("stuck", stuck), ("panicked", 0)] {
-            let _ = writeln!(gauges, "autoscaling_agent_runners_current{{state=\"{state}\"}} {count}");
+        // A task ends by a panic only; its VM has no view of its own and counts as stuck above.
+        let panicked = self.fleet.panicked().min(stuck);
+        let mut page = self.metrics.page();
+        page.family("autoscaling_agent_runners_current", Kind::Gauge, "VMs that are to be scaled, by state.");
+        let states = [("ok", views.len() - stuck), ("stuck", stuck - panicked), ("panicked", panicked)];
+        for (state, count) in states {
+            page.sample(&[("state", state)], double(count as u64));
         }
-        text(StatusCode::OK, PROMETHEUS, self.metrics.render(&gauges))
+        metrics::answer(page)
     }
 
     /// Metrics of each VM.
@@ -112,7 +115,7 @@ impl Inspector {
             return text(StatusCode::NOT_FOUND, PLAIN, "there is /metrics\n");
         }
         let views = self.fleet.views(None).await;
-        text(StatusCode::OK, PROMETHEUS, per_vm(self.fleet.objects().iter(), &views))
+        metrics::answer(per_vm(self.fleet.objects().iter(), &views))
     }
 }
 

@@ -274,7 +274,6 @@ fn sinks(
     };
     let Some(clients) = clients else { return Ok((Vec::new(), Vec::new())) };
     let targets = Target::all(clients, layout).map_err(|reason| Error::Sink { key, reason })?;
-    let started =
-        targets.into_iter().map(|(target, push)| Sink::start(target, push, names, Arc::clone(metrics)));
+    let started = targets.into_iter().map(|(target, push)| Sink::start(target, push, names, metrics));
     Ok(started.unzip())
 }

@@ -75,7 +75,7 @@ impl ScalingEvents {
         };
         for event in events {
             let wire = wire(config, &endpoint, event);
-            self.metrics.count("autoscaling_agent_scaling_events_total", &[("kind", wire.kind)]);
+            self.metrics.scaling_event(wire.kind);
             let Ok(line) = serde_json::to_string(&wire) else { continue };
             for sink in sinks {
                 if !sink.try_tell(line.clone()) {

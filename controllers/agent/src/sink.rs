@@ -4,15 +4,16 @@ pub(crate) mod batch;
 mod s3;
 mod target;
 
-use std::sync::Arc;
 use std::time::Duration;
 
+use neonvm_kit::metrics::double;
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
 use crate::config::{Push, seconds};
-use crate::metrics::Metrics;
+pub(crate) use crate::metrics::ExporterNames as Names;
+use crate::metrics::{Exporter, Metrics};
 use batch::Batches;
 pub(crate) use target::{Layout, Target};
 
@@ -30,18 +31,7 @@ const LAST: (Duration, Duration) = (Duration::from_secs(8), Duration::from_milli
 pub(crate) struct Sink {
     events: mpsc::Sender<String>,
     client: &'static str,
-    names: Names,
-    metrics: Arc<Metrics>,
-}
-
-/// Names of the metrics of a kind of sink.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Names {
-    pub(crate) queue: &'static str,
-    pub(crate) took: &'static str,
-    pub(crate) errors: &'static str,
-    /// Events that were given up.
-    pub(crate) dropped: &'static str,
+    metrics: Exporter,
 }
 
 impl Sink {
@@ -50,24 +40,18 @@ impl Sink {
         target: Target,
         push: Push,
         names: Names,
-        metrics: Arc<Metrics>,
+        metrics: &Metrics,
     ) -> (Self, JoinHandle<()>) {
-        Self::start_with(target, push, names, metrics, MOST)
+        Self::start_with(target, push, metrics.exporter(names), MOST)
     }
 
-    fn start_with(
-        target: Target,
-        push: Push,
-        names: Names,
-        metrics: Arc<Metrics>,
-        limit: usize,
-    ) -> (Self, JoinHandle<()>) {
+    fn start_with(target: Target, push: Push, metrics: Exporter, limit: usize) -> (Self, JoinHandle<()>) {
         let (events, waiting) = mpsc::channel(CHANNEL);
         let most = usize::try_from(push.max_batch_size).unwrap_or(1);
         let client = target.name();
         let batches = Batches::new(most, limit);
-        let queue = Queue { target, push, names, metrics: Arc::clone(&metrics), batches };
-        (Self { events, client, names, metrics }, tokio::spawn(queue.run(waiting)))
+        let queue = Queue { target, push, metrics: metrics.clone(), batches };
+        (Self { events, client, metrics }, tokio::spawn(queue.run(waiting)))
     }
 
     /// One whose events stay where a test can see them.
@@ -75,7 +59,7 @@ impl Sink {
     pub(crate) fn for_tests(most: usize) -> (Self, mpsc::Receiver<String>) {
         let names = Names { queue: "queue", took: "took", errors: "errors", dropped: "dropped" };
         let (events, waiting) = mpsc::channel(most);
-        (Self { events, client: "http", names, metrics: Arc::default() }, waiting)
+        (Self { events, client: "http", metrics: Metrics::default().exporter(names) }, waiting)
     }
 
     /// Takes an event. If the channel is full the event waits: nothing is lost between here and the queue.
@@ -87,7 +71,7 @@ impl Sink {
     pub(crate) fn try_tell(&self, event: String) -> bool {
         let taken = self.events.try_send(event).is_ok();
         if !taken {
-            self.metrics.count(self.names.dropped, &[("client", self.client)]);
+            self.metrics.dropped.with([self.client]).inc();
         }
         taken
     }
@@ -96,8 +80,7 @@ impl Sink {
 struct Queue {
     target: Target,
     push: Push,
-    names: Names,
-    metrics: Arc<Metrics>,
+    metrics: Exporter,
     batches: Batches,
 }
 
@@ -167,35 +150,31 @@ impl Queue {
                 total,
                 "too many events wait: the oldest are dropped"
             );
-            self.metrics.count_many(self.names.dropped, &[("client", self.target.name())], dropped);
+            self.metrics.dropped.with([self.target.name()]).add(double(dropped));
         }
     }
 
     /// Sends all closed batches, until one cannot be.
     async fn send_all(&mut self) -> Result<(), String> {
         let sent = self.send_closed().await;
-        #[expect(clippy::cast_precision_loss, reason = "a gauge")]
-        let waiting = self.batches.len() as f64;
-        self.metrics.set(self.names.queue, &[("client", self.target.name())], waiting);
+        self.metrics.queue.with([self.target.name()]).set(double(self.batches.len() as u64));
         sent
     }
 
     async fn send_closed(&mut self) -> Result<(), String> {
-        let client = [("client", self.target.name())];
+        let client = self.target.name();
         while let Some(batch) = self.batches.first() {
             let started = Instant::now();
             let within = seconds(self.push.push_request_timeout_seconds);
             let sent = tokio::time::timeout(within, self.target.send(batch)).await;
             let sent = sent.unwrap_or_else(|_| Err(format!("no answer within {} s", within.as_secs())));
             if let Err(error) = sent {
-                let labels =
-                    [("client", self.target.name()), ("cause", error.split(':').next().unwrap_or(""))];
-                self.metrics.count(self.names.errors, &labels);
-                self.metrics.set(self.names.took, &client, 0.0);
+                self.metrics.errors.with([client, error.split(':').next().unwrap_or("")]).inc();
+                self.metrics.took.with([client]).set(0.0);
                 return Err(error);
             }
             self.batches.sent();
-            self.metrics.set(self.names.took, &client, started.elapsed().as_secs_f64().max(1e-6));
+            self.metrics.took.with([client]).set(started.elapsed().as_secs_f64().max(1e-6));
         }
         Ok(())
     }

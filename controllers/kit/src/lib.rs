@@ -1,5 +1,5 @@
 //! What every service needs around its core: certificates, TLS set-up, a small HTTP server and client, leader election,
-//! supervision of background tasks, service lookup, watches, a work queue, and events.
+//! supervision of background tasks, service lookup, watches, a work queue, metrics, and events.
 
 pub mod authority;
 pub mod backoff;

@@ -419,7 +419,7 @@ fn own_path(shared: &Shared, incoming: &Incoming) -> Option<Response> {
         });
     }
     let (objects, revision) = shared.state.with(|engine| (engine.counts(), engine.store().revision()));
-    Some(respond::text(200, shared.metrics.render(&objects, revision)))
+    Some(respond::text(200, shared.metrics.page(&objects, revision).finish()))
 }
 
 fn finish(shared: &Arc<Shared>, reply: Reply) -> Response {

@@ -9,11 +9,11 @@ use std::time::Duration;
 use bytes::Bytes;
 use hyper::body::{Body, Frame};
 use neonvm_core_apistore::watch::{Batch, Watch};
+use neonvm_kit::metrics::Held;
 use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep_until};
 
 use crate::faults::Faults;
-use crate::metrics::OpenWatch;
 use crate::state::State;
 
 /// Without `timeoutSeconds` a watch lasts between half an hour and an hour, as on a real server.
@@ -32,7 +32,7 @@ const STALLED: Duration = Duration::from_secs(300);
 #[derive(Debug)]
 pub(crate) struct Stream {
     chunks: mpsc::Receiver<Bytes>,
-    _open: OpenWatch,
+    _open: Held,
 }
 
 impl Body for Stream {
@@ -48,7 +48,7 @@ impl Body for Stream {
 }
 
 /// Starts streaming.
-pub(crate) fn start(state: Arc<State>, watch: Watch, faults: Arc<Faults>, open: OpenWatch) -> Stream {
+pub(crate) fn start(state: Arc<State>, watch: Watch, faults: Arc<Faults>, open: Held) -> Stream {
     let (sender, chunks) = mpsc::channel(CHUNKS);
     tokio::spawn(run(state, watch, sender, faults));
     Stream { chunks, _open: open }

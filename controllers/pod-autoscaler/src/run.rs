@@ -150,7 +150,7 @@ impl Health {
                     scrapes: context.observer.scrapes.load(Ordering::Relaxed),
                     failures: context.observer.failures.load(Ordering::Relaxed),
                 });
-                text(StatusCode::OK, "text/plain; version=0.0.4", self.telemetry.render(others))
+                neonvm_kit::metrics::answer(self.telemetry.page(others))
             }
             _ => text(StatusCode::NOT_FOUND, "text/plain", "not found\n"),
         }

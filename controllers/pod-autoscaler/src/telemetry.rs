@@ -1,13 +1,12 @@
-//! Metrics of the autoscaler itself, in the text format of Prometheus.
+//! Metrics of the autoscaler itself.
 
 use std::collections::BTreeMap;
-use std::fmt::Write as _;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use neonvm_api::pod_autoscaler::ScalingStrategy;
 use neonvm_core_podscale::{Decision, Settings};
+use neonvm_kit::metrics::{Counter, Kind, Page, Registry, double};
 
 use crate::picture::Key;
 
@@ -20,14 +19,32 @@ struct Said {
 }
 
 /// All of them.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Telemetry {
     said: Mutex<BTreeMap<Key, Said>>,
-    turns: AtomicU64,
-    /// Microseconds.
-    turning: AtomicU64,
-    rescales: AtomicU64,
-    writes: AtomicU64,
+    registry: Registry,
+    turns: Counter,
+    turning: Counter,
+    rescales: Counter,
+    writes: Counter,
+}
+
+impl Default for Telemetry {
+    fn default() -> Self {
+        let registry = Registry::new();
+        Self {
+            said: Mutex::default(),
+            turns: registry.counter("neonvm_pod_autoscaler_turns_total", "Reconciles."),
+            turning: registry.counter("neonvm_pod_autoscaler_turn_seconds_total", "Time of all reconciles."),
+            rescales: registry
+                .counter("neonvm_pod_autoscaler_rescales_total", "Decisions to change replicas."),
+            writes: registry.counter(
+                "neonvm_pod_autoscaler_writes_total",
+                "Status and HorizontalPodAutoscalers written.",
+            ),
+            registry,
+        }
+    }
 }
 
 /// Counted elsewhere.
@@ -45,18 +62,18 @@ impl Telemetry {
     }
 
     pub(crate) fn turn(&self, took: Duration) {
-        self.turns.fetch_add(1, Ordering::Relaxed);
-        self.turning.fetch_add(u64::try_from(took.as_micros()).unwrap_or(u64::MAX), Ordering::Relaxed);
+        self.turns.inc();
+        self.turning.add(took.as_secs_f64());
     }
 
     /// A status or a `HorizontalPodAutoscaler` was written.
     pub(crate) fn wrote(&self) {
-        self.writes.fetch_add(1, Ordering::Relaxed);
+        self.writes.inc();
     }
 
     pub(crate) fn decided(&self, key: &Key, settings: &Settings, decision: &Decision) {
         if decision.scales() {
-            self.rescales.fetch_add(1, Ordering::Relaxed);
+            self.rescales.inc();
         }
         let algorithm = match settings.strategy {
             ScalingStrategy::Kpa => "kpa",
@@ -71,73 +88,81 @@ impl Telemetry {
         self.said().remove(key);
     }
 
-    pub(crate) fn render(&self, others: Others) -> String {
-        let mut out = String::new();
-        let head = |out: &mut String, name: &str, kind: &str, help: &str| {
-            // Writing to a string cannot fail.
-            let _ = writeln!(out, "# HELP {name} {help}\n# TYPE {name} {kind}");
-        };
-        let name = "aibrix_autoscaler_scale_action";
-        head(&mut out, name, "gauge", "Replicas that the last decision asked for.");
-        for ((namespace, object), said) in self.said().iter() {
-            let Said { algorithm, reason, desired } = said;
-            let _ = writeln!(
-                out,
-                "{name}{{namespace=\"{namespace}\",name=\"{object}\",algorithm=\"{algorithm}\",reason=\"{reason}\"}} {desired}"
-            );
+    /// A page with all of it.
+    pub(crate) fn page(&self, others: Others) -> Page {
+        let mut page = self.registry.page();
+        let help = "Replicas that the last decision asked for.";
+        page.family("aibrix_autoscaler_scale_action", Kind::Gauge, help);
+        for ((namespace, name), Said { algorithm, reason, desired }) in self.said().iter() {
+            let labels = [
+                ("namespace", &**namespace),
+                ("name", &**name),
+                ("algorithm", algorithm),
+                ("reason", reason),
+            ];
+            page.sample(&labels, f64::from(*desired));
         }
-        let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
-        #[expect(clippy::cast_precision_loss, reason = "seconds for people")]
-        let seconds = read(&self.turning) as f64 / 1e6;
-        let numbers: [(&str, &str, &str, String); 8] = [
+        for (name, kind, help, value) in [
             (
                 "neonvm_pod_autoscaler_objects",
-                "gauge",
+                Kind::Gauge,
                 "PodAutoscalers that are known.",
-                others.objects.to_string(),
+                others.objects as u64,
             ),
             (
                 "neonvm_pod_autoscaler_queue_depth",
-                "gauge",
-                "PodAutoscalers that wait for a turn.",
-                others.depth.to_string(),
-            ),
-            ("neonvm_pod_autoscaler_turns_total", "counter", "Turns.", read(&self.turns).to_string()),
-            (
-                "neonvm_pod_autoscaler_turn_seconds_total",
-                "counter",
-                "Time of all turns.",
-                seconds.to_string(),
-            ),
-            (
-                "neonvm_pod_autoscaler_rescales_total",
-                "counter",
-                "Decisions to change replicas.",
-                read(&self.rescales).to_string(),
-            ),
-            (
-                "neonvm_pod_autoscaler_writes_total",
-                "counter",
-                "Status and HorizontalPodAutoscalers written.",
-                read(&self.writes).to_string(),
+                Kind::Gauge,
+                "PodAutoscalers that wait for a reconcile.",
+                others.depth as u64,
             ),
             (
                 "neonvm_pod_autoscaler_scrapes_total",
-                "counter",
+                Kind::Counter,
                 "Endpoints that were read.",
-                others.scrapes.to_string(),
+                others.scrapes,
             ),
             (
                 "neonvm_pod_autoscaler_scrape_failures_total",
-                "counter",
+                Kind::Counter,
                 "Those of them that gave nothing.",
-                others.failures.to_string(),
+                others.failures,
             ),
-        ];
-        for (name, kind, help, value) in numbers {
-            head(&mut out, name, kind, help);
-            let _ = writeln!(out, "{name} {value}");
+        ] {
+            page.single(name, kind, help, double(value));
         }
-        out
+        page
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_stay() {
+        let telemetry = Telemetry::default();
+        telemetry.turn(Duration::from_millis(1500));
+        let said = Said { algorithm: "kpa", reason: "A \"reason\"".into(), desired: 3 };
+        telemetry.said().insert(("default".into(), "p".into()), said);
+        let text = telemetry.page(Others { scrapes: 7, ..Others::default() }).finish();
+        let families = [
+            "neonvm_pod_autoscaler_turns_total counter",
+            "neonvm_pod_autoscaler_turn_seconds_total counter",
+            "neonvm_pod_autoscaler_rescales_total counter",
+            "neonvm_pod_autoscaler_writes_total counter",
+            "aibrix_autoscaler_scale_action gauge namespace name algorithm reason",
+            "neonvm_pod_autoscaler_objects gauge",
+            "neonvm_pod_autoscaler_queue_depth gauge",
+            "neonvm_pod_autoscaler_scrapes_total counter",
+            "neonvm_pod_autoscaler_scrape_failures_total counter",
+        ];
+        assert_eq!(neonvm_test_cluster::metrics::families(&text), families);
+        for line in [
+            "neonvm_pod_autoscaler_turn_seconds_total 1.5\n",
+            "neonvm_pod_autoscaler_scrapes_total 7\n",
+            "algorithm=\"kpa\",reason=\"A \\\"reason\\\"\"} 3\n",
+        ] {
+            assert!(text.contains(line), "{line}: {text}");
+        }
     }
 }

@@ -71,7 +71,7 @@ async fn route(shared: &Shared, door: Door, request: Whole) -> Answer {
         "/readyz" if shared.is_ready() => return plain(StatusCode::OK, "ok"),
         "/readyz" => return plain(StatusCode::SERVICE_UNAVAILABLE, unready(shared)),
         "/metrics" if door == Door::Metrics || may(&[OPERATORS, AGENTS]) => {
-            return text(StatusCode::OK, "text/plain; version=0.0.4", metrics::render(shared));
+            return neonvm_kit::metrics::answer(metrics::page(shared));
         }
         _ => {}
     }

@@ -8,8 +8,6 @@ pub(crate) use secret::posting;
 
 pub(crate) use certificate::{ATTEMPT, FINGERPRINT, TLS_LABEL, secret_view};
 
-use std::sync::atomic::Ordering;
-
 use kube::api::{Patch, PatchParams};
 use kube::{Api, Error};
 use neonvm_api::VirtualMachine;
@@ -69,7 +67,7 @@ pub(crate) async fn within<T>(request: impl Future<Output = Result<T, Error>>) -
 impl Context {
     /// Counts a write and sends it.
     pub(crate) async fn write<T>(&self, request: impl Future<Output = Result<T, Error>>) -> Result<T, Error> {
-        self.metrics.writes.fetch_add(1, Ordering::Relaxed);
+        self.metrics.writes.inc();
         within(request).await
     }
 

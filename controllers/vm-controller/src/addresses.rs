@@ -21,8 +21,7 @@ use neonvm_core_lifecycle::AddressView;
 use neonvm_core_overlay::{Book, Settings};
 use tokio::sync::{mpsc, oneshot};
 
-use metrics::Action;
-pub(crate) use metrics::Ipam;
+pub(crate) use metrics::{Action, Ipam};
 pub(crate) use worker::Worker;
 
 /// Requests that wait; whoever has more waits.

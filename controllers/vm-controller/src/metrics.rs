@@ -1,67 +1,22 @@
-//! Metrics in the text format of Prometheus. Names of the upstream controller are kept.
+//! Metrics. Names of the upstream controller are kept.
 
 mod migrations;
 
 use std::collections::BTreeMap;
-use std::fmt::Write as _;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
+
+use neonvm_kit::metrics::{Counter, Histogram, Kind, Page, Registry, double};
 
 use crate::addresses::Ipam;
 use crate::lag::Lag;
 
-/// Upper ends in milliseconds: short work.
-const SHORT: &[u64] =
-    &[5, 10, 25, 50, 100, 250, 500, 1_000, 2_500, 5_000, 10_000, 20_000, 30_000, 45_000, 60_000];
-/// Upper ends in milliseconds: starts.
-const LONG: &[u64] = &[
-    500, 1_000, 2_000, 3_000, 4_000, 5_000, 7_500, 10_000, 15_000, 20_000, 30_000, 45_000, 60_000, 90_000,
-    120_000, 180_000, 240_000, 300_000,
+/// Upper bounds in seconds: short work.
+const SHORT: &[f64] =
+    &[0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 20.0, 30.0, 45.0, 60.0];
+/// Upper bounds in seconds: starts.
+const LONG: &[f64] = &[
+    0.5, 1.0, 2.0, 3.0, 4.0, 5.0, 7.5, 10.0, 15.0, 20.0, 30.0, 45.0, 60.0, 90.0, 120.0, 180.0, 240.0, 300.0,
 ];
-
-/// Most ends that a histogram has.
-const SLOTS: usize = 20;
-
-/// A histogram.
-#[derive(Debug)]
-pub(crate) struct Histogram {
-    ends: &'static [u64],
-    counts: [AtomicU64; SLOTS],
-    sum_us: AtomicU64,
-    count: AtomicU64,
-}
-
-impl Histogram {
-    pub(crate) fn new(ends: &'static [u64]) -> Self {
-        let counts = std::array::from_fn(|_| AtomicU64::new(0));
-        Self { ends, counts, sum_us: AtomicU64::new(0), count: AtomicU64::new(0) }
-    }
-
-    pub(crate) fn observe(&self, took: Duration) {
-        let millis = u64::try_from(took.as_millis()).unwrap_or(u64::MAX);
-        if let Some((_, slot)) = self.ends.iter().zip(&self.counts).find(|(end, _)| millis <= **end) {
-            slot.fetch_add(1, Ordering::Relaxed);
-        }
-        self.sum_us.fetch_add(u64::try_from(took.as_micros()).unwrap_or(u64::MAX), Ordering::Relaxed);
-        self.count.fetch_add(1, Ordering::Relaxed);
-    }
-
-    pub(crate) fn render(&self, out: &mut String, name: &str, label: &str) {
-        let comma = if label.is_empty() { "" } else { "," };
-        let mut sum = 0;
-        for (end, slot) in self.ends.iter().zip(&self.counts) {
-            sum += slot.load(Ordering::Relaxed);
-            line(out, format_args!("{name}_bucket{{{label}{comma}le=\"{}\"}} {sum}", *end as f64 / 1000.0));
-        }
-        let count = self.count.load(Ordering::Relaxed);
-        line(out, format_args!("{name}_bucket{{{label}{comma}le=\"+Inf\"}} {count}"));
-        let labels = if label.is_empty() { String::new() } else { format!("{{{label}}}") };
-        let seconds = self.sum_us.load(Ordering::Relaxed) as f64 / 1e6;
-        line(out, format_args!("{name}_sum{labels} {seconds}"));
-        line(out, format_args!("{name}_count{labels} {count}"));
-    }
-}
 
 /// What there is to do.
 #[derive(Debug)]
@@ -75,26 +30,24 @@ pub(crate) struct Work {
 }
 
 impl Work {
-    fn render(&self, out: &mut String) {
-        let vms: Vec<(&str, usize)> = self.vms.iter().map(|(phase, count)| (*phase, *count)).collect();
-        let migrations = self.migrations.iter().map(|(phase, count)| (phase.as_str(), *count)).collect();
-        for (name, help, counts) in [
-            ("neonvm_vm_controller_vms", "VMs in each phase.", vms),
-            ("neonvm_vm_controller_migrations", "Migrations in each phase.", migrations),
-        ] {
-            head(out, name, "gauge", help);
-            for (phase, count) in counts {
-                line(out, format_args!("{name}{{phase=\"{phase}\"}} {count}"));
-            }
+    fn write(&self, page: &mut Page) {
+        page.family("neonvm_vm_controller_vms", Kind::Gauge, "VMs in each phase.");
+        for (phase, count) in &self.vms {
+            page.sample(&[("phase", phase)], double(*count as u64));
         }
-        head(out, "neonvm_vm_controller_queue_depth", "gauge", "VMs that wait for work.");
-        line(out, format_args!("neonvm_vm_controller_queue_depth {}", self.depth));
+        page.family("neonvm_vm_controller_migrations", Kind::Gauge, "Migrations in each phase.");
+        for (phase, count) in &self.migrations {
+            page.sample(&[("phase", phase)], double(*count as u64));
+        }
+        let depth = double(self.depth as u64);
+        page.single("neonvm_vm_controller_queue_depth", Kind::Gauge, "VMs that wait for work.", depth);
     }
 }
 
 /// All of them.
 #[derive(Debug)]
 pub(crate) struct Metrics {
+    registry: Registry,
     pub(crate) success: Histogram,
     pub(crate) failure: Histogram,
     pub(crate) conflict: Histogram,
@@ -102,122 +55,129 @@ pub(crate) struct Metrics {
     pub(crate) runner_to_running: Histogram,
     pub(crate) creation_to_running: Histogram,
     pub(crate) scaling: Histogram,
-    pub(crate) restarts: AtomicU64,
-    pub(crate) writes: AtomicU64,
+    pub(crate) restarts: Counter,
+    pub(crate) writes: Counter,
     pub(crate) migrations: migrations::Migrations,
     pub(crate) ipam: Arc<Ipam>,
 }
 
 impl Default for Metrics {
     fn default() -> Self {
-        let (short, long) = (|| Histogram::new(SHORT), || Histogram::new(LONG));
+        let registry = Registry::new();
+        let reconciles = registry.histograms(
+            "reconcile_duration_seconds",
+            "Time of one reconcile of an object.",
+            ["outcome"],
+            SHORT,
+        );
         Self {
-            success: short(),
-            failure: short(),
-            conflict: short(),
-            creation_to_runner: short(),
-            runner_to_running: long(),
-            creation_to_running: long(),
-            scaling: short(),
-            restarts: AtomicU64::new(0),
-            writes: AtomicU64::new(0),
-            migrations: migrations::Migrations::default(),
-            ipam: Arc::default(),
+            success: reconciles.with(["success"]),
+            failure: reconciles.with(["failure"]),
+            conflict: reconciles.with(["conflict"]),
+            creation_to_runner: registry.histogram(
+                "vm_creation_to_runner_creation_duration_seconds",
+                "From the creation of a VM to that of its first runner pod.",
+                SHORT,
+            ),
+            runner_to_running: registry.histogram(
+                "vm_runner_creation_to_vm_running_duration_seconds",
+                "From the creation of a runner pod to phase Running.",
+                LONG,
+            ),
+            creation_to_running: registry.histogram(
+                "vm_creation_to_vm_running_duration_seconds",
+                "From the creation of a VM to its first phase Running.",
+                LONG,
+            ),
+            scaling: registry.histogram(
+                "neonvm_vm_controller_scaling_seconds",
+                "From a change of size being seen to the size being reached.",
+                SHORT,
+            ),
+            restarts: registry.counter("vm_restarts_count", "Restarts of VMs."),
+            writes: registry.counter("neonvm_vm_controller_writes_total", "Writes to the API server."),
+            migrations: migrations::Migrations::new(&registry),
+            ipam: Arc::new(Ipam::new(&registry)),
+            registry,
         }
     }
 }
 
-// Writing to a string cannot fail.
-pub(crate) fn line(out: &mut String, text: std::fmt::Arguments<'_>) {
-    out.write_fmt(text).ok();
-    out.push('\n');
-}
-
-pub(crate) fn head(out: &mut String, name: &str, kind: &str, help: &str) {
-    line(out, format_args!("# HELP {name} {help}\n# TYPE {name} {kind}"));
-}
-
 impl Metrics {
-    /// The text.
-    pub(crate) fn render(&self, lag: &Lag, work: Option<&Work>, addresses: Option<(usize, usize)>) -> String {
-        let mut out = String::new();
-        let name = "reconcile_failing_objects";
-        head(&mut out, name, "gauge", "Objects that only failed for the failure-pending period.");
+    /// A page with all of it; `work` and `addresses`, held and resting, are known to the leader only.
+    pub(crate) fn page(&self, lag: &Lag, work: Option<&Work>, addresses: Option<(usize, usize)>) -> Page {
+        let mut page = self.registry.page();
+        let help = "Objects that only failed for the failure-pending period.";
+        page.family("reconcile_failing_objects", Kind::Gauge, help);
         for (outcome, counts) in ["failure", "conflict"].into_iter().zip(lag.counts()) {
             for (retried, count) in [("true", counts.retried), ("false", counts.not_retried)] {
-                line(
-                    &mut out,
-                    format_args!(
-                        "{name}{{controller=\"virtualmachine\",outcome=\"{outcome}\",actively_retried=\"{retried}\"}} {count}"
-                    ),
-                );
+                let labels =
+                    [("controller", "virtualmachine"), ("outcome", outcome), ("actively_retried", retried)];
+                page.sample(&labels, double(count as u64));
             }
         }
-        head(&mut out, "reconcile_duration_seconds", "histogram", "Time of a turn of work on an object.");
-        let turns = [("success", &self.success), ("failure", &self.failure), ("conflict", &self.conflict)];
-        for (outcome, histogram) in turns {
-            histogram.render(&mut out, "reconcile_duration_seconds", &format!("outcome=\"{outcome}\""));
+        if let Some((held, resting)) = addresses {
+            let help = "Addresses on the overlay network that VMs have or that rest after use.";
+            page.family("neonvm_overlay_addresses", Kind::Gauge, help);
+            page.sample(&[("state", "held")], double(held as u64));
+            page.sample(&[("state", "resting")], double(resting as u64));
         }
-        for (name, help, histogram) in [
-            (
-                "vm_creation_to_runner_creation_duration_seconds",
-                "From the creation of a VM to that of its first runner pod.",
-                &self.creation_to_runner,
-            ),
-            (
-                "vm_runner_creation_to_vm_running_duration_seconds",
-                "From the creation of a runner pod to phase Running.",
-                &self.runner_to_running,
-            ),
-            (
-                "vm_creation_to_vm_running_duration_seconds",
-                "From the creation of a VM to its first phase Running.",
-                &self.creation_to_running,
-            ),
-            (
-                "neonvm_vm_controller_scaling_seconds",
-                "From a change of size being seen to the size being reached.",
-                &self.scaling,
-            ),
-        ] {
-            head(&mut out, name, "histogram", help);
-            histogram.render(&mut out, name, "");
-        }
-        for (name, help, counter) in [
-            ("vm_restarts_count", "Restarts of VMs.", &self.restarts),
-            ("neonvm_vm_controller_writes_total", "Writes to the API server.", &self.writes),
-        ] {
-            head(&mut out, name, "counter", help);
-            line(&mut out, format_args!("{name} {}", counter.load(Ordering::Relaxed)));
-        }
-        self.ipam.render(&mut out, addresses);
-        self.migrations.render(&mut out);
         if let Some(work) = work {
-            work.render(&mut out);
+            work.write(&mut page);
         }
-        out
+        page
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
+    use crate::addresses::Action;
 
     #[test]
-    fn histograms_are_cumulative() {
+    fn names_stay() {
         let metrics = Metrics::default();
-        metrics.success.observe(Duration::from_millis(7));
-        metrics.success.observe(Duration::from_secs(100));
-        let text = metrics.render(&Lag::new(Duration::from_secs(60)), None, None);
-        for part in [
-            "reconcile_duration_seconds_bucket{outcome=\"success\",le=\"0.005\"} 0\n",
-            "reconcile_duration_seconds_bucket{outcome=\"success\",le=\"0.01\"} 1\n",
-            "reconcile_duration_seconds_bucket{outcome=\"success\",le=\"60\"} 1\n",
-            "reconcile_duration_seconds_bucket{outcome=\"success\",le=\"+Inf\"} 2\n",
-            "reconcile_duration_seconds_count{outcome=\"success\"} 2\n",
+        metrics.migrations.succeeded(Duration::from_millis(7), Duration::from_secs(3));
+        metrics.migrations.failed("Quoted \"reason\"");
+        metrics.ipam.start(Action::Acquire).end(true);
+        let work = Work {
+            vms: BTreeMap::from([("Running", 1)]),
+            migrations: BTreeMap::from([("Running".to_owned(), 1)]),
+            depth: 2,
+        };
+        let lag = Lag::new(Duration::from_secs(60));
+        let text = metrics.page(&lag, Some(&work), Some((1, 2))).finish();
+        let families = [
+            "reconcile_duration_seconds histogram outcome",
+            "vm_creation_to_runner_creation_duration_seconds histogram",
+            "vm_runner_creation_to_vm_running_duration_seconds histogram",
+            "vm_creation_to_vm_running_duration_seconds histogram",
+            "neonvm_vm_controller_scaling_seconds histogram",
+            "vm_restarts_count counter",
+            "neonvm_vm_controller_writes_total counter",
+            "neonvm_vm_controller_migration_downtime_seconds histogram",
+            "neonvm_vm_controller_migration_seconds histogram",
+            "neonvm_vm_controller_migrations_ended_total counter reason",
+            "ipam_ongoing_requests gauge action",
+            "ipam_request_duration_seconds histogram action outcome",
+            "reconcile_failing_objects gauge controller outcome actively_retried",
+            "neonvm_overlay_addresses gauge state",
+            "neonvm_vm_controller_vms gauge phase",
+            "neonvm_vm_controller_migrations gauge phase",
+            "neonvm_vm_controller_queue_depth gauge",
+        ];
+        assert_eq!(neonvm_test_cluster::metrics::families(&text), families);
+        for line in [
+            "neonvm_vm_controller_migrations_ended_total{reason=\"Completed\"} 1\n",
+            "ipam_ongoing_requests{action=\"acquire\"} 0\n",
+            "ipam_request_duration_seconds_count{action=\"acquire\",outcome=\"success\"} 1\n",
+            "neonvm_overlay_addresses{state=\"resting\"} 2\n",
+            "neonvm_vm_controller_queue_depth 2\n",
             "vm_restarts_count 0\n",
         ] {
-            assert!(text.contains(part), "{part} in {text}");
+            assert!(text.contains(line), "{line} in {text}");
         }
     }
 }

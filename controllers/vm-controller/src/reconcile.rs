@@ -1,7 +1,6 @@
 //! Reconcile of a VM: step the core, write the status, do what it says, step again, until nothing is left.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use kube::api::ListParams;
@@ -373,7 +372,7 @@ fn count(context: &Context, key: &Key, vm: &VirtualMachine, outcome: &Outcome) {
     let before = vm.status.as_ref().and_then(|status| status.phase);
     let after = outcome.status.phase;
     if outcome.events.iter().any(|note| note.reason == NoteReason::Restarted) {
-        context.metrics.restarts.fetch_add(1, Ordering::Relaxed);
+        context.metrics.restarts.inc();
     }
     let since =
         |seconds: i64| Duration::from_secs(u64::try_from(now().unix().saturating_sub(seconds)).unwrap_or(0));

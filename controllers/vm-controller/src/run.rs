@@ -197,8 +197,7 @@ impl Health {
                     depth: context.queue.depth(),
                 });
                 let addresses = context.as_ref().and_then(|context| context.addresses.counts());
-                let body = self.metrics.render(&self.lag, work.as_ref(), addresses);
-                text(StatusCode::OK, "text/plain; version=0.0.4", body)
+                neonvm_kit::metrics::answer(self.metrics.page(&self.lag, work.as_ref(), addresses))
             }
             "/debug/failing" => text(StatusCode::OK, "application/json", self.lag.debug().to_string()),
             _ => text(StatusCode::NOT_FOUND, "text/plain", "not found\n"),

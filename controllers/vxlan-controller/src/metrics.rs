@@ -1,42 +1,55 @@
-//! Metrics in the text format of Prometheus.
+//! Metrics of the overlay network's forwarding on this node.
 
-use std::fmt::Write as _;
-use std::sync::atomic::{AtomicU64, Ordering};
+use neonvm_kit::metrics::{Counter, Gauge, Page, Registry};
 
 /// The metrics.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Metrics {
-    pub(crate) peers: AtomicU64,
-    pub(crate) machines: AtomicU64,
-    pub(crate) changes: AtomicU64,
-    pub(crate) failures: AtomicU64,
-    pub(crate) runs: AtomicU64,
+    registry: Registry,
+    pub(crate) peers: Gauge,
+    pub(crate) machines: Gauge,
+    pub(crate) changes: Counter,
+    pub(crate) runs: Counter,
+    pub(crate) failures: Counter,
+}
+
+impl Default for Metrics {
+    fn default() -> Self {
+        let registry = Registry::new();
+        Self {
+            peers: registry.gauge("neonvm_overlay_peers", "Other nodes that broadcasts go to."),
+            machines: registry.gauge("neonvm_overlay_machines", "VMs on other nodes that are known."),
+            changes: registry.counter("neonvm_overlay_changes_total", "Changes of the forwarding table."),
+            runs: registry
+                .counter("neonvm_overlay_runs_total", "Comparisons of observed with desired state."),
+            failures: registry
+                .counter("neonvm_overlay_failures_total", "Comparisons that ended in an error."),
+            registry,
+        }
+    }
 }
 
 impl Metrics {
-    pub(crate) fn render(&self) -> String {
-        let mut out = String::new();
-        for (name, kind, help, value) in [
-            ("neonvm_overlay_peers", "gauge", "Other nodes that broadcasts go to.", &self.peers),
-            ("neonvm_overlay_machines", "gauge", "VMs on other nodes that are known.", &self.machines),
-            ("neonvm_overlay_changes_total", "counter", "Changes of the forwarding table.", &self.changes),
-            (
-                "neonvm_overlay_runs_total",
-                "counter",
-                "Comparisons of what is with what should be.",
-                &self.runs,
-            ),
-            (
-                "neonvm_overlay_failures_total",
-                "counter",
-                "Comparisons that ended in an error.",
-                &self.failures,
-            ),
-        ] {
-            let value = value.load(Ordering::Relaxed);
-            // Writing to a string cannot fail.
-            let _ = writeln!(out, "# HELP {name} {help}\n# TYPE {name} {kind}\n{name} {value}");
-        }
-        out
+    /// A page with all of it.
+    pub(crate) fn page(&self) -> Page {
+        self.registry.page()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_stay() {
+        let families = [
+            "neonvm_overlay_peers gauge",
+            "neonvm_overlay_machines gauge",
+            "neonvm_overlay_changes_total counter",
+            "neonvm_overlay_runs_total counter",
+            "neonvm_overlay_failures_total counter",
+        ];
+        let text = Metrics::default().page().finish();
+        assert_eq!(neonvm_test_cluster::metrics::families(&text), families);
     }
 }

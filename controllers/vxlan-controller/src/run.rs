@@ -83,7 +83,7 @@ pub async fn run(config: Config, stop: impl Future<Output = ()>) -> Result<(), E
         let answer = move |request: Whole| {
             std::future::ready(match request.uri().path() {
                 "/healthz" | "/readyz" => health.answer(),
-                "/metrics" => text(StatusCode::OK, "text/plain; version=0.0.4", metrics.render()),
+                "/metrics" => neonvm_kit::metrics::answer(metrics.page()),
                 _ => text(StatusCode::NOT_FOUND, "text/plain", "not found\n"),
             })
         };

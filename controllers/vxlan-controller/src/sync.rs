@@ -3,9 +3,9 @@
 use std::io;
 use std::net::IpAddr;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use neonvm_core_overlay::forwarding::{Wanted, plan};
+use neonvm_kit::metrics::double;
 
 use crate::metrics::Metrics;
 use crate::namespace::Namespace;
@@ -44,10 +44,10 @@ impl Sync {
 
     /// Makes everything what it should be; without `wanted` the forwarding table is left alone. Blocks.
     pub(crate) fn run(&mut self, local: IpAddr, wanted: Option<Wanted>) -> io::Result<()> {
-        self.metrics.runs.fetch_add(1, Ordering::Relaxed);
+        self.metrics.runs.inc();
         let done = self.work(local, wanted);
         if done.is_err() {
-            self.metrics.failures.fetch_add(1, Ordering::Relaxed);
+            self.metrics.failures.inc();
         }
         done
     }
@@ -63,14 +63,13 @@ impl Sync {
         let mut failed = None;
         for change in plan(&wanted, &self.before, &have) {
             tracing::debug!(?change, "forwarding");
-            self.metrics.changes.fetch_add(1, Ordering::Relaxed);
+            self.metrics.changes.inc();
             if let Err(error) = kernel::apply(&mut self.netlink, tunnel, change) {
                 failed.get_or_insert(error);
             }
         }
-        let count = |length: usize| u64::try_from(length).unwrap_or(u64::MAX);
-        self.metrics.peers.store(count(wanted.peers.len()), Ordering::Relaxed);
-        self.metrics.machines.store(count(wanted.machines.len()), Ordering::Relaxed);
+        self.metrics.peers.set(double(wanted.peers.len() as u64));
+        self.metrics.machines.set(double(wanted.machines.len() as u64));
         match failed {
             Some(error) => Err(error),
             None => {

@@ -62,3 +62,43 @@ fn names(sample: &str) -> String {
     }
     names
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ApiServer;
+
+    #[tokio::test]
+    async fn names_of_the_api_server_stay() {
+        let server = ApiServer::start().await;
+        server.client.apiserver_version().await.unwrap();
+        let request = http::Request::get("/metrics").body(Vec::new()).unwrap();
+        let text = server.client.request_text(request).await.unwrap();
+        let expected = [
+            "apiserver_request_total counter verb code",
+            "apiserver_request_duration_seconds histogram verb",
+            "apiserver_longrunning_requests gauge verb",
+            "apiserver_storage_objects gauge resource",
+            "neonvm_apiserver_revision counter",
+        ];
+        assert_eq!(families(&text), expected);
+    }
+
+    #[test]
+    fn labels_are_found_between_values() {
+        assert_eq!(names("a_bucket{x=\"=\\\"{,y=\",z=\"\\\\\",le=\"1\"}"), " x z");
+        assert_eq!(names("a"), "");
+    }
+
+    #[test]
+    #[should_panic(expected = "b_total has no help")]
+    fn help_is_asked_for() {
+        families("# HELP a A.\n# TYPE a gauge\na 1\n# TYPE b_total counter\nb_total 1\n");
+    }
+
+    #[test]
+    #[should_panic(expected = "among samples of b")]
+    fn samples_stay_together() {
+        families("# HELP a A.\n# TYPE a gauge\n# HELP b B.\n# TYPE b gauge\nb 1\na 1\n");
+    }
+}

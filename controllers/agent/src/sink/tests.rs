@@ -1,5 +1,6 @@
 //! Queues whose target works, fails for a while, or never works.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use http::StatusCode;
@@ -51,9 +52,9 @@ fn target(url: &str, most: u64) -> (Target, Push) {
 #[tokio::test]
 async fn nothing_is_lost_and_nothing_is_sent_twice_while_a_server_fails() {
     let (url, taken) = server(2).await;
-    let metrics: Arc<Metrics> = Arc::default();
+    let metrics = Metrics::default();
     let (target, push) = target(&url, 10);
-    let (sink, task) = Sink::start_with(target, push, NAMES, Arc::clone(&metrics), 1000);
+    let (sink, task) = Sink::start_with(target, push, metrics.exporter(NAMES), 1000);
     for number in 0..95_u64 {
         sink.tell(number.to_string()).await;
     }
@@ -61,23 +62,23 @@ async fn nothing_is_lost_and_nothing_is_sent_twice_while_a_server_fails() {
     drop(sink);
     task.await.unwrap();
     assert_eq!(*taken.lock().unwrap(), (0..95).collect::<Vec<_>>());
-    let text = metrics.render("");
+    let text = metrics.page().finish();
     assert!(text.contains("errors{client=\"http\",cause=\"HTTP status 502\"} 2"), "{text}");
-    assert!(text.contains("queue{client=\"http\"} 0") && !text.contains("dropped"), "{text}");
+    assert!(text.contains("queue{client=\"http\"} 0") && !text.contains("\ndropped{"), "{text}");
 }
 
 #[tokio::test]
 async fn the_oldest_are_dropped_and_counted_when_a_server_never_works() {
-    let metrics: Arc<Metrics> = Arc::default();
+    let metrics = Metrics::default();
     let nobody = neonvm_port::Reserved::loopback().unwrap();
     let (target, push) = target(&format!("http://{}", nobody.address()), 10);
-    let (sink, task) = Sink::start_with(target, push, NAMES, Arc::clone(&metrics), 50);
+    let (sink, task) = Sink::start_with(target, push, metrics.exporter(NAMES), 50);
     for number in 0..1000_u64 {
         sink.tell(number.to_string()).await;
     }
-    let dropped = async || metrics.render("").contains("dropped{client=\"http\"} 950");
+    let dropped = async || metrics.page().finish().contains("dropped{client=\"http\"} 950");
     neonvm_test_support::eventually("950 dropped events", dropped).await;
-    let text = metrics.render("");
+    let text = metrics.page().finish();
     assert!(text.contains("dropped{client=\"http\"} 950"), "{text}");
     // How many wait is said while nothing works, too.
     assert!(text.contains("queue{client=\"http\"} "), "{text}");
@@ -88,5 +89,5 @@ async fn the_oldest_are_dropped_and_counted_when_a_server_never_works() {
 async fn a_queue_that_takes_nothing_is_told_of() {
     let (sink, _waiting) = Sink::for_tests(2);
     assert_eq!((0..5).filter(|number| sink.try_tell(number.to_string())).count(), 2);
-    assert!(sink.metrics.render("").contains("dropped{client=\"http\"} 3"));
+    assert!(sink.metrics.dropped.with(["http"]).get() == 3.0);
 }

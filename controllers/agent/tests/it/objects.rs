@@ -40,6 +40,8 @@ async fn a_conflict_is_seen_and_taken_in() {
     world.settles("v0", 4).await;
     let text = agent.metrics().await;
     assert!(text.contains("autoscaling_agent_neonvm_outbound_requests_total{result=\"error\"}"), "{text}");
+    let families = neonvm_test_cluster::metrics::families(&text);
+    assert!(families.contains(&"autoscaling_agent_runners_current gauge state".to_owned()), "{families:?}");
 }
 
 /// The API server refuses, or does what it is asked and its answer is lost.

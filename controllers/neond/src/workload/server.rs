@@ -3,14 +3,14 @@
 //! `GET /` is work, `/metrics` tells of it in the text format of Prometheus, `/ready` says whether it is ready.
 //! `PUT /metrics/WORD` changes how the metrics answer, and `/count` tells how often they were asked, however they do.
 
-use std::fmt::Write as _;
 use std::os::fd::AsFd as _;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, ensure};
 use neonvm_kit::http::{Answer, Whole, serve, text};
+use neonvm_kit::metrics::{CONTENT_TYPE, Histogram, Kind, Registry, double};
 use tokio::sync::{Semaphore, watch};
 
 /// Requests that wait; one more is refused.
@@ -97,15 +97,6 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     })
 }
 
-/// Latencies of requests that are done.
-#[derive(Clone, Copy, Debug, Default)]
-struct Latencies {
-    /// Requests up to each of [`BUCKETS`], and those above.
-    counts: [u64; BUCKETS.len() + 1],
-    /// Seconds of all of them.
-    sum: f64,
-}
-
 #[derive(Debug)]
 struct Pod {
     work: Duration,
@@ -114,7 +105,8 @@ struct Pod {
     /// Requests that wait or are worked on.
     open: watch::Sender<usize>,
     waiting: watch::Sender<usize>,
-    latencies: Mutex<Latencies>,
+    registry: Registry,
+    latencies: Histogram,
     /// Index in [`Manner::ALL`].
     manner: AtomicU8,
     scrapes: AtomicU64,
@@ -138,18 +130,21 @@ impl Drop for More<'_> {
 
 fn plain(code: u16, body: impl Into<bytes::Bytes>) -> Answer {
     let status = http::StatusCode::from_u16(code).unwrap_or_default();
-    text(status, "text/plain; version=0.0.4", body)
+    text(status, CONTENT_TYPE, body)
 }
 
 impl Pod {
     fn new(args: &Args) -> Self {
+        let registry = Registry::new();
+        let help = "Time of requests that are done.";
         Self {
             work: Duration::from_millis(args.work_ms.into()),
             ready_at: Instant::now() + Duration::from_millis(args.ready_after_ms.into()),
             places: Semaphore::new(args.concurrency.into()),
             open: watch::Sender::new(0),
             waiting: watch::Sender::new(0),
-            latencies: Mutex::default(),
+            latencies: registry.histogram("request_duration_seconds", help, &BUCKETS),
+            registry,
             manner: AtomicU8::new(0),
             scrapes: AtomicU64::new(0),
         }
@@ -184,13 +179,7 @@ impl Pod {
         let Ok(_place) = self.places.acquire().await else { return plain(503, "") };
         drop(waiting);
         tokio::time::sleep(self.work).await;
-        let seconds = begun.elapsed().as_secs_f64();
-        let bucket = BUCKETS.iter().position(|end| seconds <= *end).unwrap_or(BUCKETS.len());
-        let mut latencies = self.latencies.lock().unwrap_or_else(PoisonError::into_inner);
-        latencies.sum += seconds;
-        if let Some(count) = latencies.counts.get_mut(bucket) {
-            *count += 1;
-        }
+        self.latencies.observe(begun.elapsed());
         plain(200, "done\n")
     }
 
@@ -208,25 +197,22 @@ impl Pod {
         }
     }
 
-    /// What is to be told, in the text format of Prometheus.
+    /// The page of metrics.
     fn exposition(&self) -> String {
-        let latencies = *self.latencies.lock().unwrap_or_else(PoisonError::into_inner);
-        let total: u64 = latencies.counts.iter().sum();
-        let mut out = format!(
-            "# TYPE requests_in_flight gauge\nrequests_in_flight {}\n# TYPE queue_length gauge\nqueue_length {}\n\
-             # TYPE requests_total counter\nrequests_total {total}\n# TYPE request_duration_seconds histogram\n",
-            *self.open.borrow(),
-            *self.waiting.borrow(),
-        );
-        let mut up_to = 0;
-        for (end, count) in BUCKETS.iter().zip(latencies.counts) {
-            up_to += count;
-            let _ = writeln!(out, "request_duration_seconds_bucket{{le=\"{end}\"}} {up_to}");
+        let mut page = self.registry.page();
+        for (name, kind, help, value) in [
+            (
+                "requests_in_flight",
+                Kind::Gauge,
+                "Requests that wait or are worked on.",
+                *self.open.borrow() as u64,
+            ),
+            ("queue_length", Kind::Gauge, "Requests that wait.", *self.waiting.borrow() as u64),
+            ("requests_total", Kind::Counter, "Requests that are done.", self.latencies.count()),
+        ] {
+            page.single(name, kind, help, double(value));
         }
-        let _ = writeln!(out, "request_duration_seconds_bucket{{le=\"+Inf\"}} {total}");
-        let _ = writeln!(out, "request_duration_seconds_sum {}", latencies.sum);
-        let _ = writeln!(out, "request_duration_seconds_count {total}");
-        out
+        page.finish()
     }
 }
 
@@ -252,6 +238,13 @@ mod tests {
             assert!(calm.contains(line), "{line}: {calm}");
         }
         assert!(calm.contains("_bucket{le=\"+Inf\"} 2"), "{calm}");
+        let families = [
+            "request_duration_seconds histogram",
+            "requests_in_flight gauge",
+            "queue_length gauge",
+            "requests_total counter",
+        ];
+        assert_eq!(neonvm_test_cluster::metrics::families(&calm), families);
     }
 
     #[test]

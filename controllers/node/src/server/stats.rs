@@ -1,6 +1,7 @@
 //! Small statistics of the node's pods.
 
 use http::StatusCode;
+use neonvm_kit::metrics::{CONTENT_TYPE, Kind, Page, double};
 use serde_json::json;
 
 use super::body::{Response, with_type};
@@ -20,8 +21,11 @@ fn usage(node: &Node, uid: &str) -> Option<(u64, u64)> {
     Some((hierarchy.cpu_nanos(&group).unwrap_or(0), memory))
 }
 
-/// Namespace, name, UID and use of each pod.
-fn pods(node: &Node) -> Vec<(String, String, String, u64, u64)> {
+/// Namespace, name, UID, CPU nanoseconds and resident bytes of a pod.
+type Usage = (String, String, String, u64, u64);
+
+/// What each pod uses.
+fn pods(node: &Node) -> Vec<Usage> {
     let pods = node.pods.lock();
     let row = |handle: &std::sync::Arc<crate::pod::Handle>| {
         let metadata = &handle.pod.borrow().metadata;
@@ -43,7 +47,7 @@ pub(super) fn summary(node: &Node) -> Response {
                 "cpu": { "time": now, "usageCoreNanoSeconds": cpu }, "memory": { "time": now, "workingSetBytes": memory } })
         })
         .collect();
-    let total = |pick: fn(&(String, String, String, u64, u64)) -> u64| all.iter().map(pick).sum::<u64>();
+    let total = |pick: fn(&Usage) -> u64| all.iter().map(pick).sum::<u64>();
     let body = json!({ "node": { "nodeName": node.config.name,
             "cpu": { "time": now, "usageCoreNanoSeconds": total(|row| row.3) },
             "memory": { "time": now, "workingSetBytes": total(|row| row.4) } },
@@ -53,15 +57,40 @@ pub(super) fn summary(node: &Node) -> Response {
 
 /// `/metrics/resource`
 pub(super) fn metrics(node: &Node) -> Response {
-    let all = pods(node);
-    let mut text = String::from("# TYPE pod_cpu_usage_seconds_total counter\n");
-    for (namespace, name, _, cpu, _) in &all {
+    with_type(StatusCode::OK, CONTENT_TYPE, page(&pods(node)).finish())
+}
+
+/// Under the names of Kubernetes' kubelet.
+fn page(pods: &[Usage]) -> Page {
+    let mut page = Page::new();
+    page.family("pod_cpu_usage_seconds_total", Kind::Counter, "CPU time that a pod used.");
+    for (namespace, name, _, cpu, _) in pods {
         let seconds = std::time::Duration::from_nanos(*cpu).as_secs_f64();
-        text += &format!("pod_cpu_usage_seconds_total{{namespace={namespace:?},pod={name:?}}} {seconds}\n");
+        page.sample(&[("namespace", namespace), ("pod", name)], seconds);
     }
-    text += "# TYPE pod_memory_working_set_bytes gauge\n";
-    for (namespace, name, _, _, memory) in &all {
-        text += &format!("pod_memory_working_set_bytes{{namespace={namespace:?},pod={name:?}}} {memory}\n");
+    page.family("pod_memory_working_set_bytes", Kind::Gauge, "Memory of a pod's processes.");
+    for (namespace, name, _, _, memory) in pods {
+        page.sample(&[("namespace", namespace), ("pod", name)], double(*memory));
     }
-    with_type(StatusCode::OK, "text/plain; version=0.0.4", text)
+    page
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_stay() {
+        let pod = ("default".to_owned(), "p".to_owned(), "1".to_owned(), 1_500_000_000, 4096);
+        let text = page(&[pod]).finish();
+        let families = [
+            "pod_cpu_usage_seconds_total counter namespace pod",
+            "pod_memory_working_set_bytes gauge namespace pod",
+        ];
+        assert_eq!(neonvm_test_cluster::metrics::families(&text), families);
+        assert!(
+            text.contains("pod_cpu_usage_seconds_total{namespace=\"default\",pod=\"p\"} 1.5\n"),
+            "{text}"
+        );
+    }
 }

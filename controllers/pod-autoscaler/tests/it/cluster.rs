@@ -13,7 +13,6 @@ use neonvm_test_cluster::{ApiServer, define, eventually};
 use serde_json::{Value, json};
 use tokio::task::JoinHandle;
 
-
 pub(crate) struct Cluster {
     pub(crate) server: ApiServer,
     pub(crate) client: Client,

@@ -80,6 +80,8 @@ async fn permits_are_given_noted_and_shown() {
     ] {
         assert!(text.contains(line), "{line} in {text}");
     }
+    let families = neonvm_test_cluster::metrics::families(&text);
+    assert!(families.contains(&"neonvm_scheduler_leading gauge".to_owned()), "{families:?}");
 }
 
 #[tokio::test]

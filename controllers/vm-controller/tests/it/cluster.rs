@@ -20,7 +20,6 @@ use tokio::task::JoinHandle;
 
 use crate::node::Node;
 
-
 pub(crate) struct Cluster {
     pub(crate) server: ApiServer,
     pub(crate) client: Client,

@@ -14,7 +14,6 @@ use serde_json::json;
 
 use crate::cluster::Cluster;
 
-
 /// As on a local cluster: any free port, evictions only.
 fn config(cluster: &Cluster) -> Config {
     let mut config = cluster.config.clone();

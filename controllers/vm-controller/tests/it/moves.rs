@@ -15,7 +15,6 @@ use serde_json::{Value, json};
 use crate::cluster::{Cluster, phase_of};
 use crate::runner::Machine;
 
-
 impl Cluster {
     pub(crate) fn moves(&self) -> Api<VirtualMachineMigration> {
         Api::namespaced(self.client.clone(), "default")

@@ -2,6 +2,9 @@
 
 use neonvm_types::exposition::{Kind, Labels, Page};
 
+/// Name, type and help of a family.
+type Pending = (&'static str, Kind, &'static str);
+
 /// A page being written, family after family.
 #[derive(Debug)]
 pub(super) struct Text {
@@ -9,7 +12,7 @@ pub(super) struct Text {
     host: String,
     collector: &'static str,
     /// The family that is not started yet: a family without samples is left out.
-    pending: Option<(&'static str, Kind, &'static str)>,
+    pending: Option<Pending>,
 }
 
 impl Text {
@@ -29,24 +32,18 @@ impl Text {
 
     /// Adds a sample with the labels `collector` and `host` besides its own.
     pub(super) fn sample(&mut self, labels: Labels<'_>, value: f64) {
-        let host = self.host.clone();
-        let mut all = vec![("collector", self.collector)];
+        let Self { page, host, collector, pending } = self;
+        let mut all = vec![("collector", *collector)];
         all.extend_from_slice(labels);
         if !host.is_empty() {
-            all.push(("host", &host));
+            all.push(("host", host));
         }
-        self.plain(&all, value);
+        write(page, pending, &all, value);
     }
 
-    /// Adds a sample with nothing but its own labels; none for what is no number.
+    /// Adds a sample with nothing but its own labels.
     pub(super) fn plain(&mut self, labels: Labels<'_>, value: f64) {
-        if !value.is_finite() {
-            return;
-        }
-        if let Some((name, kind, help)) = self.pending.take() {
-            self.page.family(name, kind, help);
-        }
-        self.page.sample(labels, value);
+        write(&mut self.page, &mut self.pending, labels, value);
     }
 
     /// A family with one sample without labels of its own; none for a value that is not known.
@@ -60,4 +57,15 @@ impl Text {
     pub(super) fn finish(self) -> String {
         self.page.finish()
     }
+}
+
+/// Adds a sample, after the start of its family if that is pending; none for what is no number.
+fn write(page: &mut Page, pending: &mut Option<Pending>, labels: Labels<'_>, value: f64) {
+    if !value.is_finite() {
+        return;
+    }
+    if let Some((name, kind, help)) = pending.take() {
+        page.family(name, kind, help);
+    }
+    page.sample(labels, value);
 }

@@ -1,0 +1,148 @@
+//! Names, types and labels are upstream's: dashboards know them.
+
+use std::time::Duration;
+
+use neonvm_api::virtual_machine::{CpuBounds, Guest, MemorySlots};
+use neonvm_api::{VirtualMachine, VirtualMachineSpec};
+use neonvm_core_scaling::agent::action::Latency;
+use neonvm_test_cluster::metrics::families;
+use neonvm_types::agent_inspect::VmInspect;
+use neonvm_types::{Bytes, MilliCpu};
+
+use super::*;
+
+fn size(units: u32) -> Resources {
+    Resources::new(MilliCpu::new(250 * units), Bytes::gib(units))
+}
+
+#[test]
+fn texts_of_errors_do_not_grow_without_end() {
+    let metrics = Metrics::default();
+    for number in 0..1000 {
+        metrics.scheduler(&format!("[error {number}]"), None, Resources::default(), None);
+    }
+    let text = metrics.page().finish();
+    let name = "autoscaling_agent_scheduler_plugin_requests_total{";
+    assert_eq!(text.lines().filter(|line| line.starts_with(name)).count(), MOST_CODES + 1);
+    assert!(text.contains("{code=\"[other]\"} 936\n"), "{text}");
+}
+
+#[test]
+fn a_denial_is_told_from_a_partial_permit() {
+    let metrics = Metrics::default();
+    metrics.scheduler("200", Some(size(1)), size(4), Some(&PluginResponse::permit(size(1))));
+    metrics.scheduler("200", Some(size(1)), size(4), Some(&PluginResponse::permit(size(3))));
+    let text = metrics.page().finish();
+    for line in [
+        "autoscaling_agent_scaling_full_denials_total{direction=\"inc\"} 1",
+        "autoscaling_agent_scaling_partial_approvals_total{direction=\"inc\"} 1",
+        "autoscaling_agent_scheduler_plugin_accepted_cpu_change_total{direction=\"inc\"} 0.5",
+        "autoscaling_agent_scheduler_plugin_requested_mem_change_total{direction=\"inc\"} 6144",
+        "autoscaling_agent_scheduler_plugin_requests_total{code=\"200\"} 2",
+    ] {
+        assert!(text.contains(line), "{line}: {text}");
+    }
+}
+
+/// Something in every family.
+fn full() -> Metrics {
+    let metrics = Metrics::default();
+    let latency = |of| Latency { of, flags: RevisionFlags::UPSCALE, took: Duration::from_millis(200) };
+    let all = [LatencyOf::Scaling, LatencyOf::Plugin, LatencyOf::Monitor, LatencyOf::NeonVm];
+    metrics.observe(&Outcome { latencies: all.map(latency).to_vec(), ..Outcome::default() });
+    metrics.runner_started();
+    metrics.scaling_event("real");
+    metrics.scheduler("200", Some(size(1)), size(4), Some(&PluginResponse::permit(size(1))));
+    metrics.scheduler("200", Some(size(1)), size(4), Some(&PluginResponse::permit(size(3))));
+    metrics.patched(Direction::Inc, size(1), size(2), true);
+    metrics.monitor_asked("UpscaleNotification", "ok");
+    metrics.monitor_asks("UpscaleRequest");
+    metrics.monitor_change(size(1), size(2));
+    let names = ExporterNames {
+        queue: "x_queue_size",
+        took: "x_took",
+        errors: "x_errors_total",
+        dropped: "x_dropped_total",
+    };
+    let exporter = metrics.exporter(names);
+    exporter.queue.with(["http"]).set(1.0);
+    exporter.took.with(["http"]).set(1.0);
+    exporter.errors.with(["http", "\"no\" \\"]).inc();
+    // Another client of the same kind counts in the same families.
+    metrics.exporter(names).dropped.with(["s3"]).inc();
+    metrics
+}
+
+#[test]
+fn names_stay() {
+    let text = full().page().finish();
+    let expected = [
+        "autoscaling_agent_runner_next_actions_total counter",
+        "autoscaling_agent_runner_starts counter",
+        "autoscaling_agent_scaling_events_total counter kind",
+        "autoscaling_agent_scaling_latency_seconds histogram direction",
+        "autoscaling_agent_plugin_latency_seconds histogram direction",
+        "autoscaling_agent_monitor_latency_seconds histogram direction",
+        "autoscaling_agent_neonvm_latency_seconds histogram direction",
+        "autoscaling_agent_scheduler_plugin_requests_total counter code",
+        "autoscaling_agent_scheduler_plugin_requested_cpu_change_total counter direction",
+        "autoscaling_agent_scheduler_plugin_requested_mem_change_total counter direction",
+        "autoscaling_agent_scheduler_plugin_accepted_cpu_change_total counter direction",
+        "autoscaling_agent_scheduler_plugin_accepted_mem_change_total counter direction",
+        "autoscaling_agent_scaling_full_denials_total counter direction",
+        "autoscaling_agent_scaling_partial_approvals_total counter direction",
+        "autoscaling_agent_neonvm_outbound_requests_total counter result",
+        "autoscaling_agent_neonvm_requested_cpu_change_total counter direction",
+        "autoscaling_agent_neonvm_requested_mem_changed_total counter direction",
+        "autoscaling_agent_monitor_outbound_requests_total counter endpoint code",
+        "autoscaling_agent_monitor_inbound_requests_total counter endpoint code",
+        "autoscaling_agent_monitor_requested_cpu_change_total counter direction",
+        "autoscaling_agent_monitor_requested_mem_change_total counter direction",
+        "x_queue_size gauge client",
+        "x_took gauge client",
+        "x_errors_total counter client cause",
+        "x_dropped_total counter client",
+    ];
+    assert_eq!(families(&text), expected);
+    for line in [
+        "autoscaling_agent_scaling_latency_seconds_bucket{direction=\"inc\",le=\"0.15\"} 0",
+        "autoscaling_agent_scaling_latency_seconds_bucket{direction=\"inc\",le=\"0.2\"} 1",
+        "autoscaling_agent_scaling_latency_seconds_bucket{direction=\"inc\",le=\"60\"} 1",
+    ] {
+        assert!(text.contains(line), "{line}: {text}");
+    }
+}
+
+#[test]
+fn names_of_metrics_of_vms_stay() {
+    let cpus = CpuBounds { min: MilliCpu::new(250), max: MilliCpu::new(1000), r#use: MilliCpu::new(500) };
+    let slots = MemorySlots { min: 1, max: 4, r#use: 2 };
+    let mut vm = VirtualMachine::new("vm", VirtualMachineSpec::new(Guest::new(cpus, slots, "img")));
+    vm.metadata.namespace = Some("default".into());
+    let other = VirtualMachine::new("other", vm.spec.clone());
+    let view = VmInspect {
+        name: "vm".into(),
+        namespace: "default".into(),
+        goal: Some(size(3)),
+        compute_unit: size(1),
+        ..VmInspect::default()
+    };
+    let text = per_vm([vm, other].iter(), &[view]).finish();
+    let vm_labels = "vm_namespace vm_name endpoint_id project_id";
+    let expected = [
+        format!("autoscaling_vm_cpu_cores gauge {vm_labels} value"),
+        format!("autoscaling_vm_memory_bytes gauge {vm_labels} value"),
+        format!("autoscaling_vm_restart_count gauge {vm_labels}"),
+        format!("autoscaling_vm_desired_cu gauge {vm_labels} component"),
+        format!("autoscaling_vm_extra_ip gauge {vm_labels}"),
+    ];
+    assert_eq!(families(&text), expected);
+    let own = "vm_namespace=\"default\",vm_name=\"vm\",endpoint_id=\"\",project_id=\"\"";
+    for line in [
+        format!("autoscaling_vm_cpu_cores{{{own},value=\"spec_use\"}} 0.5\n"),
+        format!("autoscaling_vm_desired_cu{{{own},component=\"total\"}} 3\n"),
+        format!("autoscaling_vm_extra_ip{{{own}}} 0\n"),
+    ] {
+        assert!(text.contains(&line), "{line}: {text}");
+    }
+}

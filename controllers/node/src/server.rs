@@ -2,6 +2,7 @@
 //! certificate of the cluster's authority that is an administrator's, as the API server's is.
 
 mod body;
+mod capture;
 pub(crate) mod exec;
 pub(crate) mod logs;
 mod port_forward;

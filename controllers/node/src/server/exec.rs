@@ -14,6 +14,7 @@ use tokio::process::{Child, ChildStderr, ChildStdout, Command};
 use tokio::sync::{Mutex, watch};
 
 use super::body::{Query, Response, text};
+use super::capture;
 use super::terminal::{self, Terminal};
 use super::websocket::{self, Receiver, Sender};
 use crate::node::Node;
@@ -82,18 +83,15 @@ async fn command(
     Ok(command)
 }
 
-/// Runs a command to its end. An error if it does not end with 0: what it wrote.
+/// Runs a command to its end, or until it is dropped. An error if it does not end with 0: the beginning of its output.
 pub(crate) async fn check(node: &Node, handle: &Handle, name: &str, argv: &[String]) -> Result<(), String> {
     let mut command = command(node, handle, name, argv, false).await?;
-    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
-    let child = command.spawn().map_err(|error| error.to_string())?;
-    let output = child.wait_with_output().await.map_err(|error| error.to_string())?;
-    if output.status.success() {
+    let (status, output) = capture::run(&mut command).await.map_err(|error| error.to_string())?;
+    if status.success() {
         return Ok(());
     }
-    let text = [output.stdout, output.stderr].concat();
-    let text: String = String::from_utf8_lossy(&text).chars().take(500).collect();
-    Err(format!("command {:?} exited with {}: {}", argv.join(" "), output.status, text.trim()))
+    let text: String = String::from_utf8_lossy(&output).chars().take(500).collect();
+    Err(format!("command {:?} exited with {}: {}", argv.join(" "), status, text.trim()))
 }
 
 /// `/exec/…` and `/attach/…`

@@ -42,7 +42,7 @@ pub(crate) fn run(env: &Env, settings: &Settings, args: &Args) -> Result<Report>
     let quiet = args.global.quiet || settings.find("quiet")?.0 == "true";
     match &args.command {
         Command::Vm(Vm::Build(args)) => vm::build::run(env, settings, args, quiet),
-        Command::Vm(Vm::Create(args)) => vm::create::run(env, settings, args),
+        Command::Vm(Vm::Create(args)) => vm::create::run(settings, args, quiet),
         Command::Vm(Vm::List(args)) => vm::list::run(settings, args),
         Command::Vm(Vm::Get(args)) => vm::get::run(settings, args),
         Command::Vm(Vm::Describe(args)) => vm::describe::run(settings, args),

@@ -227,6 +227,11 @@ fn items(value: &Value) -> Vec<&Value> {
     }
 }
 
+/// Shows a question to a person at a terminal; the answer is read by the command.
+pub(crate) fn question(text: &str) {
+    let _ = io::stderr().lock().write_all(text.as_bytes());
+}
+
 /// Prints an error on standard error.
 pub(crate) fn error(_: &Env, style: &Style, error: &Error) {
     let text = if style.json_errors {

@@ -47,6 +47,23 @@ impl Reporter {
         Self { mode, state: Mutex::default() }
     }
 
+    /// Single lines, for commands without `--progress`.
+    pub(crate) fn lines(quiet: bool) -> Self {
+        Self { mode: if quiet { Mode::Silent } else { Mode::Plain }, state: Mutex::default() }
+    }
+
+    /// Shows one line that is of use only while the command goes on.
+    pub(crate) fn tell(&self, line: &str) {
+        match &self.mode {
+            Mode::Bars(bars) => {
+                let _ = bars.println(line);
+            }
+            Mode::Plain => say(line),
+            Mode::Json => say_json("line", "", line),
+            Mode::Silent => {}
+        }
+    }
+
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }

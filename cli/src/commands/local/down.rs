@@ -1,6 +1,6 @@
 //! `local down`
 
-use std::io::{BufRead as _, Write as _};
+use std::io::BufRead as _;
 use std::process::Stdio;
 use std::time::Duration;
 
@@ -10,6 +10,7 @@ use crate::args::local::Down;
 use crate::env::Env;
 use crate::error::{Code, Error, Result};
 use crate::instance::{self, Instance};
+use crate::render::Reporter;
 use crate::report::{API_VERSION, Document, Report, left};
 use crate::settings::Settings;
 
@@ -97,6 +98,7 @@ fn clean_up(
         || Error::new(Code::Failed, format!("cannot clean up after the nodes of {:?}", instance.name));
     let why = |error: std::io::Error| failed().cause(crate::error::reason(&error));
     let mut child = command.spawn().map_err(why)?;
+    let reporter = Reporter::lines(quiet);
     // What it does and how long that may take is of use only while it does it.
     for line in child
         .stdout
@@ -104,9 +106,7 @@ fn clean_up(
         .into_iter()
         .flat_map(|out| std::io::BufReader::new(out).lines().map_while(|line| line.ok()))
     {
-        if !quiet {
-            let _ = writeln!(std::io::stderr(), "{line}");
-        }
+        reporter.tell(&line);
     }
     let output = child.wait_with_output().map_err(why)?;
     if output.status.success() {

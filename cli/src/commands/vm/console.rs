@@ -14,6 +14,7 @@ use super::waiting::{Seen, until};
 use crate::args::vm::Console;
 use crate::connect::block_on;
 use crate::error::{Code, Error, Result};
+use crate::render::Reporter;
 use crate::report::Report;
 use crate::settings::Settings;
 
@@ -55,16 +56,16 @@ pub(in crate::commands) fn run(settings: &Settings, args: &Console, quiet: bool)
         let machines = Machines::open(settings, &args.place).await?;
         machines.get(&args.name).await?;
         let command = reach(&machines, args, boot).await?;
-        if !quiet {
-            let line = format!("connected to {} serial console; leave with {}", args.name, written(escape));
-            let _ = writeln!(std::io::stderr(), "{line}");
-        }
+        let leave = written(escape);
+        Reporter::lines(quiet)
+            .tell(&format!("connected to {} serial console; leave with {leave}", args.name));
         let raw = if args.read_only { None } else { Raw::new() };
         let ended = join(command, args.read_only, escape, record).await;
         let terminal = raw.is_some();
         drop(raw);
         if terminal {
-            let _ = writeln!(std::io::stderr());
+            // The guest's last line was not ended; what follows begins on a line of its own.
+            Reporter::lines(false).tell("");
         }
         ended?;
         Ok(Report::text(String::new()))

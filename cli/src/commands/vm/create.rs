@@ -14,13 +14,13 @@ use super::table;
 use super::waiting::{self, Seen, until};
 use crate::args::vm::Create;
 use crate::connect::block_on;
-use crate::env::Env;
 use crate::error::{Code, Error, Result};
+use crate::render::Reporter;
 use crate::report::{Document, Report};
 use crate::settings::Settings;
 
 /// Makes a machine from flags or a manifest.
-pub(in crate::commands) fn run(env: &Env, settings: &Settings, args: &Create) -> Result<Report> {
+pub(in crate::commands) fn run(settings: &Settings, args: &Create, quiet: bool) -> Result<Report> {
     let mut object = match &args.file {
         Some(_) => read(args)?,
         None => manifest::of_flags(args)?,
@@ -46,12 +46,12 @@ pub(in crate::commands) fn run(env: &Env, settings: &Settings, args: &Create) ->
         report.notes.extend(warnings);
         return Ok(report);
     }
-    let mut report = block_on(send(env, settings, args, object))?;
+    let mut report = block_on(send(settings, args, object, quiet))?;
     report.notes.extend(warnings);
     Ok(report)
 }
 
-async fn send(env: &Env, settings: &Settings, args: &Create, object: Value) -> Result<Report> {
+async fn send(settings: &Settings, args: &Create, object: Value, quiet: bool) -> Result<Report> {
     let mut machines = Machines::open(settings, &args.place).await?;
     if let (None, Some(namespace)) =
         (&args.place.namespace, object.pointer("/metadata/namespace").and_then(Value::as_str))
@@ -69,10 +69,11 @@ async fn send(env: &Env, settings: &Settings, args: &Create, object: Value) -> R
     let attempt = format!("cannot create virtual machine {name:?}");
     let made = machines.connection.within(&attempt, api.create(&parameters, &dynamic)).await;
     let made = made.map_err(|error| explain(error, &name, &machines.namespace))?;
-    let value = serde_json::to_value(&made).unwrap_or_default();
-    let mut machine: VirtualMachine = serde_json::from_value(value.clone()).map_err(|error| {
-        Error::new(Code::Failed, "the server answered with something else").cause(error.to_string())
-    })?;
+    let strange = |error: serde_json::Error| {
+        Error::new(Code::Failed, "the server sent an invalid response").cause(error.to_string())
+    };
+    let value = serde_json::to_value(&made).map_err(strange)?;
+    let mut machine: VirtualMachine = serde_json::from_value(value.clone()).map_err(strange)?;
     let mut document = table::document(std::slice::from_ref(&machine), false, false);
     document.value = value;
     if args.dry_run.is_some() {
@@ -80,10 +81,7 @@ async fn send(env: &Env, settings: &Settings, args: &Create, object: Value) -> R
     }
     let mut text = format!("virtualmachine/{name} created (Pending)");
     if args.waiting.wait {
-        if env.stderr_terminal && !args.output.no_headers {
-            // A person sees that something goes on.
-            tracing_line(&format!("virtualmachine/{name} created, waiting until it runs"));
-        }
+        Reporter::lines(quiet).tell(&format!("virtualmachine/{name} created, waiting until it runs"));
         let limit = duration("timeout", &args.waiting.timeout)?;
         let waited = until(&machines, &name, limit, "condition=Available", |seen| up(&name, seen)).await?;
         text = format!("virtualmachine/{name} created, Running after {}", waiting::seconds(waited.took));
@@ -93,11 +91,6 @@ async fn send(env: &Env, settings: &Settings, args: &Create, object: Value) -> R
         }
     }
     Ok(Report::document(Document { text: Some(text), ..document }))
-}
-
-fn tracing_line(line: &str) {
-    use std::io::Write as _;
-    let _ = writeln!(std::io::stderr().lock(), "{line}");
 }
 
 /// Whether it is up; or has ended, which is as far as it will come.

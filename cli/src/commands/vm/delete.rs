@@ -1,6 +1,6 @@
 //! `vm delete`
 
-use std::io::{BufRead as _, IsTerminal as _, Write as _};
+use std::io::{BufRead as _, IsTerminal as _};
 
 use kube::api::{DeleteParams, Patch, PatchParams};
 use neonvm_api::VirtualMachine;
@@ -11,12 +11,14 @@ use super::waiting::{self, Seen, until};
 use crate::args::vm::Delete;
 use crate::connect::block_on;
 use crate::error::{Code, Error, Result};
+use crate::render::Reporter;
 use crate::report::{API_VERSION, Document, Report, left};
 use crate::settings::Settings;
 
 /// Stops machines and removes them.
 pub(in crate::commands) fn run(settings: &Settings, args: &Delete, quiet: bool) -> Result<Report> {
     confirm(args)?;
+    let reporter = Reporter::lines(quiet);
     block_on(async {
         let machines = Machines::open(settings, &args.place).await?;
         let mut found = Vec::new();
@@ -24,7 +26,7 @@ pub(in crate::commands) fn run(settings: &Settings, args: &Delete, quiet: bool) 
             found.push(machines.get(name).await?);
         }
         for machine in &found {
-            begin(&machines, machine, args, quiet).await?;
+            begin(&machines, machine, args, &reporter).await?;
         }
         let mut rows = Vec::new();
         for name in &args.names {
@@ -64,7 +66,7 @@ fn confirm(args: &Delete) -> Result<()> {
     if !std::io::stdin().is_terminal() {
         return Err(Error::new(Code::Usage, format!("deleting {what} needs a yes{how}")).hint("add -y"));
     }
-    let _ = write!(std::io::stderr(), "delete {what}{how}? [y/N] ");
+    crate::render::question(&format!("delete {what}{how}? [y/N] "));
     let mut answer = String::new();
     let read = std::io::stdin().lock().read_line(&mut answer);
     match (read, answer.trim().to_lowercase().as_str()) {
@@ -73,7 +75,12 @@ fn confirm(args: &Delete) -> Result<()> {
     }
 }
 
-async fn begin(machines: &Machines, machine: &VirtualMachine, args: &Delete, quiet: bool) -> Result<()> {
+async fn begin(
+    machines: &Machines,
+    machine: &VirtualMachine,
+    args: &Delete,
+    reporter: &Reporter,
+) -> Result<()> {
     let name = super::machines::name_of(machine);
     let attempt = format!("cannot delete {name}");
     let asked = match (&args.grace, args.force) {
@@ -90,8 +97,6 @@ async fn begin(machines: &Machines, machine: &VirtualMachine, args: &Delete, qui
     let api = machines.api();
     machines.connection.within(&attempt, api.delete(name, &DeleteParams::default())).await?;
     let grace = asked.or(machine.spec.termination_grace_period_seconds.map(i64::unsigned_abs)).unwrap_or(5);
-    if !quiet {
-        let _ = writeln!(std::io::stderr(), "virtualmachine/{name} stopping (grace {grace}s)");
-    }
+    reporter.tell(&format!("virtualmachine/{name} stopping (grace {grace}s)"));
     Ok(())
 }

@@ -154,11 +154,17 @@ fn hold(
     }
     let seconds = i64::try_from(span.as_secs()).unwrap_or(i64::MAX);
     let until = Timestamp::from_unix(now.unix().saturating_add(seconds)).unwrap_or(now);
-    let value = serde_json::to_string(&Hold { size, until }).unwrap_or_default();
+    let value = serde_json::to_string(&Hold { size, until }).map_err(unwritable)?;
     changes.annotations.insert(annotation::HOLD.into(), json!(value));
     changes.said.push(format!("held at {}, autoscaling resumes in {text}", words(size)));
     changes.held = Some(size);
     Ok(())
+}
+
+/// An annotation is never written empty because its value could not be.
+#[expect(clippy::needless_pass_by_value, reason = "for `map_err`")]
+fn unwritable(error: serde_json::Error) -> Error {
+    Error::new(Code::Failed, "cannot write the annotation").cause(error.to_string())
 }
 
 fn bounds(machine: &VirtualMachine, args: &Scale, changes: &mut Changes) -> Result<()> {
@@ -187,7 +193,7 @@ fn bounds(machine: &VirtualMachine, args: &Scale, changes: &mut Changes) -> Resu
     let value = if (min, max) == made {
         Value::Null
     } else {
-        json!(serde_json::to_string(&bounds).unwrap_or_default())
+        json!(serde_json::to_string(&bounds).map_err(unwritable)?)
     };
     changes.annotations.insert(annotation::BOUNDS.into(), value);
     let range = |least: Resources, most: Resources| match (

@@ -1,0 +1,56 @@
+//! `neonctl vm create --wait` against a real API server; the test plays the controller.
+
+#![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
+
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use kube::api::{Api, Patch, PatchParams};
+use neonvm_api::VirtualMachine;
+use neonvm_test_cluster::ApiServer;
+use serde_json::json;
+
+/// How long a test waits for anything.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Standard output and standard error of a command that makes `name` and waits until it runs.
+async fn created(server: &ApiServer, name: &str, more: &[&str]) -> (String, String) {
+    let home = tempfile::tempdir().unwrap();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_neonctl"));
+    command
+        .args(["vm", "create", name, "--image", "example.com/image:1", "--wait"])
+        .args(more)
+        .env_clear()
+        .env("HOME", home.path())
+        .env("KUBECONFIG", server.kubeconfig())
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped());
+    let child = command.spawn().unwrap();
+    let ended = tokio::task::spawn_blocking(move || child.wait_with_output().unwrap());
+    let machines: Api<VirtualMachine> = Api::namespaced(server.client.clone(), "default");
+    let running = Patch::Merge(json!({ "status": { "phase": "Running" } }));
+    let deadline = Instant::now() + PATIENCE;
+    while machines.patch_status(name, &PatchParams::default(), &running).await.is_err()
+        && !ended.is_finished()
+    {
+        assert!(Instant::now() < deadline, "{name} was not made");
+        tokio::task::yield_now().await;
+    }
+    let output = ended.await.unwrap();
+    let text = |raw: &[u8]| String::from_utf8_lossy(raw).into_owned();
+    let (out, error) = (text(&output.stdout), text(&output.stderr));
+    assert!(output.status.success(), "{out}{error}");
+    (out, error)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn progress_is_shown_unless_it_is_to_be_quiet() {
+    let server = ApiServer::with_our_kinds().await;
+    let (out, error) = created(&server, "loud", &["--no-headers"]).await;
+    assert!(out.contains("Running after"), "{out}");
+    assert!(error.contains("virtualmachine/loud created, waiting until it runs"), "{error}");
+    let (out, error) = created(&server, "silent", &["--quiet"]).await;
+    assert!(out.contains("Running after"), "{out}");
+    assert_eq!(error, "");
+}

@@ -31,7 +31,8 @@ pub(crate) fn to_bytes(object: &Value) -> Bytes {
         put_json(&mut text, value);
     }
     text.put_u8(b'}');
-    text.freeze()
+    // Exactly as long as needed: the buffer has up to twice the room, and what is stored stays for long.
+    Bytes::copy_from_slice(&text)
 }
 
 fn header(object: &Value) -> String {

@@ -11,8 +11,10 @@ use bytes::Bytes;
 
 /// Changes kept per resource.
 const WINDOW_CHANGES: usize = 16_384;
-/// Bytes of objects kept per resource for its window.
+/// Bytes of objects that the window of a resource keeps beyond its present objects.
 const WINDOW_BYTES: usize = 48 << 20;
+/// The same for all resources together: definitions can add any number of resources.
+const ALL_WINDOWS_BYTES: usize = 192 << 20;
 
 /// One version of an object, as it is sent to clients that want its storage version.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -40,13 +42,51 @@ pub struct Change {
     pub deleted: bool,
 }
 
+impl Change {
+    /// Bytes that are in memory only because this change is in the window: the version before, and what a deletion
+    /// left. The version after a write is the present object, or the version before of a later change in the window.
+    fn kept(&self) -> usize {
+        let before = self.before.as_ref().map_or(0, |before| before.json.len());
+        if self.deleted { before + self.after.json.len() } else { before }
+    }
+}
+
+/// How much history is kept.
+#[derive(Debug)]
+struct Limits {
+    /// Changes of one resource.
+    changes: usize,
+    /// Bytes of one resource, by [`Change::kept`].
+    bytes: usize,
+    /// Bytes of all resources together.
+    all_bytes: usize,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self { changes: WINDOW_CHANGES, bytes: WINDOW_BYTES, all_bytes: ALL_WINDOWS_BYTES }
+    }
+}
+
 #[derive(Debug, Default)]
 struct Table {
     items: BTreeMap<Arc<str>, Stored>,
     window: VecDeque<Change>,
+    /// Sum of [`Change::kept`] over the window.
     window_bytes: usize,
     /// Watches and exact lists can go back to this revision, not further.
     floor: u64,
+}
+
+impl Table {
+    /// Drops the oldest change; returns the bytes that are free with it.
+    fn forget_oldest(&mut self) -> Option<usize> {
+        let old = self.window.pop_front()?;
+        let freed = old.kept();
+        self.window_bytes = self.window_bytes.saturating_sub(freed);
+        self.floor = old.revision;
+        Some(freed)
+    }
 }
 
 /// A table could not be read at that revision.
@@ -63,7 +103,9 @@ pub struct Store {
     revision: u64,
     /// Changes not yet handed to the shell for persistence.
     fresh: Vec<Change>,
-    window_changes: Option<usize>,
+    limits: Limits,
+    /// Sum of all tables' `window_bytes`.
+    window_bytes: usize,
 }
 
 impl Store {
@@ -74,7 +116,7 @@ impl Store {
 
     /// Keeps fewer changes per resource than usual; for tests of compaction.
     pub fn set_window(&mut self, changes: usize) {
-        self.window_changes = Some(changes);
+        self.limits.changes = changes;
     }
 
     /// The newest revision.
@@ -103,7 +145,9 @@ impl Store {
 
     /// Forgets a table that holds no objects, with its history.
     pub fn close_table(&mut self, table: &str) {
-        self.tables.remove(table);
+        if let Some(closed) = self.tables.remove(table) {
+            self.window_bytes = self.window_bytes.saturating_sub(closed.window_bytes);
+        }
     }
 
     /// Names of all tables.
@@ -255,15 +299,21 @@ impl Store {
     }
 
     fn record(&mut self, change: Change) {
-        let limit = self.window_changes.unwrap_or(WINDOW_CHANGES);
         self.fresh.push(change.clone());
-        let Some(table) = self.tables.get_mut(&change.table) else { return };
-        table.window_bytes += change.after.json.len();
+        let (name, kept) = (Arc::clone(&change.table), change.kept());
+        let Some(table) = self.tables.get_mut(&name) else { return };
+        table.window_bytes += kept;
+        self.window_bytes += kept;
         table.window.push_back(change);
-        while table.window.len() > limit || table.window_bytes > WINDOW_BYTES {
-            let Some(old) = table.window.pop_front() else { break };
-            table.window_bytes = table.window_bytes.saturating_sub(old.after.json.len());
-            table.floor = old.revision;
+        while table.window.len() > self.limits.changes || table.window_bytes > self.limits.bytes {
+            let Some(freed) = table.forget_oldest() else { break };
+            self.window_bytes = self.window_bytes.saturating_sub(freed);
+        }
+        // The longest history is shortened first: a resource with little of it keeps it.
+        while self.window_bytes > self.limits.all_bytes {
+            let largest = self.tables.values_mut().max_by_key(|table| table.window_bytes);
+            let Some(freed) = largest.and_then(Table::forget_oldest) else { break };
+            self.window_bytes = self.window_bytes.saturating_sub(freed);
         }
     }
 
@@ -275,6 +325,7 @@ impl Store {
             table.window_bytes = 0;
             table.floor = revision;
         }
+        self.window_bytes = 0;
     }
 
     /// Hands over the changes made since the last call, oldest first.

@@ -1,4 +1,4 @@
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use proptest::prelude::*;
 
@@ -135,4 +135,62 @@ fn a_compacted_table_expires_the_past_and_keeps_the_present() {
     assert_eq!(store.changes(TABLE, 1, 2, 10).unwrap_err(), Unavailable::Expired(2));
     assert!(store.changes(TABLE, 2, 2, 10).unwrap().is_empty());
     assert_eq!(store.read(TABLE, "ns/a").unwrap().revision, 2);
+}
+
+/// Bytes of distinct versions in the windows of all tables that are not present objects.
+fn kept(store: &Store) -> usize {
+    let present: BTreeSet<*const u8> = store
+        .tables
+        .values()
+        .flat_map(|table| table.items.values())
+        .map(|stored| stored.json.as_ptr())
+        .collect();
+    let mut versions = BTreeMap::new();
+    for change in store.tables.values().flat_map(|table| &table.window) {
+        for stored in change.before.iter().chain([&change.after]) {
+            versions.insert(stored.json.as_ptr(), stored.json.len());
+        }
+    }
+    versions.iter().filter(|(place, _)| !present.contains(*place)).map(|(_, length)| length).sum()
+}
+
+#[test]
+fn what_replacements_and_deletions_leave_is_counted() {
+    let object = |size: usize| Bytes::from(vec![b'x'; size]);
+    for deletes in [false, true] {
+        let mut store = Store::new(1);
+        store.limits.bytes = 10_000;
+        for number in 0..100_u8 {
+            store.put(TABLE, &key(number), object(1000));
+            store.put(TABLE, &key(number), object(1000));
+            if deletes {
+                store.remove(TABLE, &key(number), object(1000));
+            }
+            assert!(kept(&store) <= 10_000, "{} bytes", kept(&store));
+            assert_eq!(kept(&store), store.window_bytes);
+        }
+        // The bound is used, not just kept.
+        assert!(kept(&store) > 7000, "{} bytes", kept(&store));
+    }
+}
+
+#[test]
+fn all_resources_together_are_bounded() {
+    let mut store = Store::new(1);
+    store.limits.all_bytes = 10_000;
+    store.put("small", "ns/a", Bytes::from(vec![b'x'; 100]));
+    store.put("small", "ns/a", Bytes::from(vec![b'x'; 100]));
+    let floor = store.floor("small");
+    for number in 0..100 {
+        for size in [900, 1000] {
+            store.put(&format!("big{number}"), "ns/a", Bytes::from(vec![b'x'; size]));
+        }
+        assert!(kept(&store) <= 10_000, "{} bytes", kept(&store));
+        assert_eq!(kept(&store), store.window_bytes);
+    }
+    assert_eq!(store.floor("small"), floor);
+    store.close_table("big99");
+    assert_eq!(kept(&store), store.window_bytes);
+    store.compact();
+    assert_eq!((kept(&store), store.window_bytes), (0, 0));
 }

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 
 use bytes::Bytes;
@@ -42,6 +43,27 @@ pub enum Error {
     },
 }
 
+/// Nothing is written any more: why. What was not durable before never becomes durable.
+#[derive(Clone, Debug, thiserror::Error)]
+#[error("the state file cannot be written: {0}")]
+pub struct Failed(Arc<str>);
+
+impl Failed {
+    /// The thread that writes ended in a panic.
+    pub(crate) fn panicked() -> Self {
+        Self("its writer panicked".into())
+    }
+}
+
+/// How far the disk is.
+#[derive(Clone, Debug)]
+struct Progress {
+    /// The newest revision that is on disk.
+    durable: u64,
+    /// Set once, after which `durable` stays as it is.
+    failed: Option<Failed>,
+}
+
 /// The queue between the engine and the disk.
 #[derive(Debug)]
 struct Queue {
@@ -55,13 +77,17 @@ struct Waiting {
     closed: bool,
 }
 
+/// Durable revisions of the tables that are followed. The senders go when the disk fails.
+type Tables = Arc<Mutex<BTreeMap<Arc<str>, watch::Sender<u64>>>>;
+
 /// The disk side of the store.
 #[derive(Debug)]
 pub struct Disk {
     queue: Arc<Queue>,
-    durable: watch::Sender<u64>,
-    tables: Arc<Mutex<BTreeMap<Arc<str>, watch::Sender<u64>>>>,
-    thread: Mutex<Option<JoinHandle<()>>>,
+    progress: watch::Sender<Progress>,
+    tables: Tables,
+    broken: Arc<AtomicBool>,
+    thread: Mutex<Option<JoinHandle<Result<(), Failed>>>>,
 }
 
 impl Disk {
@@ -69,10 +95,7 @@ impl Disk {
     ///
     /// # Errors
     /// If the file cannot be opened or is damaged.
-    pub fn open(
-        path: &Path,
-        on_failure: impl Fn(&redb::Error) + Send + 'static,
-    ) -> Result<(Self, Store), Error> {
+    pub fn open(path: &Path) -> Result<(Self, Store), Error> {
         let failed = |source: redb::Error| Error::Database {
             path: path.display().to_string(),
             source: Box::new(source),
@@ -81,25 +104,26 @@ impl Disk {
         builder.set_cache_size(CACHE);
         let database = builder.create(path).map_err(|e| failed(e.into()))?;
         let store = read(&database, path)?;
-        let (durable, _) = watch::channel(store.revision());
+        let (progress, _) = watch::channel(Progress { durable: store.revision(), failed: None });
         let queue = Arc::new(Queue { waiting: Mutex::default(), woken: Condvar::new() });
-        let tables: Arc<Mutex<BTreeMap<Arc<str>, watch::Sender<u64>>>> = Arc::default();
+        let (tables, broken) = (Tables::default(), Arc::<AtomicBool>::default());
         let writer = Writer {
             database,
             queue: Arc::clone(&queue),
-            durable: durable.clone(),
+            progress: progress.clone(),
             tables: Arc::clone(&tables),
+            broken: Arc::clone(&broken),
         };
         let thread = std::thread::Builder::new()
             .name("disk".into())
-            .spawn(move || writer.run(on_failure))
+            .spawn(move || writer.run())
             .map_err(|e| failed(redb::Error::Io(e)))?;
-        Ok((Self { queue, durable, tables, thread: Mutex::new(Some(thread)) }, store))
+        Ok((Self { queue, progress, tables, broken, thread: Mutex::new(Some(thread)) }, store))
     }
 
-    /// Hands changes over, in order; returns at once.
+    /// Hands changes over, in order; returns at once. After a failure they are dropped.
     pub fn push(&self, changes: Vec<Change>) {
-        if changes.is_empty() {
+        if changes.is_empty() || self.check().is_err() {
             return;
         }
         self.queue.waiting.lock().changes.extend(changes);
@@ -108,32 +132,69 @@ impl Disk {
 
     /// The newest revision that is on disk.
     pub fn durable(&self) -> u64 {
-        *self.durable.borrow()
+        self.progress.borrow().durable
     }
 
-    /// Waits until a revision is on disk; false if the disk has failed for good.
-    pub async fn wait(&self, revision: u64) -> bool {
-        if self.durable() >= revision {
-            return true;
+    /// Whether the disk still takes writes.
+    ///
+    /// # Errors
+    /// If it has failed, or was closed.
+    pub fn check(&self) -> Result<(), Failed> {
+        self.progress.borrow().failed.clone().map_or(Ok(()), Err)
+    }
+
+    /// Waits until a revision is on disk.
+    ///
+    /// # Errors
+    /// If it will never be, because the disk failed or was closed before.
+    pub async fn wait(&self, revision: u64) -> Result<(), Failed> {
+        let over = |now: &Progress| now.durable >= revision || now.failed.is_some();
+        let now = self.settled(over).await;
+        match now.failed {
+            Some(failed) if now.durable < revision => Err(failed),
+            _ => Ok(()),
         }
-        self.durable.subscribe().wait_for(|durable| *durable >= revision).await.is_ok()
     }
 
-    /// Follows the durable revisions of one table.
+    /// Waits until the disk has failed or was closed, and says why.
+    pub async fn failure(&self) -> Failed {
+        let failed = self.settled(|now| now.failed.is_some()).await.failed;
+        failed.unwrap_or_else(|| Failed("it is gone".into()))
+    }
+
+    async fn settled(&self, over: impl FnMut(&Progress) -> bool) -> Progress {
+        let mut progress = self.progress.subscribe();
+        // It cannot be closed: `self` holds a sender.
+        let found = progress.wait_for(over).await.map(|now| now.clone());
+        found.unwrap_or_else(|_| self.progress.borrow().clone())
+    }
+
+    /// A fault switch: every write from now on fails.
+    pub fn fail(&self) {
+        self.broken.store(true, Ordering::Relaxed);
+    }
+
+    /// Follows the durable revisions of one table. The receiver is closed when the disk fails.
     pub fn follow(&self, table: &Arc<str>) -> watch::Receiver<u64> {
         let mut tables = self.tables.lock();
+        if self.check().is_err() {
+            return watch::channel(self.durable()).1;
+        }
         let sender = tables.entry(Arc::clone(table)).or_insert_with(|| watch::channel(self.durable()).0);
         sender.subscribe()
     }
 
     /// Writes what is queued and stops.
-    pub fn close(&self) {
+    ///
+    /// # Errors
+    /// If not everything could be written.
+    pub fn close(&self) -> Result<(), Failed> {
         self.queue.waiting.lock().closed = true;
         self.queue.woken.notify_one();
-        if let Some(thread) = self.thread.lock().take()
-            && thread.join().is_err()
-        {
-            tracing::error!("the disk thread ended in a panic");
+        match self.thread.lock().take().map(JoinHandle::join) {
+            Some(Ok(result)) => result,
+            Some(Err(_)) => Err(Failed::panicked()),
+            None => Ok(()),
         }
     }
 }
@@ -194,17 +255,39 @@ const FIRST_REVISION: u64 = 100;
 struct Writer {
     database: Database,
     queue: Arc<Queue>,
-    durable: watch::Sender<u64>,
-    tables: Arc<Mutex<BTreeMap<Arc<str>, watch::Sender<u64>>>>,
+    progress: watch::Sender<Progress>,
+    tables: Tables,
+    broken: Arc<AtomicBool>,
+}
+
+/// However the writer ends, also in a panic of the database: nobody waits for it any more.
+impl Drop for Writer {
+    fn drop(&mut self) {
+        self.end("it was closed");
+    }
 }
 
 impl Writer {
-    fn run(self, on_failure: impl Fn(&redb::Error)) {
+    /// Nothing is written any more; the first reason stays.
+    fn end(&self, why: &str) {
+        // Under the lock, so that nobody begins to follow a table in between.
+        let mut tables = self.tables.lock();
+        self.progress.send_if_modified(|now| {
+            let first = now.failed.is_none();
+            now.failed.get_or_insert_with(|| Failed(why.into()));
+            first
+        });
+        tables.clear();
+        drop(tables);
+        self.queue.waiting.lock().changes.clear();
+    }
+
+    fn run(self) -> Result<(), Failed> {
         loop {
             let (changes, closed) = self.take();
             let Some(last) = changes.last() else {
                 if closed {
-                    return;
+                    return Ok(());
                 }
                 continue;
             };
@@ -212,10 +295,11 @@ impl Writer {
             if let Err(error) = self.commit(&changes) {
                 // Nothing that was not written is ever acknowledged; the owner decides what becomes of the process.
                 tracing::error!(%error, "cannot write the state file");
-                on_failure(&error);
-                return;
+                let why = error.to_string();
+                self.end(&why);
+                return Err(Failed(why.into()));
             }
-            self.durable.send_replace(revision);
+            self.progress.send_modify(|now| now.durable = revision);
             let touched: BTreeSet<&Arc<str>> = changes.iter().map(|change| &change.table).collect();
             let mut tables = self.tables.lock();
             tables.retain(|table, sender| {
@@ -236,6 +320,9 @@ impl Writer {
     }
 
     fn commit(&self, changes: &[Change]) -> Result<(), redb::Error> {
+        if self.broken.load(Ordering::Relaxed) {
+            return Err(redb::Error::Io(std::io::Error::other("failed by a fault switch")));
+        }
         let mut transaction = self.database.begin_write()?;
         transaction.set_durability(Durability::Immediate)?;
         {
@@ -265,3 +352,6 @@ impl Writer {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests;

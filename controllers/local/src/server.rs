@@ -23,7 +23,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
 use tokio_rustls::TlsAcceptor;
 
-use crate::disk::Disk;
+use crate::disk::{Disk, Failed};
 use crate::faults::{Fate, Faults};
 use crate::identity;
 use crate::metrics::Metrics;
@@ -57,12 +57,18 @@ pub struct Config {
     pub faults: bool,
 }
 
-/// What can go wrong at start.
+/// What can go wrong at start, and what ends a server.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// State on disk.
     #[error(transparent)]
     Disk(#[from] crate::disk::Error),
+    /// The state cannot be written any more.
+    #[error(transparent)]
+    Failed(#[from] crate::disk::Failed),
+    /// What the server does beside requests.
+    #[error("the background work of the API server ended: {0}")]
+    Background(String),
     /// Certificates.
     #[error(transparent)]
     Certificate(#[from] neonvm_kit::ca::Error),
@@ -132,10 +138,7 @@ impl Server {
         let address = listener.local_addr().map_err(prepare)?;
         let authority = Authority::open(&config.directory)?;
         let tokens = Tokens::open(&config.directory).map_err(prepare)?;
-        let (disk, store) = Disk::open(&config.directory.join("state.redb"), |_| {
-            // Without its disk the server can promise nothing; whoever supervises it starts it again.
-            std::process::abort();
-        })?;
+        let (disk, store) = Disk::open(&config.directory.join("state.redb"))?;
         let mut engine = Engine::new(store);
         engine.set_plugin(crate::own_kinds::admit);
         let context = neonvm_core_apistore::context::Context { now: jiff::Timestamp::now(), seed: 1 };
@@ -213,20 +216,30 @@ impl Server {
     }
 
     /// Serves until `stop` ends, then lets open requests finish and writes what is left to disk.
-    pub async fn run(self, stop: impl Future<Output = ()>) {
+    ///
+    /// # Errors
+    /// If the state file could not be written: then it ends by itself, because a server without its disk can promise
+    /// nothing. Whoever supervises the process starts it again.
+    pub async fn run(self, stop: impl Future<Output = ()>) -> Result<(), Error> {
         let mut tend = tokio::spawn({
             let state = Arc::clone(&self.shared.state);
             async move { state.tend().await }
         });
         let places = Arc::new(Semaphore::new(MAX_CONNECTIONS));
         let graceful = hyper_util::server::graceful::GracefulShutdown::new();
-        tokio::pin!(stop);
+        let state = Arc::clone(&self.shared.state);
+        let failure = state.disk().failure();
+        tokio::pin!(stop, failure);
+        let mut ended = Ok(());
         loop {
             let accepted = tokio::select! {
                 () = &mut stop => break,
-                ended = &mut tend => {
-                    let panic = ended.err().map(panic_of);
-                    tracing::error!(panic, "the background work of the API server ended; it stops, to be started again");
+                work = &mut tend => {
+                    ended = Err(Error::Background(work.err().map_or_else(|| "it returned".to_owned(), panic_of)));
+                    break;
+                }
+                failed = &mut failure => {
+                    ended = Err(Error::Failed(failed));
                     break;
                 }
                 accepted = self.listener.accept() => accepted,
@@ -248,10 +261,11 @@ impl Server {
         if tokio::time::timeout(DRAIN, graceful.shutdown()).await.is_err() {
             tracing::debug!("some connections were still open after the drain time");
         }
-        let state = Arc::clone(&self.shared.state);
-        if tokio::task::spawn_blocking(move || state.disk().close()).await.is_err() {
-            tracing::error!("closing the state file failed");
-        }
+        let closing = Arc::clone(&self.shared.state);
+        let closed = tokio::task::spawn_blocking(move || closing.disk().close()).await;
+        ended?;
+        // The last writes can fail as well; they were not acknowledged then.
+        closed.unwrap_or_else(|_| Err(Failed::panicked())).map_err(Error::Failed)
     }
 }
 
@@ -390,10 +404,13 @@ fn injected(code: u16) -> ApiError {
     }
 }
 
-/// Paths that the shell answers itself: metrics and fault switches.
+/// Paths that the shell answers itself: metrics, fault switches, and its health while the disk has failed.
 fn own_path(shared: &Shared, incoming: &Incoming) -> Option<Response> {
     let chaos = incoming.path.strip_prefix("/chaos/");
-    if incoming.path != "/metrics" && chaos.is_none() {
+    let first = incoming.path.trim_start_matches('/').split('/').next().unwrap_or_default();
+    let failed =
+        shared.state.disk().check().err().filter(|_| matches!(first, "healthz" | "livez" | "readyz"));
+    if incoming.path != "/metrics" && chaos.is_none() && failed.is_none() {
         return None;
     }
     let attributes = neonvm_core_apistore::access::Attributes {
@@ -405,7 +422,14 @@ fn own_path(shared: &Shared, incoming: &Incoming) -> Option<Response> {
     if let Err(error) = allowed {
         return Some(respond::answer(refusal(&error, Vec::new())));
     }
+    if let Some(failed) = failed {
+        return Some(respond::text(500, format!("[-]disk failed: {failed}\n{first} check failed\n")));
+    }
     if let Some(name) = chaos {
+        if name == "fail-disk" && shared.faults.is_enabled() {
+            shared.state.disk().fail();
+            return Some(respond::text(200, "ok\n".into()));
+        }
         if name == "compact" && shared.faults.is_enabled() {
             shared.state.change(|engine| engine.store_mut().compact());
             return Some(respond::text(200, "ok\n".into()));
@@ -480,3 +504,6 @@ fn token_answer(account: &Value, body: &Value, status: &Value, now: &str) -> Val
     }
     answer
 }
+
+#[cfg(test)]
+mod tests;

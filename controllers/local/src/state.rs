@@ -6,12 +6,13 @@ use std::time::Duration;
 use jiff::Timestamp;
 use neonvm_core_apistore::admission::Trail;
 use neonvm_core_apistore::context::{Context, User};
-use neonvm_core_apistore::engine::{Engine, Reply};
+use neonvm_core_apistore::engine::{Engine, Reply, refusal};
 use neonvm_core_apistore::request::{Method, Request};
+use neonvm_core_apistore::status::ApiError;
 use parking_lot::RwLock;
 use ring::rand::{SecureRandom as _, SystemRandom};
 
-use crate::disk::Disk;
+use crate::disk::{Disk, Failed};
 use crate::webhook;
 
 /// Chores run with a request, under its lock; the rest follows in the background.
@@ -111,20 +112,24 @@ impl State {
     pub async fn run(&self, incoming: &Incoming) -> Reply {
         let request = incoming.as_request();
         let context = self.context();
-        let (reply, newest) = if Engine::is_read(&request) {
+        let is_read = Engine::is_read(&request);
+        if let (false, Err(failed)) = (is_read, self.disk.check()) {
+            return refused(&failed);
+        }
+        let (reply, newest) = if is_read {
             self.with(|engine| (engine.read(&request, &context), engine.store().revision()))
         } else {
             self.write(&request, &context).await
         };
-        // A refusal tells of the state as well: that an object exists, is gone, or has another version.
-        if let Reply::Answer(answer) = &reply
-            && !self.disk.wait(if answer.code < 400 { answer.revision } else { newest }).await
-        {
-            let error =
-                neonvm_core_apistore::status::ApiError::internal("the state could not be written to disk");
-            return Reply::Answer(neonvm_core_apistore::engine::refusal(&error, Vec::new()));
-        }
-        reply
+        let shown = match &reply {
+            Reply::Answer(answer) if answer.code < 400 => self.disk.wait(answer.revision).await,
+            // A refusal tells of the state as well: that an object exists, is gone, or has another version.
+            Reply::Answer(_) => self.disk.wait(newest).await,
+            // Nothing would ever come.
+            Reply::Watch(..) => self.disk.check(),
+            _ => Ok(()),
+        };
+        shown.map_or_else(|failed| refused(&failed), |()| reply)
     }
 
     /// The reply, and the newest revision it can tell of.
@@ -144,8 +149,8 @@ impl State {
             let answer = webhook::call(&call, self).await;
             trail.add(*call, answer);
         }
-        let error = neonvm_core_apistore::status::ApiError::internal("too many admission webhook calls");
-        (Reply::Answer(neonvm_core_apistore::engine::refusal(&error, Vec::new())), 0)
+        let error = ApiError::internal("too many admission webhook calls");
+        (Reply::Answer(refusal(&error, Vec::new())), 0)
     }
 
     /// Works off chores that requests left behind, and removes old events; never returns.
@@ -170,4 +175,13 @@ impl State {
             }
         }
     }
+}
+
+/// The error of a client whose write, or whose view of one, will never be on disk.
+pub(crate) fn unwritten(failed: &Failed) -> ApiError {
+    ApiError::internal(failed.to_string())
+}
+
+fn refused(failed: &Failed) -> Reply {
+    Reply::Answer(refusal(&unwritten(failed), Vec::new()))
 }

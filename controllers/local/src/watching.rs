@@ -8,13 +8,13 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use hyper::body::{Body, Frame};
-use neonvm_core_apistore::watch::{Batch, Watch};
+use neonvm_core_apistore::watch::{Batch, Watch, error_event};
 use neonvm_kit::metrics::Held;
 use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep_until};
 
 use crate::faults::Faults;
-use crate::state::State;
+use crate::state::{State, unwritten};
 
 /// Without `timeoutSeconds` a watch lasts between half an hour and an hour, as on a real server.
 const DEFAULT_SECONDS: u64 = 1800;
@@ -75,7 +75,10 @@ async fn run(state: Arc<State>, mut watch: Watch, sender: mpsc::Sender<Bytes>, f
             let (batch, present) =
                 state.with(|engine| (watch.next(engine.store(), upto, now), engine.store().revision()));
             let Batch { lines, ended, more } = batch;
-            if std::mem::take(&mut first) && !state.disk().wait(present).await {
+            if std::mem::take(&mut first)
+                && let Err(failed) = state.disk().wait(present).await
+            {
+                place.send(error_event(&unwritten(&failed)));
                 return;
             }
             if !lines.is_empty() {
@@ -96,6 +99,12 @@ async fn run(state: Arc<State>, mut watch: Watch, sender: mpsc::Sender<Bytes>, f
         tokio::select! {
             result = changed.changed() => {
                 if result.is_err() {
+                    // What came after the last event will never be on disk.
+                    if let (Err(failed), Ok(Ok(place))) =
+                        (state.disk().check(), tokio::time::timeout(STALLED, sender.reserve()).await)
+                    {
+                        place.send(error_event(&unwritten(&failed)));
+                    }
                     return;
                 }
             }

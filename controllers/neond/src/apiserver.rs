@@ -45,7 +45,7 @@ async fn serve(args: &Args) -> anyhow::Result<()> {
     // Written last and in one step: whoever waits for the file finds a server that answers.
     write_private(&args.data_dir.join("kubeconfig"), &kubeconfig)?;
     tracing::info!(server = server.url(), "ready");
-    server.run(crate::service::stop()?).await;
+    server.run(crate::service::stop()?).await?;
     tracing::info!("stopped");
     Ok(())
 }

@@ -36,7 +36,7 @@ pub struct ApiServer {
     pub client: Client,
     /// What the server knows.
     pub state: Arc<State>,
-    server: JoinHandle<()>,
+    server: JoinHandle<Result<(), neonvm_local::server::Error>>,
     directory: tempfile::TempDir,
 }
 

@@ -36,6 +36,6 @@ pub async fn run(args: &Args) -> anyhow::Result<()> {
     let fresh = args.data_dir.join("kubeconfig.new");
     std::fs::write(&fresh, text)?;
     std::fs::rename(&fresh, args.data_dir.join("kubeconfig"))?;
-    server.run(std::future::pending()).await;
+    server.run(std::future::pending()).await?;
     Ok(())
 }

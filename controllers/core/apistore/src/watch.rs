@@ -163,7 +163,7 @@ impl Watch {
         let Unavailable::Expired(oldest) = gone;
         let message = format!("too old resource version: {} ({oldest})", self.cursor);
         let error = ApiError::plain(410, "Expired", message);
-        text.extend_from_slice(&render::event_line("ERROR", error.to_status().to_string().as_bytes()));
+        text.extend_from_slice(&error_event(&error));
         Batch { lines: text.freeze(), ended: true, more: false }
     }
 
@@ -270,6 +270,11 @@ impl Watch {
             (false, false) => None,
         }
     }
+}
+
+/// The event with which a watch ends that cannot go on.
+pub fn error_event(error: &ApiError) -> Bytes {
+    render::event_line("ERROR", error.to_status().to_string().as_bytes())
 }
 
 #[cfg(test)]

@@ -91,7 +91,7 @@ pub(crate) async fn check(node: &Node, handle: &Handle, name: &str, argv: &[Stri
         return Ok(());
     }
     let text: String = String::from_utf8_lossy(&output).chars().take(500).collect();
-    Err(format!("command {:?} exited with {}: {}", argv.join(" "), status, text.trim()))
+    Err(format!("command {:?} exited with {status}: {}", argv.join(" "), text.trim()))
 }
 
 /// `/exec/…` and `/attach/…`

@@ -2,7 +2,6 @@
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use neonvm_test_support::{need, needs};
 use ring::rand::{SecureRandom, SystemRandom};
 use ring::signature::{Ed25519KeyPair, KeyPair as _};
 
@@ -77,6 +76,8 @@ fn put(to: &mut Vec<u8>, bytes: &[u8]) {
 #[cfg(test)]
 #[allow(clippy::print_stderr, reason = "a test that is skipped says so")]
 mod tests {
+    use neonvm_test_support::{need, needs};
+
     use std::process::Command;
 
     use super::*;

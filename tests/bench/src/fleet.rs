@@ -69,7 +69,7 @@ pub async fn run(program: &Path, directory: &Path, machines: usize) -> anyhow::R
     let state = server.state();
     let client = client(&kubeconfig).await?;
     let mut playing = JoinSet::new();
-    playing.spawn(server.run(std::future::pending()));
+    playing.spawn(until_it_fails(server));
     define(&client).await?;
     let counts = Arc::new(Counts::default());
     let controller = Controller::start(program, &kubeconfig, directory)?;
@@ -149,6 +149,11 @@ impl Drop for Controller {
             self.0.wait().ok();
         }
     }
+}
+
+/// Serves. A server that fails leaves its clients without answers, and what they measure ends with an error.
+pub(crate) async fn until_it_fails(server: Server) {
+    let _ = server.run(std::future::pending()).await;
 }
 
 pub(crate) async fn client(kubeconfig: &Path) -> anyhow::Result<Client> {

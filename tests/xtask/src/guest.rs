@@ -4,14 +4,14 @@ use std::path::Path;
 
 use anyhow::Context as _;
 
-use crate::package::cargo;
+use crate::package::{cargo, target};
 
 /// The target is named so that `RUSTFLAGS` do not concern build scripts, which a static C library would break.
 const TARGET: &str = "x86_64-unknown-linux-gnu";
 
-/// Builds the guest and copies it to where `neonctl` of either profile looks for it.
+/// Builds the guest and copies it to where `neonctl` of each profile looks for it.
 pub(crate) fn run(root: &Path) -> anyhow::Result<bool> {
-    let target = root.join("target");
+    let target = target(root)?;
     let status = cargo()
         .args([
             "build",
@@ -33,7 +33,7 @@ pub(crate) fn run(root: &Path) -> anyhow::Result<bool> {
         return Ok(false);
     }
     let built = target.join(TARGET).join("guest/neonvm-guest");
-    for profile in ["debug", "release"] {
+    for profile in ["debug", "release", "quick"] {
         let directory = target.join(profile);
         std::fs::create_dir_all(&directory)?;
         // A copy that replaces: the old file may be running. The name tells it from cargo's own output.

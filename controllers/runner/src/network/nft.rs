@@ -3,7 +3,6 @@
 //! Ports of the guest are reached at the pod's address, from outside and from the pod itself; the guest reaches out
 //! with the pod's address; and of the pod itself the guest reaches DHCP and echo only, so that the runner's port is out of its reach.
 
-use neonvm_test_support::{need, needs};
 use std::fmt::Write as _;
 use std::net::Ipv6Addr;
 
@@ -55,6 +54,8 @@ fn targets(text: &mut String, matching: &str, forwards: &[Forward], guest_v6: Op
 #[cfg(test)]
 #[expect(clippy::print_stdout, reason = "tests say what they skip")]
 mod tests {
+    use neonvm_test_support::{need, needs};
+
     use super::*;
 
     #[test]

@@ -49,7 +49,7 @@ pub(super) async fn run(setup: &Setup) -> anyhow::Result<Vec<Row>> {
     std::fs::write(&kubeconfig, server.kubeconfig("agents").to_string())?;
     let client = client(&kubeconfig).await?;
     let mut playing = JoinSet::new();
-    playing.spawn(server.run(std::future::pending()));
+    playing.spawn(crate::fleet::until_it_fails(server));
     define(&client).await?;
     let config = Config { kubeconfig: Some(kubeconfig.clone()), ..Config::default() };
     let scheduler = neonvm_scheduler::start(config).await?;

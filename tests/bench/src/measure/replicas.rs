@@ -124,7 +124,7 @@ pub(super) async fn run(setup: &Setup) -> anyhow::Result<Vec<Row>> {
     let state = server.state();
     let client = client(&kubeconfig).await?;
     let mut playing = JoinSet::new();
-    playing.spawn(server.run(std::future::pending()));
+    playing.spawn(crate::fleet::until_it_fails(server));
     define(&client).await?;
     let pods = Pods::start(PORT)?;
     cluster(&client).await?;

@@ -14,19 +14,23 @@ pub(super) struct Stage {
     pub(super) root: PathBuf,
     /// Kept between runs: kernel, image, root directory of the database.
     pub(super) kept: PathBuf,
+    /// The directory of the programs.
+    pub(super) programs: PathBuf,
     path: std::ffi::OsString,
     begun: Instant,
 }
 
 impl Stage {
     pub(super) fn new(root: &Path) -> anyhow::Result<Self> {
-        let kept = root.join("target/demo");
+        let target = crate::package::target(root)?;
+        let kept = target.join("demo");
+        let programs = target.join(super::PROFILE);
         std::fs::create_dir_all(&kept)?;
-        let mut path = vec![root.join("target/release")];
+        let mut path = vec![programs.clone()];
         path.extend(std::env::split_paths(&std::env::var_os("PATH").unwrap_or_default()));
         path.extend(["/usr/sbin", "/sbin"].map(PathBuf::from));
         let path = std::env::join_paths(path)?;
-        Ok(Self { root: root.to_owned(), kept, path, begun: Instant::now() })
+        Ok(Self { root: root.to_owned(), kept, programs, path, begun: Instant::now() })
     }
 
     pub(super) fn title(&self, text: &str) {

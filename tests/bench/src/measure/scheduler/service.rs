@@ -38,7 +38,7 @@ pub(super) async fn run(setup: &Setup) -> anyhow::Result<Vec<Row>> {
     std::fs::write(&kubeconfig, server.kubeconfig("scheduler").to_string())?;
     let client = client(&kubeconfig).await?;
     let mut playing = JoinSet::new();
-    playing.spawn(server.run(std::future::pending()));
+    playing.spawn(crate::fleet::until_it_fails(server));
     define(&client).await?;
     cluster(&client).await?;
     let begun = Instant::now();

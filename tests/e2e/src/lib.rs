@@ -1,16 +1,20 @@
-//! End-to-end lanes are the test binaries beside this file; they run programs, and of our crates know only
-//! the one that keeps ports for them.
+//! What the end-to-end tests share: where the programs are, a client of the Kubernetes API, and looks at processes. The tests are
+//! the test programs beside this library; they start real programs.
+
+pub mod client;
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
+
+/// Environment variable that the runner of `cargo xtask test` sets: programs and guest are built already.
+const BUILT: &str = "NEONVM_TEST_BUILT";
 
 /// What cargo tells the programs that it runs. Build scripts that look at it (that of `ring` does) would do their work again, and
 /// most of the workspace after them.
 const TOLD: [&str; 4] = ["CARGO_PKG_", "CARGO_MANIFEST_", "CARGO_BIN_NAME", "CARGO_CRATE_NAME"];
 
 /// Cargo at the root of the repository, as if it was called by hand.
-#[must_use]
-pub fn cargo() -> Command {
+fn cargo() -> Command {
     let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     for (name, _) in std::env::vars_os() {
         if name.to_str().is_some_and(|name| TOLD.iter().any(|start| name.starts_with(start))) {
@@ -21,22 +25,41 @@ pub fn cargo() -> Command {
     command
 }
 
-/// The directory of the programs, built if they are not, for the lane of this name.
+/// The directory of the programs. They are built if a person runs a test; the runner of all tests has built them before.
 ///
 /// # Errors
 /// If cargo cannot be run or the programs do not build, or if the caller is no test of this crate.
-pub fn programs(lane: &str) -> std::io::Result<PathBuf> {
+pub fn programs() -> std::io::Result<PathBuf> {
     let own = std::env::current_exe()?;
     let directory = own.parent().and_then(Path::parent);
     let directory = directory.ok_or_else(|| std::io::Error::other("tests are in `deps`"))?;
-    let mut build = cargo();
-    // The whole workspace and a test of it: so everything has the features that it has in all lanes, and is compiled once.
-    build.args(["build", "--quiet", "--locked", "--workspace", "--bins", "--test", lane]);
-    if directory.ends_with("release") {
-        build.arg("--release");
+    if std::env::var_os(BUILT).is_none() {
+        let mut build = cargo();
+        // The whole workspace and a test of it: so everything has the features that it has in all lanes, and is compiled once.
+        build.args(["build", "--quiet", "--locked", "--workspace", "--bins", "--test", "local"]);
+        if directory.ends_with("release") {
+            build.arg("--release");
+        }
+        succeed(build, "the programs do not build")?;
     }
-    let built = build.status()?.success();
-    if built { Ok(directory.to_owned()) } else { Err(std::io::Error::other("the programs do not build")) }
+    Ok(directory.to_owned())
+}
+
+/// Builds the guest program beside the other programs, if a person runs a test.
+///
+/// # Errors
+/// If it does not build.
+pub fn guest() -> std::io::Result<()> {
+    if std::env::var_os(BUILT).is_some() {
+        return Ok(());
+    }
+    let mut build = cargo();
+    build.args(["xtask", "guest"]);
+    succeed(build, "the guest does not build")
+}
+
+fn succeed(mut command: Command, otherwise: &str) -> std::io::Result<()> {
+    if command.status()?.success() { Ok(()) } else { Err(std::io::Error::other(otherwise)) }
 }
 
 /// Whether anything of a process lives: what it has open is closed when its last thread ends, not when its first one does.

@@ -12,19 +12,16 @@ use std::io::{BufRead as _, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, Output, Stdio};
 use std::sync::OnceLock;
-use std::time::{Duration, Instant};
 
 use neonvm_e2e::is_alive;
+use neonvm_test_support::eventually_blocking;
 use serde_json::Value;
 use tempfile::TempDir;
-
-/// Time for anything that is to happen; far more than it takes.
-const LIMIT: Duration = Duration::from_secs(120);
 
 /// The directory of the programs, built if they are not.
 fn programs() -> &'static Path {
     static BUILT: OnceLock<PathBuf> = OnceLock::new();
-    BUILT.get_or_init(|| neonvm_e2e::programs("local").unwrap())
+    BUILT.get_or_init(|| neonvm_e2e::programs().unwrap())
 }
 
 /// A machine with nothing on it; clusters that a failed test leaves are stopped.
@@ -100,11 +97,7 @@ impl Drop for Machine {
 }
 
 fn until(what: &str, mut done: impl FnMut() -> bool) {
-    let deadline = Instant::now() + LIMIT;
-    while !done() {
-        assert!(Instant::now() < deadline, "{what} did not happen");
-        std::thread::sleep(Duration::from_millis(10));
-    }
+    eventually_blocking(|| what.to_owned(), || done().then_some(()));
 }
 
 /// The services of a cluster: name and process of each.

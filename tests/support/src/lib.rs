@@ -15,7 +15,9 @@ pub mod needs;
 mod wait;
 
 pub use needs::{Missing, Need};
-pub use wait::{Look, PATIENCE, eventually, eventually_blocking, eventually_within};
+pub use wait::{
+    Look, PATIENCE, eventually, eventually_blocking, eventually_blocking_within, eventually_within,
+};
 
 /// Evaluates to the value of a [`Need`]. If it is missing, the test ends here and is counted as skipped.
 ///

@@ -10,6 +10,8 @@ use tokio::time::{Instant, sleep};
 pub const PATIENCE: Duration = Duration::from_secs(120);
 /// Pause between two evaluations of a condition.
 const PAUSE: Duration = Duration::from_millis(20);
+/// Longest pause between two evaluations without a runtime.
+const LONGEST_PAUSE: Duration = Duration::from_millis(200);
 
 /// What a look at a condition results in: `true`, `Some` and `Ok` end the wait. The text of an `Err` is part of the message when the
 /// condition is not met in time.
@@ -79,19 +81,30 @@ pub async fn eventually_within<L: Look>(
 ///
 /// # Panics
 /// After [`PATIENCE`], with the message.
-pub fn eventually_blocking<L: Look>(what: impl Fn() -> String, mut look: impl FnMut() -> L) -> L::Found {
-    let deadline = std::time::Instant::now() + PATIENCE;
+pub fn eventually_blocking<L: Look>(what: impl Fn() -> String, look: impl FnMut() -> L) -> L::Found {
+    eventually_blocking_within(PATIENCE, what, look)
+}
+
+/// [`eventually_blocking`] with a limit. The pauses grow, because a look may start a process.
+///
+/// # Panics
+/// After `limit`, with the message.
+pub fn eventually_blocking_within<L: Look>(
+    limit: Duration,
+    what: impl Fn() -> String,
+    mut look: impl FnMut() -> L,
+) -> L::Found {
+    let deadline = std::time::Instant::now() + limit;
+    let mut pause = PAUSE;
     loop {
-        match look().found() {
+        let last = match look().found() {
             Ok(found) => return found,
-            Err(last) => assert!(
-                std::time::Instant::now() < deadline,
-                "{}: not within {} s{last}",
-                what(),
-                PATIENCE.as_secs()
-            ),
-        }
-        std::thread::sleep(PAUSE);
+            Err(last) => last,
+        };
+        let in_time = std::time::Instant::now() < deadline;
+        assert!(in_time, "{}: not within {} s{last}", what(), limit.as_secs_f64());
+        std::thread::sleep(pause);
+        pause = (pause * 2).min(LONGEST_PAUSE);
     }
 }
 

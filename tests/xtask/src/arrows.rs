@@ -101,7 +101,8 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("neonvm-conformance", &["neonvm-kit", "neonvm-local"]),
     // What tests of services start; no product uses it.
     ("neonvm-test-cluster", &["neonvm-api", "neonvm-kit", "neonvm-local", "neonvm-test-support"]),
-    ("neonvm-e2e", &["neonvm-test-support"]),
+    // Runs binaries, and knows of our crates only how a client of the API connects.
+    ("neonvm-e2e", &["neonvm-kit", "neonvm-test-support"]),
     // What tests of every crate share; no product uses it.
     ("neonvm-test-support", &[]),
     (

@@ -1,7 +1,9 @@
-//! The same through kubectl, if it is installed.
+//! The same through kubectl: 1.31 or later, the first version that uses WebSockets for commands and forwarded ports. Nodes serve
+//! no SPDY connections.
 
 use std::process::Stdio;
 
+use neonvm_test_support::{need, needs};
 use serde_json::json;
 use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader};
 use tokio::process::Command;
@@ -19,10 +21,7 @@ fn kubectl(cluster: &Cluster, arguments: &[&str]) -> Command {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn kubectl_reads_logs_runs_commands_and_forwards_ports() {
-    if std::process::Command::new("kubectl").args(["version", "--client"]).output().is_err() {
-        eprintln!("SKIP kubectl: it is not installed");
-        return;
-    }
+    need!(needs::kubectl(31));
     let cluster = Cluster::with_node().await;
     let pod = cluster.create("n1", "host", IDLE, &json!({})).await;
     let ready = cluster.ready("host").await;

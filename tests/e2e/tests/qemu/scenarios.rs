@@ -1,5 +1,7 @@
-//! The scenarios that upstream tests a cluster with, as far as they concern one machine.
+//! The scenarios that upstream tests a cluster with, as far as they concern one VM.
 
+use neonvm_e2e::client::Resource;
+use neonvm_test_support::{need, needs};
 use serde_json::{Value, json};
 
 use crate::cluster::{Cluster, possible, until};
@@ -17,28 +19,23 @@ fn is_up(vm: &Value, restarts: u64) -> bool {
         && vm["status"]["memorySize"] == "256Mi"
 }
 
-/// default-values, runner-pod and restart-counted with one machine.
+/// default-values, runner-pod and restart-counted with one VM.
 #[test]
-fn a_machine_has_defaults_one_pod_and_counts_its_restarts() {
-    if !possible("runner-pod") {
-        return;
-    }
+fn a_vm_has_defaults_one_pod_and_counts_its_restarts() {
+    need!(possible());
     let cluster = Cluster::start();
     cluster.idle();
     // As in every manifest of upstream: CPUs as numbers with a point.
-    let manifest = cluster.write(
-        "small.yaml",
+    cluster.apply(
         "apiVersion: vm.neon.tech/v1\nkind: VirtualMachine\nmetadata: { name: small, labels: { team: a } }\n\
          spec:\n  guest:\n    cpus: { min: 0.5, use: 0.5, max: 0.5 }\n    memorySlotSize: 256Mi\n\
          \x20   memorySlots: { min: 1, max: 1, use: 1 }\n    rootDisk: { image: idle:1, size: 2Gi }\n",
     );
-    cluster.kube(&["apply", "-f", &manifest]);
     let vm = cluster.becomes("small", "defaults", |vm| vm["spec"].get("cpuScalingMode").is_some());
     assert_eq!(vm["spec"]["cpuScalingMode"], "SysfsScaling");
     assert_eq!(vm["spec"]["guest"]["cpus"], json!({ "min": "500m", "max": "500m", "use": "500m" }));
     let vm = cluster.becomes("small", "up", |vm| is_up(vm, 0));
-    let pods = cluster.json(&["pods", "-l", "vm.neon.tech/name=small"]);
-    let pods = pods["items"].as_array().unwrap();
+    let pods = cluster.pods_of("small");
     assert_eq!(pods.len(), 1);
     let (meta, uid) = (&pods[0]["metadata"], &vm["metadata"]["uid"]);
     assert_eq!(meta["name"], vm["status"]["podName"]);
@@ -58,14 +55,14 @@ fn a_machine_has_defaults_one_pod_and_counts_its_restarts() {
         cluster.inside("small", "dmesg | grep 'tsc: .* calibration' | grep -vE 'Refined|Fast' || true");
     assert_eq!(measured, "");
 
-    cluster.kube(&["delete", "pod", meta["name"].as_str().unwrap(), "--wait=false"]);
+    cluster.client().delete(Resource::POD, meta["name"].as_str().unwrap(), None).unwrap();
     let again = cluster.becomes("small", "up again", |vm| is_up(vm, 1));
     assert_ne!(again["status"]["podName"], vm["status"]["podName"]);
 
     // A graceful end that nobody but the guest's owner asked for.
     let pod = cluster.pod("small");
-    // Its own end may come too late to be told: the pod goes with the machine.
-    cluster.kubectl(&["exec", &pod, "--", "neond", "runner", "power-off"]).output().unwrap();
+    // Its own end may come too late to be reported: the pod goes with the VM.
+    drop(cluster.client().exec(&pod, &["neond", "runner", "power-off"]));
     let ended = cluster.becomes("small", "restart counted", |vm| is_up(vm, 2));
     assert_eq!(ended["status"]["lastExit"]["reason"], "Stopped");
     cluster.down();
@@ -74,22 +71,21 @@ fn a_machine_has_defaults_one_pod_and_counts_its_restarts() {
 /// vm-ssh and vm-neonvmd.
 #[test]
 fn the_guest_is_reached_from_the_container_and_from_outside() {
-    if !possible("vm-ssh") {
-        return;
-    }
+    need!(possible());
+    need!(needs::program("curl"));
     let cluster = Cluster::start();
     cluster.idle();
     cluster.run("s", &[]);
     let vm = cluster.vm("s");
     let name = vm["status"]["sshSecretName"].as_str().unwrap();
     assert_eq!(name, "ssh-neonvm-s");
-    let secret = cluster.json(&["secret", name]);
+    let secret = cluster.get(Resource::SECRET, name);
     assert_eq!((&secret["type"], &secret["immutable"]), (&json!("kubernetes.io/ssh-auth"), &json!(true)));
     assert_eq!(secret["metadata"]["ownerReferences"][0]["uid"], vm["metadata"]["uid"]);
     let pod = cluster.pod("s");
-    cluster.kube(&["exec", &pod, "--", "ssh", "guest-vm", "true"]);
+    cluster.exec(&pod, &["ssh", "guest-vm", "true"]);
     let file = cluster.write("letter.txt", "hello\n");
-    cluster.kube(&["exec", &pod, "--", "scp", "-q", &file, "guest-vm:/tmp/letter.txt"]);
+    cluster.exec(&pod, &["scp", "-q", &file, "guest-vm:/tmp/letter.txt"]);
     assert_eq!(cluster.inside("s", "cat /tmp/letter.txt"), "hello\n");
     let processes = cluster.inside("s", "ps");
     assert_eq!(processes.matches("neonvm-guest daemon").count(), 1, "{processes}");
@@ -98,12 +94,12 @@ fn the_guest_is_reached_from_the_container_and_from_outside() {
     assert!(code == 255 && said.contains("Permission denied") && !said.contains("Permanently"), "{said}");
     let quiet = cluster.inside_output("s", "echo out; echo err >&2");
     assert_eq!(String::from_utf8_lossy(&quiet.stderr), "err\n", "ssh itself has nothing to say");
-    // Logs of every source, and through kubectl.
+    // Logs of every source, and those of the pod.
     let said = || cluster.good(&["vm", "logs", "s", "--source", "guest"]);
     until(|| !said().is_empty(), || cluster.logs());
     assert_eq!(said(), "up\n");
     assert!(cluster.good(&["vm", "logs", "s", "--source", "serial"]).contains("Linux version"));
-    assert!(cluster.kube(&["logs", &pod]).contains("guest| up"));
+    assert!(cluster.client().logs(&pod).unwrap().contains("guest| up"));
     let events = || cluster.good(&["vm", "events", "s"]);
     for reason in ["Created", "Started", "Ready", "Scheduled"] {
         until(|| events().contains(reason), events);
@@ -121,28 +117,32 @@ fn the_guest_is_reached_from_the_container_and_from_outside() {
             .output();
         output.map_or_else(|_| String::new(), |output| String::from_utf8_lossy(&output.stdout).into_owned())
     };
-    if crate::machine::has(&["curl"], "the runner's interface from outside") {
-        assert_eq!(
-            (ask("/ready"), ask("/v1/status"), ask("/cpu_current")),
-            ("200".into(), "403".into(), "403".into())
-        );
-    }
+    assert_eq!(
+        (ask("/ready"), ask("/v1/status"), ask("/cpu_current")),
+        ("200".into(), "403".into(), "403".into())
+    );
     cluster.down();
 }
 
 /// vm-secret-sync and vm-tls.
 #[test]
 fn secrets_and_certificates_reach_the_guest_and_are_kept_in_step() {
-    if !possible("vm-secret-sync") {
-        return;
-    }
+    need!(possible());
     let cluster = Cluster::start();
     cluster.image(
         "files:1",
         &["/bin/sh", "-c", "cat /var/sync/example/Key.Name /var/tls/tls.crt; exec sleep 1000000"],
     );
-    cluster.kube(&["create", "secret", "generic", "example", "--from-literal=Key.Name=one"]);
-    cluster.kube(&["create", "configmap", "plain", "--from-literal=My.Config.YAML=a: b"]);
+    cluster.apply(
+        json!({ "apiVersion": "v1", "kind": "Secret", "metadata": { "name": "example" },
+            "stringData": { "Key.Name": "one" } })
+        .to_string(),
+    );
+    cluster.apply(
+        json!({ "apiVersion": "v1", "kind": "ConfigMap", "metadata": { "name": "plain" },
+            "data": { "My.Config.YAML": "a: b" } })
+        .to_string(),
+    );
     let manifest = cluster.write(
         "files.yaml",
         "apiVersion: vm.neon.tech/v1\nkind: VirtualMachine\nmetadata: { name: files }\nspec:\n\
@@ -154,7 +154,7 @@ fn secrets_and_certificates_reach_the_guest_and_are_kept_in_step() {
     );
     cluster.good(&["vm", "create", "-f", &manifest, "--wait", "--timeout", "170s"]);
     let vm = cluster.vm("files");
-    let secret = cluster.json(&["secret", vm["status"]["tlsSecretName"].as_str().unwrap()]);
+    let secret = cluster.get(Resource::SECRET, vm["status"]["tlsSecretName"].as_str().unwrap());
     assert_eq!(secret["type"], "kubernetes.io/tls");
     assert_eq!(secret["metadata"]["ownerReferences"][0]["uid"], vm["metadata"]["uid"]);
     // The workload did not start before its files were there; it has begun when the guest answers, perhaps not more than that.
@@ -165,8 +165,8 @@ fn secrets_and_certificates_reach_the_guest_and_are_kept_in_step() {
     let listing =
         cluster.inside("files", "stat -c '%a %n' /conf/deep/My.Config.YAML; cat /conf/deep/My.Config.YAML");
     assert_eq!(listing.trim(), "640 /conf/deep/My.Config.YAML\na: b");
-    let changed = r#"{"stringData":{"Key.Name":"two"}}"#;
-    cluster.kube(&["patch", "secret", "example", "--type=merge", "-p", changed]);
+    let changed = json!({ "stringData": { "Key.Name": "two" } });
+    cluster.client().merge(Resource::SECRET, "example", &changed).unwrap();
     let read = || cluster.neonctl(&["vm", "ssh", "files", "--", "grep two /var/sync/example/Key.Name"]);
     cluster.succeeds(read);
     cluster.down();
@@ -175,9 +175,7 @@ fn secrets_and_certificates_reach_the_guest_and_are_kept_in_step() {
 /// swap and disk-quota.
 #[test]
 fn swap_and_quotas_can_be_changed_from_inside() {
-    if !possible("swap") {
-        return;
-    }
+    need!(possible());
     let cluster = Cluster::start();
     cluster.idle();
     let manifest = cluster.write(

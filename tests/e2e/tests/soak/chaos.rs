@@ -1,14 +1,17 @@
-//! Everything is killed at random moments while machines are made, changed and deleted. After each round the machine is
-//! as it was wanted, there were never two of it, and at the end nothing is left.
+//! Everything is killed at random moments while VMs are created, changed and deleted. After each round the VM is as desired, there
+//! were never two of it, and at the end nothing is left.
 
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
+use neonvm_e2e::client::Resource;
+use neonvm_test_support::need;
 use rustix::process::Signal;
 use serde_json::Value;
 
-use crate::cluster::{Cluster, is_killed, kill, possible};
+use crate::cluster::{Cluster, is_killed, kill, possible, processes_that, read, until};
 
 /// Rounds of a run.
 const ROUNDS: u64 = 50;
@@ -39,7 +42,7 @@ fn victim(cluster: &Cluster, random: &mut Random) -> (String, Option<i32>) {
 /// Runs a command again and again until it succeeds: the API server may be away for a moment.
 fn insist(cluster: &Cluster, what: &str, arguments: &[&str], fine: &[&str]) {
     let arguments: Vec<String> = arguments.iter().map(|&a| a.to_owned()).collect();
-    crate::cluster::until(
+    until(
         || {
             let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
             let output = cluster.neonctl(&words).output().unwrap();
@@ -50,7 +53,7 @@ fn insist(cluster: &Cluster, what: &str, arguments: &[&str], fine: &[&str]) {
     );
 }
 
-/// One change of what is wanted: CPUs and slots of 256Mi, or no machine.
+/// One change of what is desired: CPUs and slots of 256Mi, or no VM.
 fn change(
     cluster: &Cluster,
     random: &mut Random,
@@ -110,10 +113,10 @@ impl Drop for Ending {
     }
 }
 
-/// Watches all the time that there are never two of one machine.
+/// Watches all the time that there are never two of one VM.
 fn count_doubles(stop: &AtomicBool, most: &AtomicUsize) {
     while !stop.load(Ordering::Relaxed) {
-        let now = all_machines();
+        let now = all_vms();
         let worst = now.iter().map(|one| now.iter().filter(|other| *other == one).count()).max();
         most.fetch_max(worst.unwrap_or(0), Ordering::Relaxed);
         std::thread::sleep(Duration::from_millis(30));
@@ -122,9 +125,7 @@ fn count_doubles(stop: &AtomicBool, most: &AtomicUsize) {
 
 #[test]
 fn nothing_is_lost_doubled_or_leaked_when_everything_is_killed_at_random() {
-    if !possible("chaos") {
-        return;
-    }
+    need!(possible());
     let seed = std::env::var("NEONVM_SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or(20_261_121);
     println!("chaos: seed {seed}, {ROUNDS} rounds");
     let mut random = Random(seed);
@@ -144,6 +145,7 @@ fn nothing_is_lost_doubled_or_leaked_when_everything_is_killed_at_random() {
             let (name, pid) = victim(&cluster, &mut random);
             let pause = Duration::from_millis(random.below(1500));
             let killer = scope.spawn(move || {
+                // The moment is random.
                 std::thread::sleep(pause);
                 if let Some(pid) = pid {
                     kill(pid, Signal::KILL);
@@ -152,53 +154,41 @@ fn nothing_is_lost_doubled_or_leaked_when_everything_is_killed_at_random() {
             let step = change(&cluster, &mut random, &mut wanted, anew);
             killer.join().unwrap();
             println!("round {round}: {step}, {name} killed after {pause:?}");
-            // A machine that ends again and again has to wait longer each time; a new one has no history.
+            // A VM that ends again and again has to wait longer each time; a new one has no history.
             anew = name == "runner";
             settle(&cluster, wanted, &mut uid, round);
         }
     });
-    assert_eq!(most.load(Ordering::Relaxed), 1, "so many machines of one object were seen at a time");
+    assert_eq!(most.load(Ordering::Relaxed), 1, "the most VMs of one object at a time");
     insist(&cluster, "last delete", &["vm", "delete", "c", "--timeout", "60s"], &["not found"]);
-    crate::cluster::until(|| cluster.processes(" runner").is_empty(), || "runners are left".into());
+    until(|| cluster.processes(" runner").is_empty(), || "runners are left".into());
     leaks(&cluster);
     cluster.down();
 }
 
-/// UIDs of machines with the name of ours that QEMU runs, one for each process. Those of other tests have other names, and one
-/// that moves has two processes for a while.
-fn all_machines() -> Vec<String> {
-    let mut found = Vec::new();
-    for entry in std::fs::read_dir("/proc").unwrap().flatten() {
-        let line = std::fs::read(entry.path().join("cmdline")).unwrap_or_default();
-        let line = String::from_utf8_lossy(&line).into_owned();
-        if !line.contains("guest=default/c,") {
-            continue;
-        }
-        let mut words = line.split('\0');
-        if words.next().is_some_and(|program| program.ends_with("qemu-system-x86_64"))
-            && !is_killed(&entry.path())
-            && let Some(uid) = words.skip_while(|word| *word != "-uuid").nth(1)
-        {
-            found.push(uid.to_owned());
-        }
-    }
-    found
+/// UIDs of VMs with the name of ours that QEMU runs, one for each process. Those of other tests have other names.
+fn all_vms() -> Vec<String> {
+    let is_it = |process: &Path| {
+        let line = read(process, "cmdline");
+        line.contains("qemu-system-x86_64") && line.contains("guest=default/c,") && !is_killed(process)
+    };
+    let uid = |pid: i32| -> Option<String> {
+        let line = read(Path::new(&format!("/proc/{pid}")), "cmdline");
+        line.split(' ').skip_while(|word| *word != "-uuid").nth(1).map(str::to_owned)
+    };
+    processes_that(is_it).into_iter().filter_map(uid).collect()
 }
 
 fn settle(cluster: &Cluster, wanted: Option<(u64, u64)>, uid: &mut String, round: u64) {
     let last = std::cell::RefCell::new(String::new());
-    crate::cluster::until(
+    until(
         || {
-            let output = cluster
-                .kubectl(&["get", "neonvm", "c", "-o", "json", "--ignore-not-found"])
-                .output()
-                .unwrap();
-            if !output.status.success() {
-                return false;
-            }
-            let text = String::from_utf8_lossy(&output.stdout).into_owned();
-            let vm: Option<Value> = serde_json::from_str(&text).ok();
-            *last.borrow_mut() = text;
+            let vm = match cluster.client().get(Resource::VM, "c") {
+                Ok(vm) => Some(vm),
+                Err(error) if error.is(404) => None,
+                Err(_) => return false,
+            };
+            *last.borrow_mut() = vm.as_ref().map_or_else(String::new, Value::to_string);
             match (wanted, vm) {
                 (None, None) => uid.is_empty() || Cluster::qemus(uid).is_empty(),
                 (Some((cpu, slots)), Some(vm)) => {
@@ -216,10 +206,10 @@ fn settle(cluster: &Cluster, wanted: Option<(u64, u64)>, uid: &mut String, round
     );
 }
 
-/// Nothing of a pod is left once its machine is deleted.
+/// Nothing of a pod is left once its VM is deleted.
 fn leaks(cluster: &Cluster) {
     let pods = cluster.directory().join("nodes/n1/pods");
-    crate::cluster::until(
+    until(
         || std::fs::read_dir(&pods).map_or(true, |entries| entries.count() == 0),
         || format!("files are left in {}", pods.display()),
     );

@@ -1,14 +1,16 @@
-//! A local cluster of one test, with images to start machines from. Nothing of it is left when it goes out of scope.
+//! A local cluster of one test, with images to start VMs from. Nothing of it is left when it goes out of scope.
 
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output, Stdio};
-use std::time::{Duration, Instant};
+use std::process::{Command, Output};
+use std::time::Duration;
 
+use neonvm_e2e::client::{Error, KubeClient, Resource};
+use neonvm_test_support::{Need, eventually_blocking_within, needs};
 use serde_json::Value;
 
-use crate::machine::{self, Machine};
+use crate::machine::{self, FIXTURE_TOOLS, Machine};
 
-/// Time for anything that is to happen; emulated on a busy machine it may be slow.
+/// Time for anything that is to happen; emulated on a busy host it may be slow.
 pub(crate) const LIMIT: Duration = Duration::from_secs(180);
 
 pub(crate) struct Cluster {
@@ -16,14 +18,30 @@ pub(crate) struct Cluster {
     arguments: Vec<String>,
 }
 
-/// Why the lane cannot run here, if it cannot.
-pub(crate) fn possible(what: &str) -> bool {
-    machine::is_root(what)
-        && machine::has(&["qemu-system-x86_64", "kubectl", "ssh", "nft", "ip", "mkfs.ext4"], what)
+/// What a cluster with guests needs.
+///
+/// # Errors
+/// If something is missing.
+pub(crate) fn possible() -> Need {
+    needs::network_namespaces()?;
+    needs::qemu()?;
+    needs::programs(&["ssh", "mkfs.ext4"])?;
+    needs::programs(&FIXTURE_TOOLS)?;
+    needs::kernel().map(drop)
+}
+
+/// What a VM with the database needs besides, from a client and its benchmark to what its disk is made with.
+///
+/// # Errors
+/// If something is missing.
+pub(crate) fn possible_with_database() -> Need {
+    possible()?;
+    needs::programs(&machine::POSTGRES_TOOLS)?;
+    needs::program("pgbench").map(drop)
 }
 
 impl Cluster {
-    /// One node with emulated machines.
+    /// One node with emulated VMs.
     pub(crate) fn start() -> Self {
         Self::with(&["--nodes", "1"])
     }
@@ -34,9 +52,8 @@ impl Cluster {
         let kernels = home.path(".local/share/neonvm/kernels");
         std::fs::remove_file(&kernels).unwrap();
         std::fs::create_dir(&kernels).unwrap();
-        let kernel = machine::built_kernel().unwrap_or_else(machine::fetched_kernel);
-        let place = machine::repository().join("target/kernels").join(kernel);
-        std::os::unix::fs::symlink(place, kernels.join("default")).unwrap();
+        let kernel = needs::kernel().unwrap();
+        std::os::unix::fs::symlink(kernel, kernels.join("default")).unwrap();
         let cluster = Self { home, arguments: arguments.iter().map(|&a| a.to_owned()).collect() };
         cluster.up();
         cluster
@@ -61,19 +78,19 @@ impl Cluster {
         self.home.write(name, text).display().to_string()
     }
 
-    fn in_it(&self, mut command: Command) -> Command {
-        command.env("KUBECONFIG", self.directory().join("kubeconfig")).stdin(Stdio::null());
-        command
+    pub(crate) fn kubeconfig(&self) -> PathBuf {
+        self.directory().join("kubeconfig")
     }
 
     pub(crate) fn neonctl(&self, arguments: &[&str]) -> Command {
-        self.in_it(self.home.neonctl(arguments))
+        let mut command = self.home.neonctl(arguments);
+        command.env("KUBECONFIG", self.kubeconfig());
+        command
     }
 
-    pub(crate) fn kubectl(&self, arguments: &[&str]) -> Command {
-        let mut command = Command::new("kubectl");
-        command.args(arguments).env("HOME", self.home.path(""));
-        self.in_it(command)
+    /// A client of its API.
+    pub(crate) fn client(&self) -> KubeClient {
+        KubeClient::new(self.kubeconfig())
     }
 
     /// Standard output of `neonctl` with these arguments, which must succeed.
@@ -88,19 +105,44 @@ impl Cluster {
         (output.status.code().unwrap_or(-1), String::from_utf8_lossy(&output.stderr).into_owned())
     }
 
-    /// Standard output of `kubectl`, which must succeed.
-    pub(crate) fn kube(&self, arguments: &[&str]) -> String {
-        text(&mut self.kubectl(arguments), arguments)
+    pub(crate) fn get(&self, resource: Resource, name: &str) -> Value {
+        self.client().get(resource, name).unwrap()
     }
 
-    /// Objects as JSON.
-    pub(crate) fn json(&self, arguments: &[&str]) -> Value {
-        let all: Vec<&str> = ["get", "-o", "json"].into_iter().chain(arguments.iter().copied()).collect();
-        serde_json::from_str(&self.kube(&all)).unwrap()
+    pub(crate) fn list(&self, resource: Resource) -> Vec<Value> {
+        self.client().list(resource).unwrap()
     }
 
     pub(crate) fn vm(&self, name: &str) -> Value {
-        self.json(&["neonvm", name])
+        self.get(Resource::VM, name)
+    }
+
+    /// Pods of a VM.
+    pub(crate) fn pods_of(&self, vm: &str) -> Vec<Value> {
+        self.client().list_labelled(Resource::POD, &format!("vm.neon.tech/name={vm}")).unwrap()
+    }
+
+    /// Applies documents, YAML or JSON.
+    pub(crate) fn apply(&self, text: impl AsRef<str>) {
+        self.client().apply(text.as_ref()).unwrap();
+    }
+
+    /// Deletes an object, and waits until it is gone.
+    pub(crate) fn delete(&self, resource: Resource, name: &str) {
+        self.client().delete(resource, name, None).unwrap();
+        self.is_gone(resource, name);
+    }
+
+    pub(crate) fn is_gone(&self, resource: Resource, name: &str) {
+        let gone = || self.client().get(resource, name).is_err_and(|error| error.is(404));
+        until(gone, || format!("{name} is still there\n{}", self.logs()));
+    }
+
+    /// Output of a command in the container of a VM's pod, which must succeed.
+    pub(crate) fn exec(&self, pod: &str, command: &[&str]) -> String {
+        let executed = self.client().exec(pod, command).unwrap();
+        assert_eq!(executed.code, Some(0), "{command:?} in {pod}: {executed:?}");
+        executed.stdout
     }
 
     /// Builds the small image with a command, once for each name.
@@ -116,7 +158,7 @@ impl Cluster {
         self.image("idle:1", &["/bin/sh", "-c", "echo up; exec sleep 1000000"]);
     }
 
-    /// A machine of `idle:1` with one CPU, running, which keeps its size.
+    /// A VM of `idle:1` with one CPU, running, which keeps its size.
     pub(crate) fn run(&self, name: &str, more: &[&str]) {
         let mut arguments = vec!["vm", "create", name, "--image", "idle:1", "--no-autoscale"];
         arguments.extend(["--wait", "--timeout", "170s"]);
@@ -147,15 +189,15 @@ impl Cluster {
         self.neonctl(&["vm", "ssh", name, "--", command]).output().unwrap()
     }
 
-    /// The last lines of a machine, of all that speak for it.
+    /// The last lines of a VM's log, of all sources.
     fn lines(&self, name: &str) -> String {
         let output = self.neonctl(&["vm", "logs", name, "--tail", "40", "--timestamps"]).output().unwrap();
         String::from_utf8_lossy(&output.stdout).into_owned()
     }
 
-    /// Closes a node to new pods. The scheduler hears of it in its own time, and of a pod that is made next perhaps sooner.
+    /// Closes a node to new pods, and waits until the scheduler has observed it: the next pod may be there sooner.
     pub(crate) fn cordon(&self, node: &str) {
-        self.kube(&["cordon", node]);
+        self.client().cordon(node).unwrap();
         let last = std::cell::RefCell::new(String::new());
         let knows = || {
             let asked = ["scheduler", "inspect", "--node", node, "-o", "json"];
@@ -167,12 +209,17 @@ impl Cluster {
         until(knows, || format!("{}\n{}", last.borrow(), self.logs()));
     }
 
-    /// Name of the machine's pod.
+    /// Opens a node again.
+    pub(crate) fn uncordon(&self, node: &str) {
+        self.client().uncordon(node).unwrap();
+    }
+
+    /// Name of the VM's pod.
     pub(crate) fn pod(&self, name: &str) -> String {
         self.vm(name).pointer("/status/podName").and_then(Value::as_str).unwrap_or_default().to_owned()
     }
 
-    /// Waits until it is true of a machine.
+    /// Waits until it is true of a VM.
     pub(crate) fn becomes(&self, name: &str, what: &str, check: impl Fn(&Value) -> bool) -> Value {
         self.becomes_within(name, LIMIT.as_secs(), what, check)
     }
@@ -189,8 +236,7 @@ impl Cluster {
         until_within(
             Duration::from_secs(seconds),
             || {
-                let output = self.kubectl(&["get", "neonvm", name, "-o", "json"]).output().unwrap();
-                let Ok(vm) = serde_json::from_slice::<Value>(&output.stdout) else { return false };
+                let Ok(vm) = self.client().get(Resource::VM, name) else { return false };
                 let good = check(&vm);
                 *last.borrow_mut() = vm;
                 good
@@ -215,10 +261,17 @@ impl Cluster {
         last.into_inner()
     }
 
-    /// Waits until nothing is left of machines that were deleted.
+    /// Waits until nothing is left of VMs that were deleted.
     pub(crate) fn is_emptied(&self) {
-        let left = || self.kube(&["get", "pods,secrets", "-o", "name"]);
-        until(|| left().trim().is_empty(), || format!("left: {}\n{}", left(), self.logs()));
+        let names = |resource| -> Result<Vec<String>, Error> {
+            let name = |object: &Value| object["metadata"]["name"].to_string();
+            Ok(self.client().list(resource)?.iter().map(name).collect())
+        };
+        let left = || match (names(Resource::POD), names(Resource::SECRET)) {
+            (Ok(pods), Ok(secrets)) => [pods, secrets].concat(),
+            (pods, secrets) => vec![format!("{pods:?} {secrets:?}")],
+        };
+        until(|| left().is_empty(), || format!("left: {:?}\n{}", left(), self.logs()));
     }
 
     /// The last lines of every service.
@@ -237,41 +290,24 @@ impl Cluster {
 
     /// Processes whose command line or environment names this cluster's directory, by a word of their command line.
     pub(crate) fn processes(&self, word: &str) -> Vec<i32> {
-        let directory = self.directory().display().to_string();
-        let mut found = Vec::new();
-        for entry in std::fs::read_dir("/proc").unwrap().flatten() {
-            let Some(pid) = entry.file_name().to_str().and_then(|name| name.parse::<i32>().ok()) else {
-                continue;
-            };
-            let read = |name: &str| {
-                let bytes = std::fs::read(entry.path().join(name)).unwrap_or_default();
-                String::from_utf8_lossy(&bytes).replace('\0', " ")
-            };
-            let line = read("cmdline");
-            if line.contains(word) && (line.contains(&directory) || read("environ").contains(&directory)) {
-                found.push(pid);
-            }
-        }
-        found
+        processes_with(word, &self.directory().display().to_string())
     }
 
-    /// QEMU processes of a machine of this cluster, by its UID.
+    /// Runners on a node.
+    pub(crate) fn runners_on(&self, node: &str) -> Vec<i32> {
+        processes_with(" runner", &format!("{}/", self.directory().join("nodes").join(node).display()))
+    }
+
+    /// QEMU processes of a VM, by its UID.
     pub(crate) fn qemus(uid: &str) -> Vec<i32> {
-        let mut found = Vec::new();
-        for entry in std::fs::read_dir("/proc").unwrap().flatten() {
-            let Some(pid) = entry.file_name().to_str().and_then(|name| name.parse::<i32>().ok()) else {
-                continue;
-            };
-            let line = std::fs::read(entry.path().join("cmdline")).unwrap_or_default();
-            let line = String::from_utf8_lossy(&line).into_owned();
-            if line.contains("qemu-system") && line.contains(uid) && !is_killed(&entry.path()) {
-                found.push(pid);
-            }
-        }
-        found
+        let is_it = |directory: &Path| {
+            let line = read(directory, "cmdline");
+            line.contains("qemu-system") && line.contains(uid) && !is_killed(directory)
+        };
+        processes_that(is_it)
     }
 
-    /// Stops and forgets it; then nothing of it may be left on this machine.
+    /// Stops and forgets it; then nothing of it may be left on this host.
     pub(crate) fn down(self) {
         self.good(&["local", "down", "--delete"]);
         // One that was killed is gone when it has had the processor once more.
@@ -292,6 +328,27 @@ impl Drop for Cluster {
     }
 }
 
+/// Processes, by their directories in `/proc`.
+pub(crate) fn processes_that(is_it: impl Fn(&Path) -> bool) -> Vec<i32> {
+    let all = std::fs::read_dir("/proc").unwrap().flatten();
+    let pid = |name: std::ffi::OsString| name.to_str().and_then(|name| name.parse::<i32>().ok());
+    all.filter_map(|entry| pid(entry.file_name()).filter(|_| is_it(&entry.path()))).collect()
+}
+
+/// Processes with a word in their command line whose command line or environment names a place.
+fn processes_with(word: &str, place: &str) -> Vec<i32> {
+    processes_that(|directory| {
+        let line = read(directory, "cmdline");
+        line.contains(word) && (line.contains(place) || read(directory, "environ").contains(place))
+    })
+}
+
+/// A file of a process, with spaces between its words; empty if the process is gone.
+pub(crate) fn read(process: &Path, file: &str) -> String {
+    let bytes = std::fs::read(process.join(file)).unwrap_or_default();
+    String::from_utf8_lossy(&bytes).replace('\0', " ")
+}
+
 fn text(command: &mut Command, arguments: &[&str]) -> String {
     let output = command.output().unwrap();
     let errors = String::from_utf8_lossy(&output.stderr);
@@ -299,18 +356,14 @@ fn text(command: &mut Command, arguments: &[&str]) -> String {
     String::from_utf8_lossy(&output.stdout).into_owned()
 }
 
-/// Looks again and again until it is so, or the time is up.
+/// Waits until it is so.
 pub(crate) fn until(check: impl FnMut() -> bool, otherwise: impl Fn() -> String) {
     until_within(LIMIT, check, otherwise);
 }
 
-/// The same with a time of its own.
+/// [`until`] with a limit of its own.
 pub(crate) fn until_within(limit: Duration, mut check: impl FnMut() -> bool, otherwise: impl Fn() -> String) {
-    let start = Instant::now();
-    while !check() {
-        assert!(start.elapsed() < limit, "{}", otherwise());
-        std::thread::sleep(Duration::from_millis(100));
-    }
+    eventually_blocking_within(limit, otherwise, || check().then_some(()));
 }
 
 /// Whether a process, by its directory in `/proc`, was killed and only waits for the processor to end: none of its own code runs

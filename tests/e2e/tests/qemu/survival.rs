@@ -1,15 +1,16 @@
-//! Services die, machines live.
+//! Services die, VMs live.
+
+use std::time::Duration;
 
 use neonvm_e2e::is_alive;
+use neonvm_test_support::need;
 use rustix::process::Signal;
 
 use crate::cluster::{Cluster, kill, possible, until};
 
 #[test]
-fn machines_outlive_every_service_and_are_found_again() {
-    if !possible("survival") {
-        return;
-    }
+fn vms_outlive_every_service_and_are_found_again() {
+    need!(possible());
     let cluster = Cluster::start();
     cluster.idle();
     cluster.run("s", &[]);
@@ -34,7 +35,7 @@ fn machines_outlive_every_service_and_are_found_again() {
         kill(pid, Signal::KILL);
     }
     until(|| !services.iter().any(|&pid| is_alive(pid)), || "services outlive their supervisor".into());
-    assert_eq!(Cluster::qemus(&uid), before, "the machine runs with nobody around");
+    assert_eq!(Cluster::qemus(&uid), before, "the VM runs without any service");
     cluster.up();
     cluster.succeeds(|| cluster.neonctl(&["vm", "ssh", "s", "--", "ls /tmp/mark"]));
     cluster.good(&["vm", "scale", "s", "--cpu", "1", "--wait", "--timeout", "170s"]);
@@ -45,18 +46,16 @@ fn machines_outlive_every_service_and_are_found_again() {
     cluster.down();
 }
 
-/// Two nodes: machines on both, a node that takes no more, one that is emptied.
+/// Two nodes: VMs on both, a node that takes no more, one that is drained.
 #[test]
 fn nodes_are_separate_and_can_be_cordoned() {
-    if !possible("two nodes") {
-        return;
-    }
+    need!(possible());
     let cluster = Cluster::with(&["--nodes", "2", "--cpus", "2", "--memory", "2Gi"]);
     cluster.idle();
     cluster.cordon("n1");
     cluster.run("a", &[]);
     assert_eq!(cluster.vm("a")["status"]["node"], "n2");
-    cluster.kube(&["uncordon", "n1"]);
+    cluster.uncordon("n1");
     cluster.cordon("n2");
     cluster.run("b", &[]);
     assert_eq!(cluster.vm("b")["status"]["node"], "n1");
@@ -66,7 +65,7 @@ fn nodes_are_separate_and_can_be_cordoned() {
     let said = cluster.succeeds(|| cluster.neonctl(&["vm", "ssh", "a", "--", &ping]));
     assert!(said.contains("1 packets received"), "{said}");
     // Neither node has room for this one.
-    cluster.kube(&["uncordon", "n2"]);
+    cluster.uncordon("n2");
     cluster.good(&[
         "vm",
         "create",
@@ -81,28 +80,13 @@ fn nodes_are_separate_and_can_be_cordoned() {
         "--memory",
         "256Mi",
     ]);
-    cluster.succeeds(|| {
-        let mut command = std::process::Command::new("sh");
-        let text = cluster.good(&["vm", "describe", "big"]);
-        command.args([
-            "-c",
-            "case \"$1\" in *insufficient*|*Insufficient*) exit 0;; *) echo \"$1\"; exit 1;; esac",
-            "-",
-            &text,
-        ]);
-        command
-    });
+    let words = || cluster.good(&["vm", "describe", "big"]);
+    until(|| words().to_lowercase().contains("insufficient"), words);
     cluster.good(&["vm", "delete", "big"]);
-    // The machine of a node that is emptied comes up on the other one.
-    cluster.kube(&[
-        "drain",
-        "n1",
-        "--ignore-daemonsets",
-        "--delete-emptydir-data",
-        "--force",
-        "--timeout=300s",
-    ]);
+    // The VM of a node that is drained runs on the other one.
+    let drained = cluster.client().drain("n1", Duration::from_secs(300)).unwrap();
+    assert!(drained.is_empty, "{drained:?}\n{}", cluster.logs());
     cluster
-        .becomes("b", "moves to n2", |vm| vm["status"]["phase"] == "Running" && vm["status"]["node"] == "n2");
+        .becomes("b", "runs on n2", |vm| vm["status"]["phase"] == "Running" && vm["status"]["node"] == "n2");
     cluster.down();
 }

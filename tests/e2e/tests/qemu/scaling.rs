@@ -1,13 +1,15 @@
-//! Machines that follow their load: a real database, a real agent, scheduler and monitor, and nothing is lost on the way.
+//! VMs that follow their load: a real database, a real agent, scheduler and monitor, and nothing is lost on the way.
 
 use std::process::{Child, Command, Stdio};
 
+use neonvm_e2e::client::Resource;
+use neonvm_test_support::need;
 use serde_json::{Value, json};
 
-use crate::cluster::{Cluster, possible, until};
-use crate::machine;
+use crate::cluster::{Cluster, possible, possible_with_database, until};
+use crate::database;
 
-/// CPU in thousandths and memory in slots that a machine asks for.
+/// CPU in thousandths and memory in slots that a VM requests.
 fn asked(vm: &Value) -> (String, u64) {
     let cpu = &vm["spec"]["guest"]["cpus"]["use"];
     let cpu = cpu.as_str().map_or_else(|| cpu.to_string(), str::to_owned);
@@ -20,18 +22,7 @@ fn observed(vm: &Value) -> (String, String) {
     (text(&vm["status"]["cpus"]), text(&vm["status"]["memorySize"]))
 }
 
-pub(crate) fn postgres(cluster: &Cluster) {
-    let root = machine::postgres().display().to_string();
-    let image = machine::repository().join("examples/postgres/image.yaml").display().to_string();
-    let build = ["vm", "build", "--from", &root, "-f", &image, "-t", "pg:1", "--size", "3Gi"];
-    let workload =
-        ["--user", "postgres", "--stop-signal", "SIGINT", "--", "/usr/lib/postgresql/15/bin/postgres"];
-    let database =
-        ["-D", "/var/lib/postgresql/15/main", "-c", "config_file=/etc/postgresql/15/main/postgresql.conf"];
-    cluster.good(&[&build[..], &workload, &database].concat());
-}
-
-/// A machine as upstream's scenario has it: more room in the spec than in the bounds.
+/// A VM as upstream's scenario has it: more room in the spec than in the bounds.
 fn manifest(scaling: bool, mode: &str, most: (&str, u64)) -> String {
     let bounds = r#"{"min":{"cpu":"250m","mem":"1Gi"},"max":{"cpu":1,"mem":"4Gi"}}"#;
     let object = json!({
@@ -50,11 +41,7 @@ fn manifest(scaling: bool, mode: &str, most: (&str, u64)) -> String {
 
 fn address(cluster: &Cluster) -> String {
     let address = cluster.vm("pg")["status"]["podIP"].as_str().unwrap().to_owned();
-    cluster.succeeds(|| {
-        let mut command = Command::new("psql");
-        command.args(["-h", &address, "-U", "postgres", "-qAtc", "select 1"]).env("PGCONNECT_TIMEOUT", "20");
-        command
-    });
+    database::answers(cluster, &address);
     address
 }
 
@@ -63,11 +50,7 @@ struct Load(Child);
 
 impl Load {
     fn start(address: &str) -> Self {
-        let init = Command::new("pgbench")
-            .args(["-h", address, "-U", "postgres", "-i", "-s", "1", "-q", "postgres"])
-            .output()
-            .unwrap();
-        assert!(init.status.success(), "{}", String::from_utf8_lossy(&init.stderr));
+        database::fill(address, "1");
         let child = Command::new("pgbench")
             .args(["-h", address, "-U", "postgres", "-S", "-c", "4", "-T", "600", "postgres"])
             .stdout(Stdio::null())
@@ -91,11 +74,9 @@ impl Drop for Load {
 /// Upstream's scenarios `autoscaling` and `autoscaling.cpu-sys-fs-state-scaling`.
 #[test]
 fn a_database_grows_under_load_and_shrinks_when_it_is_idle() {
-    if !possible("scaling by load") || !machine::has(&["psql", "pgbench", "debootstrap"], "scaling by load") {
-        return;
-    }
+    need!(possible_with_database());
     let cluster = Cluster::with(&["--nodes", "1", "--cpus", "4"]);
-    postgres(&cluster);
+    database::build(&cluster);
     let path = cluster.write("pg.json", manifest(true, "SysfsScaling", ("3", 5)));
     cluster.good(&["vm", "create", "-f", &path, "--wait", "--timeout", "170s"]);
     cluster.becomes("pg", "is brought to its least by the agent", |vm| {
@@ -132,9 +113,7 @@ fn a_database_grows_under_load_and_shrinks_when_it_is_idle() {
 /// Upstream's scenario `autoscaling.revisions`.
 #[test]
 fn revisions_are_followed_even_backwards_and_the_agent_counts_on_from_them() {
-    if !possible("revisions") {
-        return;
-    }
+    need!(possible());
     let cluster = Cluster::with(&["--nodes", "1", "--cpus", "4"]);
     cluster.image("busy:1", &["/bin/sh", "-c", "while [ ! -e /go ]; do sleep 1; done; while :; do :; done"]);
     cluster.good(&[
@@ -155,7 +134,7 @@ fn revisions_are_followed_even_backwards_and_the_agent_counts_on_from_them() {
     let set = |value: i64, flags: u64| {
         let patch = json!({ "spec": { "targetRevision": { "revision": { "value": value, "flags": flags },
             "updatedAt": "2024-01-01T00:00:00Z" } } });
-        cluster.kube(&["patch", "neonvm", "r", "--type", "merge", "-p", &patch.to_string()]);
+        cluster.client().merge(Resource::VM, "r", &patch).unwrap();
         cluster.becomes("r", "shows the revision", |vm| {
             vm["status"]["currentRevision"]["revision"] == json!({ "value": value, "flags": flags })
         });
@@ -177,9 +156,7 @@ fn revisions_are_followed_even_backwards_and_the_agent_counts_on_from_them() {
 /// Memory that is taken fast: it grows ahead of the need, and nothing is killed.
 #[test]
 fn memory_grows_before_it_is_missing() {
-    if !possible("memory that grows") {
-        return;
-    }
+    need!(possible());
     let cluster = Cluster::start();
     cluster.idle();
     cluster.good(&[
@@ -219,9 +196,7 @@ fn memory_grows_before_it_is_missing() {
 /// A node that is full: the permit is refused, everybody says why, and the numbers agree.
 #[test]
 fn a_full_node_refuses_and_says_so() {
-    if !possible("a full node") {
-        return;
-    }
+    need!(possible());
     let cluster = Cluster::with(&["--nodes", "2", "--cpus", "1", "--memory", "4Gi"]);
     cluster.image("busy:1", &["/bin/sh", "-c", "while :; do :; done"]);
     for name in ["a", "b"] {
@@ -295,9 +270,7 @@ fn numbers_of_a_full_node(cluster: &Cluster) -> Result<(), String> {
 /// A person decides for a while.
 #[test]
 fn a_hold_keeps_a_size_until_it_ends() {
-    if !possible("a hold") {
-        return;
-    }
+    need!(possible());
     let cluster = Cluster::with(&["--nodes", "1", "--cpus", "4"]);
     cluster.idle();
     cluster.good(&["vm", "create", "h", "--image", "idle:1", "--cu", "1..3", "--wait", "--timeout", "170s"]);

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::time::Duration;
 
+use neonvm_test_support::{eventually_blocking, need, needs};
 use serde_json::Value;
 
 use crate::cluster::{possible, until};
@@ -31,10 +32,10 @@ impl Person {
         for name in ["neonctl", "neond", "vm-builder", "neonvm-guest-amd64"] {
             copy(&machine::programs().join(name), &programs.join(name), 0o755);
         }
-        let kernel = machine::built_kernel().unwrap_or_else(machine::fetched_kernel);
+        let kernel = needs::kernel().unwrap();
         let default = person.path("home/.local/share/neonvm/kernels/default");
         std::fs::create_dir_all(&default).unwrap();
-        for entry in std::fs::read_dir(machine::repository().join("target/kernels").join(kernel)).unwrap() {
+        for entry in std::fs::read_dir(kernel).unwrap() {
             let entry = entry.unwrap();
             copy(&entry.path(), &default.join(entry.file_name()), 0o644);
         }
@@ -149,9 +150,8 @@ fn echo(address: &str, text: &str) -> Option<String> {
 
 #[test]
 fn a_whole_cluster_needs_no_root() {
-    if !possible("rootless") || !machine::has(&["setpriv"], "rootless") {
-        return;
-    }
+    need!(possible());
+    need!(needs::program("setpriv"));
     let person = Person::new();
     let (output, text) = person.run(&["local", "up", "--accel", "tcg", "--nodes", "2"]);
     assert!(
@@ -197,15 +197,8 @@ fn both_are_reached(person: &Person) {
     assert!(addresses.iter().all(|address| address.starts_with("127.")), "{addresses:?}");
     assert_ne!(addresses[0], addresses[1]);
     for address in &addresses {
-        let mut said = None;
-        until(
-            || {
-                said = echo(address, address);
-                said.is_some()
-            },
-            || format!("nothing at {address}:8080\n{}", person.logs()),
-        );
-        assert_eq!(said.as_ref(), Some(address));
+        let otherwise = || format!("an answer at {address}:8080\n{}", person.logs());
+        assert_eq!(eventually_blocking(otherwise, || echo(address, address)), *address);
     }
 }
 

@@ -4,11 +4,11 @@ use std::io::Write as _;
 use std::net::TcpStream;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
 
+use neonvm_test_support::eventually_blocking;
 use serde_json::json;
 
-use crate::guest::own_port;
+use super::guest::own_port;
 
 /// Debian's `docker-registry`; ended and removed when it goes out of scope.
 pub(crate) struct Registry {
@@ -32,11 +32,8 @@ impl Registry {
         let child =
             command.arg("serve").arg(&config).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
         let registry = Self { child, listen, _files: files };
-        let deadline = Instant::now() + Duration::from_secs(60);
-        while TcpStream::connect(registry.listen.address()).is_err() {
-            assert!(Instant::now() < deadline, "the registry does not start");
-            std::thread::sleep(Duration::from_millis(50));
-        }
+        let connect = || TcpStream::connect(registry.listen.address()).ok();
+        drop(eventually_blocking(|| "the registry listens".into(), connect));
         registry
     }
 

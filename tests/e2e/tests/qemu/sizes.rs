@@ -1,12 +1,14 @@
-//! Sizes change while the machine runs: nothing restarts, no connection is lost, and what a guest refuses is told.
+//! Sizes change while the VM runs: nothing restarts, no connection is lost, and what a guest refuses is told.
 
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::net::TcpStream;
-use std::process::Stdio;
 
+use neonvm_e2e::client::Resource;
+use neonvm_test_support::{eventually_blocking, need};
 use serde_json::Value;
 
-use crate::cluster::{Cluster, LIMIT, possible, until};
+use crate::cluster::{Cluster, LIMIT, possible, possible_with_database, until};
+use crate::database::{self, Session};
 
 fn scaled(vm: &Value) -> (String, String) {
     let conditions = vm.pointer("/status/conditions").and_then(Value::as_array);
@@ -19,13 +21,11 @@ fn scaled(vm: &Value) -> (String, String) {
 /// A database keeps its session, its pool and its place while it grows and shrinks.
 #[test]
 fn a_database_keeps_its_session_through_every_size() {
-    if !possible("sizes") || !crate::machine::has(&["psql", "debootstrap"], "sizes") {
-        return;
-    }
+    need!(possible_with_database());
     let (cluster, address) = database();
     let mut session = Session::open(&address);
     resize_under(&cluster, &mut session);
-    session.close();
+    drop(session);
     assert_eq!(cluster.vm("pg")["status"]["restartCount"], 0);
     // What the bounds do not allow is refused before anything is changed.
     let (code, text) = cluster.bad(&["vm", "scale", "pg", "--cpu", "4"]);
@@ -35,33 +35,10 @@ fn a_database_keeps_its_session_through_every_size() {
     cluster.down();
 }
 
-/// A machine with PostgreSQL that answers, and its address.
+/// A VM with PostgreSQL that answers, and its address.
 fn database() -> (Cluster, String) {
     let cluster = Cluster::start();
-    let root = crate::machine::postgres().display().to_string();
-    let image = crate::machine::repository().join("examples/postgres/image.yaml").display().to_string();
-    cluster.good(&[
-        "vm",
-        "build",
-        "--from",
-        &root,
-        "-f",
-        &image,
-        "-t",
-        "pg:1",
-        "--size",
-        "3Gi",
-        "--user",
-        "postgres",
-        "--stop-signal",
-        "SIGINT",
-        "--",
-        "/usr/lib/postgresql/15/bin/postgres",
-        "-D",
-        "/var/lib/postgresql/15/main",
-        "-c",
-        "config_file=/etc/postgresql/15/main/postgresql.conf",
-    ]);
+    database::build(&cluster);
     cluster.good(&[
         "vm",
         "create",
@@ -80,45 +57,8 @@ fn database() -> (Cluster, String) {
         "170s",
     ]);
     let address = cluster.vm("pg")["status"]["podIP"].as_str().unwrap().to_owned();
-    let connect = |sql: &str| {
-        let mut command = std::process::Command::new("psql");
-        command.args(["-h", &address, "-U", "postgres", "-qAtc", sql]).env("PGCONNECT_TIMEOUT", "20");
-        command
-    };
-    cluster.succeeds(|| connect("select 1"));
+    database::answers(&cluster, &address);
     (cluster, address)
-}
-
-/// One session with the database.
-struct Session {
-    child: std::process::Child,
-    ask: std::process::ChildStdin,
-    answers: BufReader<std::process::ChildStdout>,
-}
-
-impl Session {
-    fn open(address: &str) -> Self {
-        let mut child = std::process::Command::new("psql")
-            .args(["-h", address, "-U", "postgres", "-qAt"])
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .spawn()
-            .unwrap();
-        let (ask, answers) = (child.stdin.take().unwrap(), BufReader::new(child.stdout.take().unwrap()));
-        Self { child, ask, answers }
-    }
-
-    fn query(&mut self, sql: &str) -> String {
-        writeln!(self.ask, "{sql};").unwrap();
-        let mut line = String::new();
-        self.answers.read_line(&mut line).unwrap();
-        line.trim().to_owned()
-    }
-
-    fn close(mut self) {
-        drop(self.ask);
-        self.child.wait().unwrap();
-    }
 }
 
 fn resize_under(cluster: &Cluster, session: &mut Session) {
@@ -134,15 +74,13 @@ fn resize_under(cluster: &Cluster, session: &mut Session) {
         assert_eq!(session.query("select x from kept"), "42", "at {cpu} CPU, {memory}");
         assert_eq!(session.query("select pg_backend_pid()"), backend);
     }
-    assert_eq!(Cluster::qemus(&uid), before, "it is the same machine");
+    assert_eq!(Cluster::qemus(&uid), before, "it is the same boot");
 }
 
 /// The cgroup holds the vCPU threads to the size, and follows it.
 #[test]
 fn fractions_of_a_cpu_are_enforced_and_follow_the_size() {
-    if !possible("fractions of a CPU") {
-        return;
-    }
+    need!(possible());
     let cluster = Cluster::start();
     cluster.image("busy:1", &["/bin/sh", "-c", "while :; do :; done"]);
     cluster.good(&[
@@ -162,7 +100,7 @@ fn fractions_of_a_cpu_are_enforced_and_follow_the_size() {
     ]);
     let used = || -> (u64, u64) {
         let pod = cluster.pod("busy");
-        let text = cluster.kube(&["exec", &pod, "--", "neond", "runner", "statistics"]);
+        let text = cluster.exec(&pod, &["neond", "runner", "statistics"]);
         let statistics: Value = serde_json::from_str(&text).unwrap();
         (statistics["cpuUs"].as_u64().unwrap(), statistics["uptimeMs"].as_u64().unwrap())
     };
@@ -181,9 +119,7 @@ fn fractions_of_a_cpu_are_enforced_and_follow_the_size() {
 
 #[test]
 fn a_guest_that_keeps_its_memory_is_told_with_the_size_it_reached() {
-    if !possible("memory that is not given back") {
-        return;
-    }
+    need!(possible());
     let cluster = Cluster::start();
     cluster.idle();
     cluster.run("keeper", &["--memory", "256Mi..1Gi", "--start-memory", "1Gi"]);
@@ -201,7 +137,7 @@ fn a_guest_that_keeps_its_memory_is_told_with_the_size_it_reached() {
     // What is told goes its own way.
     let events = || cluster.good(&["vm", "events", "keeper", "--types", "Warning"]);
     until(|| events().contains("ScaleLimited"), events);
-    // The machine lives; what was freed is taken later.
+    // The VM lives; what was freed is taken later.
     cluster.inside("keeper", "rm /mnt/held");
     cluster.becomes("keeper", "gives back after all", |vm| scaled(vm).0 == "Reached");
     cluster.down();
@@ -209,10 +145,8 @@ fn a_guest_that_keeps_its_memory_is_told_with_the_size_it_reached() {
 
 /// A connection from outside to a port of the guest, through every change.
 #[test]
-fn a_connection_through_the_pod_survives_patches_by_kubectl() {
-    if !possible("connections") {
-        return;
-    }
+fn a_connection_through_the_pod_survives_patches() {
+    need!(possible());
     let cluster = Cluster::start();
     cluster.image("echo:1", &["/bin/nc", "-ll", "-p", "7", "-e", "/bin/cat"]);
     cluster.good(&[
@@ -230,15 +164,8 @@ fn a_connection_through_the_pod_survives_patches_by_kubectl() {
         "--wait",
     ]);
     let address = cluster.vm("echo")["status"]["podIP"].as_str().unwrap().to_owned();
-    let mut stream = None;
-    until(
-        || {
-            stream = TcpStream::connect(format!("{address}:7")).ok();
-            stream.is_some()
-        },
-        || "the port is not reached".into(),
-    );
-    let mut stream = stream.unwrap();
+    let connect = || TcpStream::connect(format!("{address}:7")).ok();
+    let mut stream = eventually_blocking(|| "the port is reached".into(), connect);
     stream.set_read_timeout(Some(LIMIT)).unwrap();
     let mut answers = BufReader::new(stream.try_clone().unwrap());
     // The JSON patches of upstream's README.
@@ -248,7 +175,8 @@ fn a_connection_through_the_pod_survives_patches_by_kubectl() {
         r#"[{"op":"replace","path":"/spec/guest/cpus/use","value":1}]"#,
         r#"[{"op":"replace","path":"/spec/guest/memorySlots/use","value":1}]"#,
     ] {
-        cluster.kube(&["patch", "neonvm", "echo", "--type=json", "-p", patch]);
+        let operations = serde_json::from_str(patch).unwrap();
+        cluster.client().json_patch(Resource::VM, "echo", &operations).unwrap();
         cluster.becomes("echo", "as patched", |vm| {
             scaled(vm).0 == "Reached" && vm["status"]["observedGeneration"] == vm["metadata"]["generation"]
         });

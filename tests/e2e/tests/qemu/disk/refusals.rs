@@ -2,14 +2,16 @@
 
 use std::os::unix::process::CommandExt as _;
 use std::process::Command;
-use std::time::{Duration, Instant};
 
-use crate::guest::{LIMIT, own_port};
-use crate::machine::{Machine, busybox, has, is_root};
-use crate::registry::{Registry, layout};
+use neonvm_test_support::{eventually_blocking, need, needs};
+
+use super::guest::own_port;
+use super::registry::{Registry, layout};
+use crate::machine::{FIXTURE_TOOLS, Machine, busybox};
 
 #[test]
 fn bad_input_is_refused_with_a_hint_and_leaves_nothing() {
+    need!(needs::programs(&FIXTURE_TOOLS));
     let machine = Machine::new();
     let root = busybox().display().to_string();
     machine.write("typo.yaml", "command:\n  - name: x\n");
@@ -63,12 +65,11 @@ fn bad_input_is_refused_with_a_hint_and_leaves_nothing() {
 
 #[test]
 fn a_registry_that_lacks_or_changes_things_is_caught() {
-    if !has(&["docker-registry", "skopeo"], "registry") {
-        return;
-    }
+    need!(needs::programs(&FIXTURE_TOOLS));
+    need!(needs::programs(&["docker-registry", "skopeo"]));
     let machine = Machine::new();
     let registry = Registry::start();
-    layout(busybox(), "amd64", &serde_json::json!({ "Cmd": ["/bin/sh"] }), &machine.path("layout"));
+    layout(&busybox(), "amd64", &serde_json::json!({ "Cmd": ["/bin/sh"] }), &machine.path("layout"));
     registry.receive(&machine.path("layout"), "a/b:1");
     let name = |name: &str| registry.name(name);
     let (digest, tag, repository) =
@@ -77,7 +78,7 @@ fn a_registry_that_lacks_or_changes_things_is_caught() {
         let (got, text) = machine.bad(&["vm", "build", "--from", from, "-O", "x"]);
         assert!(got == code && text.contains(part), "{got} {text}");
     }
-    layout(busybox(), "arm64", &serde_json::json!({}), &machine.path("other"));
+    layout(&busybox(), "arm64", &serde_json::json!({}), &machine.path("other"));
     let (code, text) =
         machine.bad(&["vm", "build", "--from", "oci:other:image", "--arch", "amd64", "-O", "x"]);
     assert!(code == 1 && text.contains("linux/arm64"), "{text}");
@@ -100,9 +101,8 @@ fn a_registry_that_lacks_or_changes_things_is_caught() {
 
 #[test]
 fn a_full_disk_is_said_and_nothing_stays() {
-    if !is_root("full disk") {
-        return;
-    }
+    need!(needs::root());
+    need!(needs::programs(&FIXTURE_TOOLS));
     let machine = Machine::new();
     let small = machine.path("small");
     std::fs::create_dir(&small).unwrap();
@@ -130,9 +130,7 @@ fn machine_command(machine: &Machine, script: &str) -> std::process::Output {
 
 #[test]
 fn a_kernel_without_what_vms_need_is_refused() {
-    if !has(&["dpkg-deb"], "kernel package") {
-        return;
-    }
+    need!(needs::program("dpkg-deb"));
     let machine = Machine::new();
     machine.write(
         "p/DEBIAN/control",
@@ -171,14 +169,7 @@ fn an_interrupted_build_leaves_nothing() {
     let _held = listener.accept().unwrap();
     let pid = rustix::process::Pid::from_child(&child);
     rustix::process::kill_process(pid, rustix::process::Signal::INT).unwrap();
-    let deadline = Instant::now() + LIMIT;
-    let status = loop {
-        if let Some(status) = child.try_wait().unwrap() {
-            break status;
-        }
-        assert!(Instant::now() < deadline, "it does not stop");
-        std::thread::sleep(Duration::from_millis(50));
-    };
+    let status = eventually_blocking(|| "the build ends".into(), || child.try_wait().unwrap());
     assert_eq!(status.code(), Some(130));
     assert_eq!(machine.files(), Vec::<String>::new());
 }

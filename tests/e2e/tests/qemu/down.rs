@@ -1,7 +1,8 @@
-//! Machines are stopped with their cluster, in their own time, and come up with it again.
+//! VMs are stopped with their cluster, in their own time, and start with it again.
+
+use neonvm_test_support::need;
 
 use crate::cluster::{Cluster, possible, until};
-use crate::machine;
 
 /// The text of `local down`, which must succeed.
 fn down(cluster: &Cluster, more: &[&str]) -> String {
@@ -13,10 +14,8 @@ fn down(cluster: &Cluster, more: &[&str]) -> String {
 }
 
 #[test]
-fn machines_are_powered_off_and_come_up_again() {
-    if !possible("local down") {
-        return;
-    }
+fn vms_are_powered_off_and_start_again() {
+    need!(possible());
     let cluster = Cluster::start();
     // Writes where it can be read from outside: that it was asked to end, and had the time for it.
     let script = "trap 'echo last words; sync; exit 0' TERM; echo up; while :; do sleep 1; done";
@@ -59,17 +58,15 @@ fn machines_are_powered_off_and_come_up_again() {
         let exit = &vm["status"]["lastExit"];
         assert_eq!(exit["reason"], "Stopped", "{}\n{}", vm["status"], cluster.logs());
     }
-    assert_ne!(cluster.pod("a"), pod, "another machine, another pod");
+    assert_ne!(cluster.pod("a"), pod, "another boot, another pod");
     cluster.succeeds(|| cluster.neonctl(&["vm", "ssh", "a", "--", "true"]));
     cluster.down();
 }
 
 /// A guest that does not hear the power button is killed when the time is up; that is told.
 #[test]
-fn a_machine_that_does_not_stop_is_killed_in_time() {
-    if !possible("local down of a deaf machine") || !machine::has(&["timeout"], "local down") {
-        return;
-    }
+fn a_vm_that_does_not_stop_is_killed_in_time() {
+    need!(possible());
     let cluster = Cluster::start();
     cluster.image("deaf:1", &["/bin/sh", "-c", "trap '' TERM; echo up; while :; do sleep 1; done"]);
     let arguments = [

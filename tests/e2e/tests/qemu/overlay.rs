@@ -1,7 +1,9 @@
-//! Machines on the overlay network: two nodes, real guests, real packets.
+//! VMs on the overlay network: two nodes, real guests, real packets.
 
 use std::process::Command;
 
+use neonvm_e2e::client::Resource;
+use neonvm_test_support::need;
 use serde_json::Value;
 
 use crate::cluster::{Cluster, possible, until};
@@ -9,8 +11,8 @@ use crate::cluster::{Cluster, possible, until};
 /// The network namespace of a node of this cluster.
 fn namespace(cluster: &Cluster, node: &str) -> String {
     let mine = format!("-n-{node}");
-    let pods = cluster.json(&["node", node]);
-    let address = pods["status"]["addresses"][0]["address"].as_str().unwrap().to_owned();
+    let object = cluster.get(Resource::NODE, node);
+    let address = object["status"]["addresses"][0]["address"].as_str().unwrap().to_owned();
     let all = std::fs::read_dir("/run/netns").unwrap().flatten();
     let names = all.map(|entry| entry.file_name().to_string_lossy().into_owned());
     let is_it = |name: &String| {
@@ -25,20 +27,18 @@ fn ip(arguments: &[&str]) -> String {
     String::from_utf8_lossy(&output.stdout).into_owned()
 }
 
-/// Makes a machine on the overlay; on a node, if one is named.
+/// Creates a VM on the overlay; on a node, if one is named.
 fn create(cluster: &Cluster, name: &str, node: &str) {
     let place = if node.is_empty() {
         String::new()
     } else {
         format!("  nodeSelector: {{ kubernetes.io/hostname: {node} }}\n")
     };
-    let text = format!(
+    cluster.apply(format!(
         "apiVersion: vm.neon.tech/v1\nkind: VirtualMachine\nmetadata: {{ name: {name} }}\nspec:\n{place}\
          \x20 extraNetwork: {{ enable: true }}\n  guest:\n    cpus: {{ min: 1, use: 1, max: 1 }}\n\
          \x20   memorySlotSize: 256Mi\n    memorySlots: {{ min: 1, max: 1, use: 1 }}\n    rootDisk: {{ image: idle:1 }}\n"
-    );
-    let manifest = cluster.write(&format!("{name}.yaml"), text);
-    cluster.kube(&["apply", "-f", &manifest]);
+    ));
 }
 
 fn is_up(vm: &Value) -> bool {
@@ -51,12 +51,10 @@ fn address(vm: &Value) -> String {
     vm["status"]["extraNetIP"].as_str().unwrap_or_default().to_owned()
 }
 
-/// vm-extra-network: machines of different nodes reach each other, the tunnel knows where each is, and an address stays.
+/// vm-extra-network: VMs of different nodes reach each other, the tunnel knows where each is, and an address stays.
 #[test]
-fn machines_of_two_nodes_reach_each_other_on_the_overlay() {
-    if !possible("the overlay network") {
-        return;
-    }
+fn vms_of_two_nodes_reach_each_other_on_the_overlay() {
+    need!(possible());
     let cluster = Cluster::with(&["--nodes", "2"]);
     cluster.idle();
     create(&cluster, "a", "n1");
@@ -64,7 +62,7 @@ fn machines_of_two_nodes_reach_each_other_on_the_overlay() {
     let (a, b) = (cluster.becomes("a", "up", is_up), cluster.becomes("b", "up", is_up));
     assert_eq!((&a["status"]["node"], &b["status"]["node"]), (&"n1".into(), &"n2".into()));
     let (at_a, at_b) = (address(&a), address(&b));
-    // Machines have the upper half of the cluster's range.
+    // VMs have the upper half of the cluster's range.
     let upper = |address: &str| address.split('.').nth(2) == Some("128");
     assert!(upper(&at_a) && upper(&at_b) && at_a != at_b, "{at_a} {at_b}");
     let shown = cluster.inside("a", "ip addr show eth1");
@@ -88,14 +86,14 @@ fn machines_of_two_nodes_reach_each_other_on_the_overlay() {
     until(|| known(&table()), table);
 
     // Another pod: the same address, the same hardware.
-    cluster.kube(&["delete", "pod", &cluster.pod("b"), "--wait=false"]);
+    cluster.client().delete(Resource::POD, &cluster.pod("b"), None).unwrap();
     let again = cluster.becomes("b", "up again", |vm| is_up(vm) && vm["status"]["restartCount"] == 1);
     assert_eq!(address(&again), at_b);
     assert_eq!(cluster.inside("b", "cat /sys/class/net/eth1/address").trim(), hardware);
     reach("a", &at_b);
 
-    // A machine that is gone takes its entry along, and its address rests.
-    cluster.kube(&["delete", "neonvm", "b", "--timeout=170s"]);
+    // The entry of a VM that is gone is removed, and its address is in quarantine.
+    cluster.delete(Resource::VM, "b");
     until(|| !table().contains(&hardware), table);
     create(&cluster, "c", "");
     let c = cluster.becomes("c", "up", is_up);
@@ -103,22 +101,20 @@ fn machines_of_two_nodes_reach_each_other_on_the_overlay() {
     cluster.down();
 }
 
-/// The tunnel of a third node follows a machine that moves: a connection over the overlay goes on.
+/// The tunnel of a third node follows a VM that is migrated: a connection over the overlay continues.
 #[test]
-fn a_connection_over_the_overlay_survives_a_move() {
-    if !possible("a move on the overlay") {
-        return;
-    }
+fn a_connection_over_the_overlay_survives_a_migration() {
+    need!(possible());
     let cluster = Cluster::with(&["--nodes", "3"]);
     cluster.idle();
     create(&cluster, "a", "n1");
-    // Not bound to a node: it is to move.
+    // Not bound to a node: it is to be migrated.
     create(&cluster, "b", "");
     let (a, b) = (cluster.becomes("a", "up", is_up), cluster.becomes("b", "up", is_up));
     let (here, first) = (a["status"]["node"].as_str().unwrap(), b["status"]["node"].as_str().unwrap());
     let target = ["n2", "n3", "n1"].into_iter().find(|node| *node != here && *node != first).unwrap();
     cluster.inside("b", "nc -ll -p 7000 -e cat >/dev/null 2>&1 </dev/null &");
-    // Until it is told to stop: it goes on through the move, however long that takes.
+    // Until it is told to stop: it continues through the migration, however long that takes.
     let talk = "rm -f /out; (i=0; while [ ! -e /stop ]; do echo $i; i=$((i+1)); echo $i > /said; sleep 0.1; done) | nc";
     let at = address(&b);
     cluster.succeeds(|| cluster.neonctl(&["vm", "ssh", "a", "--", &format!("echo x | nc -w 2 {at} 7000")]));
@@ -126,7 +122,7 @@ fn a_connection_over_the_overlay_survives_a_move() {
     let heard = || cluster.inside("a", "cat /out");
     until(|| heard().lines().count() > 5, heard);
     cluster.good(&["vm", "migrate", "b", "--to", target, "--timeout", "170s"]);
-    let moved = cluster.becomes("b", "moved", |vm| vm["status"]["node"] == target && is_up(vm));
+    let moved = cluster.becomes("b", "migrated", |vm| vm["status"]["node"] == target && is_up(vm));
     assert_eq!(address(&moved), at);
     assert_eq!(moved["status"]["restartCount"], 0);
     let before = heard().lines().count();

@@ -4,13 +4,20 @@ use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
+use neonvm_test_support::{Need, need, needs};
 use serde_json::{Value, json};
 
-use crate::guest::Guest;
-use crate::machine::{self, Machine, busybox, fetched_kernel, has, is_root, promtool};
-use crate::registry::{Registry, layout};
+use super::guest::Guest;
+use super::registry::{Registry, layout};
+use crate::machine::{self, FIXTURE_TOOLS, Machine, busybox, promtool};
 
-const TOOLS: [&str; 4] = ["qemu-system-x86_64", "qemu-img", "apt-get", "dpkg-deb"];
+/// What is needed to boot disks; the name of the kernel.
+fn bootable() -> Need<String> {
+    needs::qemu()?;
+    needs::programs(&["qemu-img"])?;
+    needs::programs(&FIXTURE_TOOLS)?;
+    machine::kernel()
+}
 
 fn built(machine: &Machine, arguments: &[&str]) -> Value {
     let all: Vec<&str> = ["vm", "build", "-o", "json"].iter().chain(arguments).copied().collect();
@@ -23,9 +30,7 @@ fn same_bytes(a: &Path, b: &Path) -> bool {
 
 #[test]
 fn a_small_disk_is_reproducible_and_tells_how_its_workload_ended() {
-    if !has(&TOOLS, "small disk") {
-        return;
-    }
+    let kernel = need!(bootable());
     let machine = Machine::new();
     let root = busybox().display().to_string();
     let workload = "trap 'echo asked to stop; exit 0' TERM; echo \"hello from $(id -u):$PWD:$A\"; while :; do sleep 1 & wait $!; done";
@@ -60,7 +65,7 @@ fn a_small_disk_is_reproducible_and_tells_how_its_workload_ended() {
     let check = Command::new("qemu-img").args(["check", "-q"]).arg(machine.path("a.qcow2")).status().unwrap();
     assert!(check.success());
     machine.good(&["image", "inspect", "a.qcow2", "--verify"]);
-    let guest = Guest::boot(&machine, "a.qcow2", fetched_kernel(), &[9100, 25183], &[]);
+    let guest = Guest::boot(&machine, "a.qcow2", &kernel, &[9100, 25183], &[]);
     guest.hears("hello from 65534:/srv/it:x y;$z");
     guest.until("CPU", || {
         guest.http(25183, "/cpu").and_then(|text| if text == "2000" { Ok(()) } else { Err(text) })
@@ -74,9 +79,9 @@ fn a_small_disk_is_reproducible_and_tells_how_its_workload_ended() {
 
 #[test]
 fn fragments_are_carried_out_by_buildah() {
-    if !has(&["buildah", "crun"], "fragments") || !is_root("fragments") {
-        return;
-    }
+    need!(needs::root());
+    need!(needs::programs(&["buildah", "crun", "debugfs"]));
+    need!(needs::programs(&FIXTURE_TOOLS));
     let machine = Machine::new();
     machine.write("here/motd", "welcome\n");
     let spec = "commands:\n  - {name: c, user: root, sysvInitAction: once, shell: 'true'}\n\
@@ -125,13 +130,10 @@ struct Database {
     _files: tempfile::TempDir,
 }
 
-fn database() -> Option<Database> {
-    if !has(&TOOLS, "postgres")
-        || !has(&["docker-registry", "skopeo", "debootstrap"], "postgres")
-        || !is_root("postgres")
-    {
-        return None;
-    }
+fn database() -> Need<Database> {
+    needs::root()?;
+    needs::programs(&machine::POSTGRES_TOOLS)?;
+    needs::programs(&["docker-registry", "skopeo", "ssh", "ssh-keygen"])?;
     let files = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
     let layout_path = files.path().join("layout");
     let config = json!({
@@ -140,15 +142,16 @@ fn database() -> Option<Database> {
         "Entrypoint": ["postgres"],
         "Cmd": ["-D", "/var/lib/postgresql/15/main", "-c", "config_file=/etc/postgresql/15/main/postgresql.conf"],
     });
-    layout(machine::postgres(), "amd64", &config, &layout_path);
+    layout(&machine::postgres(), "amd64", &config, &layout_path);
     let registry = Registry::start();
     registry.receive(&layout_path, "library/postgres:15");
-    Some(Database { registry, layout: layout_path, _files: files })
+    Ok(Database { registry, layout: layout_path, _files: files })
 }
 
 #[test]
 fn postgres_goes_from_a_registry_into_a_vm_and_back() {
-    let Some(database) = database() else { return };
+    let kernel = need!(bootable());
+    let database = need!(database());
     let machine = Machine::new();
     let key = machine.path("key");
     let made =
@@ -190,12 +193,7 @@ fn postgres_goes_from_a_registry_into_a_vm_and_back() {
         built(&machine, &["--from", &layout, "-O", "other.qcow2"])["size"].as_u64(),
         first["size"].as_u64()
     );
-    let mut kernels = vec![fetched_kernel()];
-    kernels.extend(machine::built_kernel());
-    for kernel in kernels {
-        println!("postgres with the {kernel} kernel");
-        serves(&machine, kernel, &key);
-    }
+    serves(&machine, &kernel, &key);
 }
 
 /// Boots the disk and uses everything in it.
@@ -284,9 +282,8 @@ fn check_metrics(guest: &Guest) {
 
 #[test]
 fn the_flags_of_the_older_tool_make_an_image_that_its_init_container_can_use() {
-    if !has(&TOOLS, "vm-builder") || !is_root("vm-builder") {
-        return;
-    }
+    need!(needs::root());
+    need!(needs::programs(&FIXTURE_TOOLS));
     let machine = Machine::new();
     let from = format!("dir:{}", busybox().display());
     let output = Command::new(machine::programs().join("vm-builder"))
@@ -330,9 +327,7 @@ fn the_flags_of_the_older_tool_make_an_image_that_its_init_container_can_use() {
 
 #[test]
 fn commands_run_in_their_order_and_what_runs_once_may_leave_a_daemon() {
-    if !has(&TOOLS, "commands") {
-        return;
-    }
+    let kernel = need!(bootable());
     let machine = Machine::new();
     let command = |name: &str, action: &str, shell: &str| {
         format!("  - {{name: {name}, user: root, sysvInitAction: {action}, shell: '{shell}'}}\n")
@@ -361,7 +356,7 @@ fn commands_run_in_their_order_and_what_runs_once_may_leave_a_daemon() {
         workload,
     ];
     built(&machine, &arguments);
-    let guest = Guest::boot(&machine, "a.qcow2", fetched_kernel(), &[], &[]);
+    let guest = Guest::boot(&machine, "a.qcow2", &kernel, &[], &[]);
     guest.hears("order 123456w");
     guest.hears("still alive");
 }

@@ -1,16 +1,18 @@
 //! The programs, a home for them, and fixtures that are made once and kept for later runs.
 
+use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::sync::OnceLock;
+
+use neonvm_test_support::{Need, needs};
 
 /// The directory of the programs, built if they are not.
 pub(crate) fn programs() -> &'static Path {
     static BUILT: OnceLock<PathBuf> = OnceLock::new();
     BUILT.get_or_init(|| {
-        let directory = neonvm_e2e::programs("disk").unwrap();
-        let guest = neonvm_e2e::cargo().args(["xtask", "guest"]).status().unwrap();
-        assert!(guest.success(), "the guest does not build");
+        let directory = neonvm_e2e::programs().unwrap();
+        neonvm_e2e::guest().unwrap();
         directory
     })
 }
@@ -26,7 +28,7 @@ fn kept() -> PathBuf {
     path
 }
 
-/// A person with a home; kernels are shared by all of them.
+/// A user with a home; kernels are shared by all of them.
 pub(crate) struct Machine {
     home: tempfile::TempDir,
 }
@@ -36,7 +38,9 @@ impl Machine {
         let home = tempfile::Builder::new().prefix("home-").tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
         let data = home.path().join(".local/share/neonvm");
         std::fs::create_dir_all(&data).unwrap();
-        std::os::unix::fs::symlink(kernels(), data.join("kernels")).unwrap();
+        let kernels = needs::kernels();
+        std::fs::create_dir_all(&kernels).unwrap();
+        std::os::unix::fs::symlink(kernels, data.join("kernels")).unwrap();
         Self { home }
     }
 
@@ -56,7 +60,7 @@ impl Machine {
         let mut command = Command::new(programs().join("neonctl"));
         command.args(arguments).env_clear().env("HOME", self.home.path()).current_dir(self.home.path());
         command.env("PATH", std::env::var_os("PATH").unwrap_or_default()).stdin(Stdio::null());
-        // An answer may be slow on a machine that has much to do.
+        // An answer may be slow on a host that has much to do.
         command.env("NEONCTL_REQUEST_TIMEOUT", "60s");
         command
     }
@@ -91,32 +95,16 @@ impl Machine {
     }
 }
 
-/// A program must be there, or the test says what it skips.
-pub(crate) fn has(programs: &[&str], what: &str) -> bool {
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    let directories: Vec<PathBuf> =
-        std::env::split_paths(&path).chain([PathBuf::from("/usr/sbin")]).collect();
-    let missing: Vec<&&str> = programs
-        .iter()
-        .filter(|program| !directories.iter().any(|directory| directory.join(program).is_file()))
-        .collect();
-    if !missing.is_empty() {
-        println!("SKIP {what}: not installed: {missing:?}");
-    }
-    missing.is_empty()
-}
-
-pub(crate) fn is_root(what: &str) -> bool {
-    let root = rustix::process::geteuid().is_root();
-    if !root {
-        println!("SKIP {what}: needs root");
-    }
-    root
-}
-
-/// Makes something once for all runs: in a directory beside its place, moved there when it is whole.
+/// Makes something once for all runs: in a directory beside its place, moved there when it is whole. A test in another process
+/// that needs the same waits for it.
 fn once(name: &str, make: impl FnOnce(&Path)) -> PathBuf {
     let place = kept().join(name);
+    if place.exists() {
+        return place;
+    }
+    let lock = File::create(kept().join(format!("{name}.lock"))).unwrap();
+    // Released when the file is closed, also by the end of a process that was killed.
+    lock.lock().unwrap();
     if !place.exists() {
         let work = tempfile::Builder::new().prefix("making-").tempdir_in(kept()).unwrap();
         let inside = work.path().join(name);
@@ -131,53 +119,37 @@ fn script(script: &str, argument: &Path) {
     assert!(output.status.success(), "{script}: {}", String::from_utf8_lossy(&output.stderr));
 }
 
-/// The root directory of `examples/busybox`.
-pub(crate) fn busybox() -> &'static Path {
-    static MADE: OnceLock<PathBuf> = OnceLock::new();
-    MADE.get_or_init(|| once("busybox", |path| script("examples/busybox/make-root.sh", path)))
+/// What the root directory of `examples/busybox` is made with.
+pub(crate) const FIXTURE_TOOLS: [&str; 2] = ["apt-get", "dpkg-deb"];
+
+/// The root directory of `examples/busybox`, which is made with [`FIXTURE_TOOLS`].
+pub(crate) fn busybox() -> PathBuf {
+    once("busybox", |path| script("examples/busybox/make-root.sh", path))
 }
 
-/// The root directory of `examples/postgres`.
-pub(crate) fn postgres() -> &'static Path {
-    static MADE: OnceLock<PathBuf> = OnceLock::new();
-    MADE.get_or_init(|| once("postgres", |path| script("examples/postgres/make-root.sh", path)))
+/// The root directory of `examples/postgres`, which is made with [`POSTGRES_TOOLS`] as root.
+pub(crate) fn postgres() -> PathBuf {
+    once("postgres", |path| script("examples/postgres/make-root.sh", path))
 }
+
+/// What the database's root directory is made with, and its client.
+pub(crate) const POSTGRES_TOOLS: [&str; 2] = ["debootstrap", "psql"];
 
 /// A real parser of metrics: Prometheus' own, unpacked from its package without installing a server.
-pub(crate) fn promtool() -> &'static Path {
-    static MADE: OnceLock<PathBuf> = OnceLock::new();
-    MADE.get_or_init(|| {
-        let tree = once("prometheus", |path| {
-            std::fs::create_dir(path).unwrap();
-            let line = "apt-get download -q -o APT::Sandbox::User=root prometheus >/dev/null && dpkg-deb --extract prometheus_*.deb . && rm prometheus_*.deb";
-            assert!(Command::new("sh").args(["-c", line]).current_dir(path).status().unwrap().success());
-        });
-        tree.join("usr/bin/promtool")
-    })
-}
-
-/// The kernels that all tests share: the fetched one is made here, the built one by `cargo xtask kernel`.
-fn kernels() -> PathBuf {
-    let path = repository().join("target/kernels");
-    std::fs::create_dir_all(&path).unwrap();
-    path
-}
-
-/// The distribution's kernel with today's guest as its initramfs' init.
-pub(crate) fn fetched_kernel() -> &'static str {
-    static FETCHED: OnceLock<()> = OnceLock::new();
-    FETCHED.get_or_init(|| {
-        let machine = Machine::new();
-        machine.good(&["kernel", "fetch", "--kernel-name", "fetched", "--no-default"]);
+pub(crate) fn promtool() -> PathBuf {
+    let tree = once("prometheus", |path| {
+        std::fs::create_dir(path).unwrap();
+        let line = "apt-get download -q -o APT::Sandbox::User=root prometheus >/dev/null && dpkg-deb --extract prometheus_*.deb . && rm prometheus_*.deb";
+        assert!(Command::new("sh").args(["-c", line]).current_dir(path).status().unwrap().success());
     });
-    "fetched"
+    tree.join("usr/bin/promtool")
 }
 
-/// The kernel that was built from source, if it was.
-pub(crate) fn built_kernel() -> Option<&'static str> {
-    let there = kernels().join("built/kernel.json").exists();
-    if !there {
-        println!("SKIP built kernel: there is none; cargo xtask kernel builds it");
-    }
-    there.then_some("built")
+/// Name of the guest kernel to boot.
+///
+/// # Errors
+/// If it is not there.
+pub(crate) fn kernel() -> Need<String> {
+    let directory = needs::kernel()?;
+    Ok(directory.file_name().unwrap_or_default().to_string_lossy().into_owned())
 }

@@ -5,14 +5,15 @@ use std::net::{Ipv4Addr, TcpStream};
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
-use std::sync::{Arc, Condvar, Mutex};
-use std::time::{Duration, Instant};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use neonvm_port::Reserved;
+use neonvm_test_support::eventually_blocking_within;
 
 use crate::machine::Machine;
 
-/// Time for anything that is to happen; emulated on a busy machine it may be slow.
+/// Time for anything that is to happen; emulated on a busy host it may be slow.
 pub(crate) const LIMIT: Duration = Duration::from_secs(240);
 
 /// A port of 127.0.0.1 for one who listens there.
@@ -20,7 +21,8 @@ pub(crate) fn own_port() -> Reserved {
     Reserved::loopback().unwrap()
 }
 
-type Lines = Arc<(Mutex<(Vec<String>, bool)>, Condvar)>;
+/// The lines of the console, and whether it was closed.
+type Lines = Arc<Mutex<(Vec<String>, bool)>>;
 
 /// A running VM; ended when it goes out of scope.
 pub(crate) struct Guest {
@@ -55,57 +57,51 @@ impl Guest {
         command.args(["-c", &script, "qemu"]).args(more).stdin(Stdio::null()).stdout(Stdio::piped());
         let mut child = command.stderr(Stdio::inherit()).spawn().unwrap();
         let lines: Lines = Arc::default();
-        let (stdout, heard) = (child.stdout.take().unwrap(), Arc::clone(&lines));
+        let (stdout, received) = (child.stdout.take().unwrap(), Arc::clone(&lines));
         std::thread::spawn(move || {
             for line in BufReader::new(stdout).split(b'\n').map_while(Result::ok) {
                 let line = String::from_utf8_lossy(&line).trim_end().to_owned();
-                heard.0.lock().unwrap().0.push(line);
-                heard.1.notify_all();
+                received.lock().unwrap().0.push(line);
             }
-            heard.0.lock().unwrap().1 = true;
-            heard.1.notify_all();
+            received.lock().unwrap().1 = true;
         });
         Self { child, lines, monitor, ports }
     }
 
-    /// Port on this machine for a port of the VM.
+    /// Port on this host for a port of the VM.
     pub(crate) fn port(&self, guest: u16) -> u16 {
         self.ports.iter().find(|(_, port)| *port == guest).unwrap().0.address().port()
     }
 
-    /// Waits until the console has a line with a text; returns the line.
-    pub(crate) fn hears(&self, text: &str) -> String {
-        let deadline = Instant::now() + LIMIT;
-        let mut state = self.lines.0.lock().unwrap();
-        loop {
-            if let Some(line) = state.0.iter().find(|line| line.contains(text)) {
-                return line.clone();
-            }
-            let left = deadline.saturating_duration_since(Instant::now());
-            assert!(!state.1 && !left.is_zero(), "no {text:?} on the console:\n{}", state.0.join("\n"));
-            state = self.lines.1.wait_timeout(state, left).unwrap().0;
-        }
+    /// Waits until the console has a line with a text.
+    pub(crate) fn hears(&self, text: &str) {
+        let has_it = || {
+            let state = self.lines.lock().unwrap();
+            let found = state.0.iter().any(|line| line.contains(text));
+            assert!(found || !state.1, "no {text:?} on the console that was closed:\n{}", state.0.join("\n"));
+            found.then_some(())
+        };
+        eventually_blocking_within(LIMIT, || format!("{text:?} in\n{}", self.console()), has_it);
     }
 
     /// Everything the console has said.
     pub(crate) fn console(&self) -> String {
-        self.lines.0.lock().unwrap().0.join("\n")
+        self.lines.lock().unwrap().0.join("\n")
     }
 
     /// Tries until something works.
     pub(crate) fn until<T>(&self, what: &str, mut attempt: impl FnMut() -> Result<T, String>) -> T {
-        let deadline = Instant::now() + LIMIT;
-        loop {
-            match attempt() {
-                Ok(value) => return value,
-                Err(error) => {
-                    let ended = self.lines.0.lock().unwrap().1;
-                    assert!(!ended && Instant::now() < deadline, "{what}: {error}\n{}", self.console());
-                }
-            }
-            // A poll with a deadline: the other side has no way to tell us.
-            std::thread::sleep(Duration::from_millis(200));
-        }
+        let last = std::cell::RefCell::new(String::new());
+        eventually_blocking_within(
+            LIMIT,
+            || format!("{what}: {}\n{}", last.borrow(), self.console()),
+            || {
+                let ended = self.lines.lock().unwrap().1;
+                let result = attempt();
+                assert!(result.is_ok() || !ended, "{what}: QEMU has ended\n{}", self.console());
+                result.map_err(|error| *last.borrow_mut() = error).ok()
+            },
+        )
     }
 
     /// The body of an HTTP answer.
@@ -141,15 +137,9 @@ impl Guest {
 
     /// Waits until QEMU has ended by itself; returns what the console said.
     pub(crate) fn ends(mut self) -> String {
-        let deadline = Instant::now() + LIMIT;
-        let mut state = self.lines.0.lock().unwrap();
-        while !state.1 {
-            let left = deadline.saturating_duration_since(Instant::now());
-            assert!(!left.is_zero(), "it does not end:\n{}", state.0.join("\n"));
-            state = self.lines.1.wait_timeout(state, left).unwrap().0;
-        }
-        let text = state.0.join("\n");
-        drop(state);
+        let closed = || self.lines.lock().unwrap().1.then_some(());
+        eventually_blocking_within(LIMIT, || format!("the end of\n{}", self.console()), closed);
+        let text = self.console();
         let status = self.child.wait().unwrap();
         assert!(status.success(), "{status}\n{text}");
         text

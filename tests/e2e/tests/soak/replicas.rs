@@ -3,12 +3,13 @@
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
 use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
 
+use neonvm_e2e::client::Resource;
+use neonvm_test_support::{eventually_blocking, need};
 use rustix::process::Signal;
 use serde_json::Value;
 
-use crate::cluster::{Cluster, LIMIT, kill, possible, until};
+use crate::cluster::{Cluster, kill, possible, until};
 use crate::machine;
 
 /// The two strategies that decide by themselves, and the names of what they scale here.
@@ -29,23 +30,17 @@ impl Player {
 
     fn end(&mut self) -> bool {
         kill(i32::try_from(self.0.id()).unwrap(), Signal::TERM);
-        let deadline = Instant::now() + LIMIT;
-        while Instant::now() < deadline {
-            if let Ok(Some(status)) = self.0.try_wait() {
-                return status.success();
-            }
-            std::thread::sleep(Duration::from_millis(50));
-        }
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-        false
+        let ended = || self.0.try_wait().unwrap();
+        eventually_blocking(|| "the simulated workloads end".into(), ended).success()
     }
 }
 
 impl Drop for Player {
     fn drop(&mut self) {
         if matches!(self.0.try_wait(), Ok(None)) {
-            self.end();
+            // Its processes end with it only if it is asked to; a test that fails does not wait for that any more.
+            kill(i32::try_from(self.0.id()).unwrap_or_default(), Signal::TERM);
+            let _ = self.0.wait();
         }
     }
 }
@@ -59,16 +54,18 @@ fn apply(cluster: &Cluster, name: &str) {
         if name == "kpa" {
             text = text.replace("scalingStrategy: APA", "scalingStrategy: KPA");
         }
-        let path = cluster.write(&format!("{name}-{file}"), text);
-        cluster.kube(&["apply", "-f", &path]);
+        cluster.write(&format!("{name}-{file}"), &text);
+        cluster.apply(text);
     }
 }
 
-fn annotate(cluster: &Cluster, what: &[&str]) {
-    let mut arguments = vec!["annotate", "--overwrite", "deployment", NAMES[0], NAMES[1]];
-    let what: Vec<String> = what.iter().map(|what| format!("workload.vm.neon.tech/{what}")).collect();
-    arguments.extend(what.iter().map(String::as_str));
-    cluster.kube(&arguments);
+fn annotate(cluster: &Cluster, what: &[(&str, &str)]) {
+    let prefixed = |&(key, value): &(&str, &str)| (format!("workload.vm.neon.tech/{key}"), value.to_owned());
+    let annotations: Vec<(String, String)> = what.iter().map(prefixed).collect();
+    let annotations: Vec<(&str, &str)> = annotations.iter().map(|(key, value)| (&**key, &**value)).collect();
+    for name in NAMES {
+        cluster.client().annotate(Resource::DEPLOYMENT, name, &annotations).unwrap();
+    }
 }
 
 /// A workload and its autoscaler.
@@ -122,19 +119,18 @@ impl Seen {
 
 /// All of it as it is now.
 fn look(cluster: &Cluster) -> Vec<Seen> {
-    let all = cluster.json(&["deployments,podautoscalers"]);
-    let items = all["items"].as_array().unwrap();
-    let of = |kind: &str, name: &str| {
-        let found = items.iter().find(|item| item["kind"] == kind && item["metadata"]["name"] == name);
-        found.cloned().unwrap_or_default()
+    let (deployments, autoscalers) =
+        (cluster.list(Resource::DEPLOYMENT), cluster.list(Resource::POD_AUTOSCALER));
+    let of = |items: &[Value], name: &str| {
+        items.iter().find(|item| item["metadata"]["name"] == name).cloned().unwrap_or_default()
     };
     let seen = |name: &&str| {
-        let deployment = of("Deployment", name);
+        let deployment = of(&deployments, name);
         let seen = Seen {
             name: (*name).to_owned(),
             replicas: deployment["spec"]["replicas"].as_i64().unwrap_or(-1),
             ready: deployment["status"]["readyReplicas"].as_i64().unwrap_or(0),
-            status: of("PodAutoscaler", name)["status"].clone(),
+            status: of(&autoscalers, name)["status"].clone(),
         };
         seen.agrees();
         seen
@@ -174,9 +170,8 @@ fn reach(cluster: &Cluster, replicas: i64) -> Vec<Seen> {
 
 /// How often the metrics of each workload were asked for, over its pods.
 fn scrapes(cluster: &Cluster, name: &str) -> u64 {
-    let pods = cluster.json(&["pods", "-l", &format!("app={name}")]);
-    let addresses =
-        pods["items"].as_array().unwrap().iter().filter_map(|pod| pod["status"]["podIP"].as_str());
+    let pods = cluster.client().list_labelled(Resource::POD, &format!("app={name}")).unwrap();
+    let addresses = pods.iter().filter_map(|pod| pod["status"]["podIP"].as_str());
     let ask = |address: &str| -> Option<u64> {
         let mut stream = TcpStream::connect((address, 18080)).ok()?;
         stream.write_all(b"GET /count HTTP/1.1\r\nhost: pod\r\nconnection: close\r\n\r\n").ok()?;
@@ -213,13 +208,10 @@ fn kill_service(cluster: &Cluster) {
 
 /// A pod whose process is killed is replaced by another.
 fn kill_pod(cluster: &Cluster) {
-    let pods = cluster.json(&["pods", "-l", "app=apa"]);
-    let name = pods["items"][0]["metadata"]["name"].as_str().unwrap();
+    let pods = cluster.client().list_labelled(Resource::POD, "app=apa").unwrap();
+    let name = pods[0]["metadata"]["name"].as_str().unwrap();
     kill(name.rsplit_once('-').unwrap().1.parse().unwrap(), Signal::KILL);
-    until(
-        || !cluster.kubectl(&["get", "pod", name]).output().unwrap().status.success(),
-        || format!("{name} is still there"),
-    );
+    cluster.is_gone(Resource::POD, name);
 }
 
 /// The history says how it came: each change begins where the one before ended.
@@ -238,9 +230,7 @@ fn is_blind(seen: &Seen) -> bool {
 
 #[test]
 fn replicas_follow_the_load_through_an_outage_and_restarts() {
-    if !possible("replicas") {
-        return;
-    }
+    need!(possible());
     let cluster = Cluster::start();
     let mut player = Player::start(&cluster);
     for name in NAMES {
@@ -248,21 +238,24 @@ fn replicas_follow_the_load_through_an_outage_and_restarts() {
     }
     reach(&cluster, 1);
     until_all(&cluster, "seen", |seen| seen.condition("MetricsAvailable").0 == "True");
-    annotate(&cluster, &["clients=22"]);
+    annotate(&cluster, &[("clients", "22")]);
     for seen in reach(&cluster, 6) {
         tells_the_way(&seen, 6);
     }
     // No node and no scheduler meddles with these pods.
-    let pods = || cluster.kube(&["get", "pods", "-o", "wide"]);
-    let runs = |line: &&str| line.contains("1/1") && line.contains("Running");
-    until(|| pods().lines().filter(runs).count() == 12, pods);
+    let statuses = || -> Vec<Value> {
+        cluster.list(Resource::POD).into_iter().map(|pod| pod["status"].clone()).collect()
+    };
+    let runs =
+        |status: &&Value| status["phase"] == "Running" && status["containerStatuses"][0]["ready"] == true;
+    until(|| statuses().iter().filter(runs).count() == 12, || format!("{:?}", statuses()));
     // Whoever dies, nothing is taken away.
     kill_pod(&cluster);
     kill_service(&cluster);
     keeps(&cluster, 6, 8);
     reach(&cluster, 6);
     // The load goes, and nobody can see it.
-    annotate(&cluster, &["metrics=down", "clients=2"]);
+    annotate(&cluster, &[("metrics", "down"), ("clients", "2")]);
     for seen in until_all(&cluster, "blind", is_blind) {
         let error = seen.status["currentMetrics"][0]["error"].as_str().unwrap_or_default();
         assert!(error.contains("503"), "{}: {error}", seen.name);
@@ -270,63 +263,82 @@ fn replicas_follow_the_load_through_an_outage_and_restarts() {
     keeps(&cluster, 6, 6);
     kill_service(&cluster);
     keeps(&cluster, 6, 12);
-    annotate(&cluster, &["metrics=answer"]);
+    annotate(&cluster, &[("metrics", "answer")]);
     for seen in reach(&cluster, 1) {
         tells_the_way(&seen, 1);
     }
     // A second one that wants the same workload gets it when the first is gone, and not before.
     let first = std::fs::read_to_string(cluster.path("apa-podautoscaler.yaml")).unwrap();
     let second = first.replacen("name: apa", "name: a-second", 1).replace("minReplicas: 1", "minReplicas: 3");
-    let path = cluster.write("second.yaml", second);
-    cluster.kube(&["apply", "-f", &path]);
-    let wait = ["wait", "podautoscaler/a-second", "--for=condition=MultiPodAutoscalerConflict=False"];
-    cluster.kube(&[&wait[..], &["--timeout=170s"]].concat());
+    cluster.apply(second);
+    let seen = || cluster.get(Resource::POD_AUTOSCALER, "a-second");
+    let has_no_conflict = || condition(&seen(), "MultiPodAutoscalerConflict") == "False";
+    until(has_no_conflict, || seen().to_string());
     keeps(&cluster, 1, 3);
-    cluster.kube(&["delete", "podautoscaler", "apa"]);
-    cluster.kube(&["wait", "deployment/apa", "--for=jsonpath={.status.readyReplicas}=3", "--timeout=170s"]);
+    cluster.delete(Resource::POD_AUTOSCALER, "apa");
+    let deployment = || cluster.get(Resource::DEPLOYMENT, "apa");
+    until(|| deployment()["status"]["readyReplicas"] == 3, || deployment().to_string());
     // Nothing is left of the processes.
     assert!(player.end(), "it ends as asked");
-    assert_eq!(cluster.json(&["pods"])["items"].as_array().unwrap().len(), 0);
+    assert_eq!(cluster.list(Resource::POD), [] as [Value; 0]);
     assert!(cluster.processes("workload-pod").is_empty(), "processes are left");
     cluster.down();
 }
 
 #[test]
 fn sample_objects_are_taken_as_they_are() {
-    if !possible("samples") {
-        return;
-    }
+    need!(possible());
     let cluster = Cluster::start();
-    let samples = machine::repository().join("examples/podautoscaler").display().to_string();
-    let created = cluster.kube(&["apply", "-f", &samples]);
-    assert!(
-        created.lines().count() > 5 && created.lines().all(|line| line.ends_with(" created")),
-        "{created}"
-    );
+    let samples = samples();
+    let count: usize = apply_all(&cluster, &samples);
+    assert!(count > 5, "{count} samples");
     // The same once more is no change, however numbers are spelled.
-    cluster.kube(&["apply", "-f", &samples]);
-    for object in cluster.json(&["podautoscalers"])["items"].as_array().unwrap() {
-        assert_eq!(object["metadata"]["generation"], 1, "{}", object["metadata"]);
-    }
-    let all = |path: &str| cluster.kube(&["get", "podautoscalers", "-o", path]);
-    let valid = r#"jsonpath={range .items[*]}{.status.conditions[?(@.type=="ValidSpec")].status}{"\n"}{end}"#;
-    until(
-        || {
-            let told = all(valid);
-            told.lines().count() == created.lines().count() && told.lines().all(|line| line == "True")
-        },
-        || format!("{}\n{}", all("yaml"), cluster.logs()),
-    );
+    apply_all(&cluster, &samples);
+    let all = || cluster.list(Resource::POD_AUTOSCALER);
+    assert!(all().iter().all(|object| object["metadata"]["generation"] == 1), "{:?}", all());
+    let conditions = |kind: &str| -> Vec<String> {
+        all()
+            .iter()
+            .map(|object| condition(object, kind).to_owned())
+            .filter(|status| !status.is_empty())
+            .collect()
+    };
+    let are_valid = || {
+        let valid = conditions("ValidSpec");
+        valid.len() == count && valid.iter().all(|status| status == "True")
+    };
+    until(are_valid, || format!("{:?}\n{}", all(), cluster.logs()));
     // One of strategy HPA has one of Kubernetes' own to do the work.
-    until(|| cluster.kube(&["get", "hpa", "-o", "name"]).contains("gateway-hpa"), || cluster.logs());
+    let made = || cluster.list(Resource::HORIZONTAL_POD_AUTOSCALER);
+    let is_it =
+        |object: &Value| object["metadata"]["name"].as_str().is_some_and(|name| name.contains("gateway-hpa"));
+    until(|| made().iter().any(is_it), || cluster.logs());
     // Three of the samples want the same workload: one has it.
-    let conflicts =
-        r#"jsonpath={.items[*].status.conditions[?(@.type=="MultiPodAutoscalerConflict")].status}"#;
-    until(|| all(conflicts).trim() == "False False", || format!("{}\n{}", all("yaml"), cluster.logs()));
-    cluster.kube(&["delete", "-f", &samples, "--timeout=170s"]);
-    until(
-        || cluster.json(&["hpa"])["items"].as_array().is_some_and(Vec::is_empty),
-        || "autoscalers of Kubernetes are left".to_owned(),
-    );
+    let conflicts = || conditions("MultiPodAutoscalerConflict").join(" ");
+    until(|| conflicts() == "False False", || format!("{:?}\n{}", all(), cluster.logs()));
+    for object in all() {
+        cluster.delete(Resource::POD_AUTOSCALER, object["metadata"]["name"].as_str().unwrap());
+    }
+    until(|| made().is_empty(), || "autoscalers of Kubernetes are left".to_owned());
     cluster.down();
+}
+
+/// The files of `examples/podautoscaler`.
+fn samples() -> Vec<String> {
+    let files = std::fs::read_dir(machine::repository().join("examples/podautoscaler")).unwrap().flatten();
+    let mut paths: Vec<_> = files.map(|file| file.path()).collect();
+    paths.retain(|path| path.extension().is_some_and(|extension| extension == "yaml"));
+    paths.sort();
+    paths.iter().map(|path| std::fs::read_to_string(path).unwrap()).collect()
+}
+
+fn apply_all(cluster: &Cluster, samples: &[String]) -> usize {
+    samples.iter().map(|text| cluster.client().apply(text).unwrap().len()).sum()
+}
+
+/// Status of a condition.
+fn condition<'a>(object: &'a Value, kind: &str) -> &'a str {
+    let all = object["status"]["conditions"].as_array();
+    let found = all.into_iter().flatten().find(|condition| condition["type"] == kind);
+    found.and_then(|found| found["status"].as_str()).unwrap_or_default()
 }

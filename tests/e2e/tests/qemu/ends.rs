@@ -1,5 +1,6 @@
-//! How machines end, and what is said about it: exit codes, panics, full memory, broken images, guests that do not listen.
+//! How VMs end, and what is said about it: exit codes, panics, full memory, broken images, guests that do not listen.
 
+use neonvm_test_support::need;
 use serde_json::Value;
 
 use crate::cluster::{Cluster, kill, possible, until};
@@ -20,10 +21,8 @@ fn message(vm: &Value, condition: &str) -> String {
 
 /// The restart policy goes by what the workload really did.
 #[test]
-fn the_end_of_a_workload_ends_its_machine_as_the_policy_says() {
-    if !possible("restart policies") {
-        return;
-    }
+fn the_end_of_a_workload_ends_its_vm_as_the_policy_says() {
+    need!(possible());
     let cluster = Cluster::start();
     cluster.idle();
     let create = |name: &str, policy: &str, command: &str| {
@@ -61,26 +60,22 @@ fn the_end_of_a_workload_ends_its_machine_as_the_policy_says() {
 
 #[test]
 fn panics_and_full_memory_are_told_with_the_last_words() {
-    if !possible("guest panic") {
-        return;
-    }
+    need!(possible());
     let cluster = Cluster::start();
     cluster.idle();
     let manifest = |name: &str, line: &str, command: &str| {
-        cluster.write(
-            &format!("{name}.yaml"),
-            format!(
-                "apiVersion: vm.neon.tech/v1\nkind: VirtualMachine\nmetadata: {{ name: {name} }}\nspec:\n  restartPolicy: Never\n\
+        format!(
+            "apiVersion: vm.neon.tech/v1\nkind: VirtualMachine\nmetadata: {{ name: {name} }}\nspec:\n  restartPolicy: Never\n\
                  \x20 guest:\n    appendKernelCmdline: \"{line}\"\n    command: [/bin/sh, -c, \"{command}\"]\n\
                  \x20   cpus: {{ min: 1, use: 1, max: 1 }}\n    memorySlotSize: 256Mi\n\
                  \x20   memorySlots: {{ min: 1, max: 1, use: 1 }}\n    rootDisk: {{ image: idle:1 }}\n"
-            ),
         )
     };
     // A process 1 that ends is what a kernel panics about.
     let panics = manifest("panics", "init=/bin/true", "true");
     let hungry = manifest("hungry", "", "tail /dev/zero");
-    cluster.kube(&["apply", "-f", &panics, "-f", &hungry]);
+    cluster.apply(panics);
+    cluster.apply(hungry);
     let vm = cluster.becomes("panics", "fails", |vm| phase(vm) == "Failed");
     assert_eq!(reason(&vm), "GuestPanic", "{}", vm["status"]);
     assert!(cluster.good(&["vm", "describe", "panics"]).contains("Kernel panic"), "{}", vm["status"]);
@@ -92,9 +87,7 @@ fn panics_and_full_memory_are_told_with_the_last_words() {
 
 #[test]
 fn images_that_are_missing_or_broken_are_named() {
-    if !possible("broken images") {
-        return;
-    }
+    need!(possible());
     let cluster = Cluster::start();
     let broken = cluster.write("broken.qcow2", [b"QFI\xfb".as_slice(), &[0xff; 5000]].concat());
     let nowhere = "127.0.0.1:1/none/such:1";
@@ -128,22 +121,18 @@ fn images_that_are_missing_or_broken_are_named() {
     cluster.down();
 }
 
-/// The button is pressed, nobody listens, the time is up: the machine ends all the same.
+/// The guest ignores the power button: after the grace period the VM ends all the same.
 #[test]
 fn a_guest_that_does_not_listen_is_ended_by_force() {
-    if !possible("deaf guests") {
-        return;
-    }
+    need!(possible());
     let cluster = Cluster::start();
     cluster.image("deaf:1", &["/bin/true"]);
-    let manifest = cluster.write(
-        "deaf.yaml",
+    cluster.apply(
         "apiVersion: vm.neon.tech/v1\nkind: VirtualMachine\nmetadata: { name: deaf }\nspec:\n  terminationGracePeriodSeconds: 4\n\
          \x20 guest:\n    appendKernelCmdline: \"init=/bin/cat\"\n\
          \x20   cpus: { min: 1, use: 1, max: 1 }\n    memorySlotSize: 256Mi\n\
          \x20   memorySlots: { min: 1, max: 1, use: 1 }\n    rootDisk: { image: deaf:1 }\n",
     );
-    cluster.kube(&["apply", "-f", &manifest]);
     let uid = cluster.vm("deaf")["metadata"]["uid"].as_str().unwrap().to_owned();
     until(|| !Cluster::qemus(&uid).is_empty(), || cluster.logs());
     cluster.good(&["vm", "delete", "deaf", "--timeout", "170s"]);
@@ -151,12 +140,10 @@ fn a_guest_that_does_not_listen_is_ended_by_force() {
     cluster.down();
 }
 
-/// Kill QEMU: told with the reason. Kill the runner: QEMU goes with it. Either way there is one machine again.
+/// Kill QEMU: reported with the reason. Kill the runner: QEMU goes with it. Either way there is one VM again.
 #[test]
 fn killed_processes_are_told_and_replaced() {
-    if !possible("killed processes") {
-        return;
-    }
+    need!(possible());
     let cluster = Cluster::start();
     cluster.idle();
     cluster.run("k", &[]);

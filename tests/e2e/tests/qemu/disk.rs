@@ -1,0 +1,6 @@
+//! From a container image to a booted disk: the real programs, a real registry, a real kernel, a real database.
+
+mod guest;
+mod refusals;
+mod registry;
+mod workloads;

@@ -1,0 +1,27 @@
+//! VMs from the outside: disks that boot, and VMs on local clusters, with the real programs, real guests and real failures.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    clippy::string_slice,
+    reason = "helpers of tests"
+)]
+
+mod cluster;
+mod database;
+mod disk;
+mod down;
+mod drain;
+mod draining;
+mod ends;
+mod kubectl;
+mod machine;
+mod migration;
+mod observe;
+mod overlay;
+mod scaling;
+mod scenarios;
+mod sizes;
+mod survival;

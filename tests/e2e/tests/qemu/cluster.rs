@@ -293,11 +293,6 @@ impl Cluster {
         processes_with(word, &self.directory().display().to_string())
     }
 
-    /// Runners on a node.
-    pub(crate) fn runners_on(&self, node: &str) -> Vec<i32> {
-        processes_with(" runner", &format!("{}/", self.directory().join("nodes").join(node).display()))
-    }
-
     /// QEMU processes of a VM, by its UID.
     pub(crate) fn qemus(uid: &str) -> Vec<i32> {
         let is_it = |directory: &Path| {
@@ -336,7 +331,7 @@ pub(crate) fn processes_that(is_it: impl Fn(&Path) -> bool) -> Vec<i32> {
 }
 
 /// Processes with a word in their command line whose command line or environment names a place.
-fn processes_with(word: &str, place: &str) -> Vec<i32> {
+pub(crate) fn processes_with(word: &str, place: &str) -> Vec<i32> {
     processes_that(|directory| {
         let line = read(directory, "cmdline");
         line.contains(word) && (line.contains(place) || read(directory, "environ").contains(place))

@@ -1,9 +1,10 @@
 //! What tests of migrations look at.
 
 use neonvm_e2e::client::Resource;
+use neonvm_test_support::eventually_blocking_within;
 use serde_json::Value;
 
-use crate::cluster::{Cluster, until};
+use crate::cluster::{Cluster, LIMIT};
 
 pub(crate) fn text<'a>(value: &'a Value, pointer: &str) -> &'a str {
     value.pointer(pointer).and_then(Value::as_str).unwrap_or_default()
@@ -21,30 +22,38 @@ pub(crate) fn is_over(migration: &Value) -> bool {
     ["Succeeded", "Failed"].contains(&text(migration, "/status/phase"))
 }
 
-/// Nothing of a migration is left: one pod, one QEMU, no lock; and the VM was restarted so often.
-fn is_settled(cluster: &Cluster, name: &str, restarts: u64) -> Result<(), String> {
-    let vm = cluster.vm(name);
+/// How often a VM was restarted, if nothing of a migration is left: it has one pod, one QEMU and no lock.
+fn restarts_when_settled(cluster: &Cluster, name: &str) -> Result<u64, String> {
+    let vm = cluster.client().get(Resource::VM, name).map_err(|error| error.to_string())?;
     let pods = cluster.pods_of(name);
     let pods: Vec<&str> = pods.iter().map(|pod| text(pod, "/metadata/name")).collect();
     let qemus = Cluster::qemus(text(&vm, "/metadata/uid"));
     let good = text(&vm, "/status/phase") == "Running"
         && vm.pointer("/status/migration").is_none()
         && pods == [text(&vm, "/status/podName")]
-        && qemus.len() == 1
-        && vm["status"]["restartCount"] == restarts;
-    if good { Ok(()) } else { Err(format!("pods {pods:?}, QEMUs {qemus:?}, {}", vm["status"])) }
+        && qemus.len() == 1;
+    match vm["status"]["restartCount"].as_u64() {
+        Some(count) if good => Ok(count),
+        _ => Err(format!("pods {pods:?}, QEMUs {qemus:?}, {}", vm["status"])),
+    }
 }
 
 /// Waits until nothing of a migration is left of a VM that was never restarted.
 pub(crate) fn settles(cluster: &Cluster, name: &str) {
-    settles_after(cluster, name, 0);
+    settles_after(cluster, name, |restarts| restarts == 0);
 }
 
-/// [`settles`], of a VM that was restarted so often.
-pub(crate) fn settles_after(cluster: &Cluster, name: &str, restarts: u64) {
+/// [`settles`], of a VM that was restarted as often as it may be; how often that was.
+pub(crate) fn settles_after(cluster: &Cluster, name: &str, may_be: impl Fn(u64) -> bool) -> u64 {
     let last = std::cell::RefCell::new(String::new());
-    let settled = || is_settled(cluster, name, restarts).map_err(|why| *last.borrow_mut() = why).is_ok();
-    until(settled, || format!("{}\n{}", last.borrow(), cluster.logs()));
+    let settled = || match restarts_when_settled(cluster, name) {
+        Ok(restarts) if may_be(restarts) => Some(restarts),
+        other => {
+            *last.borrow_mut() = format!("{other:?}");
+            None
+        }
+    };
+    eventually_blocking_within(LIMIT, || format!("{}\n{}", last.borrow(), cluster.logs()), settled)
 }
 
 /// What a guest remembers only if it was never restarted: its boot, a process, memory and a disk.

@@ -17,4 +17,4 @@ mod write;
 
 pub use config::file::{FileErrors, apply as apply_file};
 pub use config::{Config, Mode};
-pub use run::{Error, Local, Running, run, start};
+pub use run::{Error, Local, Running, run, start, start_with};

@@ -6,6 +6,7 @@ use std::pin::Pin;
 use std::sync::{Arc, RwLock};
 use std::time::Duration;
 
+use kube::Client;
 use neonvm_api::names::SCHEDULER_LEASE;
 use neonvm_core_placement::permits::Event;
 use neonvm_kit::authority::{self, SCHEDULER_NAME};
@@ -97,6 +98,14 @@ pub async fn run(config: Config, stop: impl Future<Output = ()>) -> Result<(), E
 /// As [`run`], as far as the start is concerned.
 pub async fn start(config: Config) -> Result<Running, Error> {
     let client = neonvm_kit::client::connect(config.kubeconfig.as_deref()).await?;
+    start_with(client, config).await
+}
+
+/// As [`start`], with a client at hand.
+///
+/// # Errors
+/// As [`start`].
+pub async fn start_with(client: Client, config: Config) -> Result<Running, Error> {
     let authority = authority::open_at_start(&client, &config.namespace, MANAGER).await?;
     let mut names: Vec<String> = vec![SCHEDULER_NAME.to_owned(), "localhost".to_owned()];
     names.push(config.listen.ip().to_string());

@@ -17,4 +17,5 @@ mod metrics_server;
 mod outage;
 mod scaling;
 mod storm;
+mod supervision;
 mod wrapped;

@@ -6,4 +6,5 @@ mod agents;
 mod extender;
 mod leading;
 mod placing;
+mod supervision;
 mod world;

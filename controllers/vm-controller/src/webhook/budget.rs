@@ -53,10 +53,12 @@ impl Budgets {
         }
     }
 
-    /// Keeps them as they should be; never returns.
+    /// Keeps them as they should be; returns only if their watch ends.
     pub(crate) async fn keep(budgets: Arc<Self>, context: Arc<Context>) {
-        let client = context.client.clone();
-        tokio::join!(budgets.watch(&client), budgets.write(&context));
+        tokio::select! {
+            () = budgets.watch(&context.client) => {}
+            () = budgets.write(&context) => {}
+        }
     }
 
     async fn watch(&self, client: &Client) {

@@ -93,12 +93,12 @@ mod tests {
     #[test]
     #[should_panic(expected = "b_total has no help")]
     fn help_is_asked_for() {
-        families("# HELP a A.\n# TYPE a gauge\na 1\n# TYPE b_total counter\nb_total 1\n");
+        let _ = families("# HELP a A.\n# TYPE a gauge\na 1\n# TYPE b_total counter\nb_total 1\n");
     }
 
     #[test]
     #[should_panic(expected = "among samples of b")]
     fn samples_stay_together() {
-        families("# HELP a A.\n# TYPE a gauge\n# HELP b B.\n# TYPE b gauge\nb 1\na 1\n");
+        let _ = families("# HELP a A.\n# TYPE a gauge\n# HELP b B.\n# TYPE b gauge\nb 1\na 1\n");
     }
 }

@@ -8,10 +8,11 @@ use k8s_openapi::api::core::v1::Namespace;
 use kube::api::{Api, ListParams, PostParams};
 use neonvm_api::IPPool;
 use neonvm_core_overlay::Settings;
+use neonvm_kit::metrics::Registry;
 use neonvm_test_cluster::ApiServer;
 use serde_json::json;
 
-use super::{AddressConfig, AddressSource, Addresses};
+use super::{AddressConfig, AddressSource, Addresses, Ipam};
 use crate::cache::Cache;
 
 async fn server() -> ApiServer {
@@ -33,7 +34,7 @@ async fn a_hundred_thousand_addresses_by_few_writes() {
     let settings = Settings::parse(r#"{"network_name": "n", "range": "10.64.0.0/15"}"#).unwrap();
     let source = AddressSource::Settings(Box::new(settings));
     let config = AddressConfig { source, ..AddressConfig::default() };
-    let (addresses, worker) = Addresses::new(config, "ns", Arc::default());
+    let (addresses, worker) = Addresses::new(config, "ns", Arc::new(Ipam::new(&Registry::new())));
     let cache = Arc::new(Cache::default());
     let working = tokio::spawn({
         let client = client.clone();

@@ -94,11 +94,7 @@ pub(crate) struct Metrics {
     runner_starts: Counter,
     scaling_events: Family<Counter, 1>,
     latencies: Latencies,
-    scheduler_requests: Family<Counter, 1>,
-    scheduler_requested: Change,
-    scheduler_accepted: Change,
-    full_denials: Family<Counter, 1>,
-    partial_approvals: Family<Counter, 1>,
+    scheduler: Scheduler,
     neonvm_requests: Family<Counter, 1>,
     neonvm_requested: Change,
     monitor_outbound: Family<Counter, 2>,
@@ -148,40 +144,36 @@ fn mebibytes(resources: Resources) -> f64 {
     resources.mem.get() as f64 / f64::from(1 << 20)
 }
 
-impl Default for Metrics {
-    fn default() -> Self {
-        let registry = Registry::new();
+/// Requests to the scheduler and what came of them.
+#[derive(Debug)]
+struct Scheduler {
+    requests: Family<Counter, 1>,
+    requested: Change,
+    accepted: Change,
+    full_denials: Family<Counter, 1>,
+    partial_approvals: Family<Counter, 1>,
+}
+
+impl Scheduler {
+    fn new(registry: &Registry) -> Self {
         let direction = |name, help| registry.counters(name, help, ["direction"]);
         Self {
-            exporters: Mutex::default(),
-            next_actions: registry.counter(
-                "autoscaling_agent_runner_next_actions_total",
-                "Decisions about what is to be done next for a VM.",
-            ),
-            runner_starts: registry
-                .counter("autoscaling_agent_runner_starts", "VMs that began to be scaled."),
-            scaling_events: registry.counters(
-                "autoscaling_agent_scaling_events_total",
-                "Scaling events, by kind.",
-                ["kind"],
-            ),
-            latencies: Latencies::new(&registry),
-            scheduler_requests: registry.bounded_counters(
+            requests: registry.bounded_counters(
                 "autoscaling_agent_scheduler_plugin_requests_total",
                 "Requests to the scheduler, by status code or error.",
                 ["code"],
                 MOST_CODES,
             ),
-            scheduler_requested: Change::new(
-                &registry,
+            requested: Change::new(
+                registry,
                 [
                     "autoscaling_agent_scheduler_plugin_requested_cpu_change_total",
                     "autoscaling_agent_scheduler_plugin_requested_mem_change_total",
                 ],
                 ["Cores requested from the scheduler.", "Mebibytes requested from the scheduler."],
             ),
-            scheduler_accepted: Change::new(
-                &registry,
+            accepted: Change::new(
+                registry,
                 [
                     "autoscaling_agent_scheduler_plugin_accepted_cpu_change_total",
                     "autoscaling_agent_scheduler_plugin_accepted_mem_change_total",
@@ -196,6 +188,28 @@ impl Default for Metrics {
                 "autoscaling_agent_scaling_partial_approvals_total",
                 "Requests of which the scheduler permitted a part.",
             ),
+        }
+    }
+}
+
+impl Default for Metrics {
+    fn default() -> Self {
+        let registry = Registry::new();
+        Self {
+            exporters: Mutex::default(),
+            next_actions: registry.counter(
+                "autoscaling_agent_runner_next_actions_total",
+                "Decisions about what is to be done next for a VM.",
+            ),
+            runner_starts: registry
+                .counter("autoscaling_agent_runner_starts", "VMs that began to be scaled."),
+            scaling_events: registry.counters(
+                "autoscaling_agent_scaling_events_total",
+                "Scaling events, by kind.",
+                ["kind"],
+            ),
+            latencies: Latencies::new(&registry),
+            scheduler: Scheduler::new(&registry),
             neonvm_requests: registry.counters(
                 "autoscaling_agent_neonvm_outbound_requests_total",
                 "Patches of VMs, by result.",
@@ -301,16 +315,16 @@ impl Metrics {
         target: Resources,
         answer: Option<&PluginResponse>,
     ) {
-        self.scheduler_requests.with([code]).inc();
+        self.scheduler.requests.with([code]).inc();
         let Some(last) = last.filter(|last| *last != target) else { return };
         let direction = Direction::of(last, target);
-        self.scheduler_requested.add(direction, last, target);
+        self.scheduler.requested.add(direction, last, target);
         let Some(PluginResponse { permit, .. }) = answer else { return };
-        self.scheduler_accepted.add(direction, last, *permit);
+        self.scheduler.accepted.add(direction, last, *permit);
         if *permit == last {
-            self.full_denials.with([direction.label()]).inc();
+            self.scheduler.full_denials.with([direction.label()]).inc();
         } else if target.any_greater(*permit) {
-            self.partial_approvals.with([direction.label()]).inc();
+            self.scheduler.partial_approvals.with([direction.label()]).inc();
         }
     }
 

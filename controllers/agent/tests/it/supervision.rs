@@ -34,7 +34,7 @@ async fn with_dead_watch(world: &World, plural: &'static str) -> (Error, (u16, S
         }
     });
     let running = run_with(client, config, std::future::pending());
-    let ended = tokio::time::timeout(PATIENCE, running).await.expect("it goes on with a watch that is dead");
+    let ended = tokio::time::timeout(PATIENCE, running).await.unwrap();
     let leases: Api<Lease> = Api::namespaced(world.cluster.server.client.clone(), NAMESPACE);
     let holder = leases.get_opt(&agent_lease(NODE)).await.unwrap();
     let holder = holder.and_then(|lease| lease.spec?.holder_identity).unwrap_or_default();

@@ -12,16 +12,18 @@ use neonvm_types::Bytes;
 use crate::lab::{Console, PATIENCE, event, lab, resources, start};
 
 /// Output of a program, which must succeed.
-fn run(name: &str, arguments: &[&str]) -> Need<String> {
-    let output = Command::new(needs::program(name)?).args(arguments).output().unwrap();
+fn run(name: &str, arguments: &[&str]) -> String {
+    let program = needs::find_program(name).unwrap();
+    let output = Command::new(program).args(arguments).output().unwrap();
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
     let errors = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{name} {arguments:?}: {text}{errors}");
-    Ok(text)
+    text
 }
 
 #[test]
 fn overlays_are_what_qemus_tools_expect() {
+    need!(needs::program("qemu-img"));
     let directory = tempfile::tempdir().unwrap();
     let raw = directory.path().join("base.raw");
     std::fs::write(&raw, vec![7; 3 << 20]).unwrap();
@@ -30,25 +32,22 @@ fn overlays_are_what_qemus_tools_expect() {
     let file = directory.path().join("deep/overlay.qcow2");
     assert_eq!(overlay(&file, &base, Some(Bytes::gib(40))).unwrap(), Bytes::gib(40));
     let text = file.to_str().unwrap();
-    if let Some(info) = run("qemu-img", &["info", "--output=json", text]) {
-        let info: serde_json::Value = serde_json::from_str(&info).unwrap();
-        assert_eq!(info["virtual-size"], 40u64 << 30);
-        assert_eq!(info["backing-filename"], raw.to_str().unwrap());
-        assert_eq!(info["backing-filename-format"], "raw");
-        run("qemu-img", &["check", text]);
-        run(
-            "qemu-img",
-            &["compare", "-s", "-f", "raw", "-F", "raw", raw.to_str().unwrap(), raw.to_str().unwrap()],
-        );
-        let flat = directory.path().join("flat");
-        run("qemu-img", &["convert", "-O", "raw", text, flat.to_str().unwrap()]);
-        let start = std::fs::File::open(flat).unwrap();
-        let mut bytes = vec![0; (3 << 20) + 4096];
-        std::os::unix::fs::FileExt::read_exact_at(&start, &mut bytes, 0).unwrap();
-        assert!(
-            bytes[..3 << 20].iter().all(|byte| *byte == 7) && bytes[3 << 20..].iter().all(|byte| *byte == 0)
-        );
-    }
+    let info = run("qemu-img", &["info", "--output=json", text]);
+    let info: serde_json::Value = serde_json::from_str(&info).unwrap();
+    assert_eq!(info["virtual-size"], 40u64 << 30);
+    assert_eq!(info["backing-filename"], raw.to_str().unwrap());
+    assert_eq!(info["backing-filename-format"], "raw");
+    run("qemu-img", &["check", text]);
+    run(
+        "qemu-img",
+        &["compare", "-s", "-f", "raw", "-F", "raw", raw.to_str().unwrap(), raw.to_str().unwrap()],
+    );
+    let flat = directory.path().join("flat");
+    run("qemu-img", &["convert", "-O", "raw", text, flat.to_str().unwrap()]);
+    let start = std::fs::File::open(flat).unwrap();
+    let mut bytes = vec![0; (3 << 20) + 4096];
+    std::os::unix::fs::FileExt::read_exact_at(&start, &mut bytes, 0).unwrap();
+    assert!(bytes[..3 << 20].iter().all(|byte| *byte == 7) && bytes[3 << 20..].iter().all(|byte| *byte == 0));
     // As large as QEMU's largest, and no larger.
     for (name, size, good) in [("large", 2u64 << 50, true), ("too-large", (2 << 50) + 1, false)] {
         let path = directory.path().join(name);
@@ -96,11 +95,9 @@ fn images_that_cannot_be_used_are_named_with_the_reason() {
 
 #[tokio::test]
 async fn empty_disks_are_sound_and_take_no_room() {
+    need!(needs::programs(&["mkfs.ext4", "e2fsck", "dumpe2fs", "blkid"]));
     let directory = tempfile::tempdir().unwrap();
     for (name, quotas) in [("plain", false), ("quotas", true)] {
-        if quotas && run("mkfs.ext4", &["-V"]).is_none() {
-            continue;
-        }
         let path = directory.path().join(name);
         let disk = EmptyDisk { size: Bytes::gib(20), label: name, quotas };
         empty(&path, disk.clone()).await.unwrap();
@@ -109,10 +106,9 @@ async fn empty_disks_are_sound_and_take_no_room() {
         assert!(metadata.blocks() * 512 < 64 << 20, "{}", metadata.blocks());
         let text = path.to_str().unwrap();
         run("e2fsck", &["-fn", text]);
-        if let Some(info) = run("dumpe2fs", &["-h", text]) {
-            assert!(info.contains(&format!("Filesystem volume name:   {name}")), "{info}");
-            assert_eq!(info.contains(" project"), quotas, "{info}");
-        }
+        let info = run("dumpe2fs", &["-h", text]);
+        assert!(info.contains(&format!("Filesystem volume name:   {name}")), "{info}");
+        assert_eq!(info.contains(" project"), quotas, "{info}");
         empty(&path, disk).await.unwrap();
         assert_eq!(std::fs::metadata(&path).unwrap().ino(), metadata.ino(), "it is used again");
     }
@@ -120,10 +116,8 @@ async fn empty_disks_are_sound_and_take_no_room() {
     let disk = EmptyDisk { size: Bytes::gib(1), label: "a label that is too long", quotas: false };
     assert!(matches!(empty(&path, disk).await, Err(DiskError::Content { .. })));
     swap(&directory.path().join("swap"), Bytes::gib(2), "swapdisk").unwrap();
-    if let Some(info) = run("blkid", &["-p", "-o", "export", directory.path().join("swap").to_str().unwrap()])
-    {
-        assert!(info.contains("LABEL=swapdisk") && info.contains("TYPE=swap"), "{info}");
-    }
+    let info = run("blkid", &["-p", "-o", "export", directory.path().join("swap").to_str().unwrap()]);
+    assert!(info.contains("LABEL=swapdisk") && info.contains("TYPE=swap"), "{info}");
     assert!(!path.exists());
 }
 
@@ -154,6 +148,7 @@ fn volumes_keep_names_modes_and_directories() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_guest_writes_to_its_overlay_and_never_to_the_base() {
     let lab = need!(lab());
+    need!(needs::program("qemu-img"));
     let directory = tempfile::tempdir().unwrap();
     let base = directory.path().join("base.raw");
     std::fs::write(&base, vec![0; 4 << 20]).unwrap();
@@ -188,11 +183,10 @@ async fn a_guest_writes_to_its_overlay_and_never_to_the_base() {
     }
     assert!(std::fs::read(&base).unwrap().iter().all(|byte| *byte == 0), "the base was written");
     let flat = directory.path().join("flat");
-    if run("qemu-img", &["convert", "-O", "raw", file.to_str().unwrap(), flat.to_str().unwrap()]).is_some() {
-        let bytes = std::fs::read(flat).unwrap();
-        assert_eq!(bytes.len(), 64 << 20);
-        assert!(bytes[1 << 20..2 << 20].iter().all(|byte| *byte == 7));
-    }
+    run("qemu-img", &["convert", "-O", "raw", file.to_str().unwrap(), flat.to_str().unwrap()]);
+    let bytes = std::fs::read(flat).unwrap();
+    assert_eq!(bytes.len(), 64 << 20);
+    assert!(bytes[1 << 20..2 << 20].iter().all(|byte| *byte == 7));
 }
 
 #[tokio::test(flavor = "multi_thread")]

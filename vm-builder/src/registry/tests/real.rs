@@ -1,9 +1,8 @@
 //! Against Debian's `docker-registry`: what we push, we and others pull.
 
-use neonvm_test_support::{Need, need, needs};
+use neonvm_test_support::{Need, eventually_blocking, need, needs};
 use std::io::{BufRead as _, BufReader};
 use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
 
 use super::*;
 use crate::push::push;
@@ -48,12 +47,9 @@ fn registry() -> Need<Registry> {
     // Its messages must be read, or it stops one day.
     std::thread::spawn(move || for _ in BufReader::new(errors).lines() {});
     let registry = Registry { child, listen, _data: data };
-    let deadline = Instant::now() + Duration::from_secs(60);
-    while std::net::TcpStream::connect(registry.listen.address()).is_err() {
-        assert!(Instant::now() < deadline, "docker-registry does not listen");
-        std::thread::sleep(Duration::from_millis(10));
-    }
-    Some(registry)
+    let connect = || std::net::TcpStream::connect(registry.listen.address());
+    drop(eventually_blocking(|| "docker-registry listens".to_owned(), connect));
+    Ok(registry)
 }
 
 #[test]

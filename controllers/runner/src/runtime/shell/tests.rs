@@ -391,7 +391,8 @@ async fn quotas_may_be_turned_on_twice() {
     {
         // Without its second flag for e2fsck; empty words are none.
         let [program, rest @ ..] = arguments;
-        let output = Command::new(program).args(rest).arg(&path).env("PATH", &search).output().unwrap();
+        let program = needs::find_program(program).unwrap();
+        let output = Command::new(program).args(rest).arg(&path).output().unwrap();
         assert!(output.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&output.stdout));
     }
 }

@@ -6,7 +6,6 @@ use neonvm_test_support::eventually;
 use std::io::{BufRead as _, BufReader};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
-use std::time::Duration;
 
 use jiff::Timestamp;
 use kube::Resource as _;
@@ -19,8 +18,6 @@ use neonvm_test_cluster::ApiServer;
 use serde_json::{Value, json};
 use tokio::runtime::Runtime;
 
-/// How long a test waits for anything.
-const PATIENCE: Duration = Duration::from_secs(60);
 
 struct Cluster {
     runtime: Runtime,

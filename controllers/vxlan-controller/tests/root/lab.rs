@@ -20,7 +20,6 @@ use neonvm_vxlan_controller::{Config, run};
 use serde_json::{Value, json};
 use tokio::task::JoinHandle;
 
-const PATIENCE: Duration = Duration::from_secs(60);
 
 /// What the lab is made of.
 pub(crate) fn network() -> Need {

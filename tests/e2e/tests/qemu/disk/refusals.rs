@@ -164,9 +164,14 @@ fn an_interrupted_build_leaves_nothing() {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let from = format!("127.0.0.1:{}/a/b:1", listener.local_addr().unwrap().port());
     let mut command = machine.neonctl(&["vm", "build", "--from", &from, "-O", "x.qcow2"]);
-    let mut child = command.stderr(std::process::Stdio::piped()).process_group(0).spawn().unwrap();
+    let mut child = command.process_group(0).spawn().unwrap();
+    listener.set_nonblocking(true).unwrap();
+    let connection = || {
+        assert_eq!(child.try_wait().unwrap(), None, "it has ended before it connected");
+        listener.accept().ok()
+    };
     // It has connected: it waits for the answer now.
-    let _held = listener.accept().unwrap();
+    let _held = eventually_blocking(|| "the build connects".into(), connection);
     let pid = rustix::process::Pid::from_child(&child);
     rustix::process::kill_process(pid, rustix::process::Signal::INT).unwrap();
     let status = eventually_blocking(|| "the build ends".into(), || child.try_wait().unwrap());

@@ -140,6 +140,23 @@ impl KubeClient {
         self.send(Method::PATCH, &path, Some((APPLY, object)))
     }
 
+    /// Creates the documents of a text, and lays each over the object that is there already: what `kubectl apply` does without
+    /// `--server-side`, except that fields which left the text stay. The types of fields are not checked against the schema
+    /// before the webhooks have normalised them.
+    ///
+    /// # Errors
+    /// If a document is invalid or refused; those before it are applied.
+    pub fn create_or_merge(&self, text: &str) -> Result<Vec<Value>, Error> {
+        let put = |object: &Value| match self.create(object) {
+            Err(error) if error.is(409) => {
+                let (resource, name) = Resource::of(object)?;
+                self.merge(resource, name, object)
+            }
+            other => other,
+        };
+        documents(text)?.iter().map(put).collect()
+    }
+
     /// Creates an object.
     ///
     /// # Errors

@@ -333,7 +333,7 @@ fn samples() -> Vec<String> {
 }
 
 fn apply_all(cluster: &Cluster, samples: &[String]) -> usize {
-    samples.iter().map(|text| cluster.client().apply(text).unwrap().len()).sum()
+    samples.iter().map(|text| cluster.client().create_or_merge(text).unwrap().len()).sum()
 }
 
 /// Status of a condition.

@@ -47,12 +47,16 @@ impl Cluster {
     }
 
     pub(crate) fn with(arguments: &[&str]) -> Self {
+        Self::with_kernel(&needs::kernel().unwrap(), arguments)
+    }
+
+    /// One whose VMs boot the kernel in a directory.
+    pub(crate) fn with_kernel(kernel: &Path, arguments: &[&str]) -> Self {
         let home = Machine::new();
         // A directory of kernels of its own: with a default, which is not shared.
         let kernels = home.path(".local/share/neonvm/kernels");
         std::fs::remove_file(&kernels).unwrap();
         std::fs::create_dir(&kernels).unwrap();
-        let kernel = needs::kernel().unwrap();
         std::os::unix::fs::symlink(kernel, kernels.join("default")).unwrap();
         let cluster = Self { home, arguments: arguments.iter().map(|&a| a.to_owned()).collect() };
         cluster.up();

@@ -1,6 +1,6 @@
 //! How VMs end, and what is said about it: exit codes, panics, full memory, broken images, guests that do not listen.
 
-use neonvm_test_support::need;
+use neonvm_test_support::{need, needs};
 use serde_json::Value;
 
 use crate::cluster::{Cluster, kill, possible, until};
@@ -58,27 +58,37 @@ fn the_end_of_a_workload_ends_its_vm_as_the_policy_says() {
     cluster.down();
 }
 
+/// A VM of `idle:1` that is not restarted, with words on the kernel's command line and a command.
+fn manifest(name: &str, line: &str, command: &str) -> String {
+    format!(
+        "apiVersion: vm.neon.tech/v1\nkind: VirtualMachine\nmetadata: {{ name: {name} }}\nspec:\n  restartPolicy: Never\n\
+         \x20 guest:\n    appendKernelCmdline: \"{line}\"\n    command: [/bin/sh, -c, \"{command}\"]\n\
+         \x20   cpus: {{ min: 1, use: 1, max: 1 }}\n    memorySlotSize: 256Mi\n\
+         \x20   memorySlots: {{ min: 1, max: 1, use: 1 }}\n    rootDisk: {{ image: idle:1 }}\n"
+    )
+}
+
+/// The initramfs of a fetched kernel does not load `pvpanic-pci`, by which a guest reports its panic: there it is a reboot.
 #[test]
-fn panics_and_full_memory_are_told_with_the_last_words() {
+fn a_kernel_panic_is_reported_with_the_last_console_lines() {
     need!(possible());
-    let cluster = Cluster::start();
+    let kernel = need!(needs::built_kernel());
+    let cluster = Cluster::with_kernel(&kernel, &["--nodes", "1"]);
     cluster.idle();
-    let manifest = |name: &str, line: &str, command: &str| {
-        format!(
-            "apiVersion: vm.neon.tech/v1\nkind: VirtualMachine\nmetadata: {{ name: {name} }}\nspec:\n  restartPolicy: Never\n\
-                 \x20 guest:\n    appendKernelCmdline: \"{line}\"\n    command: [/bin/sh, -c, \"{command}\"]\n\
-                 \x20   cpus: {{ min: 1, use: 1, max: 1 }}\n    memorySlotSize: 256Mi\n\
-                 \x20   memorySlots: {{ min: 1, max: 1, use: 1 }}\n    rootDisk: {{ image: idle:1 }}\n"
-        )
-    };
-    // A process 1 that ends is what a kernel panics about.
-    let panics = manifest("panics", "init=/bin/true", "true");
-    let hungry = manifest("hungry", "", "tail /dev/zero");
-    cluster.apply(panics);
-    cluster.apply(hungry);
+    // A kernel panics when process 1 ends.
+    cluster.apply(manifest("panics", "init=/bin/true", "true"));
     let vm = cluster.becomes("panics", "fails", |vm| phase(vm) == "Failed");
     assert_eq!(reason(&vm), "GuestPanic", "{}", vm["status"]);
     assert!(cluster.good(&["vm", "describe", "panics"]).contains("Kernel panic"), "{}", vm["status"]);
+    cluster.down();
+}
+
+#[test]
+fn a_workload_that_is_out_of_memory_is_reported() {
+    need!(possible());
+    let cluster = Cluster::start();
+    cluster.idle();
+    cluster.apply(manifest("hungry", "", "tail /dev/zero"));
     let vm = cluster.becomes("hungry", "fails", |vm| phase(vm) == "Failed");
     let words = vm["status"]["lastExit"]["message"].as_str().unwrap_or_default().to_owned();
     assert!(reason(&vm) == "WorkloadEnded" && words.contains("out of memory"), "{}", vm["status"]);

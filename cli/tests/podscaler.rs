@@ -18,7 +18,6 @@ use neonvm_test_cluster::ApiServer;
 use serde_json::{Value, json};
 use tokio::runtime::Runtime;
 
-
 struct Cluster {
     runtime: Runtime,
     server: ApiServer,

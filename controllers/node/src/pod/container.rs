@@ -181,7 +181,12 @@ impl Starting {
             return Err(Problem::last("Canceled", "the pod ended before the container was started"));
         }
         let failed = |error: io::Error| Problem::last("StartError", error.to_string());
-        let started = tokio::task::spawn_blocking(move || process::launch(launch)).await;
+        let started = match tokio::task::spawn_blocking(move || process::launch(launch)).await {
+            // Only the end of the runtime cancels it, and so the end of this node: that is not the pod's failure. The next node
+            // finds the pod as it is.
+            Err(error) if error.is_cancelled() => std::future::pending().await,
+            started => started,
+        };
         let identity = started.map_err(|error| failed(io::Error::other(error)))?.map_err(failed)?;
         let gone = || Problem::last("StartError", "the process is gone");
         Process::open(identity).map_err(failed)?.ok_or_else(gone)

@@ -5,6 +5,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use kube::api::DeleteParams;
+use neonvm_api::VirtualMachine;
 use neonvm_api::virtual_machine::Phase;
 use neonvm_types::runner_protocol::{Exit, ExitReason};
 use serde_json::json;
@@ -97,9 +98,14 @@ async fn w32_a_pod_on_a_node_that_is_cut_off_is_not_replaced() {
     cluster.pods().delete(&pod, &DeleteParams::default()).await.unwrap();
     let vm = cluster.until("db", "reported", |vm| condition(vm, "Degraded").1 == "PodStuckTerminating").await;
     assert_eq!((phase_of(&vm), vm.status.unwrap().restart_count), (Some(Phase::Running), 0));
-    // Whatever the controller is to do about it has been done when a VM that came later runs.
-    cluster.create("later", json!({})).await;
-    cluster.until_settled("later").await;
+    // A change of the VM makes the controller look at it again; it has done so when it reports the generation.
+    cluster.patch("db", json!({"spec": {"terminationGracePeriodSeconds": 2}})).await;
+    let generation = cluster.vms().get("db").await.unwrap().metadata.generation;
+    let is_seen = |vm: &VirtualMachine| {
+        vm.status.as_ref().is_some_and(|status| status.observed_generation == generation)
+    };
+    cluster.until("db", "the change is observed", is_seen).await;
+    cluster.server.until_quiet().await;
     assert_eq!(cluster.pods_of("db").await.len(), 1);
     // The node is off for sure, says the administrator.
     let how = DeleteParams { grace_period_seconds: Some(0), ..DeleteParams::default() };

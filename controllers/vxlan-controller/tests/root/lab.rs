@@ -20,7 +20,6 @@ use neonvm_vxlan_controller::{Config, run};
 use serde_json::{Value, json};
 use tokio::task::JoinHandle;
 
-
 /// What the lab is made of.
 pub(crate) fn network() -> Need {
     needs::network_namespaces()?;

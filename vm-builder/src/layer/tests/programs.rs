@@ -7,11 +7,6 @@ use std::process::Command;
 
 use super::*;
 
-pub(super) fn has(program: &str) -> bool {
-    let found = Command::new("sh").args(["-c", &format!("command -v {program}")]).output();
-    found.is_ok_and(|output| output.status.success())
-}
-
 /// A small tree with what real ones have.
 fn make(root: &Path) {
     let write = |path: &str, bytes: &[u8]| {

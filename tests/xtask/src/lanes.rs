@@ -55,12 +55,28 @@ const LIGHT: Duration = Duration::from_secs(300);
 const HEAVY: Duration = Duration::from_secs(15 * 60);
 
 fn tests(programs: fn(&Binary) -> bool) -> Plan {
-    Plan { programs, at_once: 0, limit: LIGHT, repeat: false, environment: &[] }
+    Plan { programs, names: |_| true, at_once: 0, limit: LIGHT, repeat: false, environment: &[] }
 }
 
 /// Test programs that boot guests or change the network of namespaces of their own.
 fn has_guests(binary: &Binary) -> bool {
     binary.is_integration("qemu") || binary.is_integration("root")
+}
+
+/// Tests with guests that take longer than what they add to the others is worth in the gate; the soak runs them.
+const LONG: [&str; 8] = [
+    "down::a_vm_that_does_not_stop_is_killed_in_time",
+    "drain::a_drain_continues_when_the_controller_is_killed",
+    "migration::the_scheduler_migrates_a_vm_off_a_node_under_pressure",
+    "overlay::vms_of_two_nodes_reach_each_other_on_the_overlay",
+    "scaling::a_full_node_refuses_and_says_so",
+    "scaling::a_hold_keeps_a_size_until_it_ends",
+    "scaling::memory_grows_before_it_is_missing",
+    "scaling::revisions_are_followed_even_backwards_and_the_agent_counts_on_from_them",
+];
+
+fn is_long(name: &str) -> bool {
+    LONG.contains(&name)
 }
 
 fn is_soak(binary: &Binary) -> bool {
@@ -110,7 +126,8 @@ fn starts_services(package: &str) -> bool {
 pub(crate) fn gate() -> Vec<Lane> {
     let clippy =
         ["cargo", "clippy", "--locked", "--quiet", "--workspace", "--all-targets", "--", "-D", "warnings"];
-    let guests = Plan { at_once: 2, limit: HEAVY, repeat: true, ..tests(has_guests) };
+    let names = |name: &str| !is_long(name);
+    let guests = Plan { names, at_once: 2, limit: HEAVY, repeat: true, ..tests(has_guests) };
     let local = Plan { at_once: 1, repeat: true, ..tests(|binary| binary.is_integration("local")) };
     vec![
         lane("format", 5, Work::Command(vec!["cargo", "fmt", "--all", "--check"])).needs("rustfmt"),
@@ -140,6 +157,7 @@ pub(crate) fn soak() -> Vec<Lane> {
         environment: &[("NEONVM_MOVE_ROUNDS", "100")],
         ..tests(is_soak)
     };
+    // The long ones as well.
     let built = Plan {
         at_once: 2,
         limit: HEAVY,

@@ -23,6 +23,8 @@ pub(crate) use self::outcome::{Results, Skipped};
 pub(crate) struct Plan {
     /// The test programs.
     pub(crate) programs: fn(&Binary) -> bool,
+    /// Which of their tests, by name.
+    pub(crate) names: fn(&str) -> bool,
     /// Tests at a time; 0: twice as many as there are processors, for tests that mostly wait.
     pub(crate) at_once: usize,
     /// Time after which a test is ended and counted as failed.
@@ -56,7 +58,7 @@ impl Place {
 pub(crate) fn run(place: &Place, binaries: &[Binary], plan: &Plan) -> anyhow::Result<Results> {
     let mut cases = Vec::new();
     for binary in binaries.iter().filter(|binary| (plan.programs)(binary)) {
-        cases.extend(binary.cases()?);
+        cases.extend(binary.cases()?.into_iter().filter(|case| (plan.names)(&case.name)));
     }
     let started = Instant::now();
     let ended = schedule::run(place, &cases, plan, 1);

@@ -180,7 +180,7 @@ async fn a_target_that_differs_says_how() {
     let status = source.status().await.unwrap();
     let mut machine = status.machine.unwrap();
     machine.cpu_model = "486".into();
-    let size = SizeRequest { cpu: MilliCpu::new(1000), memory: Bytes::mib(128) };
+    let size = SizeRequest { cpu: MilliCpu::new(1000), memory: Bytes::mib(256) };
     let source = format!("{}:25183", source.address);
     let receive = Receive { migration: "two".into(), source, machine, size, cpus: 1 };
     let exit = Runner::start(&world.pod, Some(receive)).exit().await;

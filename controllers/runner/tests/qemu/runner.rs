@@ -125,7 +125,7 @@ impl Runner {
         let mut spec = json!({
             "guest": {
                 "cpus": { "min": 1, "max": 1, "use": 1 },
-                "memorySlotSize": "128Mi",
+                "memorySlotSize": "256Mi",
                 "memorySlots": { "min": 1, "max": 2, "use": 1 },
                 "rootDisk": { "image": "img:1" },
                 "appendKernelCmdline": format!("walk={}", pod.walk),

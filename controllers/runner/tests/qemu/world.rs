@@ -49,7 +49,7 @@ impl World {
             migration: id.to_owned(),
             source: format!("{}:25183", source.address),
             machine: status.machine.unwrap(),
-            size: SizeRequest { cpu: MilliCpu::new(1000), memory: Bytes::mib(128) },
+            size: SizeRequest { cpu: MilliCpu::new(1000), memory: Bytes::mib(256) },
             cpus: 1,
         };
         Runner::start(&self.pod, Some(receive))
@@ -102,7 +102,7 @@ pub(crate) async fn stays(source: &Runner, end: State) -> String {
     source.is(end).await;
     let reason = migration(source).await.reason;
     source.lives().await;
-    let (code, text) = source.call("PUT", "/v1/size", &json!({ "cpu": 1, "memory": "128Mi" })).await.unwrap();
+    let (code, text) = source.call("PUT", "/v1/size", &json!({ "cpu": 1, "memory": "256Mi" })).await.unwrap();
     assert_eq!(code, 202, "{text}");
     reason
 }
@@ -116,6 +116,6 @@ pub(crate) async fn moves(source: &mut Runner, target: &Runner, id: &str) {
     let moved = status.migration.unwrap();
     assert_eq!((moved.role, moved.state, moved.id.as_str()), (MigrationRole::Target, State::Completed, id));
     assert!(moved.progress.downtime_ms.is_some(), "{moved:?}");
-    assert_eq!(status.memory.asked, Bytes::mib(128));
+    assert_eq!(status.memory.asked, Bytes::mib(256));
     target.lives().await;
 }

@@ -52,7 +52,6 @@ fn targets(text: &mut String, matching: &str, forwards: &[Forward], guest_v6: Op
 }
 
 #[cfg(test)]
-#[expect(clippy::print_stdout, reason = "tests say what they skip")]
 mod tests {
     use neonvm_test_support::{need, needs};
 

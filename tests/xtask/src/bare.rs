@@ -55,7 +55,9 @@ exec chroot "$system" /bin/sh -c "cd /src/neonvm && exec $command"
 /// Makes the system and runs both commands; true if both succeeded. With `keep` the system stays for a look.
 pub(crate) fn run(root: &Path, keep: bool) -> anyhow::Result<bool> {
     ensure!(is_root(), "a Debian system can be made and entered by root only");
-    for (program, package) in [("debootstrap", "debootstrap"), ("unshare", "util-linux"), ("git", "git")] {
+    for (program, package) in
+        [("debootstrap", "debootstrap"), ("unshare", "util-linux"), ("setpriv", "util-linux"), ("git", "git")]
+    {
         ensure!(find(program), "{program} is missing: apt-get install {package}");
     }
     let system = System::make(root, keep)?;
@@ -133,7 +135,12 @@ impl System {
         println!("\nbare: {command}");
         let started = Instant::now();
         let (system, rust) = (self.path.to_string_lossy(), self.toolchain.to_string_lossy());
-        let enter = ["unshare", "--mount", "--pid", "--fork", "--kill-child", "env", "-i"];
+        // All of it ends with this program, also when that is killed.
+        let enter = [
+            &["setpriv", "--pdeathsig", "KILL"][..],
+            &["unshare", "--mount", "--pid", "--fork", "--kill-child", "env", "-i"],
+        ]
+        .concat();
         let mut variables = vec![
             "HOME=/home/test".to_owned(),
             "PATH=/opt/rust/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin".to_owned(),
@@ -144,7 +151,7 @@ impl System {
         let of_this =
             VARIABLES.iter().filter_map(|name| Some(format!("{name}={}", std::env::var(name).ok()?)));
         variables.extend(of_this);
-        let mut words: Vec<&str> = enter.to_vec();
+        let mut words: Vec<&str> = enter;
         words.extend(variables.iter().map(String::as_str));
         words.extend(["sh", "-c", ENTER, "sh", &system, &rust, command]);
         words.extend(SHARED);

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, ensure};
 
 use crate::package::target;
-use crate::process::{self, installed, is_root};
+use crate::process::{self, installed, is_root, path_with_sbin};
 
 /// The release of Debian.
 const RELEASE: &str = "bookworm";
@@ -58,7 +58,7 @@ pub(crate) fn run(root: &Path, keep: bool) -> anyhow::Result<bool> {
     for (program, package) in
         [("debootstrap", "debootstrap"), ("unshare", "util-linux"), ("setpriv", "util-linux"), ("git", "git")]
     {
-        ensure!(find(program), "{program} is missing: apt-get install {package}");
+        ensure!(installed(program), "{program} is missing: apt-get install {package}");
     }
     let system = System::make(root, keep)?;
     let tested = system.run("make test")?;
@@ -68,11 +68,6 @@ pub(crate) fn run(root: &Path, keep: bool) -> anyhow::Result<bool> {
         println!("{line}");
     }
     Ok(tested.0 && demonstrated.0)
-}
-
-fn find(program: &str) -> bool {
-    installed(program)
-        || ["/usr/sbin", "/sbin"].iter().any(|directory| Path::new(directory).join(program).is_file())
 }
 
 fn word(good: bool) -> &'static str {
@@ -168,8 +163,4 @@ fn toolchain(root: &Path) -> anyhow::Result<PathBuf> {
     let path = PathBuf::from(String::from_utf8_lossy(&output.stdout).trim());
     ensure!(path.join("bin/cargo").is_file(), "no Rust toolchain in {}", path.display());
     Ok(path)
-}
-
-fn path_with_sbin() -> String {
-    format!("{}:/usr/sbin:/sbin", std::env::var("PATH").unwrap_or_default())
 }

@@ -101,10 +101,14 @@ fn follow(stream: Option<impl Read + Send + 'static>, lines: &mpsc::SyncSender<S
     });
 }
 
-/// Whether a program is installed.
+/// Whether a program is installed, also where only administrators have their `PATH`.
 pub(crate) fn installed(program: &str) -> bool {
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    std::env::split_paths(&path).any(|directory| directory.join(program).is_file())
+    std::env::split_paths(&path_with_sbin()).any(|directory| directory.join(program).is_file())
+}
+
+/// `PATH` with the directories of the administrator's programs.
+pub(crate) fn path_with_sbin() -> String {
+    format!("{}:/usr/sbin:/sbin", std::env::var("PATH").unwrap_or_default())
 }
 
 #[cfg(test)]

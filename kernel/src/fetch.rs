@@ -7,7 +7,7 @@ use std::process::Command;
 
 use crate::config::{self, Wish, Wishes};
 use crate::error::Doing as _;
-use crate::module::{Modules, NEEDED, WANTED};
+use crate::module::{EARLY, Modules, NEEDED, WANTED};
 use crate::run::run;
 use crate::source::download;
 use crate::store::{self, Kernel, Manifest, Store};
@@ -144,7 +144,8 @@ fn pack(tree: &Path, version: &str, guest: &[u8], more: &[String], to: &Path) ->
     let directory = candidates.iter().map(|base| base.join(version)).find(|path| path.is_dir());
     let directory = directory.ok_or_else(|| Error::malformed("the package", "it holds no modules"))?;
     let modules = Modules::of_directory(&directory)?;
-    let first = modules.order(&NEEDED, &[])?;
+    let early = EARLY.into_iter().filter(|name| modules.has(name));
+    let first = modules.order(&NEEDED.into_iter().chain(early).collect::<Vec<_>>(), &[])?;
     let mut wanted: Vec<&str> = WANTED.into_iter().filter(|name| modules.has(name)).collect();
     wanted.extend(more.iter().map(String::as_str));
     let later = modules.order(&wanted, &first)?;

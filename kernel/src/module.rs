@@ -12,6 +12,9 @@ use crate::error::Doing as _;
 pub const NEEDED: [&str; 8] =
     ["virtio_pci", "virtio_blk", "ext4", "isofs", "virtio_net", "virtio_console", "evdev", "button"];
 
+/// Modules that report what may happen early: a kernel panic. Loaded before the root file system is mounted. Those that the kernel does not have are left out.
+pub const EARLY: [&str; 1] = ["pvpanic_pci"];
+
 /// Modules that make a VM better; loaded while the workload starts. Those that the kernel does not have are left out.
 pub const WANTED: [&str; 24] = [
     "virtio_mem",

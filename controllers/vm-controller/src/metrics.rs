@@ -27,6 +27,8 @@ pub(crate) struct Work {
     pub(crate) migrations: BTreeMap<String, usize>,
     /// Machines that wait for a worker.
     pub(crate) depth: usize,
+    /// Reconciles that panicked; each was requeued.
+    pub(crate) panics: u64,
 }
 
 impl Work {
@@ -41,6 +43,13 @@ impl Work {
         }
         let depth = double(self.depth as u64);
         page.single("neonvm_vm_controller_queue_depth", Kind::Gauge, "VMs that wait for work.", depth);
+        let panics = double(self.panics);
+        page.single(
+            "neonvm_vm_controller_reconcile_panics_total",
+            Kind::Counter,
+            "Reconciles that panicked.",
+            panics,
+        );
     }
 }
 
@@ -146,6 +155,7 @@ mod tests {
             vms: BTreeMap::from([("Running", 1)]),
             migrations: BTreeMap::from([("Running".to_owned(), 1)]),
             depth: 2,
+            panics: 3,
         };
         let lag = Lag::new(Duration::from_secs(60));
         let text = metrics.page(&lag, Some(&work), Some((1, 2))).finish();
@@ -167,6 +177,7 @@ mod tests {
             "neonvm_vm_controller_vms gauge phase",
             "neonvm_vm_controller_migrations gauge phase",
             "neonvm_vm_controller_queue_depth gauge",
+            "neonvm_vm_controller_reconcile_panics_total counter",
         ];
         assert_eq!(neonvm_test_cluster::metrics::families(&text), families);
         for line in [
@@ -175,6 +186,7 @@ mod tests {
             "ipam_request_duration_seconds_count{action=\"acquire\",outcome=\"success\"} 1\n",
             "neonvm_overlay_addresses{state=\"resting\"} 2\n",
             "neonvm_vm_controller_queue_depth 2\n",
+            "neonvm_vm_controller_reconcile_panics_total 3\n",
             "vm_restarts_count 0\n",
         ] {
             assert!(text.contains(line), "{line} in {text}");

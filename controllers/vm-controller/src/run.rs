@@ -195,6 +195,7 @@ impl Health {
                     vms: context.cache.phases(),
                     migrations: context.moves.phases(),
                     depth: context.queue.depth(),
+                    panics: context.queue.panics(),
                 });
                 let addresses = context.as_ref().and_then(|context| context.addresses.counts());
                 neonvm_kit::metrics::answer(self.metrics.page(&self.lag, work.as_ref(), addresses))

@@ -186,20 +186,6 @@ pub fn kernel() -> Need<PathBuf> {
     named_kernel(&name, "cargo xtask kernel --fetch")
 }
 
-/// The kernel built from source. `make soak` builds it.
-///
-/// # Errors
-/// If it is not there.
-pub fn built_kernel() -> Need<PathBuf> {
-    let directory = kernels().join("built");
-    if directory.join("kernel.json").is_file() {
-        return Ok(directory);
-    }
-    Err(Missing::unavailable(
-        "no guest kernel was built from source: `cargo xtask kernel` builds one, as `make soak` does",
-    ))
-}
-
 /// Where the kernels of tests are kept.
 #[must_use]
 pub fn kernels() -> PathBuf {

@@ -64,22 +64,26 @@ fn has_guests(binary: &Binary) -> bool {
 }
 
 /// Tests with guests that take longer than what they add to the others is worth in the gate; the soak runs them.
-const LONG: [&str; 16] = [
+const LONG: [&str; 20] = [
     "disk::workloads::postgres_goes_from_a_registry_into_a_vm_and_back",
     "down::a_vm_that_does_not_stop_is_killed_in_time",
     "down::vms_are_powered_off_and_start_again",
     "drain::a_drain_continues_when_the_controller_is_killed",
+    "drain::a_node_is_drained_and_no_vm_is_restarted",
     "ends::killed_processes_are_told_and_replaced",
+    "faults::a_target_that_dies_at_the_switch_leaves_the_guest_at_home",
     "links::disks_are_copied_over_a_slow_link_and_given_up",
     "links::slow_dead_and_lossy_links",
     "migration::the_scheduler_migrates_a_vm_off_a_node_under_pressure",
     "monitor::a_guest_under_load_asks_for_processors_and_memory",
+    "moves::a_move_can_be_called_off_and_another_follows",
     "moves::nobody_but_a_twin_is_let_in",
     "overlay::vms_of_two_nodes_reach_each_other_on_the_overlay",
     "scaling::a_full_node_refuses_and_says_so",
     "scaling::a_hold_keeps_a_size_until_it_ends",
     "scaling::memory_grows_before_it_is_missing",
     "scaling::revisions_are_followed_even_backwards_and_the_agent_counts_on_from_them",
+    "sizes::a_guest_that_keeps_its_memory_is_told_with_the_size_it_reached",
     "survival::nodes_are_separate_and_can_be_cordoned",
 ];
 
@@ -136,21 +140,21 @@ pub(crate) fn gate() -> Vec<Lane> {
         ["cargo", "clippy", "--locked", "--quiet", "--workspace", "--all-targets", "--", "-D", "warnings"];
     let names = |name: &str| !is_long(name);
     let guests = Plan { names, at_once: 2, limit: HEAVY, repeat: true, ..tests(has_guests) };
-    let local = Plan { at_once: 1, repeat: true, ..tests(|binary| binary.is_integration("local")) };
+    let local = Plan { at_once: 2, repeat: true, ..tests(|binary| binary.is_integration("local")) };
     vec![
         lane("format", 5, Work::Command(vec!["cargo", "fmt", "--all", "--check"])).needs("rustfmt"),
         // The unit tests compare the generated files.
         lane("check", 5, Work::Command(vec!["cargo", "xtask", "check", "--still"])),
-        lane("clippy", 20, Work::Command(clippy.to_vec())).needs("cargo-clippy"),
+        lane("clippy", 10, Work::Command(clippy.to_vec())).needs("cargo-clippy"),
         lane("guest", 5, Work::Command(vec!["cargo", "xtask", "guest"])),
-        lane("programs", 20, Work::Build),
+        lane("programs", 10, Work::Build),
         lane("kernel", 10, Work::Command(vec!["cargo", "xtask", "kernel", "--fetch"])),
-        lane("unit", 80, Work::Tests(tests(is_unit))),
-        lane("simulator", 40, Work::Tests(tests(is_simulator))),
-        lane("services", 120, Work::Tests(tests(is_service))),
-        lane("conformance", 45, Work::Counting(vec!["neonvm-conformance", "--quiet"])),
-        lane("local", 45, Work::Tests(local)),
-        lane("guests", 320, Work::Tests(guests)),
+        lane("unit", 70, Work::Tests(tests(is_unit))),
+        lane("simulator", 25, Work::Tests(tests(is_simulator))),
+        lane("services", 90, Work::Tests(tests(is_service))),
+        lane("conformance", 30, Work::Counting(vec!["neonvm-conformance", "--quiet"])),
+        lane("local", 20, Work::Tests(local)),
+        lane("guests", 440, Work::Tests(guests)),
     ]
 }
 

@@ -8,6 +8,7 @@ mod binaries;
 mod case;
 mod outcome;
 mod schedule;
+mod times;
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};

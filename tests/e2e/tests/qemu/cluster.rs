@@ -47,11 +47,7 @@ impl Cluster {
     }
 
     pub(crate) fn with(arguments: &[&str]) -> Self {
-        Self::with_kernel(&needs::kernel().unwrap(), arguments)
-    }
-
-    /// One whose VMs boot the kernel in a directory.
-    pub(crate) fn with_kernel(kernel: &Path, arguments: &[&str]) -> Self {
+        let kernel = needs::kernel().unwrap();
         let home = Machine::new();
         // A directory of kernels of its own: with a default, which is not shared.
         let kernels = home.path(".local/share/neonvm/kernels");

@@ -1,6 +1,6 @@
 //! How VMs end, and what is said about it: exit codes, panics, full memory, broken images, guests that do not listen.
 
-use neonvm_test_support::{need, needs};
+use neonvm_test_support::need;
 use serde_json::Value;
 
 use crate::cluster::{Cluster, kill, possible, until};
@@ -68,12 +68,10 @@ fn manifest(name: &str, line: &str, command: &str) -> String {
     )
 }
 
-/// The initramfs of a fetched kernel does not load `pvpanic-pci`, by which a guest reports its panic: there it is a reboot.
 #[test]
 fn a_kernel_panic_is_reported_with_the_last_console_lines() {
     need!(possible());
-    let kernel = need!(needs::built_kernel());
-    let cluster = Cluster::with_kernel(&kernel, &["--nodes", "1"]);
+    let cluster = Cluster::start();
     cluster.idle();
     // A kernel panics when process 1 ends.
     cluster.apply(manifest("panics", "init=/bin/true", "true"));

@@ -27,8 +27,7 @@ impl Stage {
         let programs = target.join(super::PROFILE);
         std::fs::create_dir_all(&kept)?;
         let mut path = vec![programs.clone()];
-        path.extend(std::env::split_paths(&std::env::var_os("PATH").unwrap_or_default()));
-        path.extend(["/usr/sbin", "/sbin"].map(PathBuf::from));
+        path.extend(std::env::split_paths(&crate::process::path_with_sbin()));
         let path = std::env::join_paths(path)?;
         Ok(Self { root: root.to_owned(), kept, programs, path, begun: Instant::now() })
     }

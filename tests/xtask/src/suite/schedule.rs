@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use super::outcome::{End, How};
+use super::times::{self, Times};
 use super::{Case, Place, Plan};
 
 /// Tests that take so long are reported when they end.
@@ -13,6 +14,8 @@ const WORTH_A_LINE: Duration = Duration::from_secs(5);
 
 /// Runs tests; their ends, in the order of the tests.
 pub(super) fn run(place: &Place, cases: &[Case], plan: &Plan, attempt: u32) -> Vec<End> {
+    let names: Vec<String> = cases.iter().map(ToString::to_string).collect();
+    let order = Times::of(&place.outputs).order(names.iter().map(String::as_str));
     let next = AtomicUsize::new(0);
     let ends = Mutex::new(BTreeMap::new());
     let processors = std::thread::available_parallelism().map_or(2, usize::from);
@@ -21,7 +24,7 @@ pub(super) fn run(place: &Place, cases: &[Case], plan: &Plan, attempt: u32) -> V
         for _ in 0..at_once.min(cases.len()) {
             scope.spawn(|| {
                 loop {
-                    let index = next.fetch_add(1, Ordering::Relaxed);
+                    let Some(&index) = order.get(next.fetch_add(1, Ordering::Relaxed)) else { return };
                     let Some(case) = cases.get(index) else { return };
                     let end = case.run(place, attempt, plan.limit, plan.environment);
                     announce(case, &end);
@@ -30,7 +33,10 @@ pub(super) fn run(place: &Place, cases: &[Case], plan: &Plan, attempt: u32) -> V
             });
         }
     });
-    ends.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner).into_values().collect()
+    let ends: Vec<End> =
+        ends.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner).into_values().collect();
+    times::keep(&place.outputs, cases, &ends);
+    ends
 }
 
 fn announce(case: &Case, end: &End) {

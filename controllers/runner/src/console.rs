@@ -19,6 +19,8 @@ const REPLAY: usize = 16 << 10;
 /// Lines kept for the report of an end that went wrong, and the longest of them.
 const TAIL: usize = 20;
 const TAIL_LINE: usize = 240;
+/// How the kernel begins the line with the cause of a panic (`kernel/panic.c`).
+const PANIC: &str = "Kernel panic - not syncing";
 /// Keystrokes that wait for the guest.
 const TYPED: usize = 64;
 
@@ -86,7 +88,9 @@ impl Console {
             let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
             kept.tail.push_back(line);
             if kept.tail.len() > TAIL {
-                kept.tail.pop_front();
+                // The traces behind a panic are longer than what is kept; the line that names its cause stays first.
+                let oldest = usize::from(kept.tail.front().is_some_and(|line| line.contains(PANIC)));
+                kept.tail.remove(oldest);
             }
         }
     }
@@ -158,6 +162,20 @@ mod tests {
     fn lines_for_people_have_no_control_sequences() {
         assert_eq!(plain("\u{1b}[2J\u{1b}[31mred\u{1b}[0m \u{7}bell "), "red bell");
         assert_eq!(plain(&"x".repeat(1000)).len(), TAIL_LINE);
+    }
+
+    #[tokio::test]
+    async fn the_cause_of_a_panic_outlasts_its_trace() {
+        let (_machine, line) = tokio::io::duplex(64);
+        let (console, _task) = Console::attach(line, logs::start(Format::Plain, std::io::sink()).unwrap());
+        let cause = "[    6.59] Kernel panic - not syncing: Attempted to kill init! exitcode=0x00000000";
+        for line in
+            ["before", cause].into_iter().map(str::to_owned).chain((0..50).map(|n| format!("trace {n}")))
+        {
+            console.remember(&line);
+        }
+        let tail = console.tail();
+        assert_eq!((tail.len(), tail[0].as_str(), tail[1].as_str()), (TAIL, cause, "trace 31"));
     }
 
     #[tokio::test]

@@ -119,6 +119,18 @@ fn say(line: &str) {
 /// Flags of a child, from those that are set.
 struct Flags(Vec<String>);
 
+/// Loopback addresses of pods, which are scraped: 127.2.0.0 to 127.63.255.255 of those that `workload` simulates, up to
+/// 127.191.255.255 of those of nodes without namespaces. The API server's 127.0.0.1 is refused here, too.
+const PODS: [&str; 7] = [
+    "127.2.0.0/15",
+    "127.4.0.0/14",
+    "127.8.0.0/13",
+    "127.16.0.0/12",
+    "127.32.0.0/11",
+    "127.64.0.0/10",
+    "127.128.0.0/10",
+];
+
 impl Flags {
     fn set(mut self, flag: &str, value: &dyn std::fmt::Display) -> Self {
         self.0.extend([flag.to_owned(), value.to_string()]);
@@ -184,7 +196,10 @@ fn services(
             "scheduler".to_owned(),
             with("scheduler").set("--identity", &"scheduler").switch("--do-migration", true),
         ));
-        all.push(("pod-autoscaler".to_owned(), with("pod-autoscaler")));
+        let scraped = PODS.iter();
+        let autoscaler =
+            scraped.fold(with("pod-autoscaler"), |flags, network| flags.set("--scrape-allow", network));
+        all.push(("pod-autoscaler".to_owned(), autoscaler));
     }
     for index in 1..=args.nodes {
         let name = format!("n{index}");
@@ -240,4 +255,32 @@ fn addresses(directory: &Path, number: u8) -> anyhow::Result<PathBuf> {
 fn service(logs: &Path, name: String, flags: Flags) -> Service {
     let log = logs.join(format!("{name}.log"));
     Service { name, argv: flags.0, log }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::IpAddr;
+
+    use neonvm_pod_autoscaler::Network;
+
+    use super::PODS;
+
+    #[test]
+    fn pods_are_scraped_and_services_are_not() {
+        let networks: Vec<Network> = PODS.iter().map(|text| text.parse().unwrap()).collect();
+        for (address, is_scraped) in [
+            ("127.0.0.1", false),
+            ("127.1.255.255", false),
+            ("127.2.0.1", true),
+            ("127.63.255.254", true),
+            ("127.64.0.1", true),
+            ("127.191.255.254", true),
+            ("127.192.0.0", false),
+            ("169.254.169.254", false),
+        ] {
+            let address: IpAddr = address.parse().unwrap();
+            let found = networks.iter().any(|network| network.contains(address));
+            assert_eq!(found, is_scraped, "{address}");
+        }
+    }
 }

@@ -4,10 +4,16 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use neonvm_pod_autoscaler::Config;
+use neonvm_pod_autoscaler::{Config, Network};
 
 /// Flags.
 #[derive(clap::Args, Debug)]
+#[command(
+    after_help = "Endpoints that a PodAutoscaler names are read from where this service runs. Loopback, link-local and metadata \
+addresses, multicast and the network of Services are refused, also behind a name that resolves to them; redirects are not followed. \
+Pods and nodes are read.\n\n\
+Example:\n  neond pod-autoscaler --leader-elect --service-network 10.96.0.0/12 --scrape-allow 10.96.7.20"
+)]
 pub(crate) struct Args {
     /// File for access to the cluster; absent: the pod's service account
     #[arg(long)]
@@ -21,9 +27,26 @@ pub(crate) struct Args {
     /// Endpoints read at the same time, over all PodAutoscalers
     #[arg(long, default_value_t = 512, value_parser = clap::value_parser!(u16).range(1..))]
     scrape_limit: u16,
+    /// Endpoints of one PodAutoscaler read at the same time
+    #[arg(long, default_value_t = 128, value_parser = clap::value_parser!(u16).range(1..))]
+    scrape_limit_per_object: u16,
+    /// Memory for answers longer than 32 KiB, all together, in MiB; half of it is for those longer than 1 MiB, of which each may
+    /// have 16 MiB. Others wait
+    #[arg(long, value_name = "MIB", default_value_t = 64, value_parser = clap::value_parser!(u16).range(32..=4096))]
+    scrape_memory: u16,
+    /// Network that endpoints may be in although it is refused otherwise, such as 10.96.7.20 for one Service; repeat it for more
+    #[arg(long, value_name = "CIDR")]
+    scrape_allow: Vec<Network>,
+    /// Network of Services, which is refused; repeat it for more [default: as the cluster's ServiceCIDR objects say, from
+    /// Kubernetes 1.33]
+    #[arg(long, value_name = "CIDR")]
+    service_network: Vec<Network>,
     /// Time for one endpoint to answer, in milliseconds
     #[arg(long, default_value_t = 2000, value_parser = clap::value_parser!(u32).range(10..=60_000))]
     scrape_timeout_ms: u32,
+    /// Time for all endpoints of one PodAutoscaler, each time that it is evaluated, in milliseconds
+    #[arg(long, default_value_t = 10_000, value_parser = clap::value_parser!(u32).range(10..=600_000))]
+    scrape_object_timeout_ms: u32,
     /// PEM file with the authorities that certificates of https endpoints are checked against [default: they are not
     /// checked, as with probes of the kubelet]
     #[arg(long, value_name = "FILE")]
@@ -53,6 +76,11 @@ fn config(args: &Args) -> Config {
         namespace: args.namespace.clone(),
         concurrency: args.concurrency_limit.into(),
         scrapes: args.scrape_limit.into(),
+        scrapes_of_one: args.scrape_limit_per_object.into(),
+        scrape_memory: usize::from(args.scrape_memory) << 20,
+        scrape_allowed: args.scrape_allow.clone(),
+        service_networks: args.service_network.clone(),
+        scrape_turn: Duration::from_millis(args.scrape_object_timeout_ms.into()),
         scrape_timeout: Duration::from_millis(args.scrape_timeout_ms.into()),
         scrape_authority: args.scrape_ca_file.clone(),
         leader_election: None,

@@ -6,6 +6,8 @@ use std::time::Duration;
 
 use neonvm_kit::lease;
 
+use crate::reach::Network;
+
 /// Name of the lease of the leader.
 const LEASE: &str = "neonvm-pod-autoscaler";
 
@@ -20,8 +22,19 @@ pub struct Config {
     pub concurrency: usize,
     /// Endpoints read at the same time, over all objects; at least 1.
     pub scrapes: usize,
+    /// Endpoints of one object read at the same time; at least 1.
+    pub scrapes_of_one: usize,
     /// Time for one endpoint to answer.
     pub scrape_timeout: Duration,
+    /// Time for all endpoints of one object, in each of its turns.
+    pub scrape_turn: Duration,
+    /// Bytes for answers longer than 32 KiB, all together; half of it is for those longer than 1 MiB, and at least one of those
+    /// (16 MiB) is read.
+    pub scrape_memory: usize,
+    /// Networks that endpoints may be in although they are refused otherwise.
+    pub scrape_allowed: Vec<Network>,
+    /// Networks of Services, which are refused; empty: as the cluster's `ServiceCIDR` objects say.
+    pub service_networks: Vec<Network>,
     /// PEM file with the authorities that certificates of endpoints are checked against; absent: they are not checked, as
     /// with probes of the kubelet, because pods rarely have certificates for their addresses.
     pub scrape_authority: Option<PathBuf>,
@@ -38,7 +51,12 @@ impl Default for Config {
             namespace: "neonvm-system".to_owned(),
             concurrency: 64,
             scrapes: 512,
+            scrapes_of_one: 128,
             scrape_timeout: Duration::from_secs(2),
+            scrape_turn: Duration::from_secs(10),
+            scrape_memory: 64 << 20,
+            scrape_allowed: Vec::new(),
+            service_networks: Vec::new(),
             scrape_authority: None,
             leader_election: None,
             metrics: None,

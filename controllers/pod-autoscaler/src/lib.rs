@@ -16,7 +16,9 @@ mod config;
 mod observe;
 mod picture;
 mod pods;
+mod reach;
 mod run;
+mod services;
 mod status;
 mod target;
 mod telemetry;
@@ -25,4 +27,5 @@ mod work;
 mod wrapped;
 
 pub use config::Config;
+pub use reach::{Network, NotANetwork};
 pub use run::{Error, run, run_with};

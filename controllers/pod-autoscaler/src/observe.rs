@@ -1,36 +1,36 @@
 //! What the metrics of an object are now: one value, or one reason, for each of its sources.
 
 mod apis;
+mod before;
 mod get;
 mod http;
 mod idle;
+mod room;
 mod scrape;
 
-use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
-use std::time::Instant;
 
 use futures_util::future::join_all;
 use kube::{Client, ResourceExt as _};
 use neonvm_api::PodAutoscaler;
 use neonvm_api::pod_autoscaler::MetricSourceType;
-use neonvm_core_podscale::exposition::Extract;
 use neonvm_core_podscale::{Missing, MissingReason, Observed};
 
+pub(crate) use before::Before;
+use before::Keeping;
 pub(crate) use http::Reader;
 
 use crate::Config;
 use crate::pods::PodView;
 
-/// Readings that the next one is compared with, by source and pod; the pod is empty for an endpoint that is no pod.
-pub(crate) type Before = HashMap<(usize, String), (Extract, Instant)>;
-
 /// Reads metrics.
 pub(crate) struct Observer {
     /// Asks the metrics APIs, each question once.
     client: Client,
-    reader: Reader,
+    pub(crate) reader: Reader,
+    /// Readings that are kept for the next ones.
+    keeping: Keeping,
     /// Endpoints that were read, and those of them that gave nothing.
     pub(crate) scrapes: AtomicU64,
     pub(crate) failures: AtomicU64,
@@ -48,7 +48,8 @@ pub(crate) struct Scene<'a> {
 impl Observer {
     pub(crate) fn new(client: Client, config: &Config) -> Result<Self, String> {
         let reader = Reader::new(config)?;
-        Ok(Self { client, reader, scrapes: AtomicU64::new(0), failures: AtomicU64::new(0) })
+        let keeping = Keeping::default();
+        Ok(Self { client, reader, keeping, scrapes: AtomicU64::new(0), failures: AtomicU64::new(0) })
     }
 
     /// One for each source of the object, in its order.

@@ -15,6 +15,7 @@ use tokio::sync::watch as channel;
 use crate::Config;
 use crate::observe::Observer;
 use crate::picture::Key;
+use crate::services;
 use crate::telemetry::{Others, Telemetry};
 use crate::watch;
 use crate::work::{self, Context};
@@ -90,6 +91,9 @@ pub async fn run_with(
 
 /// Watches and reconciles; returns when a part of that ends.
 async fn lead(context: Arc<Context>, config: &Config, health: &Health) -> Result<(), TaskEnded> {
+    if config.service_networks.is_empty() {
+        context.observer.reader.refuse(&services::networks(&context.client).await);
+    }
     let (listed, mut ready) = channel::channel(0);
     let listed = Arc::new(listed);
     let mut tasks = Tasks::new(&health.tasks);

@@ -54,6 +54,14 @@ pub struct Extract {
 }
 
 impl Extract {
+    /// How much memory it takes, in bytes: an estimate from above.
+    #[must_use]
+    pub fn weight(&self) -> usize {
+        let series: usize = self.series.keys().map(|labels| labels.len() + 96).sum();
+        let buckets = self.histogram.as_ref().map_or(0, |histogram| histogram.buckets.len());
+        256 + series + buckets * 32
+    }
+
     fn prefers(&mut self, rank: usize) -> bool {
         if self.rank.is_none_or(|found| rank < found) {
             *self = Self { kind: self.kind, rank: Some(rank), ..Self::default() };

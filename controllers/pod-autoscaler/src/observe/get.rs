@@ -6,9 +6,11 @@
 
 use std::str::from_utf8;
 
-use bytes::{Buf as _, Bytes, BytesMut};
+use bytes::{Buf as _, BufMut as _, Bytes, BytesMut};
 use httparse::{EMPTY_HEADER, Header, Response, Status};
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
+
+use super::room::Room;
 
 /// Most bytes of a head, of all heads before the answer, and of what follows the last chunk.
 const HEAD: usize = 64 << 10;
@@ -60,14 +62,19 @@ fn broken(text: impl Into<String>) -> Fault {
     Fault::Broken(text.into())
 }
 
-/// Asks, and reads the answer; of its body no more than so many bytes.
-pub(super) async fn get<S>(stream: &mut S, question: &[u8], largest: usize) -> Result<Answer, Fault>
+/// Asks, and reads the answer; of its body no more than so many bytes, and never more than there is room for.
+pub(super) async fn get<S>(
+    stream: &mut S,
+    question: &[u8],
+    largest: usize,
+    room: &mut Room<'_>,
+) -> Result<Answer, Fault>
 where
     S: AsyncRead + AsyncWrite + Unpin,
 {
     stream.write_all(question).await.map_err(|error| broken(error.to_string()))?;
     stream.flush().await.map_err(|error| broken(error.to_string()))?;
-    let mut incoming = Incoming { stream, buffer: BytesMut::with_capacity(FIRST) };
+    let mut incoming = Incoming { stream, buffer: BytesMut::with_capacity(FIRST), passed: 0, room };
     let head = incoming.head().await?;
     if head.status != 200 {
         return Ok(Answer { status: head.status, body: Bytes::new(), again: false });
@@ -83,19 +90,29 @@ where
     Ok(Answer { status: head.status, body, again })
 }
 
-struct Incoming<'a, S> {
+struct Incoming<'a, 'r, S> {
     stream: &'a mut S,
     buffer: BytesMut,
+    /// Bytes that were read before those in the buffer, and are kept elsewhere.
+    passed: usize,
+    room: &'a mut Room<'r>,
 }
 
-impl<S: AsyncRead + Unpin> Incoming<'_, S> {
+impl<S: AsyncRead + Unpin> Incoming<'_, '_, S> {
     /// Reads some more; `false` at the end.
     async fn fill(&mut self) -> Result<bool, Fault> {
+        let held = self.passed + self.buffer.len();
+        while self.room.bytes() <= held {
+            if !self.room.grow().await {
+                return Err(Fault::TooLarge);
+            }
+        }
         // Doubles at least, so that much is copied seldom.
         if self.buffer.capacity() == self.buffer.len() {
             self.buffer.reserve(self.buffer.len().clamp(FIRST, AHEAD));
         }
-        let read = self.stream.read_buf(&mut self.buffer).await;
+        let free = self.room.bytes() - held;
+        let read = self.stream.read_buf(&mut (&mut self.buffer).limit(free)).await;
         read.map(|count| count > 0).map_err(|error| broken(error.to_string()))
     }
 
@@ -156,12 +173,26 @@ impl<S: AsyncRead + Unpin> Incoming<'_, S> {
             if size > largest.saturating_sub(body.len()) {
                 return Err(Fault::TooLarge);
             }
-            let chunk = self.exactly(size).await?;
-            body.extend_from_slice(&chunk);
+            self.chunk(size, &mut body).await?;
             if self.exactly(2).await? != b"\r\n"[..] {
                 return Err(broken("a chunk of the answer is longer than it says"));
             }
         }
+    }
+
+    /// The bytes of a chunk, as they come: a large one is not kept twice.
+    async fn chunk(&mut self, size: usize, body: &mut BytesMut) -> Result<(), Fault> {
+        let mut missing = size;
+        while missing > 0 {
+            if self.buffer.is_empty() {
+                self.more().await?;
+            }
+            let some = self.buffer.split_to(missing.min(self.buffer.len()));
+            missing -= some.len();
+            self.passed += some.len();
+            body.extend_from_slice(&some);
+        }
+        Ok(())
     }
 
     async fn chunk_size(&mut self) -> Result<usize, Fault> {
@@ -260,6 +291,9 @@ fn framing(headers: &[Header<'_>]) -> Result<(Framing, bool), Fault> {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
+    use super::super::room::Rooms;
     use super::*;
 
     const LARGEST: usize = 100;
@@ -274,7 +308,9 @@ mod tests {
             // Whoever asked may have heard enough.
             let _ = there.write_all(&answer).await;
         });
-        let done = get(&mut here, b"GET / HTTP/1.1\r\n", LARGEST).await;
+        let rooms = Rooms::new(0, 1, Duration::from_secs(1));
+        let share = rooms.share();
+        let done = get(&mut here, b"GET / HTTP/1.1\r\n", LARGEST, &mut Room::small(&rooms, &share)).await;
         drop(here);
         other.await.unwrap();
         done

@@ -1,9 +1,9 @@
 //! One GET of a metrics endpoint: over a connection that is kept if the endpoint likes that, with a deadline, a limit, and a
-//! reason if nothing comes of it.
+//! reason if nothing comes of it. A redirect is an answer like any that is not 200: nothing is read from where it leads.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr, ToSocketAddrs as _};
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -15,17 +15,22 @@ use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, ServerName};
 use rustls::{ClientConfig, RootCertStore};
 use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::net::TcpStream;
+use tokio::net::{TcpSocket, TcpStream};
 use tokio::sync::Semaphore;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 
 use super::get::{self, Fault};
-use super::idle::{Idle, Kept, Room, places};
+use super::idle::{self, Idle, Kept, places};
+use super::room::{LARGEST, Room, Rooms, Share};
 use crate::Config;
+use crate::reach::{Network, Policy};
 
-/// Longest answer, in bytes; the limit of many scrapers. Larger ones are for endpoints that a person should look at.
-const LARGEST: usize = 16 << 20;
+/// Bytes that the kernel keeps of what nobody has read yet, of one connection; it takes twice that. Its own default grows to
+/// megabytes, which count as memory of this service.
+const RECEIVE_BUFFER: u32 = 64 << 10;
+/// Addresses of one name that are tried.
+const ADDRESSES: usize = 4;
 /// Of so many places for connections that are kept one may be for one with TLS.
 const SECURED: usize = 16;
 /// What is understood.
@@ -34,6 +39,8 @@ const ACCEPT: &str = "text/plain;version=0.0.4;q=1,*/*;q=0.1";
 /// Where to read.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) struct Endpoint {
+    /// Whether whoever made the object chose the host; otherwise it is a pod's own address.
+    pub(crate) named: bool,
     pub(crate) tls: bool,
     /// Name or address, and port.
     pub(crate) host: String,
@@ -50,6 +57,16 @@ pub(crate) struct Reader {
     plain: Idle<TcpStream>,
     /// Fewer: each takes some tens of KiB.
     secured: Idle<TlsStream<TcpStream>>,
+    rooms: Rooms,
+    allowed: Vec<Network>,
+    policy: RwLock<Policy>,
+}
+
+/// An answer and the room that it takes.
+#[derive(Debug)]
+pub(crate) struct Page<'a> {
+    pub(crate) bytes: Bytes,
+    pub(crate) room: Room<'a>,
 }
 
 fn missing(reason: MissingReason, message: impl Into<String>) -> Missing {
@@ -69,57 +86,145 @@ impl Reader {
         };
         let reading = config.scrapes.max(1);
         let kept = places(reading);
-        let room = Arc::new(Room::new(kept));
+        let room = Arc::new(idle::Room::new(kept));
         Ok(Self {
             places: Semaphore::new(reading),
             within: config.scrape_timeout,
             tls: Arc::new(tls),
             plain: Idle::new(kept, Arc::clone(&room)),
             secured: Idle::new(kept / SECURED, room),
+            rooms: Rooms::new(config.scrape_memory, config.scrapes_of_one, config.scrape_turn),
+            allowed: config.scrape_allowed.clone(),
+            policy: RwLock::new(Policy::new(&config.scrape_allowed, &config.service_networks)),
         })
     }
 
-    /// The answer, whole. Waiting for a place does not count as time of the endpoint.
-    pub(crate) async fn read(&self, endpoint: &Endpoint) -> Result<Bytes, Missing> {
-        let Ok(_place) = self.places.acquire().await else {
+    /// Refuses the networks of Services from now on, in addition to those that are refused anyway.
+    pub(crate) fn refuse(&self, services: &[Network]) {
+        *self.policy.write().unwrap_or_else(PoisonError::into_inner) = Policy::new(&self.allowed, services);
+    }
+
+    fn permits(&self, address: IpAddr) -> bool {
+        self.policy.read().unwrap_or_else(PoisonError::into_inner).permits(address)
+    }
+
+    /// What one object may use for a turn that begins now.
+    pub(crate) fn share(&self) -> Share {
+        self.rooms.share()
+    }
+
+    /// The answer, whole. Waiting for a place does not count as time of the endpoint, but as time of the object.
+    pub(crate) async fn read<'a>(
+        &'a self,
+        endpoint: &Endpoint,
+        share: &'a Share,
+    ) -> Result<Page<'a>, Missing> {
+        let late = |what: &str| missing(MissingReason::TimedOut, format!("{endpoint} {what}"));
+        let place = async { Some((share.places.acquire().await.ok()?, self.places.acquire().await.ok()?)) };
+        let Ok(place) = tokio::time::timeout_at(share.until, place).await else {
+            return Err(late("was not read: other endpoints of this PodAutoscaler took all its time"));
+        };
+        let Some(_place) = place else {
             return Err(missing(MissingReason::NotRead, "the autoscaler ends"));
         };
-        match tokio::time::timeout(self.within, self.attempt(endpoint)).await {
-            Ok(done) => done,
-            Err(_) => {
-                let text = format!("{endpoint} did not answer within {} ms", self.within.as_millis());
-                Err(missing(MissingReason::TimedOut, text))
+        let mut room = Room::small(&self.rooms, share);
+        match tokio::time::timeout(self.within, self.attempt(endpoint, share, &mut room)).await {
+            Ok(done) => done.map(|bytes| Page { bytes, room }),
+            Err(_) if room.waits() => {
+                let text =
+                    format!("has more than {} bytes, and other answers took the room for that", room.bytes());
+                Err(late(&text))
             }
+            Err(_) => Err(late(&format!("did not answer within {} ms", self.within.as_millis()))),
         }
     }
 
-    async fn attempt(&self, endpoint: &Endpoint) -> Result<Bytes, Missing> {
+    async fn attempt(
+        &self,
+        endpoint: &Endpoint,
+        share: &Share,
+        room: &mut Room<'_>,
+    ) -> Result<Bytes, Missing> {
         if endpoint.tls {
-            over(&self.secured, endpoint, self.connect_secured(endpoint)).await
+            over(&self.secured, endpoint, self.connect_secured(endpoint, share), room).await
         } else {
-            over(&self.plain, endpoint, connect(endpoint)).await
+            over(&self.plain, endpoint, self.connect(endpoint, share), room).await
         }
     }
 
-    async fn connect_secured(&self, endpoint: &Endpoint) -> Result<TlsStream<TcpStream>, Missing> {
-        let stream = connect(endpoint).await?;
+    async fn connect_secured(
+        &self,
+        endpoint: &Endpoint,
+        share: &Share,
+    ) -> Result<TlsStream<TcpStream>, Missing> {
+        let stream = self.connect(endpoint, share).await?;
         let name =
             ServerName::try_from(endpoint.host.clone()).map_err(|error| unreachable(endpoint, &error))?;
         let stream = TlsConnector::from(Arc::clone(&self.tls)).connect(name, stream).await;
         stream.map_err(|error| unreachable(endpoint, &error))
     }
+
+    /// A connection to an address that was looked at: a name is not resolved a second time.
+    async fn connect(&self, endpoint: &Endpoint, share: &Share) -> Result<TcpStream, Missing> {
+        let mut last = None;
+        for address in self.addresses(endpoint, share).await? {
+            match open(address).await {
+                Ok(stream) => return Ok(stream),
+                Err(error) => last = Some(error),
+            }
+        }
+        Err(match last {
+            // What listens where is nothing that an author should learn from what this service reaches.
+            Some(_) if endpoint.named => unreachable(endpoint, &"no connection"),
+            Some(error) => unreachable(endpoint, &error),
+            None => refused(endpoint),
+        })
+    }
+
+    /// The addresses of an endpoint that are permitted.
+    async fn addresses(&self, endpoint: &Endpoint, share: &Share) -> Result<Vec<SocketAddr>, Missing> {
+        let all = match endpoint.host.parse() {
+            Ok(address) => vec![SocketAddr::new(address, endpoint.port)],
+            Err(_) => self.resolve(endpoint, share).await?,
+        };
+        Ok(all.into_iter().filter(|address| self.permits(address.ip())).take(ADDRESSES).collect())
+    }
+
+    async fn resolve(&self, endpoint: &Endpoint, share: &Share) -> Result<Vec<SocketAddr>, Missing> {
+        let Some(right) = self.rooms.lookup(share).await else {
+            return Err(missing(MissingReason::NotRead, "the autoscaler ends"));
+        };
+        let name = (endpoint.host.clone(), endpoint.port);
+        let lookup = tokio::task::spawn_blocking(move || {
+            let found = name.to_socket_addrs();
+            // Not before: a lookup goes on when nobody waits for it any more.
+            drop(right);
+            found
+        });
+        match lookup.await {
+            Ok(Ok(found)) => Ok(found.collect()),
+            Ok(Err(_)) | Err(_) => Err(unreachable(endpoint, &"its name cannot be resolved")),
+        }
+    }
+}
+
+/// One text for all that is refused, whatever is there: it is no way to find out.
+fn refused(endpoint: &Endpoint) -> Missing {
+    let text = format!(
+        "{endpoint} is refused: it is in a network that is not scraped (loopback, link-local, Services) unless an administrator \
+         allows it with --scrape-allow of the pod-autoscaler"
+    );
+    missing(MissingReason::Forbidden, text)
+}
+
+async fn open(address: SocketAddr) -> std::io::Result<TcpStream> {
+    let socket = if address.is_ipv4() { TcpSocket::new_v4()? } else { TcpSocket::new_v6()? };
+    socket.set_recv_buffer_size(RECEIVE_BUFFER)?;
+    socket.connect(address).await
 }
 
 fn unreachable(endpoint: &Endpoint, error: &dyn std::fmt::Display) -> Missing {
     missing(MissingReason::Unreachable, format!("{endpoint}: {error}"))
-}
-
-async fn connect(endpoint: &Endpoint) -> Result<TcpStream, Missing> {
-    let stream = match endpoint.host.parse() {
-        Ok(address) => TcpStream::connect(SocketAddr::new(address, endpoint.port)).await,
-        Err(_) => TcpStream::connect((endpoint.host.as_str(), endpoint.port)).await,
-    };
-    stream.map_err(|error| unreachable(endpoint, &error))
 }
 
 /// Asks over the connection that was kept, or over a new one.
@@ -127,18 +232,20 @@ async fn over<S>(
     idle: &Idle<S>,
     endpoint: &Endpoint,
     fresh: impl Future<Output = Result<S, Missing>>,
+    room: &mut Room<'_>,
 ) -> Result<Bytes, Missing>
 where
     S: Kept + AsyncRead + AsyncWrite + Unpin,
 {
     if let Some(stream) = idle.take(endpoint) {
-        match ask(endpoint, stream).await {
+        match ask(endpoint, stream, room).await {
             // The endpoint may have closed it just now, which says nothing about the endpoint.
             (Err(missing), _) if missing.reason == MissingReason::Unreadable => {}
             done => return keep(idle, endpoint, done),
         }
     }
-    keep(idle, endpoint, ask(endpoint, fresh.await?).await)
+    let fresh = fresh.await?;
+    keep(idle, endpoint, ask(endpoint, fresh, room).await)
 }
 
 fn keep<S: Kept>(
@@ -146,14 +253,19 @@ fn keep<S: Kept>(
     endpoint: &Endpoint,
     (answer, stream): (Result<Bytes, Missing>, Option<S>),
 ) -> Result<Bytes, Missing> {
-    if let Some(stream) = stream {
+    // Of pods only: how many others there are is for the author of an object to choose.
+    if let Some(stream) = stream.filter(|_| !endpoint.named) {
         idle.put(endpoint, stream);
     }
     answer
 }
 
 /// The answer, and the connection if it can be used again.
-async fn ask<S>(endpoint: &Endpoint, mut stream: S) -> (Result<Bytes, Missing>, Option<S>)
+async fn ask<S>(
+    endpoint: &Endpoint,
+    mut stream: S,
+    room: &mut Room<'_>,
+) -> (Result<Bytes, Missing>, Option<S>)
 where
     S: AsyncRead + AsyncWrite + Unpin,
 {
@@ -161,7 +273,7 @@ where
         Ok(question) => question,
         Err(missing) => return (Err(missing), None),
     };
-    match get::get(&mut stream, &question, LARGEST).await {
+    match get::get(&mut stream, &question, LARGEST, room).await {
         Ok(answer) if answer.status == 200 => (Ok(answer.body), answer.again.then_some(stream)),
         Ok(answer) => {
             let reason = match answer.status {
@@ -218,3 +330,6 @@ fn authorities(path: &Path) -> Result<RootCertStore, String> {
     }
     if store.is_empty() { Err(text(&"it has no certificate")) } else { Ok(store) }
 }
+
+#[cfg(test)]
+mod tests;

@@ -147,7 +147,7 @@ mod tests {
     }
 
     fn endpoint(port: u16) -> Endpoint {
-        Endpoint { tls: false, host: "a".to_owned(), port, path: "/".to_owned() }
+        Endpoint { named: false, tls: false, host: "a".to_owned(), port, path: "/".to_owned() }
     }
 
     fn idle(most: usize, places: usize) -> Idle<Line> {

@@ -1,8 +1,7 @@
 //! Sources that are read from endpoints: of the pods, or of a service. Each endpoint is read once, whatever number of
 //! sources looks at it, and its text is gone as soon as they did.
 
-use std::borrow::Cow;
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
@@ -15,9 +14,14 @@ use neonvm_core_podscale::exposition::{self, Extract, Kind, Query, QueryError};
 use neonvm_core_podscale::registry::DEFAULT_ENGINE;
 use neonvm_core_podscale::{Measure, Missing, MissingReason, Observed, PodSample};
 
-use super::http::Endpoint;
-use super::{Before, Observer, Scene, is_scraped};
+use super::before::{Before, Left};
+use super::http::{Endpoint, Page};
+use super::room::Share;
+use super::{Observer, Scene, is_scraped};
 use crate::pods::PodView;
+
+/// Sources that are looked for at the same time in one answer: each keeps what it finds for a moment.
+const AT_ONCE: usize = 16;
 
 /// One endpoint and the sources that look at it.
 struct Visit {
@@ -51,24 +55,36 @@ impl Observer {
         let sources = &scene.object.spec.metrics_sources;
         let mut values = self.visit_all(sources, visits(scene), before).await;
         let now = Instant::now();
-        let mut fresh: HashSet<(usize, String)> = HashSet::new();
-        for value in &mut values {
-            let key = (value.source, value.pod.as_ref().map_or_else(String::new, |pod| pod.uid.clone()));
-            if let Some(extract) = value.keep.take() {
-                before.insert(key.clone(), (extract, now));
-            }
-            fresh.insert(key);
-        }
         // Of pods that are gone nothing is kept.
-        before.retain(|key, _| fresh.contains(key));
+        let mut fresh = HashMap::new();
+        let mut compared = Vec::new();
+        for (index, value) in values.iter_mut().enumerate() {
+            let key = (value.source, value.pod.as_ref().map_or_else(String::new, |pod| pod.uid.clone()));
+            let kept = value.keep.take().map(|extract| (extract, now));
+            if kept.is_some() {
+                compared.push(index);
+            }
+            if let Some(reading) = kept.or_else(|| before.take(&key)) {
+                fresh.insert(key, reading);
+            }
+        }
+        if !before.replace(fresh, &self.keeping) {
+            for index in compared {
+                if let Some(value) = values.get_mut(index) {
+                    value.measure = Err(not_kept());
+                }
+            }
+        }
         let scraped = sources.iter().enumerate().filter(|(_, source)| is_scraped(source));
         scraped.map(|(index, source)| (index, gather(index, source, scene, &mut values))).collect()
     }
 
     async fn visit_all(&self, sources: &[MetricSource], visits: Vec<Visit>, before: &Before) -> Vec<Value> {
         let queries = queries(sources, &visits);
+        let (share, left) = (self.reader.share(), Left::new());
         // Each is polled when something came for it; the others are not asked how they are.
-        let visits = visits.into_iter().map(|visit| self.visit(sources, &queries, visit, before));
+        let visits =
+            visits.into_iter().map(|visit| self.visit((sources, &queries), visit, (before, &left), &share));
         let mut visiting: FuturesUnordered<_> = visits.collect();
         let mut values = Vec::new();
         while let Some(found) = visiting.next().await {
@@ -79,18 +95,23 @@ impl Observer {
 
     async fn visit(
         &self,
-        sources: &[MetricSource],
-        queries: &Queries,
+        (sources, queries): (&[MetricSource], &Queries),
         visit: Visit,
-        before: &Before,
+        memory: (&Before, &Left),
+        share: &Share,
     ) -> Vec<Value> {
-        let text = self.reader.read(&visit.endpoint).await;
+        let page = self.reader.read(&visit.endpoint, share).await;
         self.scrapes.fetch_add(1, Ordering::Relaxed);
-        if text.is_err() {
+        if page.is_err() {
             self.failures.fetch_add(1, Ordering::Relaxed);
         }
         let queries = queries.get(visit.engine()).map(Vec::as_slice).unwrap_or_default();
-        values(sources, queries, visit, &text, before)
+        // The room goes back when the sources have looked.
+        let (bytes, _room) = match page {
+            Ok(Page { bytes, room }) => (Ok(bytes), Some(room)),
+            Err(missing) => (Err(missing), None),
+        };
+        values((sources, queries), visit, bytes, memory)
     }
 }
 
@@ -118,12 +139,12 @@ fn visits(scene: &Scene<'_>) -> Vec<Visit> {
         if source.metric_source_type == MetricSourceType::Pod {
             let ready = scene.pods.iter().filter(|pod| pod.ready);
             for (pod, address) in ready.filter_map(|pod| Some((pod, pod.address?))) {
-                if let Some(endpoint) = endpoint(source, &address.to_string()) {
+                if let Some(endpoint) = endpoint(source, &address.to_string(), false) {
                     add(endpoint, Some(pod), index);
                 }
             }
         } else if source.has_endpoint()
-            && let Some(endpoint) = endpoint(source, &source.endpoint)
+            && let Some(endpoint) = endpoint(source, &source.endpoint, true)
         {
             add(endpoint, None, index);
         }
@@ -131,8 +152,8 @@ fn visits(scene: &Scene<'_>) -> Vec<Visit> {
     visits.into_values().collect()
 }
 
-/// `host` may have a port of its own.
-fn endpoint(source: &MetricSource, host: &str) -> Option<Endpoint> {
+/// `host` may have a port of its own; `named`: the object chose it.
+fn endpoint(source: &MetricSource, host: &str, named: bool) -> Option<Endpoint> {
     let tls = source.protocol_type == Some(MetricProtocol::Https);
     let usual = if tls { 443 } else { 80 };
     let bare = host.strip_prefix("http://").or_else(|| host.strip_prefix("https://")).unwrap_or(host);
@@ -146,51 +167,86 @@ fn endpoint(source: &MetricSource, host: &str) -> Option<Endpoint> {
     let path = if source.path.is_empty() { "/metrics" } else { source.path.as_str() };
     let path = if path.starts_with('/') { path.to_owned() } else { format!("/{path}") };
     let host = name.trim_start_matches('[').trim_end_matches(']').to_owned();
-    Some(Endpoint { tls, host, port, path })
+    Some(Endpoint { named, tls, host, port, path })
 }
 
 /// What the sources find in one answer.
 fn values(
-    sources: &[MetricSource],
-    queries: &[Result<Query, QueryError>],
+    (sources, queries): (&[MetricSource], &[Result<Query, QueryError>]),
     visit: Visit,
-    text: &Result<Bytes, Missing>,
-    before: &Before,
+    bytes: Result<Bytes, Missing>,
+    (before, left): (&Before, &Left),
 ) -> Vec<Value> {
     let Visit { endpoint, pod, sources: indexes } = visit;
     let asked = indexes.iter().filter_map(|index| Some((*index, sources.get(*index)?, queries.get(*index)?)));
     let asked: Vec<(usize, &MetricSource, &Result<Query, QueryError>)> = asked.collect();
-    let good: Vec<&Query> = asked.iter().filter_map(|(.., query)| query.as_ref().ok()).collect();
-    let mut extracts = text.as_ref().ok().map(|bytes| {
-        // The lossy way looks at each byte, even where all are good.
-        let text = std::str::from_utf8(bytes).map_or_else(|_| String::from_utf8_lossy(bytes), Cow::Borrowed);
-        let scrape = exposition::read(&text, &good);
-        if let Some(line) = scrape.first_unreadable {
-            tracing::debug!(%endpoint, line, count = scrape.unreadable, "lines cannot be read");
-        }
-        scrape.extracts.into_iter()
-    });
+    let text = bytes.map(text);
     let mut values = Vec::with_capacity(asked.len());
-    for (index, source, query) in asked {
-        let (measure, keep) = match (query, text) {
-            (Err(error), _) => (Err(Missing::new(MissingReason::NoSuchMetric, error.to_string())), None),
-            (_, Err(missing)) => (Err(missing.clone()), None),
-            (Ok(query), Ok(_)) => {
-                let extract = extracts.as_mut().and_then(Iterator::next).unwrap_or_default();
-                let uid = pod.as_ref().map_or_else(String::new, |pod| pod.uid.clone());
-                let earlier = before.get(&(index, uid));
-                let earlier = earlier
-                    .map(|(extract, at)| exposition::Before { extract, seconds: at.elapsed().as_secs_f64() });
-                let measure = query.evaluate(&extract, earlier);
-                let measure = measure.map_err(|missing| {
-                    Missing::new(missing.reason, format!("{endpoint}: {}", missing.message))
-                });
-                (measure, compares(source, query, &extract).then_some(extract))
+    for some in asked.chunks(AT_ONCE) {
+        let good: Vec<&Query> = some.iter().filter_map(|(.., query)| query.as_ref().ok()).collect();
+        let mut extracts = text.as_ref().ok().map(|text| {
+            let scrape = exposition::read(text, &good);
+            if let Some(line) = scrape.first_unreadable {
+                tracing::debug!(%endpoint, line, count = scrape.unreadable, "lines cannot be read");
             }
-        };
-        values.push(Value { source: index, pod: pod.clone(), measure, keep });
+            scrape.extracts.into_iter()
+        });
+        for (index, source, query) in some {
+            let (measure, keep) = match (query, &text) {
+                (Err(error), _) => (Err(Missing::new(MissingReason::NoSuchMetric, error.to_string())), None),
+                (_, Err(missing)) => (Err(missing.clone()), None),
+                (Ok(query), Ok(_)) => {
+                    let extract = extracts.as_mut().and_then(Iterator::next).unwrap_or_default();
+                    let uid = pod.as_ref().map_or_else(String::new, |pod| pod.uid.clone());
+                    let measure = evaluate(&endpoint, query, &extract, before.get(&(*index, uid)));
+                    kept(measure, compares(source, query, &extract).then_some(extract), left)
+                }
+            };
+            values.push(Value { source: *index, pod: pod.clone(), measure, keep });
+        }
     }
     values
+}
+
+/// The answer as text. What is not UTF-8 becomes `?`, byte by byte and in place: the usual way makes three bytes of each.
+fn text(bytes: Bytes) -> String {
+    let mut bytes = Vec::from(bytes);
+    let mut from = 0;
+    while let Err(error) = std::str::from_utf8(bytes.get(from..).unwrap_or_default()) {
+        let bad = from + error.valid_up_to();
+        from = (bad + error.error_len().unwrap_or(usize::MAX).min(bytes.len() - bad)).min(bytes.len());
+        bytes.get_mut(bad..from).unwrap_or_default().fill(b'?');
+    }
+    String::from_utf8(bytes).unwrap_or_default()
+}
+
+fn evaluate(
+    endpoint: &Endpoint,
+    query: &Query,
+    extract: &Extract,
+    earlier: Option<&(Extract, Instant)>,
+) -> Result<Measure, Missing> {
+    let earlier =
+        earlier.map(|(extract, at)| exposition::Before { extract, seconds: at.elapsed().as_secs_f64() });
+    let measure = query.evaluate(extract, earlier);
+    measure.map_err(|missing| Missing::new(missing.reason, format!("{endpoint}: {}", missing.message)))
+}
+
+/// The measure, and the reading if it is to be kept and there is room for it.
+fn kept(
+    measure: Result<Measure, Missing>,
+    keep: Option<Extract>,
+    left: &Left,
+) -> (Result<Measure, Missing>, Option<Extract>) {
+    match keep {
+        Some(extract) if !left.take(&extract) => (Err(not_kept()), None),
+        keep => (measure, keep),
+    }
+}
+
+fn not_kept() -> Missing {
+    let text = "its series are too many to be compared with the next reading; choose fewer with labels";
+    Missing::new(MissingReason::TooLarge, text)
 }
 
 /// Whether a value is made of two readings.
@@ -246,6 +302,16 @@ mod tests {
     }
 
     #[test]
+    fn what_is_no_text_stays_as_long_as_it_is() {
+        let read = |bytes: &'static [u8]| text(Bytes::from_static(bytes));
+        assert_eq!(read(b"m 1\n"), "m 1\n");
+        assert_eq!(read(b"m{a=\"\xff\xfe\"} 1\n\xe2\x82"), "m{a=\"??\"} 1\n??");
+        assert_eq!(read("\u{e9}\u{20ac}".as_bytes()), "\u{e9}\u{20ac}");
+        assert_eq!(read(b"\xff"), "?");
+        assert_eq!(read(b""), "");
+    }
+
+    #[test]
     fn what_the_object_says_is_where_is_read() {
         for (more, host, wanted) in [
             (json!({"protocolType": "http", "path": "/metrics"}), "a.b:8080", "http://a.b:8080/metrics"),
@@ -254,9 +320,9 @@ mod tests {
             (json!({"protocolType": "http", "path": "/m"}), "[::1]:7", "http://[::1]:7/m"),
             (json!({"path": "/m"}), "http://a.b:1/", "http://a.b:1/m"),
         ] {
-            assert_eq!(endpoint(&source(&more), host).unwrap().to_string(), wanted);
+            assert_eq!(endpoint(&source(&more), host, true).unwrap().to_string(), wanted);
         }
-        assert!(endpoint(&source(&json!({"port": "http"})), "a").is_none());
-        assert!(endpoint(&source(&json!({})), "a:b").is_none());
+        assert!(endpoint(&source(&json!({"port": "http"})), "a", true).is_none());
+        assert!(endpoint(&source(&json!({})), "a:b", true).is_none());
     }
 }

@@ -87,7 +87,9 @@ impl Cluster {
 }
 
 fn config() -> Config {
-    Config { scrape_timeout: Duration::from_millis(500), ..Config::default() }
+    // Pods are simulated on the loopback interface, in networks of their own.
+    let scrape_allowed = vec!["127.64.0.0/10".parse().unwrap(), "127.128.0.0/10".parse().unwrap()];
+    Config { scrape_timeout: Duration::from_millis(500), scrape_allowed, ..Config::default() }
 }
 
 /// An autoscaler of a deployment by the queue of its pods: ten for each, a turn every second.

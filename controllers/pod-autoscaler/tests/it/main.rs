@@ -11,6 +11,7 @@
 mod cluster;
 mod conflicts;
 mod fleet;
+mod hostile;
 mod invalid;
 mod metrics_apis;
 mod metrics_server;

@@ -26,6 +26,8 @@ impl Autoscaler {
         let mut command = Command::new(program);
         command.arg("pod-autoscaler").arg("--kubeconfig").arg(kubeconfig);
         command.args(["--metrics-bind-address", &metrics.address().to_string()]).env("RUST_LOG", "warn");
+        // Pods are simulated on the loopback interface.
+        command.args(["--scrape-allow", "127.0.0.0/8"]);
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log);
         let child = command.spawn().with_context(|| format!("cannot start {}", program.display()))?;
         let autoscaler = Self { child, metrics };

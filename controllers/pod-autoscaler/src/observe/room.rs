@@ -1,0 +1,191 @@
+//! Room for answers. Each reading has a little; one whose answer grows beyond that takes one of a few larger rooms and
+//! waits until there is one. So memory has a bound whatever endpoints send and however slowly, and small answers, which
+//! most are, wait for nobody.
+//!
+//! Rooms are taken from the smaller to the larger. One who holds the largest waits for nothing, so readings that wait for
+//! each other do not exist.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::time::Instant;
+
+/// Bytes that each reading has without asking.
+pub(super) const SMALL: usize = 32 << 10;
+/// Bytes of a medium room.
+const MEDIUM: usize = 1 << 20;
+/// Longest answer, in bytes; the limit of many scrapers. Larger ones are for endpoints that a person should look at.
+pub(super) const LARGEST: usize = 16 << 20;
+/// Bytes of a large room: what ends an answer is read as well.
+const LARGE: usize = LARGEST + (64 << 10);
+/// Names that are resolved at the same time, in all and for one object: each takes a thread.
+const LOOKUPS: (usize, usize) = (32, 4);
+
+/// What all objects share.
+#[derive(Debug)]
+pub(crate) struct Rooms {
+    medium: Arc<Semaphore>,
+    large: Arc<Semaphore>,
+    lookups: Arc<Semaphore>,
+    /// Medium rooms for one object.
+    medium_of_one: usize,
+    places_of_one: usize,
+    turn: Duration,
+}
+
+/// The part of one object, for one turn.
+#[derive(Debug)]
+pub(crate) struct Share {
+    pub(super) places: Semaphore,
+    medium: Arc<Semaphore>,
+    large: Arc<Semaphore>,
+    lookups: Arc<Semaphore>,
+    /// When the turn is over.
+    pub(super) until: Instant,
+}
+
+impl Rooms {
+    /// With so many bytes for medium and large rooms, half for each; with so many places and so much time for a turn of one
+    /// object.
+    pub(super) fn new(bytes: usize, places_of_one: usize, turn: Duration) -> Self {
+        let medium = (bytes / 2 / MEDIUM).max(1);
+        Self {
+            medium: Arc::new(Semaphore::new(medium)),
+            large: Arc::new(Semaphore::new((bytes / 2 / LARGEST).max(1))),
+            lookups: Arc::new(Semaphore::new(LOOKUPS.0)),
+            medium_of_one: (medium / 4).max(1),
+            places_of_one: places_of_one.max(1),
+            turn,
+        }
+    }
+
+    /// What one object gets for a turn that begins now.
+    pub(super) fn share(&self) -> Share {
+        Share {
+            places: Semaphore::new(self.places_of_one),
+            medium: Arc::new(Semaphore::new(self.medium_of_one)),
+            large: Arc::new(Semaphore::new(1)),
+            lookups: Arc::new(Semaphore::new(LOOKUPS.1)),
+            until: Instant::now() + self.turn,
+        }
+    }
+
+    /// A right to resolve a name; it goes with the thread that does, which nobody can stop.
+    pub(super) async fn lookup(&self, share: &Share) -> Option<[OwnedSemaphorePermit; 2]> {
+        Some([acquire(&share.lookups).await?, acquire(&self.lookups).await?])
+    }
+}
+
+async fn acquire(from: &Arc<Semaphore>) -> Option<OwnedSemaphorePermit> {
+    Arc::clone(from).acquire_owned().await.ok()
+}
+
+/// The room of one reading, for as long as its answer is kept.
+#[derive(Debug)]
+pub(crate) struct Room<'a> {
+    rooms: &'a Rooms,
+    share: &'a Share,
+    bytes: usize,
+    taken: Vec<OwnedSemaphorePermit>,
+    /// Whether it waits for a larger one.
+    waits: bool,
+}
+
+impl<'a> Room<'a> {
+    pub(super) fn small(rooms: &'a Rooms, share: &'a Share) -> Self {
+        Self { rooms, share, bytes: SMALL, taken: Vec::new(), waits: false }
+    }
+
+    /// How many bytes it has.
+    pub(super) fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// Whether the reading was waiting for room, not for its endpoint.
+    pub(super) fn waits(&self) -> bool {
+        self.waits
+    }
+
+    /// Takes the next larger one; `false`: there is none.
+    pub(super) async fn grow(&mut self) -> bool {
+        let (own, all, bytes) = match self.bytes {
+            SMALL => (&self.share.medium, &self.rooms.medium, MEDIUM),
+            MEDIUM => (&self.share.large, &self.rooms.large, LARGE),
+            _ => return false,
+        };
+        self.waits = true;
+        // First what the object has: who waits for that holds up no other object.
+        let (Some(own), Some(all)) = (acquire(own).await, acquire(all).await) else { return false };
+        self.waits = false;
+        self.taken.extend([own, all]);
+        self.bytes = bytes;
+        true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::task::Poll;
+
+    use futures_util::poll;
+
+    use super::*;
+
+    const MIB: usize = 1 << 20;
+
+    fn rooms(bytes: usize) -> Rooms {
+        Rooms::new(bytes, 8, Duration::from_secs(1))
+    }
+
+    /// As large as it gets without waiting.
+    async fn grown<'a>(rooms: &'a Rooms, share: &'a Share) -> Room<'a> {
+        let mut room = Room::small(rooms, share);
+        while let Poll::Ready(true) = poll!(std::pin::pin!(room.grow())) {}
+        room
+    }
+
+    #[tokio::test]
+    async fn all_rooms_together_have_a_bound() {
+        let rooms = rooms(64 * MIB);
+        let shares: Vec<Share> = (0..100).map(|_| rooms.share()).collect();
+        let mut held = Vec::new();
+        for share in &shares {
+            for _ in 0..8 {
+                held.push(grown(&rooms, share).await);
+            }
+        }
+        let beyond: usize = held.iter().map(Room::bytes).filter(|bytes| *bytes > SMALL).sum();
+        assert!((48 * MIB..=65 * MIB).contains(&beyond), "{beyond}");
+    }
+
+    #[tokio::test]
+    async fn one_object_leaves_room_for_others() {
+        let rooms = rooms(64 * MIB);
+        let (greedy, other) = (rooms.share(), rooms.share());
+        let mut held = Vec::new();
+        for _ in 0..32 {
+            held.push(grown(&rooms, &greedy).await);
+        }
+        let count = |bytes| held.iter().filter(|room| room.bytes() == bytes).count();
+        assert_eq!((count(LARGE), count(MEDIUM)), (1, 7));
+        assert_eq!(grown(&rooms, &other).await.bytes(), LARGE);
+    }
+
+    #[tokio::test]
+    async fn who_waits_goes_on_when_another_is_done() {
+        let rooms = rooms(2 * MIB);
+        let share = rooms.share();
+        let first = grown(&rooms, &share).await;
+        let mut second = Room::small(&rooms, &share);
+        {
+            let mut growing = std::pin::pin!(second.grow());
+            assert!(poll!(&mut growing).is_pending());
+            drop(first);
+            assert!(growing.await);
+        }
+        assert!(!second.waits() && second.bytes() == MEDIUM);
+        assert!(second.grow().await && second.bytes() == LARGE);
+        assert!(!second.grow().await);
+    }
+}

@@ -1,0 +1,236 @@
+//! Which addresses endpoints may have. Pure.
+//!
+//! Whoever creates a `PodAutoscaler` names endpoints that this service connects to from where it runs. What is reached only
+//! from there must not be: its own host's loopback, metadata services, the network of Services with the API server in it.
+//! The check is made on the very address that is connected to, so a name that resolves to something else later changes
+//! nothing.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::str::FromStr;
+
+/// Networks that no endpoint is in unless an administrator allows it.
+const REFUSED: &[&str] = &[
+    // This host, loopback, link-local (with the metadata services of most clouds), multicast, reserved, broadcast.
+    "0.0.0.0/8",
+    "127.0.0.0/8",
+    "169.254.0.0/16",
+    "224.0.0.0/4",
+    "240.0.0.0/4",
+    // Metadata and host services elsewhere: Alibaba, Azure, Oracle.
+    "100.100.100.200/32",
+    "168.63.129.16/32",
+    "192.0.0.192/32",
+    // The same for IPv6: unspecified, loopback, link-local, site-local, multicast; metadata of AWS and Google.
+    "::/128",
+    "::1/128",
+    "fe80::/10",
+    "fec0::/10",
+    "ff00::/8",
+    "fd00:ec2::254/128",
+    "fd20:ce::254/128",
+];
+
+/// A range of addresses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Network {
+    address: IpAddr,
+    /// Leading bits that count: 0 to 32 or 128.
+    prefix: u8,
+}
+
+/// A text that is not a network.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0:?} is not a network such as 10.96.0.0/12 or fd00::/108, nor an address")]
+pub struct NotANetwork(String);
+
+impl FromStr for Network {
+    type Err = NotANetwork;
+
+    /// Reads `ADDRESS/PREFIX`, or an address, which is a network of one.
+    fn from_str(text: &str) -> Result<Self, NotANetwork> {
+        let bad = || NotANetwork(text.to_owned());
+        let (address, prefix) =
+            text.split_once('/').map_or((text, None), |(left, right)| (left, Some(right)));
+        let address: IpAddr = address.parse().map_err(|_| bad())?;
+        let most = if address.is_ipv4() { 32 } else { 128 };
+        let prefix = match prefix {
+            None => most,
+            Some(digits) if digits.bytes().all(|byte| byte.is_ascii_digit()) => {
+                digits.parse().ok().filter(|prefix| *prefix <= most).ok_or_else(bad)?
+            }
+            Some(_) => return Err(bad()),
+        };
+        Ok(Self { address, prefix })
+    }
+}
+
+impl Network {
+    /// Whether the address is in it.
+    #[must_use]
+    pub fn contains(&self, address: IpAddr) -> bool {
+        let differs = match (self.address, address) {
+            (IpAddr::V4(own), IpAddr::V4(other)) => u128::from(own.to_bits() ^ other.to_bits()) << 96,
+            (IpAddr::V6(own), IpAddr::V6(other)) => own.to_bits() ^ other.to_bits(),
+            _ => return false,
+        };
+        differs.leading_zeros() >= u32::from(self.prefix)
+    }
+}
+
+/// What is refused and what is allowed.
+#[derive(Clone, Debug)]
+pub(crate) struct Policy {
+    allowed: Vec<Network>,
+    refused: Vec<Network>,
+}
+
+impl Policy {
+    /// With networks that an administrator allows, which wins, and those of Services.
+    pub(crate) fn new(allowed: &[Network], services: &[Network]) -> Self {
+        let fixed = REFUSED.iter().filter_map(|text| text.parse().ok());
+        Self { allowed: allowed.to_vec(), refused: fixed.chain(services.iter().copied()).collect() }
+    }
+
+    /// Whether an endpoint may be at this address.
+    pub(crate) fn permits(&self, address: IpAddr) -> bool {
+        let within = |networks: &[Network], form| networks.iter().any(|network| network.contains(form));
+        let permitted = |form: &IpAddr| within(&self.allowed, *form) || !within(&self.refused, *form);
+        forms(address).iter().all(permitted)
+    }
+}
+
+/// Where a connection to the address may end: also at the IPv4 address that an IPv6 address stands for.
+fn forms(address: IpAddr) -> Vec<IpAddr> {
+    let IpAddr::V6(six) = address else { return vec![address] };
+    if let Some(four) = six.to_ipv4_mapped() {
+        return vec![four.into()];
+    }
+    embedded(six).map_or_else(|| vec![address], |four| vec![address, four.into()])
+}
+
+/// The IPv4 address inside of an IPv4-compatible, NAT64 or 6to4 address.
+fn embedded(address: Ipv6Addr) -> Option<Ipv4Addr> {
+    let [a, b, c, d, e, f, g, h] = address.segments();
+    let join = |high: u16, low: u16| Ipv4Addr::from_bits((u32::from(high) << 16) | u32::from(low));
+    match [a, b, c, d, e, f] {
+        [0, 0, 0, 0, 0, 0] if (g, h) > (0, 1) => Some(join(g, h)),
+        [0x64, 0xff9b, 0, 0, 0, 0] | [0x64, 0xff9b, 1, ..] => Some(join(g, h)),
+        [0x2002, high, low, ..] => Some(join(high, low)),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn networks(texts: &[&str]) -> Vec<Network> {
+        texts.iter().map(|text| text.parse().unwrap()).collect()
+    }
+
+    fn permits(policy: &Policy, address: &str) -> bool {
+        policy.permits(address.parse().unwrap())
+    }
+
+    #[test]
+    fn every_network_that_is_refused_can_be_read() {
+        let policy = Policy::new(&[], &[]);
+        assert_eq!(policy.refused.len(), REFUSED.len());
+    }
+
+    #[test]
+    fn what_is_reached_from_here_alone_is_refused_in_every_spelling() {
+        let policy = Policy::new(&[], &networks(&["10.96.0.0/12", "fd00:10:96::/112"]));
+        for address in [
+            "0.0.0.0",
+            "127.0.0.1",
+            "127.255.255.254",
+            "169.254.169.254",
+            "169.254.0.1",
+            "224.0.0.1",
+            "255.255.255.255",
+            "100.100.100.200",
+            "168.63.129.16",
+            "10.96.0.1",
+            "10.111.255.255",
+            "::",
+            "::1",
+            "fe80::1",
+            "febf::1",
+            "ff02::1",
+            "fd00:ec2::254",
+            "fd00:10:96::a",
+            "::ffff:127.0.0.1",
+            "::ffff:169.254.169.254",
+            "::ffff:10.96.0.1",
+            "::127.0.0.1",
+            "::a9fe:a9fe",
+            "64:ff9b::127.0.0.1",
+            "64:ff9b:1::169.254.169.254",
+            "2002:7f00:1::",
+            "2002:a9fe:a9fe::1",
+        ] {
+            assert!(!permits(&policy, address), "{address}");
+        }
+    }
+
+    #[test]
+    fn pods_nodes_and_the_rest_of_the_world_are_permitted() {
+        let policy = Policy::new(&[], &networks(&["10.96.0.0/12"]));
+        for address in [
+            "10.95.255.255",
+            "10.112.0.0",
+            "10.244.1.7",
+            "192.168.1.10",
+            "172.18.0.2",
+            "100.64.0.1",
+            "8.8.8.8",
+            "2001:db8::1",
+            "fd00::1",
+            "::ffff:10.244.1.7",
+            "64:ff9b::8.8.8.8",
+        ] {
+            assert!(permits(&policy, address), "{address}");
+        }
+    }
+
+    #[test]
+    fn what_an_administrator_allows_wins() {
+        let policy =
+            Policy::new(&networks(&["127.64.0.0/10", "10.96.0.10", "::1"]), &networks(&["10.96.0.0/12"]));
+        for (address, is_permitted) in [
+            ("127.64.0.1", true),
+            ("::ffff:127.127.255.255", true),
+            ("127.63.255.255", false),
+            ("127.128.0.0", false),
+            ("10.96.0.10", true),
+            ("10.96.0.11", false),
+            ("::1", true),
+            ("::", false),
+        ] {
+            assert_eq!(permits(&policy, address), is_permitted, "{address}");
+        }
+        assert!(permits(&Policy::new(&networks(&["0.0.0.0/0"]), &[]), "127.0.0.1"));
+    }
+
+    #[test]
+    fn networks_are_read_strictly() {
+        for text in [
+            "",
+            "a",
+            "10.0.0.0/33",
+            "10.0.0.0/-1",
+            "10.0.0.0/+8",
+            "10.0.0.0/",
+            "/8",
+            "::/129",
+            "10.0.0/8",
+            "1.2.3.4/8/8",
+        ] {
+            let error = text.parse::<Network>().unwrap_err();
+            assert!(error.to_string().contains("10.96.0.0/12"), "{text}");
+        }
+        assert!("0.0.0.0/0".parse::<Network>().unwrap().contains([1, 2, 3, 4].into()));
+        assert!(!"0.0.0.0/0".parse::<Network>().unwrap().contains(IpAddr::V6(Ipv6Addr::LOCALHOST)));
+    }
+}

@@ -48,7 +48,8 @@ pub struct Global {
 /// Form of what a command reports.
 #[derive(Clone, Debug, Default, clap::Args)]
 pub struct Output {
-    /// table, wide, json, yaml, name, jsonpath=EXPR or custom-columns=SPEC
+    /// table, wide, json, yaml, name, jsonpath=EXPR or custom-columns=SPEC. Control characters are shown, such as \x1b; of
+    /// jsonpath only on a terminal: in a pipe or a file it is exact
     #[arg(short, long, value_name = "FORMAT")]
     pub output: Option<String>,
     /// Leave out the headers of tables

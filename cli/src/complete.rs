@@ -52,7 +52,9 @@ where
         let _ = std::fs::write(&kept, names.join("\n"));
         Some(names)
     });
-    names.unwrap_or_default().into_iter().map(CompletionCandidate::new).collect()
+    // A shell shows them as they are.
+    let plain = |name: &String| crate::render::one_line(name) == *name;
+    names.unwrap_or_default().into_iter().filter(plain).map(CompletionCandidate::new).collect()
 }
 
 /// Scenarios with a name.

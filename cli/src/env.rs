@@ -1,7 +1,6 @@
 //! What a command knows of the world around it; tests make their own.
 
 use std::collections::BTreeMap;
-use std::io::IsTerminal as _;
 use std::path::PathBuf;
 
 /// Environment variables, terminal, and where the program is.
@@ -22,10 +21,11 @@ impl Env {
     #[must_use]
     pub fn of_process() -> Self {
         let text = |value: std::ffi::OsString| value.into_string().ok();
+        let (stdout_terminal, stderr_terminal) = crate::render::terminals();
         Self {
             vars: std::env::vars_os().filter_map(|(name, value)| Some((text(name)?, text(value)?))).collect(),
-            stdout_terminal: std::io::stdout().is_terminal(),
-            stderr_terminal: std::io::stderr().is_terminal(),
+            stdout_terminal,
+            stderr_terminal,
             beside: std::env::current_exe().ok().and_then(|path| Some(path.parent()?.to_path_buf())),
         }
     }

@@ -16,7 +16,6 @@ pub mod report;
 pub mod settings;
 
 use std::ffi::OsString;
-use std::io::Write as _;
 use std::process::ExitCode;
 
 use clap::{CommandFactory as _, Parser as _};
@@ -63,9 +62,7 @@ fn fail(env: &Env, style: &render::Style, error: &Error) -> u8 {
 /// Help, version, or what is wrong with the arguments.
 fn usage(env: &Env, arguments: &[OsString], error: &clap::Error) -> u8 {
     if !error.use_stderr() {
-        // A closed pipe is a reader that has seen enough.
-        let _ = write!(std::io::stdout().lock(), "{}", error.render());
-        return 0;
+        return render::report(env, &render::Style::default(), Report::text(error.render().to_string()));
     }
     let style = render::Style::for_errors(render::wants_json(arguments));
     let text = error.render().to_string();
@@ -73,6 +70,6 @@ fn usage(env: &Env, arguments: &[OsString], error: &clap::Error) -> u8 {
         let first = text.lines().next().unwrap_or_default().trim_start_matches("error: ").to_owned();
         return fail(env, &style, &Error::new(Code::Usage, first));
     }
-    let _ = write!(std::io::stderr().lock(), "{text}");
+    render::errors(&render::Shown::text(&text));
     Code::Usage.number()
 }

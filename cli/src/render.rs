@@ -1,17 +1,22 @@
-//! From a report to what is printed. The only place that prints.
+//! From a report to what is printed. The only place that prints, and where every text is made harmless for a terminal.
 
+mod clean;
 mod custom_columns;
 mod jsonpath;
+mod out;
 mod progress;
 mod table;
 
+pub use out::Shown;
+pub(crate) use out::{errors, interactive, size, terminals};
 pub(crate) use progress::Reporter;
 
 use std::ffi::OsString;
-use std::io::{self, Write};
+use std::io;
 
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use serde::Serialize;
 use serde_json::Value;
 
 use crate::args::{Args, Output};
@@ -19,6 +24,7 @@ use crate::env::Env;
 use crate::error::{Code, Error, Result};
 use crate::report::{API_VERSION, Body, Document, Report};
 use crate::settings::Settings;
+use out::Output as Stdout;
 
 /// A form of output.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -71,6 +77,8 @@ pub struct Style {
     quiet: bool,
     color_stdout: bool,
     color_stderr: bool,
+    /// Standard output is a terminal.
+    terminal: bool,
     /// Errors as JSON.
     pub json_errors: bool,
 }
@@ -106,6 +114,7 @@ impl Style {
             quiet,
             color_stdout: colored(env, &color, flag, env.stdout_terminal),
             color_stderr: colored(env, &color, flag, env.stderr_terminal),
+            terminal: env.stdout_terminal,
         })
     }
 }
@@ -132,13 +141,11 @@ pub(crate) fn wants_json(arguments: &[OsString]) -> bool {
 /// Prints a report; returns the exit code.
 pub(crate) fn report(env: &Env, style: &Style, report: Report) -> u8 {
     if !style.quiet {
-        let mut err = io::stderr().lock();
         for note in &report.notes {
-            // Nobody reads notes that cannot be written.
-            let _ = writeln!(err, "{note}");
+            errors(&Shown::text(&format!("{}\n", indented(note))));
         }
     }
-    let mut out = io::BufWriter::new(io::stdout().lock());
+    let mut out = Stdout::open();
     let printed = body(style, report.body, &mut out).and_then(|()| Ok(out.flush()?));
     drop(out);
     match printed {
@@ -175,48 +182,89 @@ impl From<Error> for Problem {
     }
 }
 
-fn body(style: &Style, body: Body, out: &mut impl Write) -> std::result::Result<(), Problem> {
+fn body(style: &Style, body: Body, out: &mut Stdout) -> std::result::Result<(), Problem> {
+    let each = |shown: Shown, out: &mut Stdout| {
+        out.write(&shown)?;
+        out.write(&Shown::text("\n"))?;
+        // A line is of use when it comes.
+        out.flush()
+    };
     match body {
-        Body::Text(text) => Ok(out.write_all(text.as_bytes())?),
-        Body::Lines(lines) => {
-            for line in lines {
-                writeln!(out, "{line}")?;
-                out.flush()?;
-            }
-            Ok(())
+        Body::Text(text) => out.write(&Shown::text(&text))?,
+        // Serial consoles end lines with a carriage return, too.
+        Body::Lines(mut lines) => {
+            lines.try_for_each(|line| each(Shown::text(line.trim_end_matches('\r')), out))?;
         }
-        Body::Document(found) => Ok(out.write_all(document(style, &found)?.as_bytes())?),
+        Body::Raw(mut lines) => lines.try_for_each(|line| each(Shown::exact(line), out))?,
+        Body::Frames(mut frames) => frames.try_for_each(|frame| each(frame, out))?,
+        Body::Document(found) => out.write(&document(style, &found)?)?,
     }
+    Ok(())
+}
+
+/// Lines after the first set off from it: a text from outside cannot look like a line of ours.
+fn indented(text: &str) -> String {
+    text.trim_end().replace('\n', "\n      ")
 }
 
 /// A document in the form that is wanted, with its line end.
-pub(crate) fn document(style: &Style, document: &Document) -> Result<String> {
-    let text = match &style.format {
-        Format::Json => serde_json::to_string_pretty(&document.value).unwrap_or_default(),
-        Format::Yaml => serde_saphyr::to_string(&document.value)
-            .map_err(|error| Error::new(Code::Failed, "cannot write YAML").cause(error.to_string()))?
-            .trim_end()
-            .to_owned(),
-        Format::Name => document.names.join("\n"),
-        // Exactly what was asked for: line ends too are the expression's.
-        Format::JsonPath(expression) => return Ok(expression.text(&document.value)),
+pub(crate) fn document(style: &Style, document: &Document) -> Result<Shown> {
+    let mut shown = match &style.format {
+        Format::Json => {
+            let text = serde_json::to_string_pretty(&document.value).unwrap_or_default();
+            Shown::text(&clean::json(text))
+        }
+        Format::Yaml => Shown::text(&yaml(&document.value)?),
+        Format::Name => {
+            let names: Vec<Shown> = document.names.iter().map(|name| Shown::line(name)).collect();
+            Shown::join(&names, &Shown::text("\n"))
+        }
+        // Exactly what was asked for, as kubectl does it, where a program reads it: line ends too are the expression's.
+        Format::JsonPath(expression) => {
+            let text = expression.text(&document.value);
+            return Ok(if style.terminal { Shown::text(&text) } else { Shown::exact(text) });
+        }
         Format::CustomColumns(columns) => {
             custom_columns::render(columns, &items(&document.value), !style.no_headers)
         }
         Format::Table | Format::Wide => match (&document.text, &style.format) {
-            (Some(text), Format::Table) => text.clone(),
+            (Some(text), Format::Table) => Shown::text(text),
             (_, format) => {
                 table::render(document, *format == Format::Wide, !style.no_headers, style.color_stdout)
             }
         },
     };
-    Ok(if text.is_empty() { text } else { text + "\n" })
+    if !shown.is_empty() {
+        shown.push(&Shown::text("\n"));
+    }
+    Ok(shown)
+}
+
+/// YAML whose characters are all harmless. The library escapes control characters but not those that reorder a text; an object
+/// with such a text is written as JSON, which is YAML, too.
+fn yaml(value: &Value) -> Result<String> {
+    let text = serde_saphyr::to_string(value)
+        .map_err(|error| Error::new(Code::Failed, "cannot write YAML").cause(error.to_string()))?;
+    if text.contains(|c| clean::steers(c) && c != '\n') {
+        return Ok(clean::json(serde_json::to_string_pretty(value).unwrap_or_default()));
+    }
+    Ok(text.trim_end().to_owned())
+}
+
+/// A value as one line of JSON.
+pub(crate) fn json_line(value: &impl Serialize) -> String {
+    clean::json(serde_json::to_string(value).unwrap_or_default())
+}
+
+/// A value inside of a text of several lines: on one line, whatever it holds.
+pub(crate) fn one_line(text: &str) -> String {
+    clean::line(text).into_owned()
 }
 
 /// A table inside a text, with its last line end; without colours.
 pub(crate) fn rows(columns: &[crate::report::Column], rows: &[Vec<String>]) -> String {
     let document = Document { columns: columns.to_vec(), rows: rows.to_vec(), ..Document::default() };
-    table::render(&document, false, true, false) + "\n"
+    table::render(&document, false, true, false).as_str().to_owned() + "\n"
 }
 
 /// The items of a list, or the object itself.
@@ -229,32 +277,32 @@ fn items(value: &Value) -> Vec<&Value> {
 
 /// Shows a question to a person at a terminal; the answer is read by the command.
 pub(crate) fn question(text: &str) {
-    let _ = io::stderr().lock().write_all(text.as_bytes());
+    errors(&Shown::line(text));
 }
 
 /// Prints an error on standard error.
 pub(crate) fn error(_: &Env, style: &Style, error: &Error) {
-    let text = if style.json_errors {
-        serde_json::json!({ "apiVersion": API_VERSION, "kind": "Error", "code": error.code.word(), "exitCode": error.code.number(),
-            "message": error.message, "causes": error.causes, "hint": error.hint })
-        .to_string()
-            + "\n"
+    errors(&if style.json_errors {
+        let value = serde_json::json!({ "apiVersion": API_VERSION, "kind": "Error", "code": error.code.word(),
+            "exitCode": error.code.number(), "message": error.message, "causes": error.causes, "hint": error.hint });
+        Shown::text(&(json_line(&value) + "\n"))
     } else {
         plain_error(error, style.color_stderr)
-    };
-    let _ = io::stderr().lock().write_all(text.as_bytes());
+    });
 }
 
-fn plain_error(error: &Error, color: bool) -> String {
-    let head = if color { "\u{1b}[31merror:\u{1b}[0m" } else { "error:" };
-    let mut text = format!("{head} {}\n", error.message);
+fn plain_error(error: &Error, color: bool) -> Shown {
+    let head = Shown::text("error:");
+    let mut shown = if color { out::painted(&head, "31") } else { head };
+    let mut text = format!(" {}\n", indented(&error.message));
     for cause in &error.causes {
-        text.push_str(&format!("  caused by: {cause}\n"));
+        text.push_str(&format!("  caused by: {}\n", indented(cause)));
     }
     if let Some(hint) = &error.hint {
-        text.push_str(&format!("  hint: {hint}\n"));
+        text.push_str(&format!("  hint: {}\n", indented(hint)));
     }
-    text
+    shown.push(&Shown::text(&text));
+    shown
 }
 
 /// The text that a jsonpath expression selects.

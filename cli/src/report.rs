@@ -3,6 +3,8 @@
 use serde::Serialize;
 use serde_json::{Value, json};
 
+use crate::render::Shown;
+
 /// `apiVersion` of our own objects in JSON.
 pub const API_VERSION: &str = "cli.neonvm/v1";
 
@@ -35,6 +37,10 @@ pub enum Body {
     Document(Document),
     /// Lines, perhaps without end.
     Lines(Box<dyn Iterator<Item = String>>),
+    /// Lines as they were written, with all that steers a terminal: for those who ask for that.
+    Raw(Box<dyn Iterator<Item = String>>),
+    /// Pictures that are drawn in place, perhaps without end.
+    Frames(Box<dyn Iterator<Item = Shown>>),
 }
 
 impl std::fmt::Debug for Body {
@@ -43,6 +49,8 @@ impl std::fmt::Debug for Body {
             Self::Text(text) => f.debug_tuple("Text").field(text).finish(),
             Self::Document(document) => f.debug_tuple("Document").field(document).finish(),
             Self::Lines(_) => f.write_str("Lines"),
+            Self::Raw(_) => f.write_str("Raw"),
+            Self::Frames(_) => f.write_str("Frames"),
         }
     }
 }
@@ -116,6 +124,13 @@ impl Report {
     #[must_use]
     pub fn document(document: Document) -> Self {
         Self { body: Body::Document(document), notes: Vec::new(), code: 0, then: None }
+    }
+
+    /// Lines of a log, exit code 0.
+    pub(crate) fn log(lines: impl Iterator<Item = String> + 'static, raw: bool) -> Self {
+        let lines = Box::new(lines);
+        let body = if raw { Body::Raw(lines) } else { Body::Lines(lines) };
+        Self { body, notes: Vec::new(), code: 0, then: None }
     }
 
     /// A text, exit code 0.

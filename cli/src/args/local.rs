@@ -161,6 +161,9 @@ pub struct Logs {
     /// Only the last lines
     #[arg(long, value_name = "LINES")]
     pub tail: Option<usize>,
+    /// Lines as they were written. Otherwise control characters are shown, such as \x1b: they would steer this terminal
+    #[arg(long)]
+    pub raw: bool,
 }
 
 /// `local status`

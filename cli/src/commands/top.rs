@@ -18,7 +18,7 @@ use crate::args::top::{Command, Repeat};
 use crate::connect::block_on;
 use crate::env::Env;
 use crate::error::{Code, Error, Result, reason};
-use crate::render::{self, Style};
+use crate::render::{self, Shown, Style};
 use crate::report::{Body, Document, Report};
 use crate::settings::Settings;
 use screen::Screen;
@@ -64,7 +64,7 @@ pub(super) fn run(env: &Env, settings: &Settings, args: &Args, command: &Command
         return Ok(frame.notes.into_iter().fold(report, Report::note));
     }
     let show = Show::new(env, settings, args, repeat)?;
-    let (frames, mut shown) = channel::<Result<String>>(1);
+    let (frames, mut shown) = channel::<Result<Shown>>(1);
     let (settings, command) = (settings.clone(), command.clone());
     std::thread::spawn(move || {
         block_on(async {
@@ -73,13 +73,13 @@ pub(super) fn run(env: &Env, settings: &Settings, args: &Args, command: &Command
         })
     });
     // What fails at once is an error as elsewhere.
-    let first = shown.blocking_recv().unwrap_or_else(|| Ok(String::new()))?;
-    let lines = std::iter::once(first).chain(rest(shown));
-    Ok(Report { body: Body::Lines(Box::new(lines)), ..Report::text(String::new()) })
+    let first = shown.blocking_recv().unwrap_or_else(|| Ok(Shown::default()))?;
+    let frames = std::iter::once(first).chain(rest(shown));
+    Ok(Report { body: Body::Frames(Box::new(frames)), ..Report::text(String::new()) })
 }
 
 /// Frames after the first.
-fn rest(mut shown: Receiver<Result<String>>) -> impl Iterator<Item = String> {
+fn rest(mut shown: Receiver<Result<Shown>>) -> impl Iterator<Item = Shown> {
     std::iter::from_fn(move || shown.blocking_recv()?.ok())
 }
 
@@ -89,7 +89,7 @@ async fn go_on(
     settings: &Settings,
     command: &Command,
     interval: Duration,
-    frames: &Sender<Result<String>>,
+    frames: &Sender<Result<Shown>>,
 ) {
     let ended = tokio::select! {
         ended = looks(&mut show, settings, command, interval, frames) => ended,
@@ -99,7 +99,7 @@ async fn go_on(
     match ended {
         Err(error) => drop(frames.send(Err(error)).await),
         Ok(()) if show.screen.as_ref().is_some_and(Screen::is_drawn) => {
-            drop(frames.send(Ok(screen::RESTORE.to_owned())).await);
+            drop(frames.send(Ok(Shown::control(screen::RESTORE))).await);
         }
         Ok(()) => {}
     }
@@ -122,7 +122,7 @@ async fn looks(
     settings: &Settings,
     command: &Command,
     interval: Duration,
-    frames: &Sender<Result<String>>,
+    frames: &Sender<Result<Shown>>,
 ) -> Result<()> {
     let mut source = Source::open(settings, command).await?;
     let mut last = source.frame().await?;
@@ -162,9 +162,9 @@ impl Show {
     }
 
     /// A frame without its last line end.
-    fn render(&mut self, frame: &Frame) -> Result<String> {
+    fn render(&mut self, frame: &Frame) -> Result<Shown> {
         if self.json {
-            return Ok(frame.document.value.to_string());
+            return Ok(Shown::text(&render::json_line(&frame.document.value)));
         }
         let text = match &self.screen {
             Some(_) => render::document(&self.style, &bars::with_bars(&frame.document))?,
@@ -174,16 +174,17 @@ impl Show {
         let first = std::mem::replace(&mut self.first, false);
         let Some(screen) = &mut self.screen else {
             // An empty line between two blocks.
-            return Ok(if first { text.to_owned() } else { format!("\n{text}") });
+            return Ok(if first { text } else { Shown::join(&[Shown::default(), text], &Shown::text("\n")) });
         };
-        let notes = frame.notes.iter().map(|note| format!("\n{note}")).collect::<String>();
-        Ok(screen.draw(format!("{text}{notes}").trim_start(), size()))
+        let notes = frame.notes.iter().map(|note| Shown::line(note));
+        let all: Vec<Shown> = std::iter::once(text).chain(notes).collect();
+        Ok(screen.draw(&Shown::join(&all, &Shown::text("\n")).trim(), size()))
     }
 }
 
 /// Columns and rows of the terminal.
 fn size() -> (usize, usize) {
-    let size = rustix::termios::tcgetwinsize(std::io::stdout()).ok();
+    let size = render::size();
     let or = |value: Option<u16>, other: u16| usize::from(value.filter(|value| *value > 0).unwrap_or(other));
-    (or(size.map(|size| size.ws_col), 80), or(size.map(|size| size.ws_row), 24))
+    (or(size.map(|size| size.0), 80), or(size.map(|size| size.1), 24))
 }

@@ -13,6 +13,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use crate::args::Output;
 use crate::connect::block_on;
 use crate::error::{Code, Error, Result};
+use crate::render::{json_line, one_line};
 use crate::report::{Body, Column, Report};
 
 /// An object of the API that can be watched.
@@ -125,13 +126,7 @@ pub(super) fn follow<K: Watched>(
     let head = headers.then(|| shape.fixed(names));
     pages(open, config, head, move |object| {
         let shown = (shape.wanted)(object);
-        shown.then(|| {
-            if json {
-                serde_json::to_string(object).unwrap_or_default()
-            } else {
-                shape.fixed((shape.row)(object))
-            }
-        })
+        shown.then(|| if json { json_line(object) } else { shape.fixed((shape.row)(object)) })
     })
 }
 
@@ -181,7 +176,7 @@ impl<K> Lines<K> {
         let shown = cells.into_iter().zip(&self.columns).filter(|(_, column)| !column.wide);
         let padded = shown.enumerate().map(|(index, (cell, _))| {
             let width = self.widths.get(index).copied().unwrap_or(8);
-            format!("{cell:<width$}")
+            format!("{:<width$}", one_line(&cell))
         });
         padded.collect::<Vec<_>>().join("  ").trim_end().to_owned()
     }

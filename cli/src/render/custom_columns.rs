@@ -3,6 +3,7 @@
 use serde_json::Value;
 
 use super::jsonpath::Expression;
+use super::out::Shown;
 use super::table;
 use crate::error::{Code, Error, Result};
 
@@ -31,7 +32,7 @@ pub(super) fn parse(spec: &str) -> Result<Vec<Column>> {
 }
 
 /// One line for each item, without the last line end.
-pub(super) fn render(columns: &[Column], items: &[&Value], headers: bool) -> String {
+pub(super) fn render(columns: &[Column], items: &[&Value], headers: bool) -> Shown {
     let mut rows: Vec<Vec<String>> = Vec::new();
     if headers {
         rows.push(columns.iter().map(|column| column.name.clone()).collect());

@@ -1,13 +1,14 @@
 //! Progress of long work on standard error: bars on a terminal, otherwise a line for each change, or JSON, or nothing.
 
 use std::collections::BTreeMap;
-use std::io::Write as _;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use indicatif::{MultiProgress, ProgressBar, ProgressStyle};
 use serde_json::json;
 
+use super::clean;
+use super::out::{Shown, errors};
 use crate::env::Env;
 
 /// How it is shown.
@@ -55,9 +56,7 @@ impl Reporter {
     /// Shows one line that is of use only while the command goes on.
     pub(crate) fn tell(&self, line: &str) {
         match &self.mode {
-            Mode::Bars(bars) => {
-                let _ = bars.println(line);
-            }
+            Mode::Bars(bars) => above(bars, line),
             Mode::Plain => say(line),
             Mode::Json => say_json("line", "", line),
             Mode::Silent => {}
@@ -76,8 +75,8 @@ impl Reporter {
                 let bar = bars.add(
                     ProgressBar::new_spinner().with_style(style("{spinner} {prefix:<10} {msg} {elapsed}")),
                 );
-                bar.set_prefix(step.to_owned());
-                bar.set_message(detail.to_owned());
+                bar.set_prefix(clean::line(step).into_owned());
+                bar.set_message(clean::line(detail).into_owned());
                 bar.enable_steady_tick(Duration::from_millis(100));
                 state.line = Some(bar);
             }
@@ -97,7 +96,7 @@ impl Reporter {
         match (&self.mode, state.line.take()) {
             (Mode::Bars(bars), Some(bar)) => {
                 bar.finish_and_clear();
-                let _ = bars.println(line);
+                above(bars, &line);
             }
             (Mode::Plain, _) => say(&line),
             (Mode::Json, _) => say_json("end", &step, detail),
@@ -107,9 +106,7 @@ impl Reporter {
 
     fn say_note(&self, text: &str) {
         match &self.mode {
-            Mode::Bars(bars) => {
-                let _ = bars.println(format!("note: {text}"));
-            }
+            Mode::Bars(bars) => above(bars, &format!("note: {text}")),
             Mode::Plain => say(&format!("note: {text}")),
             Mode::Json => say_json("note", "", text),
             Mode::Silent => {}
@@ -119,7 +116,7 @@ impl Reporter {
     /// A line of another program: the newest is shown beside the step.
     fn say_line(&self, line: &str) {
         if let (Mode::Bars(_), Some(bar)) = (&self.mode, &self.state().line) {
-            bar.set_message(line.chars().filter(|c| !c.is_control()).take(70).collect::<String>());
+            bar.set_message(clean::line(line).chars().take(70).collect::<String>());
         }
     }
 }
@@ -128,13 +125,19 @@ fn style(template: &str) -> ProgressStyle {
     ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_spinner())
 }
 
+/// A line above the bars, which the library writes.
+fn above(bars: &MultiProgress, line: &str) {
+    let _ = bars.println(clean::line(line));
+}
+
 fn say(line: &str) {
-    // Nobody reads progress that cannot be written.
-    let _ = writeln!(std::io::stderr().lock(), "{}", line.trim_end());
+    let mut shown = Shown::line(line.trim_end());
+    shown.push(&Shown::text("\n"));
+    errors(&shown);
 }
 
 fn say_json(event: &str, step: &str, detail: &str) {
-    say(&json!({ "event": event, "step": step, "detail": detail }).to_string());
+    say(&super::json_line(&json!({ "event": event, "step": step, "detail": detail })));
 }
 
 impl neonvm_builder::source::Progress for Reporter {
@@ -147,7 +150,7 @@ impl neonvm_builder::source::Progress for Reporter {
                     "  {prefix:<24} {bytes} {bytes_per_sec}"
                 };
                 let bar = bars.add(ProgressBar::new(total.unwrap_or(0)).with_style(style(template)));
-                bar.set_prefix(task.to_owned());
+                bar.set_prefix(clean::line(task).into_owned());
                 self.state().tasks.insert(task.to_owned(), bar);
             }
             Mode::Json => say_json("started", task, ""),

@@ -1,9 +1,10 @@
 //! Tables: upper-case headers, two spaces between columns, numbers right-aligned, never wrapped.
 
+use super::out::{Shown, painted};
 use crate::report::Document;
 
 /// Words that are coloured, and their colours.
-const COLORS: &[(&str, &str)] = &[
+const COLORS: &[(&str, &'static str)] = &[
     ("ok", "32"),
     ("running", "32"),
     ("warn", "33"),
@@ -20,7 +21,7 @@ const COLORS: &[(&str, &str)] = &[
 ];
 
 /// A document as a table, without the last line end.
-pub(super) fn render(document: &Document, wide: bool, headers: bool, color: bool) -> String {
+pub(super) fn render(document: &Document, wide: bool, headers: bool, color: bool) -> Shown {
     let shown: Vec<usize> = document
         .columns
         .iter()
@@ -35,7 +36,7 @@ pub(super) fn render(document: &Document, wide: bool, headers: bool, color: bool
     };
     let mut rows: Vec<Vec<String>> = Vec::new();
     if document.rows.is_empty() {
-        return String::new();
+        return Shown::default();
     }
     if headers {
         rows.push(pick(&document.columns.iter().map(|column| column.name.to_owned()).collect::<Vec<_>>()));
@@ -44,26 +45,31 @@ pub(super) fn render(document: &Document, wide: bool, headers: bool, color: bool
     align(&rows, &rights, color)
 }
 
-/// Rows with cells of equal width in each column.
-pub(super) fn align(rows: &[Vec<String>], rights: &[bool], color: bool) -> String {
+/// Rows with cells of equal width in each column, each of them one line.
+pub(super) fn align(rows: &[Vec<String>], rights: &[bool], color: bool) -> Shown {
+    let clean = |row: &Vec<String>| row.iter().map(|cell| Shown::line(cell)).collect::<Vec<_>>();
+    let rows: Vec<Vec<Shown>> = rows.iter().map(clean).collect();
+    let length = |cell: &Shown| cell.as_str().chars().count();
     let columns = rows.iter().map(Vec::len).max().unwrap_or(0);
-    let width =
-        |column: usize| rows.iter().filter_map(|row| row.get(column)).map(|cell| cell.chars().count()).max();
+    let width = |column: usize| rows.iter().filter_map(|row| row.get(column)).map(length).max();
     let widths: Vec<usize> = (0..columns).map(|column| width(column).unwrap_or(0)).collect();
-    let line = |row: &Vec<String>| {
+    let line = |row: &Vec<Shown>| {
         let cells = row.iter().zip(&widths).enumerate().map(|(column, (cell, width))| {
-            let space = " ".repeat(width.saturating_sub(cell.chars().count()));
+            let space = Shown::text(&" ".repeat(width.saturating_sub(length(cell))));
             let painted = paint(cell, color);
-            if rights.get(column).copied().unwrap_or(false) { space + &painted } else { painted + &space }
+            let is_right = rights.get(column).copied().unwrap_or(false);
+            let (mut first, second) = if is_right { (space, painted) } else { (painted, space) };
+            first.push(&second);
+            first
         });
-        cells.collect::<Vec<_>>().join("  ").trim_end().to_owned()
+        Shown::join(&cells.collect::<Vec<_>>(), &Shown::text("  ")).trim_end()
     };
-    rows.iter().map(line).collect::<Vec<_>>().join("\n")
+    Shown::join(&rows.iter().map(line).collect::<Vec<_>>(), &Shown::text("\n"))
 }
 
-fn paint(cell: &str, color: bool) -> String {
-    match COLORS.iter().find(|(word, _)| color && *word == cell) {
-        Some((_, code)) => format!("\u{1b}[{code}m{cell}\u{1b}[0m"),
-        None => cell.to_owned(),
+fn paint(cell: &Shown, color: bool) -> Shown {
+    match COLORS.iter().find(|(word, _)| color && *word == cell.as_str()) {
+        Some((_, code)) => painted(cell, code),
+        None => cell.clone(),
     }
 }

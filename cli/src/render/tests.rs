@@ -1,5 +1,7 @@
+use proptest::prelude::*;
 use serde_json::json;
 
+use super::clean::tests::hostile;
 use super::*;
 use crate::report::{left, right, wide};
 
@@ -15,7 +17,7 @@ fn list() -> Document {
 
 fn shown(format: &str) -> String {
     let style = Style { format: Format::parse(format).unwrap(), ..Style::default() };
-    document(&style, &list()).unwrap()
+    document(&style, &list()).unwrap().as_str().to_owned()
 }
 
 #[test]
@@ -47,8 +49,8 @@ fn an_error_in_words() {
     let error =
         Error::new(Code::Conflict, "port 1 is in use").cause("outer").cause("inner").hint("use another");
     let text = "error: port 1 is in use\n  caused by: outer\n  caused by: inner\n  hint: use another\n";
-    assert_eq!(plain_error(&error, false), text);
-    assert!(plain_error(&error, true).starts_with("\u{1b}[31merror:\u{1b}[0m port"));
+    assert_eq!(plain_error(&error, false).as_str(), text);
+    assert!(plain_error(&error, true).as_str().starts_with("\u{1b}[31merror:\u{1b}[0m port"));
 }
 
 #[test]
@@ -65,4 +67,69 @@ fn who_decides_on_colours() {
     assert!(colored(&env(&[("CLICOLOR_FORCE", "1")]), "auto", false, false));
     assert!(colored(&env(&[("NO_COLOR", "1")]), "always", true, false));
     assert!(!colored(&env(&[("CLICOLOR_FORCE", "1")]), "never", true, true));
+}
+
+/// What of a text may steer a terminal.
+fn unclean(shown: &Shown) -> Option<char> {
+    shown.as_str().chars().find(|c| clean::steers(*c) && !matches!(c, '\n' | '\t'))
+}
+
+#[test]
+fn jsonpath_is_exact_unless_a_terminal_shows_it() {
+    let hostile = Document { value: json!({ "a": "x\u{1b}[2J\ny" }), ..Document::default() };
+    let shown = |terminal| {
+        let format = Format::parse("jsonpath={.a}").unwrap();
+        document(&Style { format, terminal, ..Style::default() }, &hostile).unwrap()
+    };
+    assert_eq!(shown(false).as_str(), "x\u{1b}[2J\ny");
+    assert_eq!(shown(true).as_str(), "x\\x1b[2J\ny");
+}
+
+#[test]
+fn colours_stay_and_those_of_others_do_not() {
+    let columns = vec![left("STATE")];
+    let rows = vec![vec!["running".to_owned()], vec!["\u{1b}[32mrunning".to_owned()]];
+    let table = table::render(&Document { columns, rows, ..Document::default() }, false, false, true);
+    assert_eq!(table.as_str(), "\u{1b}[32mrunning\u{1b}[0m\n\\x1b[32mrunning");
+}
+
+#[test]
+fn lines_from_outside_do_not_look_like_ours() {
+    let error = Error::new(Code::Failed, "no\n  hint: run this").cause("a\nerror: b");
+    let text = "error: no\n        hint: run this\n  caused by: a\n      error: b\n";
+    assert_eq!(plain_error(&error, false).as_str(), text);
+}
+
+proptest! {
+    #[test]
+    fn nothing_that_steers_a_terminal_is_shown(texts in prop::collection::vec(hostile(), 6), color in any::<bool>()) {
+        let [name, cell, field, key, text, hint] = <[String; 6]>::try_from(texts).unwrap();
+        let value = json!({ "items": [{ "name": name, "more": { key.clone(): [field] } }, { "name": cell }] });
+        let both = vec![vec![name.clone(), cell.clone(), text.clone()], vec![cell, name.clone(), key]];
+        let list = Document {
+            value: value.clone(),
+            names: vec![format!("thing/{name}"), text.clone()],
+            text: Some(text.clone()),
+            columns: vec![left("NAME"), right("N"), wide("MORE")],
+            rows: both,
+        };
+        for form in ["table", "wide", "json", "yaml", "name", "jsonpath={.items[*].name}", "custom-columns=A:.name,B:.more"] {
+            let style = Style { format: Format::parse(form).unwrap(), color_stdout: false, terminal: true, ..Style::default() };
+            let shown = document(&style, &list).unwrap();
+            prop_assert_eq!(unclean(&shown), None, "{}: {:?}", form, shown);
+            match form {
+                "json" => prop_assert_eq!(&serde_json::from_str::<Value>(shown.as_str()).unwrap(), &value),
+                "yaml" => prop_assert_eq!(&serde_saphyr::from_str::<Value>(shown.as_str()).unwrap(), &value),
+                // A row is a line whatever its cells hold.
+                "wide" => prop_assert_eq!(shown.as_str().lines().count(), 3),
+                _ => {}
+            }
+        }
+        let error = Error::new(Code::Failed, name).cause(text).hint(hint);
+        let shown = plain_error(&error, false);
+        prop_assert_eq!(unclean(&shown), None, "{:?}", shown);
+        // In colour nothing else is there than the colour of one word.
+        let painted = plain_error(&error, color).as_str().replace("\u{1b}[31merror:\u{1b}[0m", "error:");
+        prop_assert_eq!(painted, shown.as_str());
+    }
 }

@@ -103,7 +103,7 @@ pub struct Events {
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Examples:\n  neonctl vm logs pg -f\n  neonctl vm logs pg --source serial,qemu --tail 50 --timestamps\n  \
-                  neonctl vm logs pg --previous"
+                  neonctl vm logs pg --previous\n  neonctl vm logs pg --source serial --raw > boot.log"
 )]
 pub struct Logs {
     /// Which
@@ -128,6 +128,9 @@ pub struct Logs {
     /// How the machine ended the last time, with its last words
     #[arg(long)]
     pub previous: bool,
+    /// Lines as the guest wrote them. Otherwise control characters are shown, such as \x1b: they would steer this terminal
+    #[arg(long)]
+    pub raw: bool,
     /// Where.
     #[command(flatten)]
     pub place: Place,

@@ -11,7 +11,7 @@ use crate::args::local::Logs;
 use crate::env::Env;
 use crate::error::{Code, Error, Result};
 use crate::instance;
-use crate::report::{Body, Report};
+use crate::report::Report;
 use crate::settings::{Settings, duration};
 
 /// Time between two looks at a log that is followed.
@@ -68,13 +68,12 @@ pub(crate) fn run(env: &Env, settings: &Settings, args: &Logs) -> Result<Report>
     if let Some(count) = args.tail {
         lines.drain(..lines.len().saturating_sub(count));
     }
-    let mut report = Report::text(String::new());
-    report.body = Body::Lines(if args.follow {
-        Box::new(lines.into_iter().chain(Tails(tails)))
+    let lines = lines.into_iter();
+    Ok(if args.follow {
+        Report::log(lines.chain(Tails(tails)), args.raw)
     } else {
-        Box::new(lines.into_iter())
-    });
-    Ok(report)
+        Report::log(lines, args.raw)
+    })
 }
 
 fn time(line: &str) -> Option<Timestamp> {

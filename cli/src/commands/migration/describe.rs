@@ -11,6 +11,7 @@ use crate::args::migration::Describe;
 use crate::commands::vm::machines::Machines;
 use crate::connect::block_on;
 use crate::error::Result;
+use crate::render::one_line;
 use crate::report::{Document, Report};
 use crate::settings::Settings;
 
@@ -29,7 +30,7 @@ fn describe(migration: &VirtualMachineMigration, now: Timestamp) -> String {
     let mut text = String::new();
     let mut line = |key: &str, value: String| {
         if !value.is_empty() {
-            let _ = writeln!(text, "{key:<13} {value}");
+            let _ = writeln!(text, "{key:<13} {}", one_line(&value));
         }
     };
     let (spec, status) = (&migration.spec, status(migration));

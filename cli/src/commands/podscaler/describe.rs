@@ -16,6 +16,7 @@ use crate::commands::vm::events::Event;
 use crate::commands::vm::machines::Machines;
 use crate::connect::block_on;
 use crate::error::Result;
+use crate::render::one_line;
 use crate::report::{Document, Report};
 use crate::settings;
 
@@ -36,7 +37,7 @@ fn describe(object: &PodAutoscaler, events: &[Event], most: usize, now: Timestam
     lines.extend(bounds(object, now));
     lines.extend(decided(object));
     let shown = lines.iter().filter(|(_, value)| !value.is_empty());
-    let mut text: String = shown.map(|(key, value)| format!("{key:<13} {value}\n")).collect();
+    let mut text: String = shown.map(|(key, value)| format!("{key:<13} {}\n", one_line(value))).collect();
     text.push_str(&happened(object, events, most));
     text.trim_end().to_owned()
 }
@@ -166,8 +167,8 @@ fn happened(object: &PodAutoscaler, events: &[Event], most: usize) -> String {
     let shown = story.len().min(most);
     let mut text = format!("{:<13} last {shown}\n", "Events");
     for entry in story.iter().take(most) {
-        let [age, change, result, reason, message] =
-            <[String; 5]>::try_from(entry.cells()).unwrap_or_default();
+        let cells: Vec<String> = entry.cells().iter().map(|cell| one_line(cell)).collect();
+        let [age, change, result, reason, message] = <[String; 5]>::try_from(cells).unwrap_or_default();
         let _ = writeln!(text, "  {age:>5}  {result:<7}  {change:<6}  {reason:<20}  {message}");
     }
     text

@@ -67,7 +67,7 @@ fn follow(settings: &settings::Settings, args: &Explain, json: bool) -> Result<R
     watching::pages(open, config, None, move |object: &PodAutoscaler| {
         let account = Account::of(object, Timestamp::now());
         // An empty line ends a page.
-        Some(if json { account.json().to_string() } else { account.text() + "\n" })
+        Some(if json { crate::render::json_line(&account.json()) } else { account.text() + "\n" })
     })
 }
 

@@ -16,7 +16,7 @@ use super::table;
 use crate::args::vm::Describe;
 use crate::connect::block_on;
 use crate::error::Result;
-use crate::render::age;
+use crate::render::{age, one_line};
 use crate::report::{Document, Report};
 use crate::settings::Settings;
 
@@ -36,7 +36,7 @@ pub(in crate::commands) fn run(settings: &Settings, args: &Describe) -> Result<R
 fn describe(machine: &VirtualMachine, agent: Option<&VmInspect>, events: &[Event], most: usize) -> String {
     let mut text = String::new();
     let mut line = |key: &str, value: String| {
-        let _ = writeln!(text, "{key:<13} {value}");
+        let _ = writeln!(text, "{key:<13} {}", one_line(&value));
     };
     let (spec, status) = (&machine.spec, machine.status.clone().unwrap_or_default());
     let meta = &machine.metadata;
@@ -106,7 +106,8 @@ fn happened(machine: &VirtualMachine, events: &[Event], most: usize) -> String {
         let message =
             if condition.message.is_empty() { String::new() } else { format!(": {}", condition.message) };
         let (kind, status, reason) = (&condition.type_, &condition.status, &condition.reason);
-        let _ = writeln!(text, "{:<13} {kind} {status} ({reason}){message}", "Condition");
+        let value = one_line(&format!("{kind} {status} ({reason}){message}"));
+        let _ = writeln!(text, "{:<13} {value}", "Condition");
     }
     let shown = events.len().min(most);
     let _ = writeln!(text, "{:<13} last {shown}", "Events");
@@ -115,9 +116,9 @@ fn happened(machine: &VirtualMachine, events: &[Event], most: usize) -> String {
             text,
             "  {:>5}  {:<7}  {:<20}  {}",
             event.age(),
-            event.kind,
-            event.reason,
-            event.message
+            one_line(&event.kind),
+            one_line(&event.reason),
+            one_line(&event.message)
         );
     }
     text

@@ -53,7 +53,7 @@ impl Output {
 
     /// Copies it to standard output as it comes, and gives it to `also`; false: nobody reads standard output any more.
     pub(super) async fn show(&mut self, mut also: impl FnMut(&[u8])) -> bool {
-        let (mut shown, mut buffer) = (tokio::io::stdout(), vec![0; 16 << 10]);
+        let (mut shown, mut buffer) = (crate::render::interactive(), vec![0; 16 << 10]);
         while let count @ 1.. = self.read(&mut buffer).await {
             let bytes = buffer.get(..count).unwrap_or_default();
             also(bytes);

@@ -11,7 +11,7 @@ use super::machines::{Machines, duration};
 use crate::args::vm::Logs;
 use crate::connect::block_on;
 use crate::error::{Code, Error, Result};
-use crate::report::{Body, Report};
+use crate::report::Report;
 use crate::settings::Settings;
 use lines::Style;
 
@@ -20,7 +20,7 @@ const QUEUE: usize = 256;
 
 /// Where the lines are.
 enum Found {
-    LastWords(String),
+    LastWords(Vec<String>),
     /// So far, and the pod they are of.
     Lines(String, String),
 }
@@ -49,7 +49,7 @@ pub(in crate::commands) fn run(settings: &Settings, args: &Logs) -> Result<Repor
         Ok(Found::Lines(machines.connection.within(&attempt, api.logs(&pod, &parameters)).await?, pod))
     });
     let (history, pod) = match found? {
-        Found::LastWords(text) => return Ok(Report::text(text)),
+        Found::LastWords(lines) => return Ok(Report::log(lines.into_iter(), args.raw)),
         Found::Lines(history, pod) => (history, pod),
     };
     let tail = args.tail.filter(|_| !style.takes_all());
@@ -59,7 +59,7 @@ pub(in crate::commands) fn run(settings: &Settings, args: &Logs) -> Result<Repor
     }
     let last = history.lines().next_back().and_then(lines::time).map(str::to_owned);
     if !args.follow {
-        return Ok(Report { body: Body::Lines(Box::new(shown.into_iter())), ..Report::text(String::new()) });
+        return Ok(Report::log(shown.into_iter(), args.raw));
     }
     let (queue, more) = std::sync::mpsc::sync_channel::<String>(QUEUE);
     let (settings, place) = (settings.clone(), args.place.clone());
@@ -70,8 +70,7 @@ pub(in crate::commands) fn run(settings: &Settings, args: &Logs) -> Result<Repor
             follow(&api, &pod, last, &style, &queue).await
         })
     });
-    let all = shown.into_iter().chain(more);
-    Ok(Report { body: Body::Lines(Box::new(all)), ..Report::text(String::new()) })
+    Ok(Report::log(shown.into_iter().chain(more), args.raw))
 }
 
 /// Lines after the last one that was seen, as they come, until the machine ends or nobody reads.
@@ -109,14 +108,11 @@ async fn follow(
 }
 
 /// The last words of the machine before this one: its pod is gone, its status has kept them.
-fn last_words(machine: &VirtualMachine) -> Result<String> {
+fn last_words(machine: &VirtualMachine) -> Result<Vec<String>> {
     let name = super::machines::name_of(machine);
     let Some(exit) = machine.status.as_ref().and_then(|status| status.last_exit.clone()) else {
         return Err(Error::new(Code::NotFound, format!("{name} has not ended before")));
     };
-    let mut text = format!("{} in pod {} at {}: {}\n", exit.reason, exit.pod_name, exit.time, exit.message);
-    for line in exit.console {
-        text.push_str(&format!("serial   {line}\n"));
-    }
-    Ok(text)
+    let first = format!("{} in pod {} at {}: {}", exit.reason, exit.pod_name, exit.time, exit.message);
+    Ok(std::iter::once(first).chain(exit.console.iter().map(|line| format!("serial   {line}"))).collect())
 }

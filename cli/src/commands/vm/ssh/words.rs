@@ -1,11 +1,13 @@
 //! What ssh says of itself, apart from what the command in the guest says.
 
 use std::convert::Infallible;
-use std::io::{self, Write as _};
+use std::io;
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{CWD, FileType, Mode, mknodat};
 use tokio::net::unix::pipe::{OpenOptions, Receiver};
+
+use crate::render::Shown;
 
 /// How ssh speaks of a host key it has not seen before, which ours never is.
 const NEW_HOST_KEY: &str = "Warning: Permanently added ";
@@ -52,7 +54,7 @@ impl Words {
         let mut buffer = [0; 4096];
         while let Ok(count @ 1..) = self.pipe.try_read(&mut buffer) {
             let said = self.whole_lines(buffer.get(..count).unwrap_or_default());
-            let _ = io::stderr().lock().write_all(said.as_bytes());
+            crate::render::errors(&Shown::text(&said));
         }
     }
 

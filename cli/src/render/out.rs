@@ -1,0 +1,151 @@
+//! The only way to standard output and standard error. What is written is [`Shown`], and only this file can make that of a
+//! text without making the text harmless first; `clippy.toml` refuses other ways in this crate.
+
+#![expect(clippy::disallowed_methods, reason = "this is the one place that writes to a terminal")]
+
+use std::fmt::Write as _;
+use std::io::{self, IsTerminal as _, Write as _};
+
+use super::clean;
+
+/// What a terminal may be given: texts from anywhere without what steers it, and sequences of our own.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Shown(String);
+
+impl Shown {
+    /// A text of several lines.
+    pub(crate) fn text(text: &str) -> Self {
+        Self(clean::text(text).into_owned())
+    }
+
+    /// A text of one line.
+    pub(crate) fn line(text: &str) -> Self {
+        Self(clean::line(text).into_owned())
+    }
+
+    /// A text that a program reads, byte by byte as it is. Not for a terminal.
+    pub(super) fn exact(text: String) -> Self {
+        Self(text)
+    }
+
+    /// A sequence of our own.
+    pub(crate) fn control(sequence: &'static str) -> Self {
+        Self(sequence.to_owned())
+    }
+
+    /// Moves the cursor up, to the start of a line.
+    pub(crate) fn up(lines: usize) -> Self {
+        Self(format!("\u{1b}[{lines}A\r"))
+    }
+
+    pub(crate) fn push(&mut self, more: &Self) {
+        self.0.push_str(&more.0);
+    }
+
+    /// Texts one after the other, with something between two.
+    pub(crate) fn join(all: &[Self], between: &Self) -> Self {
+        Self(all.iter().map(|one| one.0.as_str()).collect::<Vec<_>>().join(&between.0))
+    }
+
+    /// Each line by itself.
+    pub(crate) fn lines(&self) -> impl Iterator<Item = Self> {
+        self.0.lines().map(|line| Self(line.to_owned()))
+    }
+
+    /// Without spaces and line ends at both ends.
+    pub(crate) fn trim(&self) -> Self {
+        Self(self.0.trim().to_owned())
+    }
+
+    /// Without them at its end.
+    pub(crate) fn trim_end(&self) -> Self {
+        Self(self.0.trim_end().to_owned())
+    }
+
+    /// At most so many characters of one line; sequences for colours do not count, and stay.
+    pub(crate) fn cut(&self, columns: usize) -> Self {
+        let (mut shown, mut is_sequence) = (0, false);
+        let mut out = String::with_capacity(self.0.len());
+        for character in self.0.chars() {
+            if character == '\u{1b}' {
+                is_sequence = true;
+            } else if is_sequence {
+                is_sequence = !character.is_ascii_alphabetic();
+            } else if character.is_control() {
+                continue;
+            } else {
+                shown += 1;
+                if shown > columns {
+                    continue;
+                }
+            }
+            out.push(character);
+        }
+        Self(out)
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    pub(crate) fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+/// In a colour: a parameter of `ESC [ … m`.
+pub(super) fn painted(text: &Shown, code: &'static str) -> Shown {
+    let mut out = String::with_capacity(text.0.len() + 10);
+    // Writing to a string does not fail.
+    let _ = write!(out, "\u{1b}[{code}m{}\u{1b}[0m", text.0);
+    Shown(out)
+}
+
+/// Standard output, buffered.
+pub(super) struct Output(io::BufWriter<io::StdoutLock<'static>>);
+
+impl Output {
+    pub(super) fn open() -> Self {
+        Self(io::BufWriter::new(io::stdout().lock()))
+    }
+
+    pub(super) fn write(&mut self, shown: &Shown) -> io::Result<()> {
+        self.0.write_all(shown.0.as_bytes())
+    }
+
+    pub(super) fn flush(&mut self) -> io::Result<()> {
+        self.0.flush()
+    }
+}
+
+/// Writes to standard error. Nobody reads what cannot be written there.
+pub(crate) fn errors(shown: &Shown) {
+    let _ = io::stderr().lock().write_all(shown.0.as_bytes());
+}
+
+/// Standard output for the bytes of a guest, as they are: for what is interactive.
+pub(crate) fn interactive() -> tokio::io::Stdout {
+    tokio::io::stdout()
+}
+
+/// Whether standard output and standard error are terminals.
+pub(crate) fn terminals() -> (bool, bool) {
+    (io::stdout().is_terminal(), io::stderr().is_terminal())
+}
+
+/// Columns and rows of the terminal, if standard output is one.
+pub(crate) fn size() -> Option<(u16, u16)> {
+    rustix::termios::tcgetwinsize(io::stdout()).ok().map(|size| (size.ws_col, size.ws_row))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn colours_do_not_count() {
+        let text = Shown("\u{1b}[32mrunning\u{1b}[0m x".to_owned());
+        assert_eq!(text.cut(7).0, "\u{1b}[32mrunning\u{1b}[0m");
+        assert_eq!(Shown::text("a\tb\u{7}c").cut(9).0, "ab\\x07c");
+    }
+}

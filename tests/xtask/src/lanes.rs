@@ -25,7 +25,7 @@ pub(crate) enum Work {
 pub(crate) struct Lane {
     pub(crate) name: &'static str,
     pub(crate) work: Work,
-    /// Time it should take on two idle cores when everything that can be kept is there; those of the gate are 12 minutes together. The summary compares; nothing fails by it.
+    /// Time it should take on two idle cores when everything that can be kept is there; those of the gate are some 12 minutes together. The summary compares; nothing fails by it.
     pub(crate) budget: Duration,
     /// Time after which it is ended.
     pub(crate) limit: Duration,
@@ -106,6 +106,7 @@ fn is_apart(binary: &Binary) -> bool {
         || is_simulator(binary)
         || binary.package == "neonvm-conformance" && binary.kind == Kind::Integration
         || binary.is_integration("local")
+        || binary.is_integration("adversary")
 }
 
 fn is_unit(binary: &Binary) -> bool {
@@ -141,6 +142,7 @@ pub(crate) fn gate() -> Vec<Lane> {
     let names = |name: &str| !is_long(name);
     let guests = Plan { names, at_once: 2, limit: HEAVY, repeat: true, ..tests(has_guests) };
     let local = Plan { at_once: 2, repeat: true, ..tests(|binary| binary.is_integration("local")) };
+    let adversary = Plan { at_once: 1, ..tests(|binary| binary.is_integration("adversary")) };
     vec![
         lane("format", 5, Work::Command(vec!["cargo", "fmt", "--all", "--check"])).needs("rustfmt"),
         // The unit tests compare the generated files.
@@ -154,6 +156,7 @@ pub(crate) fn gate() -> Vec<Lane> {
         lane("services", 90, Work::Tests(tests(is_service))),
         lane("conformance", 30, Work::Counting(vec!["neonvm-conformance", "--quiet"])),
         lane("local", 20, Work::Tests(local)),
+        lane("adversary", 20, Work::Tests(adversary)),
         lane("guests", 440, Work::Tests(guests)),
     ]
 }
@@ -249,6 +252,7 @@ mod tests {
             binary("neonvm-guest", "services", Kind::Integration),
             binary("neonvm-e2e", "local", Kind::Integration),
             binary("neonvm-e2e", "soak", Kind::Integration),
+            binary("neonvm-e2e", "adversary", Kind::Integration),
             binary("neonvm-endurance", "endurance", Kind::Integration),
             binary("neonvm-core-scaling", "it", Kind::Integration),
         ];

@@ -1,0 +1,14 @@
+//! Attacks against a local cluster of real programs, one module for each finding. What can be shown in a process of a test is
+//! shown there; here is what needs the whole.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    reason = "helpers of tests"
+)]
+
+mod cluster;
+mod scrapes;
+mod terminal;

@@ -119,6 +119,8 @@ fn say(line: &str) {
 /// Flags of a child, from those that are set.
 struct Flags(Vec<String>);
 
+/// Where the embedded API server takes addresses of Services from.
+const SERVICES: &str = "10.96.0.0/16";
 /// Loopback addresses of pods, which are scraped: 127.2.0.0 to 127.63.255.255 of those that `workload` simulates, up to
 /// 127.191.255.255 of those of nodes without namespaces. The API server's 127.0.0.1 is refused here, too.
 const PODS: [&str; 7] = [
@@ -196,9 +198,8 @@ fn services(
             "scheduler".to_owned(),
             with("scheduler").set("--identity", &"scheduler").switch("--do-migration", true),
         ));
-        let scraped = PODS.iter();
-        let autoscaler =
-            scraped.fold(with("pod-autoscaler"), |flags, network| flags.set("--scrape-allow", network));
+        let autoscaler = with("pod-autoscaler").set("--service-network", &SERVICES);
+        let autoscaler = PODS.iter().fold(autoscaler, |flags, network| flags.set("--scrape-allow", network));
         all.push(("pod-autoscaler".to_owned(), autoscaler));
     }
     for index in 1..=args.nodes {
@@ -263,10 +264,11 @@ mod tests {
 
     use neonvm_pod_autoscaler::Network;
 
-    use super::PODS;
+    use super::{PODS, SERVICES};
 
     #[test]
     fn pods_are_scraped_and_services_are_not() {
+        assert!(SERVICES.parse::<Network>().unwrap().contains([10, 96, 0, 1].into()));
         let networks: Vec<Network> = PODS.iter().map(|text| text.parse().unwrap()).collect();
         for (address, is_scraped) in [
             ("127.0.0.1", false),

@@ -15,7 +15,14 @@ fn fields_of_a_vm_do_not_steer_the_terminal_of_an_administrator() {
             "memorySlots": {"min": 1, "max": 1, "use": 1}, "rootDisk": {"image": HOSTILE}}}});
     cluster.client().apply(&vm.to_string()).unwrap();
     let mut seen = false;
-    for command in ["vm list", "vm list -o wide", "vm get evil -o yaml", "vm get evil -o json", "vm describe evil", "vm events"] {
+    for command in [
+        "vm list",
+        "vm list -o wide",
+        "vm get evil -o yaml",
+        "vm get evil -o json",
+        "vm describe evil",
+        "vm events",
+    ] {
         let output = cluster.neonctl(command);
         for bytes in [output.stdout, output.stderr] {
             let text = String::from_utf8(bytes).unwrap();

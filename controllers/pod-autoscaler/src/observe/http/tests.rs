@@ -126,14 +126,14 @@ async fn endpoints_that_flood_and_stall_get_little_memory() {
     let sent = Arc::new(AtomicUsize::new(0));
     let counted = Arc::clone(&sent);
     let (port, count) = listen(move |stream| flood(stream, Arc::clone(&counted))).await;
-    let reader = reader(&["127.0.0.0/8"], |config| config.scrape_timeout = Duration::from_secs(2));
+    let reader = reader(&["127.0.0.0/8"], |config| config.scrape_timeout = Duration::from_secs(3));
     let share = reader.share();
     let at = endpoint("127.0.0.1", port);
     let all = join_all((0..32).map(|_| reader.read(&at, &share))).await;
     let texts: Vec<String> = all.into_iter().map(|done| done.unwrap_err().to_string()).collect();
     assert!(texts.iter().all(|text| text.starts_with("TimedOut")), "{texts:?}");
     assert!(texts.iter().any(|text| text.contains("other answers took the room")), "{texts:?}");
-    assert_eq!(count.load(Ordering::Relaxed), 32);
+    neonvm_test_support::eventually("32 connections", async || count.load(Ordering::Relaxed) == 32).await;
     // One large room, seven medium ones, 24 small ones; and what the kernel keeps on both sides. Without rooms it is 512 MiB.
     let mib = sent.load(Ordering::Relaxed) / MIB;
     assert!(mib <= 48, "{mib} MiB");

@@ -5,9 +5,7 @@
 
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, clippy::panic, reason = "tests")]
 
-#[path = "hostile/objects.rs"]
 mod objects;
-#[path = "hostile/server.rs"]
 mod server;
 
 use std::collections::BTreeSet;

@@ -1,8 +1,6 @@
 //! The internal certificate authority: made once, kept on disk, signs servers and clients.
 
 use std::fs;
-use std::io::Write as _;
-use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _};
 use std::path::Path;
 
 use rcgen::{
@@ -106,7 +104,7 @@ impl Authority {
         let params = authority_params();
         let signed = params.self_signed(&pair)?;
         write_private(&key, &pair.serialize_pem())?;
-        write_file(&certificate, &signed.pem())?;
+        write_private(&certificate, &signed.pem())?;
         Ok(Self { issuer: Issuer::new(params, pair), certificate: signed.pem() })
     }
 
@@ -215,30 +213,19 @@ fn read(path: &Path) -> Result<String, Error> {
     fs::read_to_string(path).map_err(|source| Error::File { path: path.display().to_string(), source })
 }
 
-fn write_file(path: &Path, text: &str) -> Result<(), Error> {
-    fs::write(path, text).map_err(|source| Error::File { path: path.display().to_string(), source })
-}
-
-/// Writes a file that only its owner can read.
+/// Writes a file that only its owner can open; readers find the old content or the new one.
 ///
 /// # Errors
 /// If it cannot be written.
 pub fn write_private(path: &Path, text: &str) -> Result<(), Error> {
-    let failed = |source| Error::File { path: path.display().to_string(), source };
-    let mut file = fs::OpenOptions::new()
-        .write(true)
-        .create(true)
-        .truncate(true)
-        .mode(0o600)
-        .open(path)
-        .map_err(failed)?;
-    // An existing file keeps its mode otherwise.
-    file.set_permissions(fs::Permissions::from_mode(0o600)).map_err(failed)?;
-    file.write_all(text.as_bytes()).map_err(failed)
+    crate::private::replace(path, text.as_bytes())
+        .map_err(|source| Error::File { path: path.display().to_string(), source })
 }
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::PermissionsExt as _;
+
     use super::*;
 
     #[test]

@@ -20,6 +20,7 @@ mod tests;
 
 use std::fs::File;
 use std::io::{self, Read, Write};
+use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -49,7 +50,9 @@ impl Cache {
         let cache = Self { root: root.to_path_buf() };
         for directory in ["layers/sha256", "blobs/sha256", "references/sha256", "temporary"] {
             let path = root.join(directory);
-            std::fs::create_dir_all(&path).map_err(|error| Error::io("create", &path, error))?;
+            // Layers of private images are in it, which only whoever pulled them may see.
+            let made = std::fs::DirBuilder::new().recursive(true).mode(0o700).create(&path);
+            made.map_err(|error| Error::io("create", &path, error))?;
         }
         Ok(cache)
     }

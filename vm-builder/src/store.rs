@@ -19,6 +19,7 @@ mod tests;
 use std::collections::BTreeSet;
 use std::fs::{File, TryLockError};
 use std::io::{self, Read, Write};
+use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -64,7 +65,9 @@ impl Store {
         let store = Self { root: root.to_path_buf() };
         for directory in ["blobs/sha256", "temporary"] {
             let path = root.join(directory);
-            std::fs::create_dir_all(&path).map_err(|error| Error::io("create", &path, error))?;
+            // Private images are in it, too.
+            let made = std::fs::DirBuilder::new().recursive(true).mode(0o700).create(&path);
+            made.map_err(|error| Error::io("create", &path, error))?;
         }
         let marker = root.join("oci-layout");
         match read_limited(&marker, DOCUMENT_LIMIT) {

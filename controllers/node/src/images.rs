@@ -167,7 +167,7 @@ impl Images {
             }
             files::remove(&directory)?;
             let next = files::beside(&directory);
-            files::directory(&next, 0o755)?;
+            files::directory(&next, 0o700)?;
             // A second name keeps the content when the first is given to another file.
             if fs::hard_link(path, next.join(name)).is_err() {
                 std::os::unix::fs::symlink(path, next.join(name))?;

@@ -9,6 +9,7 @@ use kube::Api;
 use kube::runtime::WatchStreamExt as _;
 use kube::runtime::watcher::{self, Event as Change, watcher};
 use neonvm_kit::ca::Authority;
+use neonvm_kit::private;
 use neonvm_kit::supervise::Health;
 
 use crate::events::Events;
@@ -31,7 +32,7 @@ pub async fn run(config: Config, stop: impl Future<Output = ()>) -> Result<(), E
         move |source| Error::File { what, path, source }
     };
     for directory in [&config.data, &config.images.directory] {
-        files::directory(directory, 0o755).map_err(failed("create", directory))?;
+        files::directory(directory, 0o700).map_err(failed("create", directory))?;
     }
     let path = config.data.join("lock");
     let locking = tokio::task::spawn_blocking(move || lock(&path)).await;
@@ -109,7 +110,7 @@ impl Drop for Workers {
 
 /// Two processes for one node would fight for its pods. One that is just ending is waited for.
 fn lock(path: &std::path::Path) -> std::io::Result<std::fs::File> {
-    let file = std::fs::File::options().write(true).create(true).truncate(false).open(path)?;
+    let file = private::options().write(true).create(true).truncate(false).open(path)?;
     files::lock(&file, true)?;
     Ok(file)
 }

@@ -125,7 +125,7 @@ fn take_out(
 
 fn fill(next: &std::path::Path, loaded: &neonvm_builder::source::Loaded) -> Result<u64, Problem> {
     let failed = |error: io::Error| io_problem(next, &error);
-    files::directory(next, 0o755).map_err(failed)?;
+    files::directory(next, 0o700).map_err(failed)?;
     let mut bytes = 0;
     if content::find(&loaded.tree, export::DISK_PATH.as_bytes()).is_some() {
         bytes =

@@ -79,7 +79,7 @@ impl Preparation {
         let (node, directory) = (&self.node, &self.handle.directory);
         let failed = |error: io::Error| Problem::new("FailedCreatePodSandBox", error.to_string());
         for path in [directory.path().to_path_buf(), directory.root(), directory.etc()] {
-            files::directory(&path, 0o755).map_err(failed)?;
+            files::directory(&path, 0o700).map_err(failed)?;
         }
         let pod = Arc::clone(&self.handle.pod.borrow());
         let extra = attachments::interfaces(&pod);

@@ -202,7 +202,7 @@ impl Worker {
             ip: self.ip.borrow().clone(),
         };
         let directory = self.handle.directory.path();
-        let made = std::fs::create_dir_all(directory);
+        let made = neonvm_kit::private::directory(directory);
         if let Err(error) = made.and_then(|()| saved.write(&self.handle.directory)) {
             tracing::error!(%error, path = %directory.display(), "the state of a pod cannot be written");
         }

@@ -166,12 +166,11 @@ fn judge(owner: u32, mode: u32, is_link: bool, own: u32) -> Option<Problem> {
     }
 }
 
-/// Closes everything below a directory, and the directory itself, to other users, see [`audit`]. One line of the log names what was
-/// repaired.
+/// What [`audit`] finds, if all of it can be repaired.
 ///
 /// # Errors
-/// If something belongs to another user, or cannot be repaired.
-pub fn secure(root: &Path, leave: &[&str]) -> Result<Vec<PathBuf>, Error> {
+/// If something belongs to another user, or cannot be looked at.
+pub fn verify(root: &Path, leave: &[&str]) -> Result<Vec<Finding>, Error> {
     let findings = audit(root, leave)?;
     for finding in &findings {
         if let Problem::Foreign(owner) = finding.problem {
@@ -179,8 +178,17 @@ pub fn secure(root: &Path, leave: &[&str]) -> Result<Vec<PathBuf>, Error> {
             return Err(Error::Foreign { path, owner, own: own_user(), root });
         }
     }
+    Ok(findings)
+}
+
+/// Closes everything below a directory, and the directory itself, to other users, see [`audit`]. One line of the log names what was
+/// repaired.
+///
+/// # Errors
+/// If something belongs to another user, or cannot be repaired.
+pub fn secure(root: &Path, leave: &[&str]) -> Result<Vec<PathBuf>, Error> {
     let mut repaired = Vec::new();
-    for Finding { path, problem } in findings {
+    for Finding { path, problem } in verify(root, leave)? {
         let Problem::Open(mode) = problem else { continue };
         match fs::set_permissions(&path, Permissions::from_mode(mode & 0o7700)) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}

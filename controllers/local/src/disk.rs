@@ -1,25 +1,35 @@
 //! State on disk, in one redb file. Writes are grouped: one commit, one flush, for all that came in meanwhile.
+//!
+//! `file` opens, verifies and writes it, `record` has the proofs that records are what was written, `contained` turns a panic of the
+//! database into an error, `room` keeps room back for a full disk, `whole` takes the state as a whole: backup, check, restore.
+
+mod contained;
+mod file;
+mod record;
+mod room;
+mod whole;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
+use std::time::Duration;
 
-use bytes::Bytes;
-use neonvm_core_apistore::store::{Change, Store, Stored};
-use parking_lot::{Condvar, Mutex};
-use redb::{Database, Durability, ReadableDatabase as _, ReadableTable as _, TableDefinition};
+use neonvm_core_apistore::store::{Change, Store};
+use neonvm_kit::reserve::{PIECE, is_full};
+use parking_lot::{Condvar, Mutex, RwLock};
 use tokio::sync::watch;
 
-/// `group/plural` NUL `namespace/name` → revision (8 bytes, big endian) and JSON.
-const OBJECTS: TableDefinition<'_, &[u8], &[u8]> = TableDefinition::new("objects");
-/// `group/plural` → revision of its last change.
-const LAST: TableDefinition<'_, &str, u64> = TableDefinition::new("last-change");
-/// `revision` → the newest revision.
-const META: TableDefinition<'_, &str, u64> = TableDefinition::new("meta");
-/// Page cache of the database. Objects live in our own memory; the database is read at start only.
-const CACHE: usize = 16 << 20;
+pub use file::NAME;
+use file::StateFile;
+pub use room::Full;
+use room::Room;
+pub use whole::{BackupError, Checked, Header, Snapshot, check, restore};
+pub(crate) use whole::{keys, told};
+
+/// Time between two looks whether a full disk has room again.
+const LOOK_AGAIN: Duration = Duration::from_secs(1);
 
 /// What can go wrong with the state file.
 #[derive(Debug, thiserror::Error)]
@@ -34,13 +44,60 @@ pub enum Error {
         source: Box<redb::Error>,
     },
     /// A record is not what it should be.
-    #[error("the state file {path} is damaged: {what}")]
+    #[error("the state file {path} is damaged: {what}; {remedy}")]
     Damaged {
         /// Which file.
         path: String,
         /// What was found.
         what: String,
+        /// What to do.
+        remedy: String,
     },
+    /// There is no state where there has been one.
+    #[error(
+        "the state file {path} {what}, although its cluster has keys, so that all objects would be lost; {remedy}"
+    )]
+    Lost {
+        /// Which file.
+        path: String,
+        /// What became of it.
+        what: &'static str,
+        /// What to do.
+        remedy: String,
+    },
+    /// Somebody has it open.
+    #[error("the state file {path} is in use: stop its cluster first")]
+    InUse {
+        /// Which file.
+        path: String,
+    },
+}
+
+impl Error {
+    fn damaged(path: &Path, what: String) -> Self {
+        Self::Damaged { path: path.display().to_string(), what, remedy: remedy(path) }
+    }
+
+    fn lost(path: &Path, what: &'static str) -> Self {
+        Self::Lost { path: path.display().to_string(), what, remedy: remedy(path) }
+    }
+
+    /// Whether it only lacks room.
+    fn is_full(&self) -> bool {
+        matches!(self, Self::Database { source, .. } if lacks_room(source))
+    }
+}
+
+/// The ways out of a lost state. The directory of a cluster has its name.
+fn remedy(path: &Path) -> String {
+    let name = path.parent().and_then(Path::file_name).unwrap_or_default().to_string_lossy();
+    format!(
+        "put a backup back with `neonctl local restore --name {name} --force FILE`, or forget the cluster with `neonctl local down --name {name} --delete`"
+    )
+}
+
+fn lacks_room(error: &redb::Error) -> bool {
+    matches!(error, redb::Error::Io(error) if is_full(error))
 }
 
 /// Nothing is written any more: why. What was not durable before never becomes durable.
@@ -87,38 +144,63 @@ pub struct Disk {
     progress: watch::Sender<Progress>,
     tables: Tables,
     broken: Arc<AtomicBool>,
+    file: Arc<RwLock<StateFile>>,
+    room: Arc<Room>,
     thread: Mutex<Option<JoinHandle<Result<(), Failed>>>>,
 }
 
 impl Disk {
-    /// Opens the file, reads everything, and starts the writer.
+    /// Opens the file, reads and verifies everything, and starts the writer.
     ///
     /// # Errors
     /// If the file cannot be opened or is damaged.
     pub fn open(path: &Path) -> Result<(Self, Store), Error> {
-        let failed = |source: redb::Error| Error::Database {
-            path: path.display().to_string(),
-            source: Box::new(source),
+        let room = Arc::new(Room::of(path.parent().unwrap_or(path)));
+        let (file, store) = loop {
+            match StateFile::open(path) {
+                Err(error) if error.is_full() && room.reserve.give(PIECE) => {}
+                opened => break opened?,
+            }
         };
-        let mut builder = Database::builder();
-        builder.set_cache_size(CACHE);
-        let database = builder.create(path).map_err(|e| failed(e.into()))?;
-        let store = read(&database, path)?;
+        room.prepare();
         let (progress, _) = watch::channel(Progress { durable: store.revision(), failed: None });
         let queue = Arc::new(Queue { waiting: Mutex::default(), woken: Condvar::new() });
         let (tables, broken) = (Tables::default(), Arc::<AtomicBool>::default());
+        let file = Arc::new(RwLock::new(file));
         let writer = Writer {
-            database,
+            file: Arc::clone(&file),
             queue: Arc::clone(&queue),
             progress: progress.clone(),
             tables: Arc::clone(&tables),
             broken: Arc::clone(&broken),
+            room: Arc::clone(&room),
         };
-        let thread = std::thread::Builder::new()
-            .name("disk".into())
-            .spawn(move || writer.run())
-            .map_err(|e| failed(redb::Error::Io(e)))?;
-        Ok((Self { queue, progress, tables, broken, thread: Mutex::new(Some(thread)) }, store))
+        let thread = std::thread::Builder::new().name("disk".into()).spawn(move || writer.run());
+        let thread = thread.map_err(|source| Error::Database {
+            path: path.display().to_string(),
+            source: Box::new(redb::Error::Io(source)),
+        })?;
+        Ok((Self { queue, progress, tables, broken, file, room, thread: Mutex::new(Some(thread)) }, store))
+    }
+
+    /// Verifies every record on disk, as of the last commit; returns their number and revision. Writes go on meanwhile.
+    ///
+    /// # Errors
+    /// What is damaged.
+    pub fn verify(&self) -> Result<(u64, u64), Error> {
+        let snapshot = self.file.read().snapshot()?;
+        snapshot.verify()
+    }
+
+    /// Whether the disk is full, so that only what frees room is to be written.
+    pub fn full(&self) -> Option<Full> {
+        self.room.full()
+    }
+
+    /// A fault switch: the disk has no room from now on, or has it again.
+    pub fn fill(&self, is_full: bool) {
+        self.room.pretend(is_full);
+        self.queue.woken.notify_one();
     }
 
     /// Hands changes over, in order; returns at once. After a failure they are dropped.
@@ -191,73 +273,23 @@ impl Disk {
     pub fn close(&self) -> Result<(), Failed> {
         self.queue.waiting.lock().closed = true;
         self.queue.woken.notify_one();
-        match self.thread.lock().take().map(JoinHandle::join) {
+        let ended = match self.thread.lock().take().map(JoinHandle::join) {
             Some(Ok(result)) => result,
             Some(Err(_)) => Err(Failed::panicked()),
             None => Ok(()),
-        }
+        };
+        self.file.write().close();
+        ended
     }
 }
 
-fn key_of(change: &Change) -> Vec<u8> {
-    let mut key = Vec::with_capacity(change.table.len() + change.key.len() + 1);
-    key.extend_from_slice(change.table.as_bytes());
-    key.push(0);
-    key.extend_from_slice(change.key.as_bytes());
-    key
-}
-
-fn read(database: &Database, path: &Path) -> Result<Store, Error> {
-    let failed =
-        |source: redb::Error| Error::Database { path: path.display().to_string(), source: Box::new(source) };
-    let damaged = |what: String| Error::Damaged { path: path.display().to_string(), what };
-    // Tables are made here, so that reading an empty file finds them.
-    let made = || -> Result<(), redb::Error> {
-        let transaction = database.begin_write()?;
-        transaction.open_table(OBJECTS)?;
-        transaction.open_table(LAST)?;
-        transaction.open_table(META)?;
-        transaction.commit()?;
-        Ok(())
-    };
-    made().map_err(failed)?;
-    let load = || -> Result<Result<Store, Error>, redb::Error> {
-        let transaction = database.begin_read()?;
-        let meta = transaction.open_table(META)?;
-        let revision = meta.get("revision")?.map_or(FIRST_REVISION, |value| value.value());
-        let mut store = Store::new(revision);
-        let objects = transaction.open_table(OBJECTS)?;
-        for entry in objects.iter()? {
-            let (key, value) = entry?;
-            let key = String::from_utf8_lossy(key.value()).into_owned();
-            let Some((table, key)) = key.split_once('\0') else {
-                return Ok(Err(damaged(format!("the key {key:?} names no table"))));
-            };
-            let Some((revision, json)) = value.value().split_first_chunk::<8>() else {
-                return Ok(Err(damaged(format!("the value of {table} {key} is too short"))));
-            };
-            let stored =
-                Stored { revision: u64::from_be_bytes(*revision), json: Bytes::copy_from_slice(json) };
-            store.restore(table, key, stored);
-        }
-        for entry in transaction.open_table(LAST)?.iter()? {
-            let (table, revision) = entry?;
-            store.restore_floor(table.value(), revision.value());
-        }
-        Ok(Ok(store))
-    };
-    load().map_err(failed)?
-}
-
-/// A new store starts here: revision 1 is then one that has been compacted, as on any server that has run for a while.
-const FIRST_REVISION: u64 = 100;
-
 struct Writer {
-    database: Database,
+    file: Arc<RwLock<StateFile>>,
     queue: Arc<Queue>,
     progress: watch::Sender<Progress>,
     tables: Tables,
     broken: Arc<AtomicBool>,
+    room: Arc<Room>,
 }
 
 /// However the writer ends, also in a panic of the database: nobody waits for it any more.
@@ -285,6 +317,7 @@ impl Writer {
     fn run(self) -> Result<(), Failed> {
         loop {
             let (changes, closed) = self.take();
+            self.room.look();
             let Some(last) = changes.last() else {
                 if closed {
                     return Ok(());
@@ -292,7 +325,7 @@ impl Writer {
                 continue;
             };
             let revision = last.revision;
-            if let Err(error) = self.commit(&changes) {
+            if let Err(error) = self.write(&changes) {
                 // Nothing that was not written is ever acknowledged; the owner decides what becomes of the process.
                 tracing::error!(%error, "cannot write the state file");
                 let why = error.to_string();
@@ -311,45 +344,35 @@ impl Writer {
         }
     }
 
+    /// What is queued, as soon as there is something. Nothing while the disk is full, from time to time.
     fn take(&self) -> (Vec<Change>, bool) {
         let mut waiting = self.queue.waiting.lock();
         while waiting.changes.is_empty() && !waiting.closed {
+            if self.room.full().is_some() {
+                self.queue.woken.wait_for(&mut waiting, LOOK_AGAIN);
+                break;
+            }
             self.queue.woken.wait(&mut waiting);
         }
         (std::mem::take(&mut waiting.changes), waiting.closed)
     }
 
-    fn commit(&self, changes: &[Change]) -> Result<(), redb::Error> {
+    /// Writes changes; on a full disk with what the reserve gives up.
+    fn write(&self, changes: &[Change]) -> Result<(), redb::Error> {
         if self.broken.load(Ordering::Relaxed) {
             return Err(redb::Error::Io(std::io::Error::other("failed by a fault switch")));
         }
-        let mut transaction = self.database.begin_write()?;
-        transaction.set_durability(Durability::Immediate)?;
+        let needed: usize = changes.iter().map(|change| change.key.len() + change.after.json.len()).sum();
+        let mut file = self.file.write();
+        let mut written = self.room.pretended().and_then(|()| file.commit(changes));
+        while let Err(error) = &written
+            && lacks_room(error)
+            && self.room.lend(needed as u64)
         {
-            let mut objects = transaction.open_table(OBJECTS)?;
-            let mut last = transaction.open_table(LAST)?;
-            let mut meta = transaction.open_table(META)?;
-            let mut touched: BTreeMap<&str, u64> = BTreeMap::new();
-            let mut value = Vec::new();
-            for change in changes {
-                let key = key_of(change);
-                if change.deleted {
-                    objects.remove(key.as_slice())?;
-                } else {
-                    value.clear();
-                    value.extend_from_slice(&change.revision.to_be_bytes());
-                    value.extend_from_slice(&change.after.json);
-                    objects.insert(key.as_slice(), value.as_slice())?;
-                }
-                touched.insert(&change.table, change.revision);
-                meta.insert("revision", change.revision)?;
-            }
-            for (table, revision) in touched {
-                last.insert(table, revision)?;
-            }
+            // The database refuses everything after a failed write.
+            written = file.reopen().and_then(|()| file.commit(changes));
         }
-        transaction.commit()?;
-        Ok(())
+        written
     }
 }
 

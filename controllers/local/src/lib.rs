@@ -16,5 +16,6 @@ pub mod supervisor;
 mod token;
 mod watching;
 mod webhook;
+mod when_full;
 
 pub use server::{Config, Server};

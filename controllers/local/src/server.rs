@@ -2,6 +2,7 @@
 
 mod body;
 pub(crate) mod respond;
+mod whole;
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -17,6 +18,7 @@ use neonvm_core_apistore::engine::{Engine, Reply, refusal};
 use neonvm_core_apistore::request::Method;
 use neonvm_core_apistore::status::ApiError;
 use neonvm_kit::ca::{Authority, Identity};
+use neonvm_kit::private;
 use neonvm_kit::supervise::panic_of;
 use serde_json::{Value, json};
 use tokio::net::{TcpListener, TcpStream};
@@ -69,6 +71,9 @@ pub enum Error {
     /// What the server does beside requests.
     #[error("the background work of the API server ended: {0}")]
     Background(String),
+    /// The directory is not ours alone.
+    #[error(transparent)]
+    Private(#[from] private::Error),
     /// Certificates.
     #[error(transparent)]
     Certificate(#[from] neonvm_kit::ca::Error),
@@ -110,6 +115,7 @@ pub(crate) struct Shared {
     /// How nodes are called: as a member of `system:masters`, with the authority's trust.
     node_tls: Arc<rustls::ClientConfig>,
     bodies: body::Places,
+    directory: PathBuf,
 }
 
 impl std::fmt::Debug for Server {
@@ -131,14 +137,16 @@ impl Server {
     /// If state, keys or address cannot be used.
     pub async fn start(config: &Config) -> Result<Self, Error> {
         let prepare = |source| Error::Prepare { path: config.directory.display().to_string(), source };
-        std::fs::create_dir_all(&config.directory).map_err(prepare)?;
+        private::directory(&config.directory).map_err(prepare)?;
+        private::secure(&config.directory, &private::LEFT)?;
         let listener = TcpListener::bind(config.listen)
             .await
             .map_err(|source| Error::Listen { address: config.listen, source })?;
         let address = listener.local_addr().map_err(prepare)?;
+        // The state first: where there are keys there must be one.
+        let (disk, store) = Disk::open(&config.directory.join(crate::disk::NAME))?;
         let authority = Authority::open(&config.directory)?;
         let tokens = Tokens::open(&config.directory).map_err(prepare)?;
-        let (disk, store) = Disk::open(&config.directory.join("state.redb"))?;
         let mut engine = Engine::new(store);
         engine.set_plugin(crate::own_kinds::admit);
         let context = neonvm_core_apistore::context::Context { now: jiff::Timestamp::now(), seed: 1 };
@@ -171,6 +179,7 @@ impl Server {
             faults: Arc::new(faults),
             metrics: Arc::default(),
             bodies: body::Places::default(),
+            directory: config.directory.clone(),
         };
         Ok(Self {
             shared: Arc::new(shared),
@@ -356,6 +365,9 @@ async fn serve(
         body,
         user,
     };
+    if let Some(whole) = whole::answer(shared, &incoming).await {
+        return Ok(whole);
+    }
     if let Some(own) = own_path(shared, &incoming) {
         return Ok(own);
     }
@@ -404,30 +416,48 @@ fn injected(code: u16) -> ApiError {
     }
 }
 
-/// Paths that the shell answers itself: metrics, fault switches, and its health while the disk has failed.
-fn own_path(shared: &Shared, incoming: &Incoming) -> Option<Response> {
-    let chaos = incoming.path.strip_prefix("/chaos/");
-    let first = incoming.path.trim_start_matches('/').split('/').next().unwrap_or_default();
-    let failed =
-        shared.state.disk().check().err().filter(|_| matches!(first, "healthz" | "livez" | "readyz"));
-    if incoming.path != "/metrics" && chaos.is_none() && failed.is_none() {
+/// What the disk does to the server's health. A full one makes it not ready; what it does without room it goes on doing.
+fn unhealthy(shared: &Shared, check: &str) -> Option<String> {
+    if !matches!(check, "healthz" | "livez" | "readyz") {
         return None;
     }
+    let disk = shared.state.disk();
+    let full = || disk.full().filter(|_| check == "readyz").map(|full| format!("disk-space failed: {full}"));
+    disk.check().err().map(|failed| format!("disk failed: {failed}")).or_else(full)
+}
+
+/// Whether the user may read or write a path that is no resource; the refusal otherwise.
+fn allowed(shared: &Shared, incoming: &Incoming) -> Result<(), Response> {
     let attributes = neonvm_core_apistore::access::Attributes {
         verb: if incoming.method == Method::Get { "get" } else { "put" },
         path: &incoming.path,
         ..neonvm_core_apistore::access::Attributes::of(&incoming.user)
     };
     let allowed = shared.state.with(|engine| engine.authorize(&attributes));
-    if let Err(error) = allowed {
-        return Some(respond::answer(refusal(&error, Vec::new())));
+    allowed.map_err(|error| respond::answer(refusal(&error, Vec::new())))
+}
+
+/// Paths that the shell answers itself: metrics, fault switches, and its health while the disk has failed.
+fn own_path(shared: &Shared, incoming: &Incoming) -> Option<Response> {
+    let chaos = incoming.path.strip_prefix("/chaos/");
+    let first = incoming.path.trim_start_matches('/').split('/').next().unwrap_or_default();
+    let failed = unhealthy(shared, first);
+    if incoming.path != "/metrics" && chaos.is_none() && failed.is_none() {
+        return None;
+    }
+    if let Err(response) = allowed(shared, incoming) {
+        return Some(response);
     }
     if let Some(failed) = failed {
-        return Some(respond::text(500, format!("[-]disk failed: {failed}\n{first} check failed\n")));
+        return Some(respond::text(500, format!("[-]{failed}\n{first} check failed\n")));
     }
     if let Some(name) = chaos {
         if name == "fail-disk" && shared.faults.is_enabled() {
             shared.state.disk().fail();
+            return Some(respond::text(200, "ok\n".into()));
+        }
+        if name == "full-disk" && shared.faults.is_enabled() {
+            shared.state.disk().fill(incoming.query != "value=0");
             return Some(respond::text(200, "ok\n".into()));
         }
         if name == "compact" && shared.faults.is_enabled() {

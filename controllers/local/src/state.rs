@@ -13,7 +13,7 @@ use parking_lot::RwLock;
 use ring::rand::{SecureRandom as _, SystemRandom};
 
 use crate::disk::{Disk, Failed};
-use crate::webhook;
+use crate::{webhook, when_full};
 
 /// Chores run with a request, under its lock; the rest follows in the background.
 const CHORES_AT_ONCE: usize = 32;
@@ -116,6 +116,11 @@ impl State {
         if let (false, Err(failed)) = (is_read, self.disk.check()) {
             return refused(&failed);
         }
+        if let (false, Some(full)) = (is_read, self.disk.full())
+            && !(full.has_reserve && self.is_served_when_full(incoming))
+        {
+            return Reply::Answer(refusal(&when_full::refusal(&full), Vec::new()));
+        }
         let (reply, newest) = if is_read {
             self.with(|engine| (engine.read(&request, &context), engine.store().revision()))
         } else {
@@ -130,6 +135,17 @@ impl State {
             _ => Ok(()),
         };
         shown.map_or_else(|failed| refused(&failed), |()| reply)
+    }
+
+    /// Whether a write is one of those that a full disk does not stop.
+    fn is_served_when_full(&self, incoming: &Incoming) -> bool {
+        when_full::is_served(incoming.method, &incoming.path, &incoming.query, |target| {
+            // Its path names a namespace twice.
+            let namespace = if target.resource == "namespaces" { "" } else { &target.namespace };
+            let object =
+                self.with(|engine| engine.object(&target.group, &target.resource, namespace, &target.name));
+            object.is_some_and(|object| object.pointer("/metadata/deletionTimestamp").is_some())
+        })
     }
 
     /// The reply, and the newest revision it can tell of.

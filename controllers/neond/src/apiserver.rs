@@ -1,10 +1,11 @@
 //! `neond apiserver`: the embedded API server with its state on disk.
 
 use std::net::SocketAddr;
-use std::os::unix::fs::OpenOptionsExt as _;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use anyhow::Context as _;
+use neonvm_kit::private;
+use neonvm_kit::reserve::Reserve;
 use neonvm_local::{Config, Server};
 
 /// Flags.
@@ -30,6 +31,7 @@ pub(crate) struct Args {
 
 /// Runs until SIGTERM or SIGINT.
 pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
+    crate::service::close_files();
     crate::service::run(serve(args))
 }
 
@@ -43,19 +45,12 @@ async fn serve(args: &Args) -> anyhow::Result<()> {
     let server = Server::start(&config).await?;
     let kubeconfig = serde_json::to_string_pretty(&server.kubeconfig(&args.name))?;
     // Written last and in one step: whoever waits for the file finds a server that answers.
-    write_private(&args.data_dir.join("kubeconfig"), &kubeconfig)?;
+    let path = args.data_dir.join("kubeconfig");
+    Reserve::of(&args.data_dir)
+        .lend(|| private::replace(&path, kubeconfig.as_bytes()))
+        .with_context(|| format!("cannot write {}", path.display()))?;
     tracing::info!(server = server.url(), "ready");
     server.run(crate::service::stop()?).await?;
     tracing::info!("stopped");
     Ok(())
-}
-
-fn write_private(path: &Path, text: &str) -> anyhow::Result<()> {
-    use std::io::Write as _;
-    let fresh = path.with_extension("new");
-    let mut file =
-        std::fs::OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&fresh)?;
-    file.write_all(text.as_bytes())?;
-    file.sync_all()?;
-    std::fs::rename(&fresh, path).with_context(|| format!("cannot write {}", path.display()))
 }

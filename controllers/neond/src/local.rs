@@ -6,6 +6,8 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::Context as _;
+use neonvm_kit::private;
+use neonvm_kit::reserve::Reserve;
 use neonvm_local::supervisor::{self, Service};
 use neonvm_port::Reserved;
 
@@ -64,6 +66,7 @@ pub(crate) struct Args {
 
 /// Runs until SIGTERM or SIGINT.
 pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
+    crate::service::close_files();
     if args.clean_up {
         clean_up(&args.api.data_dir, Duration::from_secs(args.stop_timeout))?;
         if args.forget {
@@ -77,6 +80,9 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
         "--nodes {}: more than one node needs network namespaces, that is, root",
         args.nodes
     );
+    private::directory(&args.api.data_dir)
+        .with_context(|| format!("cannot make {}", args.api.data_dir.display()))?;
+    private::secure(&args.api.data_dir, &private::LEFT)?;
     // An API server that is started again must be where its clients look for it.
     let reserved = Reserved::new(args.api.listen);
     let listen = match &reserved {
@@ -167,7 +173,7 @@ fn services(
     let program = std::env::current_exe().context("cannot find this program")?.display().to_string();
     let directory = &args.api.data_dir;
     let logs = directory.join("log");
-    std::fs::create_dir_all(&logs).with_context(|| format!("cannot make {}", logs.display()))?;
+    private::directory(&logs).with_context(|| format!("cannot make {}", logs.display()))?;
     let start = |service: &str| Flags(vec![program.clone(), service.to_owned()]);
     let kubeconfig = directory.join("kubeconfig");
     let mut all = vec![(
@@ -249,7 +255,9 @@ fn addresses(directory: &Path, number: u8) -> anyhow::Result<PathBuf> {
         "network_name": neonvm_api::overlay::NETWORK,
         "ipRanges": [{ "range": range.to_string(), "range_start": start }] });
     let path = directory.join("overlay.json");
-    std::fs::write(&path, config.to_string()).with_context(|| format!("cannot make {}", path.display()))?;
+    Reserve::of(directory)
+        .lend(|| private::replace(&path, config.to_string().as_bytes()))
+        .with_context(|| format!("cannot make {}", path.display()))?;
     Ok(path)
 }
 

@@ -9,6 +9,7 @@ mod pod_autoscaler;
 mod runner;
 mod scheduler;
 mod service;
+mod state;
 mod vm_controller;
 mod vxlan_controller;
 mod workload;
@@ -32,6 +33,9 @@ enum Service {
     Local(Box<local::Args>),
     /// The embedded Kubernetes API with its state on disk
     Apiserver(apiserver::Args),
+    /// The state of a stopped cluster as a whole: check, backup, restore
+    #[command(hide = true)]
+    State(state::Args),
     /// Reconciles virtual machines, serves the webhooks
     VmController(Box<vm_controller::Args>),
     /// Permits sizes, watches the pressure on nodes, places pods or helps a kube-scheduler to
@@ -66,6 +70,7 @@ fn main() -> anyhow::Result<()> {
             match service {
                 Service::Local(args) => local::run(&args),
                 Service::Apiserver(args) => apiserver::run(&args),
+                Service::State(args) => state::run(&args),
                 Service::VmController(args) => vm_controller::run(&args),
                 Service::Scheduler(args) => scheduler::run(&args),
                 Service::Agent(args) => agent::run(&args),

@@ -58,6 +58,7 @@ pub(crate) struct Args {
 
 /// Runs until SIGTERM or SIGINT.
 pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
+    crate::service::close_files();
     crate::service::run(async {
         let config = config(args)?;
         crate::service::wait_for(Some(&config.kubeconfig)).await?;

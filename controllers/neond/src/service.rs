@@ -24,6 +24,11 @@ pub(crate) fn run(service: impl Future<Output = anyhow::Result<()>>) -> anyhow::
     ended
 }
 
+/// Keeps other users of this computer from opening what this process and those that it starts make.
+pub(crate) fn close_files() {
+    rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o077));
+}
+
 /// Ends with SIGTERM or SIGINT.
 pub(crate) fn stop() -> anyhow::Result<impl Future<Output = ()>> {
     let (mut terminate, mut interrupt) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);

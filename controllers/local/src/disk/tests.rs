@@ -1,4 +1,12 @@
+mod backup;
+mod damage;
+mod full;
+
 use std::time::Duration;
+
+use bytes::Bytes;
+use neonvm_core_apistore::store::Stored;
+use redb::ReadableTable as _;
 
 use super::*;
 

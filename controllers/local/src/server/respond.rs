@@ -124,10 +124,19 @@ impl hyper::body::Body for Cut {
     }
 }
 
+/// A body that comes in chunks.
+pub(crate) fn streamed(
+    content_type: &'static str,
+    body: impl hyper::body::Body<Data = Bytes, Error = Infallible> + Send + 'static,
+) -> Response {
+    let mut response = hyper::Response::new(body.boxed_unsync());
+    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(content_type));
+    response
+}
+
 /// A stream of watch events.
 pub(crate) fn stream(stream: Stream, warnings: Vec<String>) -> Response {
-    let mut response = hyper::Response::new(stream.boxed_unsync());
-    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    let mut response = streamed("application/json", stream);
     warn(response.headers_mut(), warnings);
     response
 }

@@ -2,6 +2,8 @@
 
 #![allow(clippy::panic, reason = "tests")]
 
+mod defence;
+
 use bytes::Bytes;
 use http_body_util::BodyExt as _;
 use neonvm_core_apistore::engine::Answer;

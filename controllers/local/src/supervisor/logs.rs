@@ -3,6 +3,7 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
+use neonvm_kit::private;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::unix::pipe;
 
@@ -17,7 +18,7 @@ pub(super) struct Log {
 }
 
 fn open(path: &Path) -> io::Result<(tokio::fs::File, u64)> {
-    let file = std::fs::OpenOptions::new().append(true).create(true).open(path)?;
+    let file = private::options().append(true).create(true).open(path)?;
     let length = file.metadata()?.len();
     Ok((tokio::fs::File::from_std(file), length))
 }
@@ -26,7 +27,7 @@ impl Log {
     /// Opens a log; makes its directory.
     pub(super) fn open(path: &Path) -> io::Result<Self> {
         if let Some(directory) = path.parent() {
-            std::fs::create_dir_all(directory)?;
+            private::directory(directory)?;
         }
         let (file, length) = open(path)?;
         Ok(Self { path: path.to_path_buf(), file, length })

@@ -3,6 +3,8 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
+use neonvm_kit::private;
+use neonvm_kit::reserve::Reserve;
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 
@@ -35,6 +37,8 @@ pub struct ServiceState {
 #[derive(Debug)]
 pub struct Record {
     path: PathBuf,
+    /// What runs is written down on a full disk, too: who stops the cluster goes by it.
+    reserve: Reserve,
     services: Mutex<BTreeMap<String, ServiceState>>,
 }
 
@@ -59,9 +63,10 @@ impl Record {
     }
 
     pub(super) fn create(directory: &Path) -> Result<Self, Error> {
-        let record = Self { path: directory.join(FILE), services: Mutex::default() };
+        let record =
+            Self { path: directory.join(FILE), reserve: Reserve::of(directory), services: Mutex::default() };
         let failed = |source| Error::File { path: record.path.display().to_string(), source };
-        std::fs::create_dir_all(directory).map_err(failed)?;
+        private::directory(directory).map_err(failed)?;
         record.write(&BTreeMap::new()).map_err(failed)?;
         Ok(record)
     }
@@ -97,8 +102,6 @@ impl Record {
     fn write(&self, services: &BTreeMap<String, ServiceState>) -> std::io::Result<()> {
         let all: Vec<&ServiceState> = services.values().collect();
         let bytes = serde_json::to_vec_pretty(&all).map_err(std::io::Error::other)?;
-        let next = self.path.with_extension("json.new");
-        std::fs::write(&next, bytes)?;
-        std::fs::rename(&next, &self.path)
+        self.reserve.lend(|| private::replace(&self.path, &bytes))
     }
 }

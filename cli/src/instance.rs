@@ -10,6 +10,8 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use clap_complete::engine::CompletionCandidate;
+use neonvm_kit::private;
+use neonvm_kit::reserve::Reserve;
 use serde_json::Value;
 
 pub(crate) use pid::Process;
@@ -164,9 +166,8 @@ impl Instance {
     pub(crate) fn remember(&self, process: &Process) -> Result<()> {
         let text = serde_json::to_string(process).unwrap_or_default();
         let path = self.process_file();
-        let fresh = path.with_extension("new");
-        std::fs::write(&fresh, text)
-            .and_then(|()| std::fs::rename(&fresh, &path))
+        Reserve::of(&self.directory)
+            .lend(|| private::replace(&path, text.as_bytes()))
             .map_err(|error| Error::file("write", &path, &error))
     }
 
@@ -179,7 +180,7 @@ impl Instance {
     pub(crate) fn lock(&self) -> Result<File> {
         let path = self.directory.join("lock");
         let failed = |error: std::io::Error| Error::file("lock", &path, &error);
-        let file = File::options().create(true).truncate(false).write(true).open(&path).map_err(failed)?;
+        let file = private::options().create(true).truncate(false).write(true).open(&path).map_err(failed)?;
         file.lock().map_err(failed)?;
         Ok(file)
     }

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap_complete::engine::ArgValueCandidates;
 
-use super::Output;
+use super::{Output, Showing};
 
 /// Complete clusters on this machine.
 #[derive(Debug, clap::Subcommand)]
@@ -21,6 +21,12 @@ pub enum Command {
     Status(One),
     /// Path of a cluster's kubeconfig
     Kubeconfig(Kubeconfig),
+    /// Verify the state of a cluster on disk, running or stopped
+    Check(Check),
+    /// Write the objects and keys of a cluster to a file, while it runs or when it is stopped
+    Backup(Backup),
+    /// Put a backup in the place of the state of a stopped cluster
+    Restore(Restore),
 }
 
 impl Command {
@@ -31,6 +37,9 @@ impl Command {
             Self::List(args) => Some(&args.output),
             Self::Status(args) => Some(&args.output),
             Self::Kubeconfig(args) => Some(&args.output),
+            Self::Check(args) => Some(&args.output),
+            Self::Backup(args) => Some(&args.output),
+            Self::Restore(args) => Some(&args.output),
             Self::Logs(_) => None,
         }
     }
@@ -176,6 +185,72 @@ pub struct One {
     /// Time for one request, such as 500ms or 30s
     #[arg(long, value_name = "DURATION")]
     pub request_timeout: Option<String>,
+    /// Form.
+    #[command(flatten)]
+    pub output: Output,
+}
+
+/// `local check`
+#[derive(Debug, clap::Args)]
+#[command(
+    after_help = "Examples:\n  neonctl local check\n  neonctl local check --name dev -o json\n\nVerifies the checksum of every record, the keys, and that other users cannot open any file. Exit code 7 if anything is wrong."
+)]
+pub struct Check {
+    /// Which.
+    #[command(flatten)]
+    pub which: Which,
+    /// Time for the answer of a running cluster, such as 30s
+    #[arg(long, value_name = "DURATION")]
+    pub request_timeout: Option<String>,
+    /// Form.
+    #[command(flatten)]
+    pub output: Output,
+}
+
+/// `local backup`
+#[derive(Debug, clap::Args)]
+#[command(
+    after_help = "Examples:\n  neonctl local backup -O dev.backup\n  neonctl local backup --name dev -O \"dev-$(date +%F).backup\"\n\nThe file holds all Secrets and the keys of the cluster; only its owner can open it. Disks of VMs are not in it."
+)]
+pub struct Backup {
+    /// Which.
+    #[command(flatten)]
+    pub which: Which,
+    /// File to write
+    #[arg(short = 'O', long, value_name = "FILE", value_hint = clap::ValueHint::FilePath)]
+    pub out: PathBuf,
+    /// Replace a file that exists
+    #[arg(long)]
+    pub force: bool,
+    /// Time in which a running cluster must send something, such as 30s
+    #[arg(long, value_name = "DURATION")]
+    pub request_timeout: Option<String>,
+    /// How progress is shown.
+    #[command(flatten)]
+    pub showing: Showing,
+    /// Form.
+    #[command(flatten)]
+    pub output: Output,
+}
+
+/// `local restore`
+#[derive(Debug, clap::Args)]
+#[command(
+    after_help = "Examples:\n  neonctl local restore dev.backup\n  neonctl local down --name dev && neonctl local restore --name dev --force dev.backup\n\nObjects keep their resource versions. What is written afterwards gets versions that no client has seen, and watches begin anew."
+)]
+pub struct Restore {
+    /// A file that `local backup` wrote
+    #[arg(value_name = "FILE", value_hint = clap::ValueHint::FilePath)]
+    pub file: PathBuf,
+    /// Which.
+    #[command(flatten)]
+    pub which: Which,
+    /// Replace the state that the cluster has
+    #[arg(long)]
+    pub force: bool,
+    /// How progress is shown.
+    #[command(flatten)]
+    pub showing: Showing,
     /// Form.
     #[command(flatten)]
     pub output: Output,

@@ -1,6 +1,7 @@
 //! `local`
 
 pub(super) mod down;
+pub(super) mod keep;
 pub(super) mod kubeconfig;
 pub(super) mod list;
 pub(super) mod logs;

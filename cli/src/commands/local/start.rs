@@ -1,12 +1,13 @@
 //! Starting the process of a local cluster and waiting until it answers.
 
 use std::ffi::OsString;
-use std::fs::File;
 use std::os::unix::process::CommandExt as _;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
+use neonvm_kit::private;
+use neonvm_kit::reserve::Reserve;
 use neonvm_types::Quantity;
 use serde_json::Value;
 use tokio::signal::unix::{SignalKind, signal};
@@ -56,7 +57,8 @@ pub(super) fn start(
     command.args(node_flags(env, settings, args)?);
     if !args.foreground {
         let path = instance.log();
-        let open = || File::options().create(true).append(true).open(&path);
+        let reserve = Reserve::of(&instance.directory);
+        let open = || reserve.lend(|| private::options().create(true).append(true).open(&path));
         let log = open().and_then(|log| Ok((log.try_clone()?, log)));
         let (out, err) = log.map_err(|error| Error::file("open", &path, &error))?;
         // A process group of its own: what happens to this terminal is nothing to it.
@@ -181,10 +183,11 @@ async fn wait(instance: &Instance, child: &mut Child, limit: Duration, foregroun
         if connection.is_none() && instance.kubeconfig().exists() {
             connection = Some(Connection::local(&instance.kubeconfig(), limit).await?);
         }
-        if let Some(connection) = &connection
-            && connection.text("/readyz").await.is_ok()
-        {
-            return Ok(());
+        if let Some(connection) = &connection {
+            match connection.text("/readyz").await {
+                Ok(_) => return Ok(()),
+                Err(error) => disk_is_full(instance, &error)?,
+            }
         }
         if Instant::now() > deadline {
             let text = format!(
@@ -196,6 +199,19 @@ async fn wait(instance: &Instance, child: &mut Child, limit: Duration, foregroun
         }
         tokio::time::sleep(LOOK_AGAIN).await;
     }
+}
+
+/// An error if the server is not ready because its disk is full: waiting does not help.
+fn disk_is_full(instance: &Instance, refused: &Error) -> Result<()> {
+    let reported = refused.causes.iter().find_map(|cause| cause.split_once("[-]disk-space failed: "));
+    let Some((_, why)) = reported else { return Ok(()) };
+    let text =
+        format!("local cluster {:?} runs, but {}", instance.name, why.lines().next().unwrap_or_default());
+    let hint = format!(
+        "free some room, or delete objects: export KUBECONFIG={}; what is missing then starts by itself",
+        instance.kubeconfig().display()
+    );
+    Err(Error::new(Code::Failed, text).hint(hint))
 }
 
 /// Whether the API server has ended since it was started: then it will end again.

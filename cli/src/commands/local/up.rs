@@ -2,6 +2,7 @@
 
 use std::time::{Duration, Instant};
 
+use neonvm_kit::private;
 use serde_json::{Value, json};
 
 use super::start::{Requests, Started, start};
@@ -20,8 +21,11 @@ pub(crate) fn run(env: &Env, settings: &Settings, args: &Up) -> Result<Report> {
     let limit = settings.duration("timeout", args.timeout.as_deref())?;
     let fresh = !instance.exists();
     let directory = &instance.directory;
-    std::fs::create_dir_all(directory.join("log"))
-        .map_err(|error| Error::file("create", directory, &error))?;
+    private::directory(&directory.join("log")).map_err(|error| Error::file("create", directory, &error))?;
+    // Before anything is written there: a service that refuses would come too late.
+    if let Err(error @ private::Error::Foreign { .. }) = private::verify(directory, &private::LEFT) {
+        return Err(Error::new(Code::Conflict, error.to_string()));
+    }
     let lock = instance.lock()?;
     let mut notes = Vec::new();
     match instance.state() {

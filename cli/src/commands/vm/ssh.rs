@@ -1,15 +1,22 @@
 //! `vm ssh`
 
+mod agent;
 mod words;
 
+use std::cell::Cell;
+use std::convert::Infallible;
 use std::io::Write as _;
 use std::os::unix::process::ExitStatusExt as _;
+use std::pin::pin;
 use std::process::Stdio;
+use std::time::Duration;
 
 use k8s_openapi::api::core::v1::Secret;
 use kube::api::Api;
+use rustix::process::{Pid, Signal, kill_process};
 use tokio::signal::unix::{SignalKind, signal};
 
+use self::agent::{Agent, Key};
 use self::words::Words;
 use super::machines::Machines;
 use crate::args::vm::{Place, Ssh};
@@ -19,6 +26,8 @@ use crate::error::{Code, Error, Result, reason};
 use crate::report::Report;
 use crate::settings::Settings;
 
+/// How long ssh may take to end after it was asked to.
+const LAST_WORDS: Duration = Duration::from_secs(2);
 /// What ssh returns when there was no connection.
 const NO_CONNECTION: u8 = 255;
 
@@ -29,11 +38,9 @@ pub(in crate::commands) fn run(env: &Env, settings: &Settings, args: &Ssh) -> Re
     };
     let key = block_on(key(settings, args))?;
     let mut command = tokio::process::Command::new(program);
-    let path = match &key {
-        Some(file) => file.path().to_owned(),
-        None => args.identity.clone().unwrap_or_default(),
-    };
-    command.arg("-i").arg(path).args(["-o", "IdentitiesOnly=yes"]);
+    if let Some(path) = &args.identity {
+        command.arg("-i").arg(path).args(["-o", "IdentitiesOnly=yes"]);
+    }
     // The way to the guest is authenticated by the cluster from end to end; its host key is new at every start.
     for option in
         ["StrictHostKeyChecking=no", "UserKnownHostsFile=/dev/null", "LogLevel=INFO", "ConnectTimeout=30"]
@@ -47,23 +54,75 @@ pub(in crate::commands) fn run(env: &Env, settings: &Settings, args: &Ssh) -> Re
     let mut place = vec!["-l".to_owned(), args.login.clone(), args.name.clone()];
     place.extend(args.command.iter().cloned());
     command.stdin(Stdio::inherit()).stdout(Stdio::inherit()).stderr(Stdio::inherit());
-    let then = move || {
-        let code = block_on(async { Ok(session(command, place).await) }).unwrap_or(NO_CONNECTION);
-        drop(key);
-        code
-    };
+    let then = move || block_on(async { Ok(session(command, place, key).await) }).unwrap_or(NO_CONNECTION);
     Ok(Report { then: Some(Box::new(then)), ..Report::text(String::new()) })
 }
 
 /// Runs ssh and passes on what it says of itself; Ctrl-C is for it, not for us.
-async fn session(mut command: tokio::process::Command, place: Vec<String>) -> u8 {
+async fn session(mut command: tokio::process::Command, place: Vec<String>, key: Option<Key>) -> u8 {
     let _held = signal(SignalKind::interrupt());
+    let agent = match key.map(Agent::start).transpose() {
+        Ok(agent) => agent,
+        Err(error) => {
+            let text = format!("error: cannot lend ssh the key: {}\n", reason(&error));
+            let _ = std::io::stderr().lock().write_all(text.as_bytes());
+            return NO_CONNECTION;
+        }
+    };
+    if let Some(agent) = &agent {
+        let socket = agent.socket().display().to_string().replace('%', "%%");
+        // The agent's key and no other.
+        for option in
+            [format!("IdentityAgent=\"{socket}\"").as_str(), "IdentityFile=none", "IdentitiesOnly=no"]
+        {
+            command.args(["-o", option]);
+        }
+    }
+    command.kill_on_drop(true);
+    let ssh = Cell::new(None);
+    let mut talk = pin!(talk(command, place, &ssh));
+    let ended = tokio::select! {
+        code = &mut talk => return code,
+        never = lend(agent.as_ref()) => match never {},
+        kind = came(SignalKind::terminate()) => kind,
+        kind = came(SignalKind::hangup()) => kind,
+    };
+    // Ended from outside: ssh first, so that it leaves the terminal as it was. Nothing of the key or the agent stays behind.
+    if let (Some(pid), Some(signal)) = (ssh.get(), Signal::from_named_raw(ended.as_raw_value())) {
+        let _ = kill_process(pid, signal);
+    }
+    let _ = tokio::time::timeout(LAST_WORDS, talk).await;
+    u8::try_from(128 + ended.as_raw_value()).unwrap_or(NO_CONNECTION)
+}
+
+async fn lend(agent: Option<&Agent>) -> Infallible {
+    match agent {
+        Some(agent) => agent.serve().await,
+        None => std::future::pending().await,
+    }
+}
+
+/// Waits for a signal.
+async fn came(kind: SignalKind) -> SignalKind {
+    let came = match signal(kind) {
+        Ok(mut signals) => signals.recv().await,
+        Err(_) => None,
+    };
+    if came.is_none() {
+        return std::future::pending().await;
+    }
+    kind
+}
+
+/// Runs ssh, whose process is noted in `ssh`, to its end.
+async fn talk(mut command: tokio::process::Command, place: Vec<String>, ssh: &Cell<Option<Pid>>) -> u8 {
     // With less than LogLevel=INFO ssh does not say that a connection was closed; with it, it speaks of the host key.
     let words = Words::open();
     if let Ok(words) = &words {
         command.arg("-E").arg(words.path());
     }
     let Ok(mut child) = command.args(place).spawn() else { return NO_CONNECTION };
+    ssh.set(child.id().and_then(|id| i32::try_from(id).ok()).and_then(Pid::from_raw));
     let status = match words {
         Ok(mut words) => tokio::select! {
             status = child.wait() => {
@@ -79,8 +138,8 @@ async fn session(mut command: tokio::process::Command, place: Vec<String>) -> u8
     u8::try_from(code).unwrap_or(NO_CONNECTION)
 }
 
-/// The machine's private key, in a file that only we can read, unless another one is named.
-async fn key(settings: &Settings, args: &Ssh) -> Result<Option<tempfile::NamedTempFile>> {
+/// The VM's private key, unless another one is named.
+async fn key(settings: &Settings, args: &Ssh) -> Result<Option<Key>> {
     let machines = Machines::open(settings, &args.place).await?;
     let machine = machines.get(&args.name).await?;
     machines.pod(&machine)?;
@@ -100,12 +159,14 @@ async fn key(settings: &Settings, args: &Ssh) -> Result<Option<tempfile::NamedTe
     let key = found.data.and_then(|mut data| data.remove("ssh-privatekey"));
     let key =
         key.ok_or_else(|| Error::new(Code::Failed, format!("secret {secret} holds no ssh-privatekey")))?;
-    let failed =
-        |error: std::io::Error| Error::new(Code::Failed, "cannot keep the key").cause(reason(&error));
-    let mut file = tempfile::Builder::new().prefix("neonctl-key-").tempfile().map_err(failed)?;
-    file.write_all(&key.0).map_err(failed)?;
-    file.flush().map_err(failed)?;
-    Ok(Some(file))
+    let key = String::from_utf8(key.0).ok().as_deref().and_then(Key::parse).ok_or_else(|| {
+        Error::new(
+            Code::Failed,
+            format!("the key in secret {secret} is no unencrypted ed25519 key of OpenSSH"),
+        )
+        .hint("name a key of your own with --identity")
+    })?;
+    Ok(Some(key))
 }
 
 /// This program, as the way to the guest.

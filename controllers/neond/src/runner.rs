@@ -47,6 +47,9 @@ pub(crate) struct Args {
     /// Form of the log: plain or cri
     #[arg(long, env = "NEONVM_LOG_FORMAT", default_value = "plain", value_parser = ["plain", "cri"])]
     log_format: String,
+    /// File that the output goes to, to keep it short [default: a runtime does that]
+    #[arg(long, env = "NEONVM_LOG_FILE")]
+    log_file: Option<PathBuf>,
     /// Addresses of the pod, comma separated [default: all]
     #[arg(long, env = "K8S_POD_IPS", value_delimiter = ',')]
     pod_ips: Vec<IpAddr>,
@@ -100,7 +103,11 @@ fn small_runtime() -> anyhow::Result<tokio::runtime::Runtime> {
 #[expect(clippy::exit, reason = "threads that read and write must not keep the process")]
 fn machine(args: &Args) -> anyhow::Result<()> {
     let format = if args.log_format == "cri" { Format::Cri } else { Format::Plain };
-    let sink = logs::start(format, std::io::stdout()).context("cannot start the log")?;
+    let sink = match args.log_file.as_deref().and_then(Bounded::standard) {
+        Some(bounded) => logs::start(format, bounded),
+        None => logs::start(format, std::io::stdout()),
+    };
+    let sink = sink.context("cannot start the log")?;
     let own = sink.clone();
     crate::log::to(move || own.own());
     let probe = std::env::current_exe().context("cannot find this program")?;

@@ -3,6 +3,7 @@
 //! A line that would have to wait makes the guest's log port wait, so that nothing the workload says is lost. The serial
 //! console must not wait, because the guest's kernel writes to it: lines too many are counted and dropped.
 
+mod bounded;
 mod lines;
 
 use std::io::Write;
@@ -10,6 +11,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+pub use bounded::Bounded;
 pub(crate) use lines::Lines;
 use tokio::sync::mpsc;
 

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::{Container, Pod};
+use neonvm_kit::private;
 use neonvm_types::runner_protocol::{Exit, ExitReason, TERMINATION_MESSAGE_BYTES};
 use tokio::sync::watch;
 
@@ -204,15 +205,17 @@ impl Starting {
         environment.push(("NEONVM_TERMINATION_LOG".into(), message.display().to_string()));
         environment.push(("NEONVM_GRACE_SECONDS".into(), (self.grace / 1000).to_string()));
         environment.push(("NEONVM_LOG_FORMAT".into(), "cri".into()));
+        environment.push(("NEONVM_LOG_FILE".into(), log.display().to_string()));
         for path in [&log, &message] {
             let parent = path.parent().unwrap_or(path);
-            files::directory(parent, 0o755).map_err(failed)?;
+            files::directory(parent, 0o700).map_err(failed)?;
         }
-        fs::write(&message, "").map_err(failed)?;
+        private::create(&message).map_err(failed)?;
         // Output and files of the run before are kept, older ones are not.
         if let Some(old) = self.restarts.checked_sub(2) {
             for path in [
                 directory.log(&self.name, old),
+                super::directory::aside(&directory.log(&self.name, old)),
                 directory.pid(&self.name, old),
                 directory.message(&self.name, old),
             ] {
@@ -222,9 +225,9 @@ impl Starting {
         let known = environment.iter().cloned().collect();
         let words = container.command.iter().flatten().chain(container.args.iter().flatten()).skip(1);
         let mut place = self.node.place(&self.handle).map_err(failed)?;
-        let record = fs::File::create(directory.pid(&self.name, self.restarts)).map_err(failed)?;
+        let record = private::create(&directory.pid(&self.name, self.restarts)).map_err(failed)?;
         place.record = Some(record.into());
-        let output = fs::OpenOptions::new().append(true).create(true).open(&log).map_err(failed)?;
+        let output = private::options().append(true).create(true).open(&log).map_err(failed)?;
         Ok(Launch {
             program: self.node.executable.clone(),
             arguments: words.map(|word| crate::env::expand(word, &known)).collect(),

@@ -7,10 +7,17 @@
 //! etc/                            hosts, resolv.conf, ssh_config: in place of the machine's
 //! containers/<name>/<n>.pid       line of /proc/PID/stat that the process wrote before its program ran
 //! containers/<name>/<n>.message   termination log
-//! logs/<name>/<n>.log             output
+//! logs/<name>/<n>.log             output; the runner moves it to <n>.log.1 when it is long
 //! ```
 
 use std::path::{Path, PathBuf};
+
+/// Where a log is moved when it is long.
+pub(crate) fn aside(log: &Path) -> PathBuf {
+    let mut aside = log.as_os_str().to_owned();
+    aside.push(".1");
+    aside.into()
+}
 
 /// Files of a pod.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -144,7 +144,7 @@ impl Reader {
             }
         }
         // Watched before it is read: what is written in between is not missed.
-        let news = if wanted.follow { Some(News::of(&self.path)?) } else { None };
+        let mut news = if wanted.follow { Some(News::of(&self.path)?) } else { None };
         let mut file = File::open(&self.path)?;
         let start = match wanted.tail {
             Some(lines) => tail_start(&mut file, lines)?,
@@ -154,6 +154,7 @@ impl Reader {
         let mut left = wanted.limit.unwrap_or(u64::MAX);
         let mut lines = format::Lines::default();
         let mut buffer = vec![0; CHUNK];
+        let mut next = None;
         loop {
             let over = self.is_over();
             loop {
@@ -175,20 +176,42 @@ impl Reader {
                     break;
                 }
             }
-            let Some(news) = &news else { return Ok(()) };
+            let Some(told) = &news else { return Ok(()) };
+            // A log that grew too long was moved aside; it goes on in a new file, once the rest of the old one is read.
+            if let Some(next) = next.take() {
+                news = Some(News::of(&self.path)?);
+                (file, position) = (next, 0);
+                continue;
+            }
+            next = moved(&file, &self.path)?;
+            if next.is_some() {
+                continue;
+            }
             if over {
                 return Ok(());
             }
             tokio::select! {
-                ready = news.wait() => ready?,
+                ready = told.wait() => ready?,
                 changed = views.changed() => if changed.is_err() { return Ok(()) },
                 () = chunks.closed() => return Ok(()),
             }
-            // A log that grew too long was cut; what is in it now is new.
+            // Or it was cut; what is in it now is new.
             if file.metadata()?.len() < position {
                 position = file.seek(SeekFrom::Start(0))?;
             }
         }
+    }
+}
+
+/// The file that has the name of one that was moved aside.
+fn moved(file: &File, path: &Path) -> io::Result<Option<File>> {
+    use std::os::unix::fs::MetadataExt as _;
+    let same = |a: &std::fs::Metadata, b: &std::fs::Metadata| (a.dev(), a.ino()) == (b.dev(), b.ino());
+    match File::open(path) {
+        Ok(next) => Ok((!same(&file.metadata()?, &next.metadata()?)).then_some(next)),
+        // The pod is being removed.
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(error),
     }
 }
 
@@ -219,13 +242,13 @@ fn tail_start(file: &mut File, lines: u64) -> io::Result<u64> {
     Ok(if lines == 0 { length } else { 0 })
 }
 
-/// Tells when a file is written to.
+/// Tells when a file is written to, or loses its name.
 struct News(AsyncFd<std::os::fd::OwnedFd>);
 
 impl News {
     fn of(path: &Path) -> io::Result<Self> {
         let fd = inotify::init(inotify::CreateFlags::NONBLOCK | inotify::CreateFlags::CLOEXEC)?;
-        inotify::add_watch(&fd, path, inotify::WatchFlags::MODIFY)?;
+        inotify::add_watch(&fd, path, inotify::WatchFlags::MODIFY | inotify::WatchFlags::ATTRIB)?;
         Ok(Self(crate::sys::watched(fd)?))
     }
 
@@ -256,5 +279,23 @@ mod tests {
         };
         assert_eq!((tail(0).as_str(), tail(1).as_str(), tail(2).as_str()), ("", "c\n", "b\nc\n"));
         assert_eq!((tail(3).len(), tail(4).len(), tail(9).len()), (CHUNK + 5, CHUNK + 7, CHUNK + 7));
+    }
+
+    #[test]
+    fn a_log_that_was_moved_aside_goes_on_in_the_new_file() {
+        let directory = tempfile::tempdir().unwrap();
+        let (path, aside, next) =
+            (directory.path().join("0.log"), directory.path().join("0.log.1"), directory.path().join("next"));
+        std::fs::write(&path, "old\n").unwrap();
+        let file = File::open(&path).unwrap();
+        assert!(moved(&file, &path).unwrap().is_none());
+        // As the runner does it.
+        std::fs::hard_link(&path, &aside).unwrap();
+        std::fs::write(&next, "new\n").unwrap();
+        std::fs::rename(&next, &path).unwrap();
+        let next = moved(&file, &path).unwrap().unwrap();
+        assert_eq!(io::read_to_string(next).unwrap(), "new\n");
+        std::fs::remove_file(&path).unwrap();
+        assert!(moved(&file, &path).unwrap().is_none());
     }
 }

@@ -1,5 +1,6 @@
-//! Keeps logs from growing without end. Processes hold their log open for appending, so that it cannot be moved away from
-//! under them: its content is copied aside and cut. What is written in the moment between is lost.
+//! Keeps logs from growing without end, where their writer does not: the runner moves its log aside by itself, before it is too long.
+//! What else writes there, such as programs that it starts, holds the log open for appending, so that it cannot be moved away from
+//! under it: the content is copied aside and cut. What is written in the moment between is lost.
 
 use std::fs::{self, File};
 use std::io;
@@ -8,16 +9,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::node::Node;
+use crate::pod::directory::aside;
 
-/// Size at which a log is cut, in bytes.
-const LIMIT: u64 = 10 << 20;
+/// Size at which a log is cut, in bytes: beyond what its own writer keeps it at.
+const LIMIT: u64 = 12 << 20;
 /// How often sizes are looked at: with the heartbeat.
 const PERIOD: Duration = Duration::from_secs(10);
 
 fn cut(path: &Path) -> io::Result<()> {
-    let mut aside = path.as_os_str().to_owned();
-    aside.push(".1");
-    fs::copy(path, aside)?;
+    fs::copy(path, aside(path))?;
     File::options().write(true).open(path)?.set_len(0)
 }
 

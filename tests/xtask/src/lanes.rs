@@ -156,7 +156,7 @@ pub(crate) fn gate() -> Vec<Lane> {
         lane("services", 90, Work::Tests(tests(is_service))),
         lane("conformance", 30, Work::Counting(vec!["neonvm-conformance", "--quiet"])),
         lane("local", 20, Work::Tests(local)),
-        lane("adversary", 20, Work::Tests(adversary)),
+        lane("adversary", 45, Work::Tests(adversary)),
         lane("guests", 440, Work::Tests(guests)),
     ]
 }

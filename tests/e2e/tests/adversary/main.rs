@@ -12,4 +12,5 @@
 
 mod cluster;
 mod scrapes;
+mod state;
 mod terminal;

@@ -11,6 +11,7 @@
 )]
 
 mod cluster;
+mod home;
 mod scrapes;
 mod state;
 mod terminal;

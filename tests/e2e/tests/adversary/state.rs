@@ -1,71 +1,22 @@
 //! The state of a cluster on disk: other users of the computer open none of it; a lost or damaged one is noticed; a backup brings it
-//! back.
+//! back; a full disk stops neither reads nor deletes.
 
+use std::fs::{self, File, Permissions};
+use std::io::Write as _;
 use std::os::unix::fs::{FileExt as _, PermissionsExt as _};
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
+use std::process::Command;
 
 use neonvm_e2e::client::{KubeClient, Resource};
 use neonvm_kit::private;
-use neonvm_test_support::{need, needs};
+use neonvm_test_support::{eventually_blocking, need, needs};
 use serde_json::{Value, json};
-use tempfile::TempDir;
+
+use crate::home::{Home, client_of};
 
 /// An unprivileged user of the host.
 const NOBODY: u32 = 65_534;
-
-/// A home directory that everybody may enter, with clusters that are stopped with it.
-struct Home(TempDir);
-
-impl Home {
-    fn new() -> Self {
-        let home = tempfile::Builder::new().prefix("home-").tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
-        std::fs::set_permissions(home.path(), std::fs::Permissions::from_mode(0o755)).unwrap();
-        Self(home)
-    }
-
-    fn run(&self, arguments: &str) -> Output {
-        let mut command = Command::new(neonvm_e2e::programs().unwrap().join("neonctl"));
-        command.args(arguments.split_whitespace()).env_clear().env("HOME", self.0.path());
-        command.env("PATH", std::env::var_os("PATH").unwrap_or_default()).current_dir(self.0.path());
-        command.env("NEONCTL_TIMEOUT", "120s").env("NEONCTL_REQUEST_TIMEOUT", "60s");
-        command.stdin(std::process::Stdio::null()).output().unwrap()
-    }
-
-    fn good(&self, arguments: &str) -> String {
-        let output = self.run(arguments);
-        let stderr = String::from_utf8_lossy(&output.stderr);
-        assert!(output.status.success(), "neonctl {arguments}: {}\n{stderr}", output.status);
-        String::from_utf8(output.stdout).unwrap()
-    }
-
-    fn json(&self, arguments: &str) -> Value {
-        serde_json::from_str(&self.good(&format!("{arguments} -o json"))).unwrap()
-    }
-
-    /// Everything that a command that must end with this code writes.
-    fn bad(&self, arguments: &str, code: i32) -> String {
-        let output = self.run(arguments);
-        let text = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
-        assert_eq!(output.status.code(), Some(code), "neonctl {arguments}\n{text}");
-        text
-    }
-
-    fn cluster(&self) -> PathBuf {
-        self.0.path().join(".local/state/neonctl/local/local")
-    }
-}
-
-impl Drop for Home {
-    fn drop(&mut self) {
-        let _ = self.run("local down --all --delete --timeout 5s");
-    }
-}
-
-fn client_of(up: &Value) -> KubeClient {
-    KubeClient::new(up["kubeconfig"].as_str().unwrap().into())
-}
 
 /// Names and resource versions of the objects of this test.
 fn versions(client: &KubeClient) -> Vec<(String, String)> {
@@ -74,12 +25,18 @@ fn versions(client: &KubeClient) -> Vec<(String, String)> {
     maps.iter().map(|item| (text(item, "name"), text(item, "resourceVersion"))).collect()
 }
 
+/// An object with so many bytes.
+fn map(name: &str, bytes: usize) -> Value {
+    json!({ "apiVersion": "v1", "kind": "ConfigMap", "metadata": { "name": name, "namespace": "default" },
+        "data": { "k": "x".repeat(bytes) } })
+}
+
 /// Every path below a directory.
 fn paths(directory: &Path) -> Vec<PathBuf> {
     let mut found = vec![directory.to_owned()];
     let mut at = 0;
     while let Some(path) = found.get(at).cloned() {
-        let entries = std::fs::read_dir(path).into_iter().flatten().flatten();
+        let entries = fs::read_dir(path).into_iter().flatten().flatten();
         found.extend(entries.map(|entry| entry.path()));
         at += 1;
     }
@@ -87,7 +44,7 @@ fn paths(directory: &Path) -> Vec<PathBuf> {
 }
 
 #[test]
-fn nobody_opens_no_file_of_a_running_cluster() {
+fn an_unprivileged_user_opens_no_file_of_a_running_cluster() {
     need!(needs::root());
     let home = Home::new();
     home.good("local up");
@@ -102,9 +59,8 @@ fn nobody_opens_no_file_of_a_running_cluster() {
     assert_eq!(String::from_utf8(opens.output().unwrap().stdout).unwrap(), "");
     home.good("local down");
     // As an earlier version left it, and as somebody else could.
-    std::fs::set_permissions(home.cluster(), std::fs::Permissions::from_mode(0o755)).unwrap();
-    std::fs::set_permissions(home.cluster().join("state.redb"), std::fs::Permissions::from_mode(0o644))
-        .unwrap();
+    fs::set_permissions(home.cluster(), Permissions::from_mode(0o755)).unwrap();
+    fs::set_permissions(home.cluster().join("state.redb"), Permissions::from_mode(0o644)).unwrap();
     assert!(home.bad("local check", 7).contains("state.redb has mode 0644"));
     home.good("local up --nodes 0");
     assert!(home.good("local logs --service supervisor").contains("state.redb"), "the repair is logged");
@@ -131,8 +87,8 @@ fn a_state_that_is_lost_or_damaged_is_refused_and_a_backup_brings_it_back() {
     assert!(home.good("local check").contains("is sound"));
     // While it runs.
     home.good("local backup -O state.backup");
-    let file = home.0.path().join("state.backup");
-    assert_eq!(std::fs::metadata(&file).unwrap().permissions().mode() & 0o777, 0o600);
+    let file = home.path().join("state.backup");
+    assert_eq!(fs::metadata(&file).unwrap().permissions().mode() & 0o777, 0o600);
     assert!(home.bad("local backup -O state.backup", 5).contains("--force"));
     assert!(home.bad("local restore --force state.backup", 5).contains("local down"));
     home.good("local down");
@@ -140,12 +96,12 @@ fn a_state_that_is_lost_or_damaged_is_refused_and_a_backup_brings_it_back() {
     assert!(home.bad("local restore state.backup", 5).contains("--force"));
 
     let state = home.cluster().join("state.redb");
-    let whole = std::fs::read(&state).unwrap();
-    std::fs::write(&state, b"").unwrap();
+    let whole = fs::read(&state).unwrap();
+    fs::write(&state, b"").unwrap();
     let refused = home.bad("local up --nodes 0", 1);
     assert!(refused.contains("is empty") && refused.contains("neonctl local restore"), "{refused}");
-    std::fs::write(&state, &whole).unwrap();
-    let handle = std::fs::File::options().write(true).open(&state).unwrap();
+    fs::write(&state, &whole).unwrap();
+    let handle = File::options().write(true).open(&state).unwrap();
     for page in (0..whole.len() as u64).step_by(4096) {
         handle.write_all_at(b"damage", page + 600).unwrap();
     }
@@ -156,4 +112,59 @@ fn a_state_that_is_lost_or_damaged_is_refused_and_a_backup_brings_it_back() {
     home.good("local restore --force state.backup");
     let up = home.json("local up --nodes 0");
     assert_eq!(versions(&client_of(&up)), before);
+}
+
+/// A small file system in memory, gone with its owner.
+struct Small(tempfile::TempDir);
+
+impl Small {
+    fn mounted() -> Self {
+        let directory =
+            tempfile::Builder::new().prefix("small-").tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+        let flags = rustix::mount::MountFlags::NODEV;
+        rustix::mount::mount("tmpfs", directory.path(), "tmpfs", flags, Some(c"size=64m,mode=700")).unwrap();
+        Self(directory)
+    }
+
+    /// Takes all room that is left.
+    fn fill(&self) {
+        let mut file = File::options().append(true).create(true).open(self.0.path().join("filler")).unwrap();
+        while file.write_all(&[1; 4096]).is_ok() {}
+    }
+}
+
+impl Drop for Small {
+    fn drop(&mut self) {
+        let _ = rustix::mount::unmount(self.0.path(), rustix::mount::UnmountFlags::DETACH);
+    }
+}
+
+#[test]
+fn a_full_disk_serves_reads_and_deletes_starts_and_recovers() {
+    need!(needs::root());
+    let small = Small::mounted();
+    let home = Home::keeping(small.0.path().join("clusters"));
+    let client = client_of(&home.json("local up --nodes 0"));
+    client.create(&map("first", 200_000)).unwrap();
+    small.fill();
+    let refused =
+        (0..100).find_map(|number| client.create(&map(&format!("m{number}"), 200_000)).err()).unwrap();
+    assert!(refused.is(507) && refused.to_string().contains("the disk of"), "{refused}");
+    let names = || versions(&client).into_iter().map(|(name, _)| name).collect::<Vec<_>>();
+    let before = names();
+    small.fill();
+    client.delete(Resource::CONFIG_MAP, "first", None).unwrap();
+    assert_eq!(names().len(), before.len() - 1);
+    home.good("local down");
+    small.fill();
+    let started = home.bad("local up --nodes 0", 1);
+    assert!(
+        started.contains("runs, but the disk of") && started.contains("hint: free some room"),
+        "{started}"
+    );
+    assert_eq!(names().len(), before.len() - 1, "it started, and lost nothing");
+    client.delete(Resource::CONFIG_MAP, &before[1], None).unwrap();
+    assert!(client.create(&map("second", 10)).unwrap_err().is(507));
+    fs::remove_file(small.0.path().join("filler")).unwrap();
+    eventually_blocking(|| "a write".to_owned(), || client.create(&map("second", 10)).ok());
 }

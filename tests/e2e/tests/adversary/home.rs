@@ -1,0 +1,79 @@
+//! What attacks start from: a home directory with clusters in it, and `neonctl`.
+
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+use neonvm_e2e::client::KubeClient;
+use serde_json::Value;
+use tempfile::TempDir;
+
+/// A home directory that everybody may enter, with clusters that are stopped with it.
+pub(crate) struct Home {
+    home: TempDir,
+    data: PathBuf,
+}
+
+impl Home {
+    pub(crate) fn new() -> Self {
+        let mut home = Self::keeping(PathBuf::new());
+        // Everybody may enter this, too: what protects a cluster is its own.
+        home.data = home.path().join("clusters");
+        std::fs::create_dir(&home.data).unwrap();
+        home
+    }
+
+    /// With its clusters somewhere else.
+    pub(crate) fn keeping(data: PathBuf) -> Self {
+        let home = tempfile::Builder::new().prefix("home-").tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+        std::fs::set_permissions(home.path(), std::fs::Permissions::from_mode(0o755)).unwrap();
+        Self { home, data }
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        self.home.path()
+    }
+
+    fn run(&self, arguments: &str) -> Output {
+        let mut command = Command::new(neonvm_e2e::programs().unwrap().join("neonctl"));
+        command.args(arguments.split_whitespace()).env_clear().env("HOME", self.home.path());
+        command.env("PATH", std::env::var_os("PATH").unwrap_or_default()).current_dir(self.home.path());
+        command.env("NEONCTL_DATA_DIR", &self.data);
+        command.env("NEONCTL_TIMEOUT", "120s").env("NEONCTL_REQUEST_TIMEOUT", "60s");
+        command.stdin(std::process::Stdio::null()).output().unwrap()
+    }
+
+    pub(crate) fn good(&self, arguments: &str) -> String {
+        let output = self.run(arguments);
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "neonctl {arguments}: {}\n{stderr}", output.status);
+        String::from_utf8(output.stdout).unwrap()
+    }
+
+    pub(crate) fn json(&self, arguments: &str) -> Value {
+        serde_json::from_str(&self.good(&format!("{arguments} -o json"))).unwrap()
+    }
+
+    /// Everything that a command that must end with this code writes.
+    pub(crate) fn bad(&self, arguments: &str, code: i32) -> String {
+        let output = self.run(arguments);
+        let text = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
+        assert_eq!(output.status.code(), Some(code), "neonctl {arguments}\n{text}");
+        text
+    }
+
+    /// The directory of the cluster.
+    pub(crate) fn cluster(&self) -> PathBuf {
+        self.data.join("local")
+    }
+}
+
+impl Drop for Home {
+    fn drop(&mut self) {
+        let _ = self.run("local down --all --delete --timeout 5s");
+    }
+}
+
+pub(crate) fn client_of(up: &Value) -> KubeClient {
+    KubeClient::new(up["kubeconfig"].as_str().unwrap().into())
+}

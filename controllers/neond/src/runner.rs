@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use neonvm_runner::client::{self, Question, Target};
-use neonvm_runner::logs::{self, Format};
+use neonvm_runner::logs::{self, Bounded, Format};
 use neonvm_runner::options::{Accelerator, NetworkMode, Options};
 
 /// User and group of QEMU: unused on Debian but for the virtualisation packages themselves.

@@ -3,10 +3,17 @@
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
+use std::sync::OnceLock;
 
 use neonvm_e2e::client::KubeClient;
 use serde_json::Value;
 use tempfile::TempDir;
+
+/// The directory of the programs, built if they are not.
+fn programs() -> &'static Path {
+    static BUILT: OnceLock<PathBuf> = OnceLock::new();
+    BUILT.get_or_init(|| neonvm_e2e::programs().unwrap())
+}
 
 /// A home directory that everybody may enter, with clusters that are stopped with it.
 pub(crate) struct Home {
@@ -35,7 +42,7 @@ impl Home {
     }
 
     fn run(&self, arguments: &str) -> Output {
-        let mut command = Command::new(neonvm_e2e::programs().unwrap().join("neonctl"));
+        let mut command = Command::new(programs().join("neonctl"));
         command.args(arguments.split_whitespace()).env_clear().env("HOME", self.home.path());
         command.env("PATH", std::env::var_os("PATH").unwrap_or_default()).current_dir(self.home.path());
         command.env("NEONCTL_DATA_DIR", &self.data);

@@ -53,6 +53,9 @@ pub(crate) struct Args {
     /// Addresses of the pod, comma separated [default: all]
     #[arg(long, env = "K8S_POD_IPS", value_delimiter = ',')]
     pod_ips: Vec<IpAddr>,
+    /// Addresses of the node, comma separated: its kubelet is closed to the guest
+    #[arg(long, env = "K8S_HOST_IP", value_delimiter = ',')]
+    host_ips: Vec<IpAddr>,
     /// User and group of QEMU when this runs as root
     #[arg(long, env = "NEONVM_QEMU_USER", default_value_t = QEMU_USER)]
     qemu_user: u32,
@@ -102,6 +105,8 @@ fn small_runtime() -> anyhow::Result<tokio::runtime::Runtime> {
 
 #[expect(clippy::exit, reason = "threads that read and write must not keep the process")]
 fn machine(args: &Args) -> anyhow::Result<()> {
+    // Neither QEMU nor a script of the VM's author gets rights by a program with the set-user-ID bit.
+    rustix::thread::set_no_new_privs(true).context("cannot give up new privileges")?;
     let format = if args.log_format == "cri" { Format::Cri } else { Format::Plain };
     let sink = match args.log_file.as_deref().and_then(Bounded::standard) {
         Some(bounded) => logs::start(format, bounded),
@@ -124,6 +129,7 @@ fn machine(args: &Args) -> anyhow::Result<()> {
         termination_log: args.termination_log.clone(),
         grace: args.grace_seconds.map(Duration::from_secs),
         addresses: args.pod_ips.clone(),
+        node_addresses: args.host_ips.clone(),
         qemu_user: (args.qemu_user, args.qemu_user),
     };
     // One thread: QEMU's life hangs on the thread that started it, and a machine needs little.

@@ -19,7 +19,7 @@ use std::sync::Arc;
 
 pub(crate) use frames::Frames;
 pub(crate) use nft::Forward;
-pub(crate) use overlay::join;
+pub(crate) use overlay::{Addresses, join};
 pub(crate) use tap::Tap;
 
 /// Address of the guest, as ever.
@@ -75,6 +75,8 @@ pub(crate) enum Error {
         "the pod has no network interface with a default route or an address; a runner needs one to connect its guest"
     )]
     NoInterface,
+    #[error("the pod's configuration: {0:?} is no address on the overlay network")]
+    Address(String),
     #[error(
         "spec.extraNetwork: the pod has no interface {interface}; it comes from the network attachment of the pod, which on a cluster \
          Multus makes"

@@ -34,6 +34,8 @@ pub struct Options {
     pub grace: Option<Duration>,
     /// Addresses of the pod. Empty: all there are.
     pub addresses: Vec<IpAddr>,
+    /// Addresses of the node, whose kubelet the guest does not reach.
+    pub node_addresses: Vec<IpAddr>,
     /// User and group of QEMU when this runs as root.
     pub qemu_user: (u32, u32),
 }

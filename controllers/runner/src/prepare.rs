@@ -3,8 +3,8 @@
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Duration;
 
+use neonvm_api::runner_pod::ExtraNet;
 use neonvm_api::virtual_machine::{CpuScalingMode, Disk, PortProtocol};
 use neonvm_hypervisor::accelerator::{self, Accelerator, emulated_tsc_khz};
 use neonvm_hypervisor::disks::{self, Base, EmptyDisk, VolumeFile};
@@ -25,11 +25,10 @@ use crate::options::{NetworkMode, Options};
 use crate::{runtime, volume};
 
 mod incoming;
+mod script;
 
 /// Directory of sockets for moves, below that of the runner's own.
 const MEETING: &str = "migration";
-/// Time for the user's own script.
-const SCRIPT: Duration = Duration::from_secs(300);
 
 /// Why a machine cannot be started.
 #[derive(Debug, thiserror::Error)]
@@ -84,7 +83,7 @@ pub(crate) async fn prepare(options: &Options, pod: &Arc<PodFiles>) -> Result<Pr
     let spec = &pod.config.spec;
     let architecture = Architecture::native().ok_or(Error::Architecture)?;
     if !spec.init_script.is_empty() {
-        script(&spec.init_script).await?;
+        script::run(&spec.init_script, identity(options)).await.map_err(Error::Script)?;
     }
     let installation = Installation::find(None, architecture);
     let request = match &pod.config.receive {
@@ -116,9 +115,7 @@ pub(crate) async fn prepare(options: &Options, pod: &Arc<PodFiles>) -> Result<Pr
     if let Some(receive) = &pod.config.receive {
         incoming::check(&plan, &receive.machine)?;
     }
-    let identity = rustix::process::geteuid()
-        .is_root()
-        .then_some(Identity { user: options.qemu_user.0, group: options.qemu_user.1 });
+    let identity = identity(options);
     let meeting = Some(pod.run_directory()?.join(MEETING));
     let resources = Resources { identity, taps: net.taps, meeting, ..Resources::new(installation) };
     Ok(Prepared {
@@ -131,6 +128,12 @@ pub(crate) async fn prepare(options: &Options, pod: &Arc<PodFiles>) -> Result<Pr
         frames: net.frames,
         notes: net.notes,
     })
+}
+
+/// Who QEMU and what the VM's author wrote run as; `None`: the runner's own user, who is not root.
+fn identity(options: &Options) -> Option<Identity> {
+    let (user, group) = options.qemu_user;
+    rustix::process::geteuid().is_root().then_some(Identity { user, group })
 }
 
 #[expect(clippy::too_many_arguments, reason = "the parts of one machine, put together here and nowhere else")]
@@ -220,21 +223,6 @@ fn overlay(pod: &PodFiles) -> Result<Option<OverlayAddress>, Error> {
         mask: parse(&net.mask)?,
         pod: pod.config.pod.clone(),
     }))
-}
-
-/// The user's script, in a shell, before anything else.
-async fn script(text: &str) -> Result<(), Error> {
-    let failed = |error: std::io::Error| Error::Script(format!("cannot run /bin/sh: {error}"));
-    let mut command = tokio::process::Command::new("/bin/sh");
-    command.args(["-c", text]).stdin(std::process::Stdio::null()).kill_on_drop(true);
-    let output = tokio::time::timeout(SCRIPT, command.output()).await;
-    let output = output.map_err(|_| Error::Script(format!("did not end within {} s", SCRIPT.as_secs())))?;
-    let output = output.map_err(failed)?;
-    if output.status.success() {
-        return Ok(());
-    }
-    let said = String::from_utf8_lossy(&output.stderr);
-    Err(Error::Script(format!("{}: {}", output.status, said.trim())))
 }
 
 /// Work that reads and writes files, on a thread that may wait for them.
@@ -361,12 +349,15 @@ async fn network(options: &Options, pod: &Arc<PodFiles>) -> Result<Network, Erro
     let mac = network::guest_hardware(&pod.config.uid);
     match options.network {
         NetworkMode::Tap => {
-            let settings = network::Settings { forwards, hardware: mac, hostname: hostname(&pod.config.pod) };
-            let extra = pod.config.extra_net.as_ref().map(|extra| extra.interface.clone());
+            let closed = (!pod.config.settings.node_access).then(|| options.node_addresses.clone());
+            let settings =
+                network::Settings { forwards, hardware: mac, hostname: hostname(&pod.config.pod), closed };
+            let extra = pod.config.extra_net.as_ref().map(|extra| overlay_of(pod, extra)).transpose()?;
             let made = move || {
                 let there = network::interfaces()?;
                 let link = network::set_up(&settings, &there)?;
-                Ok((link, extra.map(|interface| network::join(&interface, &there)).transpose()?))
+                let join = |(interface, guest): (String, _)| network::join(&interface, &there, guest);
+                Ok((link, extra.map(join).transpose()?))
             };
             let (link, overlay) = blocking(made).await?;
             let mut interfaces = vec![InterfacePlan { mac, mtu: Some(link.mtu), backend: Backend::Tap }];
@@ -406,6 +397,13 @@ async fn network(options: &Options, pod: &Arc<PodFiles>) -> Result<Network, Erro
             })
         }
     }
+}
+
+/// The pod's interface on the overlay, and the guest's addresses there.
+fn overlay_of(pod: &PodFiles, extra: &ExtraNet) -> Result<(String, network::Addresses), network::Error> {
+    let ip = extra.ip.parse().map_err(|_| network::Error::Address(extra.ip.clone()))?;
+    let hardware = neonvm_api::overlay::hardware_address(&pod.config.uid);
+    Ok((extra.interface.clone(), network::Addresses { hardware, ip }))
 }
 
 fn user_forward(forward: &HostForward) -> Option<Forward> {

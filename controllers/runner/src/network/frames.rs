@@ -69,7 +69,7 @@ mod tests {
 
     use super::super::lab;
     use super::*;
-    use crate::network::{interfaces, join};
+    use crate::network::{Addresses, interfaces, join};
 
     const GUEST: [u8; 6] = [2, 0, 0, 0, 0, 7];
     const CLIENT: [u8; 6] = [2, 0, 0, 0, 0, 9];
@@ -85,7 +85,8 @@ mod tests {
     fn what_waits_for_the_guest_goes_back_to_the_node_and_nothing_else() {
         need!(lab::inside("frames", || {
             let node = Tap::open("net1").expect("the node's end");
-            let overlay = join("net1", &interfaces().expect("interfaces")).expect("joined");
+            let guest = Addresses { hardware: GUEST, ip: std::net::Ipv4Addr::new(10, 9, 9, 7) };
+            let overlay = join("net1", &interfaces().expect("interfaces"), guest).expect("joined");
             let frames = Frames::new(&overlay.tap, GUEST).expect("frames");
             // Ports of a bridge forward a moment after they are up; what else the kernel says there is no matter.
             let until = Instant::now() + Duration::from_secs(60);

@@ -41,6 +41,8 @@ pub(crate) struct Settings {
     pub(crate) hardware: [u8; 6],
     /// Name the guest gets.
     pub(crate) hostname: String,
+    /// Addresses of the node whose kubelet, and whose metadata services, are closed to the guest; `None`: they are open.
+    pub(crate) closed: Option<Vec<IpAddr>>,
 }
 
 /// The link, and the tasks that serve it.
@@ -88,7 +90,7 @@ pub(crate) fn set_up(settings: &Settings, interfaces: &Interfaces) -> Result<Lin
         lines.push_str(&format!("address add {}/64 dev {TAP_NAME} nodad\n", v6_gateway()));
     }
     run("ip", &["-batch", "-"], &lines)?;
-    run("nft", &["-f", "-"], &nft::rules(&uplink, &settings.forwards, guest_v6))?;
+    run("nft", &["-f", "-"], &nft::rules(&uplink, &settings.forwards, guest_v6, settings.closed.as_deref()))?;
     let lease = Lease {
         hardware: settings.hardware,
         address: GUEST,

@@ -1,7 +1,11 @@
 //! The guest's second interface: its tap device is joined to the pod's interface on the overlay by a bridge without an
-//! address. Pod and overlay see nothing of each other: no rule forwards between them, and nothing from there reaches the pod.
+//! address. Pod and overlay see nothing of each other: no rule forwards between them, and nothing from there reaches the pod. What the
+//! guest sends carries its own hardware address and the address that the controller gave it, or is dropped at the tap device.
 
 use std::fmt::Write as _;
+use std::net::Ipv4Addr;
+
+use neonvm_api::overlay::PASSED_ON;
 
 use super::interface::{Interfaces, run};
 use super::{Error, Tap};
@@ -22,13 +26,22 @@ pub(crate) struct Overlay {
     pub(crate) mtu: u16,
 }
 
-/// Joins a new tap device to an interface of the pod, one of these.
-pub(crate) fn join(interface: &str, interfaces: &Interfaces) -> Result<Overlay, Error> {
+/// Who the guest is on the overlay.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Addresses {
+    /// Its hardware address.
+    pub(crate) hardware: [u8; 6],
+    /// The address that the controller gave it.
+    pub(crate) ip: Ipv4Addr,
+}
+
+/// Joins a new tap device for a guest with these addresses to an interface of the pod, one of these.
+pub(crate) fn join(interface: &str, interfaces: &Interfaces, guest: Addresses) -> Result<Overlay, Error> {
     let missing = || Error::NoOverlay { interface: interface.to_owned() };
     let mtu = *interfaces.get(interface).ok_or_else(missing)?;
     let tap = Tap::open(TAP)?;
     // Rules go by names: they are there before anything passes.
-    run("nft", &["-f", "-"], &rules(interface))?;
+    run("nft", &["-f", "-"], &rules(interface, guest))?;
     run("ip", &["-batch", "-"], &wiring(interface, mtu, interfaces.contains_key(BRIDGE), has_v6(mtu)))?;
     Ok(Overlay { tap, mtu })
 }
@@ -62,14 +75,33 @@ fn wiring(interface: &str, mtu: u16, there: bool, v6: bool) -> String {
     lines
 }
 
-fn rules(interface: &str) -> String {
+fn rules(interface: &str, guest: Addresses) -> String {
+    let filter = filter(guest);
     format!(
         "table inet neonvm_overlay {{}}\ndelete table inet neonvm_overlay\ntable inet neonvm_overlay {{\n \
          chain to_pod {{\n  type filter hook input priority filter; policy accept;\n  \
          iifname {{ \"{BRIDGE}\", \"{TAP}\", \"{interface}\" }} drop\n }}\n \
          chain through {{\n  type filter hook forward priority filter; policy accept;\n  \
          iifname \"{BRIDGE}\" oifname != \"{BRIDGE}\" drop\n  \
-         oifname \"{BRIDGE}\" iifname != \"{BRIDGE}\" drop\n }}\n}}\n"
+         oifname \"{BRIDGE}\" iifname != \"{BRIDGE}\" drop\n }}\n}}\n{filter}"
+    )
+}
+
+/// What the guest may send: IPv4 and ARP with its own addresses (an ARP probe has no address yet, RFC 5227), and reverse ARP, by which
+/// QEMU announces a guest that has arrived. Frames that the runner passes on carry another sender, but go to this guest only.
+fn filter(Addresses { hardware, ip }: Addresses) -> String {
+    let text = |bytes: [u8; 6]| bytes.map(|byte| format!("{byte:02x}")).join(":");
+    let (own, passed) = (text(hardware), text(PASSED_ON));
+    format!(
+        "table bridge neonvm_overlay {{}}\ndelete table bridge neonvm_overlay\ntable bridge neonvm_overlay {{\n \
+         chain from_guest {{\n  type filter hook prerouting priority filter; policy accept;\n  \
+         iifname != \"{TAP}\" accept\n  \
+         ether saddr {passed} ether daddr {own} accept\n  \
+         ether saddr != {own} drop\n  \
+         ether type ip ip saddr {ip} accept\n  \
+         ether type arp arp saddr ether {own} arp saddr ip {{ 0.0.0.0, {ip} }} accept\n  \
+         ether type 0x8035 accept\n  \
+         drop\n }}\n}}\n"
     )
 }
 
@@ -80,10 +112,80 @@ mod tests {
     use super::super::{Frames, interfaces, lab};
     use super::*;
 
+    const OWN: [u8; 6] = [2, 0, 0, 0, 0, 7];
+    const OTHER: [u8; 6] = [2, 0, 0, 0, 0, 8];
+    const GUEST: Addresses = Addresses { hardware: OWN, ip: Ipv4Addr::new(10, 9, 9, 7) };
+
+    fn frame(to: [u8; 6], from: [u8; 6], kind: [u8; 2], content: &[u8]) -> Vec<u8> {
+        let mut frame = [&to[..], &from, &kind, content].concat();
+        frame.resize(60, 0);
+        frame
+    }
+
+    fn packet(from: [u8; 6], address: u8, identification: u8) -> Vec<u8> {
+        let ip = [0x45, 0, 0, 20, 0, identification, 0, 0, 64, 17, 0, 0, 10, 9, 9, address, 10, 9, 9, 1];
+        frame([0xff; 6], from, [8, 0], &ip)
+    }
+
+    fn arp(sender: [u8; 6], address: [u8; 4]) -> Vec<u8> {
+        let content = [&[0, 1, 8, 0, 6, 4, 0, 1][..], &sender, &address, &[0; 6], &[10, 9, 9, 1]].concat();
+        frame([0xff; 6], OWN, [8, 6], &content)
+    }
+
+    /// The pod's interface is a tap device whose other end is the node, played.
+    #[test]
+    fn a_guest_sends_as_itself_only() {
+        need!(lab::inside("source", || {
+            let node = Tap::open("net1").expect("the node's end");
+            let overlay = join("net1", &interfaces().expect("interfaces"), GUEST).expect("joined");
+            let sent = [
+                ("its own packet", packet(OWN, 7, 0), true),
+                ("a packet with another's address", packet(OWN, 8, 0), false),
+                ("a packet with another's hardware address", packet(OTHER, 7, 0), false),
+                ("an ARP request of its own", arp(OWN, [10, 9, 9, 7]), true),
+                ("an ARP probe", arp(OWN, [0; 4]), true),
+                ("an announcement of another's address", arp(OWN, [10, 9, 9, 8]), false),
+                ("an announcement for another", arp(OTHER, [10, 9, 9, 7]), false),
+                ("another protocol", frame([0xff; 6], OWN, [0x86, 0xdd], &[0x60]), false),
+                ("a tagged frame", frame([0xff; 6], OWN, [0x81, 0], &[0, 1, 8, 0, 0x45]), false),
+                (
+                    "a frame as if the runner passed it on to another",
+                    frame(OTHER, PASSED_ON, [8, 0], &[]),
+                    false,
+                ),
+                ("what the runner passes on to it", frame(OWN, PASSED_ON, [8, 0], &[]), true),
+            ];
+            for (what, frame, passes) in sent {
+                assert_eq!(arrives(&overlay.tap, &node, &frame), passes, "{what}");
+            }
+        }));
+    }
+
+    /// Whether a frame of the guest arrives at the node: before one that surely does and is sent behind it. Ports of a bridge forward a
+    /// moment after they are up, so both are repeated until then.
+    fn arrives(guest: &Tap, node: &Tap, frame: &[u8]) -> bool {
+        let behind = packet(OWN, 7, 9);
+        neonvm_test_support::eventually_blocking(
+            || "no frame that may pass arrives".to_owned(),
+            || {
+                guest.send(frame).expect("sent");
+                guest.send(&behind).expect("sent");
+                let mut seen = false;
+                while let Some(heard) = node.receive().expect("read") {
+                    seen |= heard.bytes() == frame;
+                    if heard.bytes() == behind {
+                        return Some(seen);
+                    }
+                }
+                None
+            },
+        )
+    }
+
     #[test]
     fn the_guest_is_joined_to_the_overlay_and_to_nothing_else() {
         need!(lab::inside("overlay", || {
-            let join = |name: &str| join(name, &interfaces().expect("interfaces"));
+            let join = |name: &str| join(name, &interfaces().expect("interfaces"), GUEST);
             let none = join("net1").expect_err("there is no such interface").to_string();
             assert!(none.contains("no interface net1"), "{none}");
             run("ip", &["link", "add", "net1", "mtu", "1450", "type", "veth", "peer", "name", "far"], "")

@@ -5,7 +5,8 @@ use serde_json::Value;
 
 use crate::pod_autoscaler;
 use crate::{
-    FieldError, IPPool, MigrationPolicy, PodAutoscaler, VirtualMachine, apply_defaults, normalise, validate,
+    FieldError, IPPool, MigrationPolicy, PodAutoscaler, Policy, VirtualMachine, apply_defaults, normalise,
+    validate,
 };
 
 /// What admission says.
@@ -58,6 +59,23 @@ pub fn admit(kind: &str, new: &mut Value, old: Option<&Value>) -> Verdict {
     verdict.unwrap_or_else(|error| Verdict { errors: vec![error], warnings: Vec::new() })
 }
 
+/// What a policy refuses of a VM that is written. Parts that an update leaves as they were are not its writer's fault: the controller
+/// refuses them when it makes a pod. Objects of other kinds, and those that [`admit`] refuses, pass.
+#[must_use]
+pub fn refused(policy: &Policy, kind: &str, new: &Value, old: Option<&Value>) -> Vec<FieldError> {
+    if kind != "VirtualMachine" {
+        return Vec::new();
+    }
+    let Ok(vm) = read::<VirtualMachine>(new) else { return Vec::new() };
+    let at = |object: &Value, path: &str| {
+        let whole = path.split('[').next().unwrap_or(path);
+        object.pointer(&format!("/{}", whole.replace('.', "/"))).cloned()
+    };
+    let mut refusals = policy.refusals(&vm.spec);
+    refusals.retain(|refusal| old.is_none_or(|old| at(old, &refusal.path) != at(new, &refusal.path)));
+    refusals
+}
+
 fn read<T: DeserializeOwned>(object: &Value) -> Result<T, FieldError> {
     serde_json::from_value(object.clone()).map_err(|error| FieldError {
         path: "object".to_owned(),
@@ -108,6 +126,19 @@ mod tests {
 
     fn paths(errors: &[FieldError]) -> Vec<&str> {
         errors.iter().map(|error| error.path.as_str()).collect()
+    }
+
+    #[test]
+    fn an_update_answers_for_what_it_changes() {
+        let policy = Policy::default();
+        let mut old = machine();
+        old["spec"]["initScript"] = json!("id");
+        let mut new = old.clone();
+        assert_eq!(paths(&refused(&policy, "VirtualMachine", &new, None)), ["spec.initScript"]);
+        assert_eq!(refused(&policy, "VirtualMachine", &new, Some(&old)), []);
+        new["spec"]["overcommit"] = json!({"cpu": "2"});
+        assert_eq!(paths(&refused(&policy, "VirtualMachine", &new, Some(&old))), ["spec.overcommit"]);
+        assert_eq!(refused(&policy, "IPPool", &new, None), []);
     }
 
     #[test]

@@ -21,6 +21,7 @@ mod normalise;
 pub mod overlay;
 pub mod pod_annotation;
 pub mod pod_autoscaler;
+pub mod policy;
 pub mod runner_pod;
 pub mod scaling;
 mod schema;
@@ -38,6 +39,7 @@ pub use migration::{VirtualMachineMigration, VirtualMachineMigrationSpec, Virtua
 pub use migration_policy::{MigrationPolicy, MigrationPolicySpec, MigrationTuning};
 pub use normalise::normalise;
 pub use pod_autoscaler::{PodAutoscaler, PodAutoscalerSpec, PodAutoscalerStatus};
+pub use policy::{Policy, Power};
 pub use scaling::{BoundResources, Hold, ScalingBounds, ScalingConfig, UserMetric};
 pub use virtual_machine::{VirtualMachine, VirtualMachineSpec, VirtualMachineStatus};
 pub use vm_info::VmInfo;

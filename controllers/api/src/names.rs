@@ -9,6 +9,9 @@ pub const POD_AUTOSCALER_GROUP: &str = "autoscaling.aibrix.ai";
 /// `apiVersion` of that group's objects.
 pub const POD_AUTOSCALER_API_VERSION: &str = "autoscaling.aibrix.ai/v1alpha1";
 
+/// Namespace of an installation's services, if it is not named otherwise.
+pub const SYSTEM_NAMESPACE: &str = "neonvm-system";
+
 /// Finalizer of both `VirtualMachine` and `VirtualMachineMigration`.
 pub const FINALIZER: &str = "vm.neon.tech/finalizer";
 
@@ -75,6 +78,8 @@ pub mod annotation {
     pub const DEFAULT_CONTAINER: &str = "kubectl.kubernetes.io/default-container";
     /// Pod: further networks.
     pub const NETWORKS: &str = "k8s.v1.cni.cncf.io/networks";
+    /// Every annotation by which networks are asked for starts so.
+    pub const NETWORKS_PREFIX: &str = "k8s.v1.cni.cncf.io/";
 }
 
 /// Lease of the scheduler that leads; in the namespace of the services.

@@ -116,13 +116,20 @@ pub struct RunnerSettings {
     pub cgroup: bool,
     /// Bypass the page cache of the node for disks of the VM (`cache.direct`).
     pub direct_io: bool,
+    /// The guest reaches the metadata services of a cloud and its node's kubelet.
+    pub node_access: bool,
     /// Default of `guest.memhpAutoMovableRatio`.
     pub memhp_auto_movable_ratio: String,
 }
 
 impl Default for RunnerSettings {
     fn default() -> Self {
-        Self { cgroup: true, direct_io: false, memhp_auto_movable_ratio: "401".to_owned() }
+        Self {
+            cgroup: true,
+            direct_io: false,
+            node_access: false,
+            memhp_auto_movable_ratio: "401".to_owned(),
+        }
     }
 }
 

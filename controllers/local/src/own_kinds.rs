@@ -2,18 +2,30 @@
 //! are normalised (a float such as `min: 0.25` is taken), defaults filled in, faults refused. On a cluster of its own the
 //! vm-controller's webhooks do the same; doing it twice changes nothing.
 
+use neonvm_api::Policy;
+use neonvm_api::names::SYSTEM_NAMESPACE;
 use neonvm_core_apistore::field::{FieldError, FieldReason};
-use neonvm_core_apistore::plugins::PluginVerdict;
+use neonvm_core_apistore::plugins::{PluginVerdict, Written};
 use serde_json::Value;
 
 const GROUPS: &[&str] = &["vm.neon.tech", "autoscaling.aibrix.ai"];
 
+/// What authors of VMs may ask for in a namespace without labels about it.
+fn installation() -> Policy {
+    let attachment = format!("{SYSTEM_NAMESPACE}/{}", neonvm_api::overlay::ATTACHMENT);
+    Policy { attachments: [attachment].into(), ..Policy::default() }
+}
+
 /// The plug-in.
-pub(crate) fn admit(group: &str, kind: &str, new: &mut Value, old: Option<&Value>) -> PluginVerdict {
+pub(crate) fn admit(written: Written<'_>, new: &mut Value) -> PluginVerdict {
+    let Written { group, kind, namespace_labels, old } = written;
     if !GROUPS.contains(&group) {
         return PluginVerdict::default();
     }
-    let verdict = neonvm_api::admit(kind, new, old);
+    let mut verdict = neonvm_api::admit(kind, new, old);
+    let labels = serde_json::from_value(namespace_labels.clone()).unwrap_or_default();
+    let policy = installation().in_namespace(&labels);
+    verdict.errors.extend(neonvm_api::admission::refused(&policy, kind, new, old));
     let errors = verdict.errors.iter().map(|error| FieldError {
         reason: FieldReason::Invalid,
         field: error.path.clone(),

@@ -20,6 +20,10 @@ pub(crate) struct Args {
     /// Image of runners
     #[arg(long, env = "VM_RUNNER_IMAGE", default_value = concat!("neonvm-runner:", env!("CARGO_PKG_VERSION")))]
     runner_image: String,
+    /// What authors of VMs in every namespace may ask for, comma separated: runner-image, init-containers, init-script, overcommit,
+    /// scheduler, service-account, network, node-access. Labels allow.vm.neon.tech/NAME of a namespace win
+    #[arg(long, value_name = "NAMES", value_delimiter = ',')]
+    allow: Vec<neonvm_api::Power>,
     /// How CPUs come and go in machines that do not say
     #[arg(long, default_value = "SysfsScaling", value_parser = ["SysfsScaling", "QmpScaling"])]
     default_cpu_scaling_mode: String,
@@ -116,6 +120,7 @@ fn config(args: &Args) -> anyhow::Result<Config> {
         ..Config::default()
     };
     config.settings.runner_image.clone_from(&args.runner_image);
+    config.settings.policy.allowed = args.allow.iter().copied().collect();
     config.settings.device_plugin = args.device_plugin;
     config.settings.cpu_scaling_mode = match args.default_cpu_scaling_mode.as_str() {
         "QmpScaling" => CpuScalingMode::QmpScaling,
@@ -153,7 +158,9 @@ fn config(args: &Args) -> anyhow::Result<Config> {
 /// Addresses, and the network attachment of runner pods.
 fn overlay(args: &Args, config: &mut Config) {
     let namespace = args.nad_runner_namespace.as_ref().unwrap_or(&args.namespace);
-    config.settings.network_attachment = Some(format!("{namespace}/{}", args.nad_runner_name));
+    let attachment = format!("{namespace}/{}", args.nad_runner_name);
+    config.settings.policy.attachments.insert(attachment.clone());
+    config.settings.network_attachment = Some(attachment);
     config.addresses.quarantine = Duration::from_secs(args.address_quarantine.into());
     if let Some(path) = &args.ipam_config {
         config.addresses.source = AddressSource::File(path.clone());

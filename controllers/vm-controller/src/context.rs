@@ -1,5 +1,6 @@
 //! What all workers share.
 
+use std::borrow::Cow;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -22,6 +23,7 @@ use crate::lag::Lag;
 use crate::link::Links;
 use crate::metrics::Metrics;
 use crate::moves::Moves;
+use crate::policy::Policies;
 
 /// Field manager of everything we write.
 pub(crate) const MANAGER: &str = "neonvm-vm-controller";
@@ -47,6 +49,7 @@ pub(crate) struct Context {
     pub(crate) settings: Settings,
     pub(crate) cache: Cache,
     pub(crate) moves: Moves,
+    pub(crate) policies: Policies,
     pub(crate) queue: Arc<Queue<Key>>,
     pub(crate) links: Links,
     pub(crate) authority: Arc<Authority>,
@@ -90,6 +93,7 @@ impl Context {
             settings,
             cache: Cache::default(),
             moves: Moves::default(),
+            policies: Policies::default(),
             queue,
             links,
             authority,
@@ -102,6 +106,11 @@ impl Context {
             random: SystemRandom::new(),
         };
         (context, worker)
+    }
+
+    /// The settings for VMs of a namespace, with its policy.
+    pub(crate) fn settings(&self, namespace: &str) -> Cow<'_, Settings> {
+        self.policies.settings(&self.settings, namespace)
     }
 
     pub(crate) fn vms(&self, namespace: &str) -> Api<VirtualMachine> {

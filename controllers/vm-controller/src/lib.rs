@@ -17,6 +17,7 @@ mod metrics;
 mod moves;
 mod note;
 mod patch;
+mod policy;
 mod reconcile;
 mod run;
 mod ssh;

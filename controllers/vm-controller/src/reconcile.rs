@@ -66,7 +66,7 @@ async fn work(context: &Arc<Context>, key: &Key) -> (queue::Outcome, Ended) {
         }
         let observed = observe(context, key, &vm, fresh);
         link(context, key, &vm, &observed);
-        let outcome = step(now(), &vm, &observed, &context.settings);
+        let outcome = step(now(), &vm, &observed, &context.settings(&key.namespace));
         if outcome.actions == [Action::Refresh] {
             if fresh || refresh(context, key).await.is_err() {
                 return (queue::Outcome::Failed, Ended::Badly);
@@ -179,7 +179,7 @@ async fn run(
 async fn tell_failure(context: &Arc<Context>, key: &Key, fresh: bool) {
     let Some(vm) = context.cache.vm(key) else { return };
     let observed = observe(context, key, &vm, fresh);
-    let outcome = step(now(), &vm, &observed, &context.settings);
+    let outcome = step(now(), &vm, &observed, &context.settings(&key.namespace));
     if outcome.status != vm.status.clone().unwrap_or_default()
         && let Err(error) = write(context, key, &vm, &outcome).await
     {

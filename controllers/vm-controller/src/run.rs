@@ -19,7 +19,7 @@ use crate::config::Config;
 use crate::context::{Context, MANAGER, Parts};
 use crate::lag::Lag;
 use crate::metrics::{Metrics, Work};
-use crate::{reconcile, watch, webhook};
+use crate::{policy, reconcile, watch, webhook};
 
 /// Why the controller cannot run.
 #[derive(Debug, thiserror::Error)]
@@ -121,6 +121,7 @@ async fn lead(parts: Parts, config: &Config, health: &Health) -> Result<(), Task
     tasks.spawn("watch of secrets", watch::secrets(Arc::clone(&context), Arc::clone(&listed)));
     tasks.spawn("watch of migrations", watch::migrations(Arc::clone(&context), Arc::clone(&listed)));
     tasks.spawn("watch of migration policies", watch::policies(Arc::clone(&context), Arc::clone(&listed)));
+    tasks.spawn("watch of namespaces", policy::namespaces(Arc::clone(&context), Arc::clone(&listed)));
     // Before all is listed, what is missing in the cache is not missing in the cluster.
     tokio::select! {
         _ = ready.wait_for(|count| *count >= watch::WATCHES) => {}

@@ -24,7 +24,7 @@ pub(crate) use moves::{migrations, policies};
 pub(crate) const NAMED: &str = label::VM_NAME;
 
 /// How many watches there are.
-pub(crate) const WATCHES: usize = 5;
+pub(crate) const WATCHES: usize = 6;
 
 /// Watches machines; never returns.
 pub(crate) async fn machines(context: Arc<Context>, listed: Arc<Listed>) {

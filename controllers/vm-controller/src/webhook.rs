@@ -14,6 +14,7 @@ use std::time::Duration;
 
 use http::{Method, StatusCode};
 use kube::Client;
+use neonvm_api::Policy;
 use neonvm_kit::event::Events;
 use neonvm_kit::http::{Answer, Whole, serve, text};
 use neonvm_types::NamespacedName;
@@ -77,6 +78,7 @@ impl std::fmt::Debug for Webhooks {
 struct Hooks {
     client: Client,
     skip: Vec<NamespacedName>,
+    policy: Policy,
     events: Events,
 }
 
@@ -102,8 +104,8 @@ impl Webhooks {
         names.sort();
         names.dedup();
         let tls = Arc::new(RwLock::new(Arc::new(server_config(authority, &names)?)));
-        let hooks =
-            Arc::new(Hooks { client: client.clone(), skip: config.skip_update_validation.clone(), events });
+        let (skip, policy) = (config.skip_update_validation.clone(), config.settings.policy.clone());
+        let hooks = Arc::new(Hooks { client: client.clone(), skip, policy, events });
         let evictions = webhook.scope == WebhookScope::Evictions;
         let register = register.map(|place| register::Registered { place, evictions });
         let pending =
@@ -126,7 +128,7 @@ impl Webhooks {
                 if request.uri().path() == eviction::PATH {
                     return eviction::answer(&hooks, &request).await;
                 }
-                answer(&hooks, &request)
+                answer(&hooks, &request).await
             }
         });
         let renewing = async {
@@ -180,7 +182,7 @@ const PATHS: [(&str, bool, &str); 4] = [
     ("/validate-vm-neon-tech-v1-virtualmachinemigration", false, "VirtualMachineMigration"),
 ];
 
-fn answer(hooks: &Hooks, request: &Whole) -> Answer {
+async fn answer(hooks: &Hooks, request: &Whole) -> Answer {
     let path = request.uri().path();
     let Some((_, mutating, kind)) = PATHS.iter().find(|(known, ..)| *known == path) else {
         return text(StatusCode::NOT_FOUND, "text/plain", "not found\n");
@@ -188,7 +190,7 @@ fn answer(hooks: &Hooks, request: &Whole) -> Answer {
     if request.method() != Method::POST {
         return text(StatusCode::METHOD_NOT_ALLOWED, "text/plain", "only POST\n");
     }
-    match review::answer(hooks, *mutating, kind, request.body()) {
+    match review::answer(hooks, *mutating, kind, request.body()).await {
         Ok(review) => text(StatusCode::OK, "application/json", review.to_string()),
         Err(why) => text(StatusCode::BAD_REQUEST, "text/plain", format!("{why}\n")),
     }

@@ -24,8 +24,21 @@ pub struct PluginVerdict {
     pub warnings: Vec<String>,
 }
 
-/// Admission of custom kinds inside the server: group, kind, the object, the stored object of an update.
-pub type Plugin = fn(&str, &str, &mut Value, Option<&Value>) -> PluginVerdict;
+/// What is known of a custom object that is written.
+#[derive(Clone, Copy, Debug)]
+pub struct Written<'a> {
+    /// Its group.
+    pub group: &'a str,
+    /// Its kind.
+    pub kind: &'a str,
+    /// Labels of its namespace, an object of strings; null if it is in none.
+    pub namespace_labels: &'a Value,
+    /// The stored object, if this is an update.
+    pub old: Option<&'a Value>,
+}
+
+/// Admission of custom kinds inside the server; it may change the object.
+pub type Plugin = fn(Written<'_>, &mut Value) -> PluginVerdict;
 
 impl Engine {
     /// Sets the plug-in that sees every custom object before webhooks and validation do. It must give the same
@@ -47,7 +60,11 @@ impl Write<'_> {
             && self.target.subresource != "status"
             && let Some(plugin) = engine.plugin
         {
-            let verdict = plugin(&self.kind.group, &self.kind.kind, object, live);
+            let namespace = engine.value("/namespaces", &key_of("", &self.target.namespace));
+            let labels = namespace.as_ref().and_then(|namespace| namespace.pointer("/metadata/labels"));
+            let (group, kind) = (self.kind.group.as_str(), self.kind.kind.as_str());
+            let namespace_labels = labels.unwrap_or(&Value::Null);
+            let verdict = plugin(Written { group, kind, namespace_labels, old: live }, object);
             self.warn(verdict.warnings);
             if !verdict.errors.is_empty() {
                 let name = object::name(object).to_owned();

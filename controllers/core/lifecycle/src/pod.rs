@@ -6,15 +6,15 @@ mod volume;
 
 use k8s_openapi::api::core::v1::{
     Capabilities, Container, ContainerPort, EnvVar, EnvVarSource, HTTPGetAction, ObjectFieldSelector, Pod,
-    PodSpec, Probe, ResourceRequirements, SecurityContext, Toleration,
+    PodSpec, Probe, ResourceRequirements, SeccompProfile, SecurityContext, Toleration,
 };
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
-use neonvm_api::VirtualMachine;
 use neonvm_api::names::{RUNNER_CONTAINER, VM_API_VERSION};
-use neonvm_api::runner_pod::{COMMAND, ExtraNet, RunnerConfig};
+use neonvm_api::runner_pod::{COMMAND, ExtraNet, RunnerConfig, RunnerSettings};
 use neonvm_api::virtual_machine::PortProtocol;
+use neonvm_api::{Power, VirtualMachine};
 use neonvm_types::runner_protocol::READY_PATH;
 
 use crate::settings::Settings;
@@ -33,6 +33,14 @@ pub enum PlanError {
         /// The field.
         path: String,
         /// Why.
+        message: String,
+    },
+    /// Its author may not ask for that.
+    #[error("{path}: {message}")]
+    Refused {
+        /// The field.
+        path: String,
+        /// The policy, and how it can be changed.
         message: String,
     },
     /// The server left something out.
@@ -76,21 +84,27 @@ pub fn config(vm: &VirtualMachine, pod: &str, settings: &Settings) -> Result<Run
         cpu_scaling_mode: vm.spec.cpu_scaling_mode.unwrap_or(settings.cpu_scaling_mode),
         extra_net,
         receive: None,
-        settings: settings.runner.clone(),
+        settings: RunnerSettings {
+            node_access: settings.policy.allows(Power::NodeAccess),
+            ..settings.runner.clone()
+        },
     })
 }
 
 /// The runner pod of a machine.
 ///
 /// # Errors
-/// If a size of the spec cannot be used, or the object was never stored.
+/// If a size of the spec cannot be used, if the policy in the settings refuses a part of it, or if the object was never stored.
 pub fn plan(vm: &VirtualMachine, name: &str, settings: &Settings) -> Result<Pod, PlanError> {
     let spec = &vm.spec;
+    if let Some(refusal) = settings.policy.refusals(spec).into_iter().next() {
+        return Err(PlanError::Refused { path: refusal.path, message: refusal.message });
+    }
     let metadata::Wanted { labels, annotations } = metadata::wanted(vm, settings)?;
     let volumes = volume::plan(vm, name)?;
     let image = spec.runner_image.clone().unwrap_or_else(|| settings.runner_image.clone());
-    let mut init_containers = vec![init(&image, &volumes)];
-    init_containers.extend(spec.extra_init_containers.iter().cloned());
+    let mut init_containers = vec![init(&settings.runner_image, &volumes)];
+    init_containers.extend(spec.extra_init_containers.iter().map(confined));
     let text = |text: &String| (!text.is_empty()).then(|| text.clone());
     let pod_spec = PodSpec {
         affinity: Some(affinity::plan(spec.affinity.as_ref(), spec.target_architecture)),
@@ -136,7 +150,21 @@ fn tolerations(own: &[Toleration]) -> Vec<Toleration> {
     all
 }
 
-/// Settings of the pod's network namespace need privilege; they are made by the runner's own image, not by the user's.
+/// A container of the author's: without privilege, whatever it asks for.
+fn confined(container: &Container) -> Container {
+    let mut container = container.clone();
+    let context = container.security_context.get_or_insert_default();
+    context.privileged = Some(false);
+    context.allow_privilege_escalation = Some(false);
+    context.capabilities = Some(Capabilities { add: None, drop: Some(vec!["ALL".to_owned()]) });
+    context.proc_mount = None;
+    let profile = SeccompProfile { type_: "RuntimeDefault".to_owned(), localhost_profile: None };
+    context.seccomp_profile = Some(profile);
+    container
+}
+
+/// Settings of the pod's network namespace need privilege; they are made by the installation's own image, never by one that the
+/// author names.
 fn init(image: &str, volumes: &volume::Plan) -> Container {
     Container {
         name: "init".to_owned(),
@@ -198,6 +226,7 @@ fn environment() -> Vec<EnvVar> {
         field("K8S_POD_IP", "status.podIP"),
         field("K8S_POD_IPS", "status.podIPs"),
         field("K8S_NODE_NAME", "spec.nodeName"),
+        field("K8S_HOST_IP", "status.hostIP"),
     ]
 }
 

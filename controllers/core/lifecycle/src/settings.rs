@@ -1,5 +1,6 @@
 //! Settings of an installation that the life of machines follows.
 
+use neonvm_api::Policy;
 use neonvm_api::runner_pod::RunnerSettings;
 use neonvm_api::virtual_machine::CpuScalingMode;
 
@@ -14,6 +15,8 @@ pub struct Settings {
     pub device_plugin: bool,
     /// Network attachment (`<namespace>/<name>`) of machines with an extra network that do not name one.
     pub network_attachment: Option<String>,
+    /// What authors may ask for: of the installation, or, for the functions of one VM, of its namespace.
+    pub policy: Policy,
     /// Passed on to runners.
     pub runner: RunnerSettings,
     /// First pause before a machine that ended again and again is started, in seconds. The very first restart is at once.
@@ -72,6 +75,7 @@ impl Default for Settings {
             cpu_scaling_mode: CpuScalingMode::SysfsScaling,
             device_plugin: false,
             network_attachment: None,
+            policy: Policy::default(),
             runner: RunnerSettings::default(),
             restart_pause: 10,
             restart_pause_max: 300,

@@ -14,7 +14,7 @@ use crate::context::{Context, now};
 
 impl Context {
     pub(super) async fn create_pod(&self, key: &Key, vm: &VirtualMachine, name: &str) -> Result<(), Failed> {
-        let plan = pod::plan(vm, name, &self.settings);
+        let plan = pod::plan(vm, name, &self.settings(&key.namespace));
         let plan = plan.map_err(|error| Failed::new(PodFailed, error.to_string()))?;
         if vm.spec.enable_ssh {
             self.ensure_ssh(key, vm).await?;

@@ -99,7 +99,8 @@ impl Context {
         receive: Option<&Receive>,
     ) -> Result<(), Failed> {
         let failed = |error: &dyn std::fmt::Display| Failed::new(SecretFailed, error.to_string());
-        let mut config = pod::config(vm, name, &self.settings).map_err(|error| failed(&error))?;
+        let mut config =
+            pod::config(vm, name, &self.settings(&key.namespace)).map_err(|error| failed(&error))?;
         config.receive = receive.cloned();
         let identity = self.authority.runner(&config.uid).map_err(|error| failed(&error))?;
         let json = serde_json::to_string(&config).map_err(|error| failed(&error))?;

@@ -1,17 +1,22 @@
 //! One admission review.
 
-use k8s_openapi::api::core::v1::ObjectReference;
+use std::collections::BTreeSet;
+
+use k8s_openapi::api::core::v1::{Namespace, ObjectReference};
+use kube::api::Api;
 use neonvm_api::names::VM_API_VERSION;
+use neonvm_api::{FieldError, Policy};
 use neonvm_types::NamespacedName;
 use serde_json::{Value, json};
 
 use super::Hooks;
+use crate::act::within;
 
 /// Longest warning that API servers pass on whole.
 const WARNING: usize = 256;
 
 /// The answer to a review, or why the body is none.
-pub(super) fn answer(hooks: &Hooks, mutating: bool, kind: &str, body: &[u8]) -> Result<Value, String> {
+pub(super) async fn answer(hooks: &Hooks, mutating: bool, kind: &str, body: &[u8]) -> Result<Value, String> {
     let review: Value =
         serde_json::from_slice(body).map_err(|error| format!("the body is not JSON: {error}"))?;
     let version = review.get("apiVersion").and_then(Value::as_str).unwrap_or_default();
@@ -21,14 +26,14 @@ pub(super) fn answer(hooks: &Hooks, mutating: bool, kind: &str, body: &[u8]) -> 
     let request = review.get("request").filter(|request| request.is_object()).ok_or("there is no request")?;
     let uid =
         request.get("uid").and_then(Value::as_str).filter(|uid| !uid.is_empty()).ok_or("no request.uid")?;
-    let mut response = decide(hooks, mutating, kind, request)?;
+    let mut response = decide(hooks, mutating, kind, request).await?;
     if let Some(response) = response.as_object_mut() {
         response.insert("uid".to_owned(), json!(uid));
     }
     Ok(json!({"apiVersion": version, "kind": "AdmissionReview", "response": response}))
 }
 
-fn decide(hooks: &Hooks, mutating: bool, kind: &str, request: &Value) -> Result<Value, String> {
+async fn decide(hooks: &Hooks, mutating: bool, kind: &str, request: &Value) -> Result<Value, String> {
     let operation = request.get("operation").and_then(Value::as_str).unwrap_or_default();
     if !matches!(operation, "CREATE" | "UPDATE") {
         return Ok(json!({"allowed": true}));
@@ -37,11 +42,12 @@ fn decide(hooks: &Hooks, mutating: bool, kind: &str, request: &Value) -> Result<
         request.get("object").filter(|object| object.is_object()).ok_or("there is no request.object")?;
     let old = request.get("oldObject").filter(|old| old.is_object() && operation == "UPDATE");
     let mut new = object.clone();
-    let verdict = neonvm_api::admit(kind, &mut new, old);
+    let mut verdict = neonvm_api::admit(kind, &mut new, old);
     if mutating {
         // What is wrong is for the validating side to say, with the object as it will be stored.
         return Ok(patched(object, &new));
     }
+    verdict.errors.extend(refused(hooks, kind, &new, old, request).await?);
     let warnings: Vec<String> = verdict.warnings.iter().map(|warning| short(&warning.to_string())).collect();
     if verdict.errors.is_empty() {
         return Ok(json!({"allowed": true, "warnings": warnings}));
@@ -55,6 +61,28 @@ fn decide(hooks: &Hooks, mutating: bool, kind: &str, request: &Value) -> Result<
     }
     Ok(json!({"allowed": false, "warnings": warnings,
         "status": {"code": 403, "reason": "Forbidden", "message": message}}))
+}
+
+/// What the policy of the object's namespace refuses. The namespace is only asked for if the installation's policy refuses something
+/// or a label could forbid what it allows.
+async fn refused(
+    hooks: &Hooks,
+    kind: &str,
+    new: &Value,
+    old: Option<&Value>,
+    request: &Value,
+) -> Result<Vec<FieldError>, String> {
+    let nothing = Policy { allowed: BTreeSet::new(), ..hooks.policy.clone() };
+    if neonvm_api::admission::refused(&nothing, kind, new, old).is_empty() {
+        return Ok(Vec::new());
+    }
+    let name = request.get("namespace").and_then(Value::as_str).unwrap_or_default();
+    let namespaces: Api<Namespace> = Api::all(hooks.client.clone());
+    let namespace = within(namespaces.get_metadata(name)).await;
+    let namespace =
+        namespace.map_err(|error| format!("the policy of namespace {name} cannot be read: {error}"))?;
+    let policy = hooks.policy.in_namespace(&namespace.metadata.labels.unwrap_or_default());
+    Ok(neonvm_api::admission::refused(&policy, kind, new, old))
 }
 
 fn patched(object: &Value, new: &Value) -> Value {

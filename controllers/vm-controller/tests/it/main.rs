@@ -17,6 +17,7 @@ mod leader;
 mod life;
 mod moves;
 mod node;
+mod policy;
 mod runner;
 mod size;
 mod supervision;

@@ -2,9 +2,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use neonvm_api::VirtualMachine;
 use neonvm_api::names::{RUNNER_CONTAINER, annotation, label};
 use neonvm_api::pod_annotation::{PodResources, Usage};
+use neonvm_api::{Power, VirtualMachine};
 
 use super::PlanError;
 use crate::observed::PodView;
@@ -39,7 +39,10 @@ pub(super) fn wanted(vm: &VirtualMachine, settings: &Settings) -> Result<Wanted,
     let resources = json(serde_json::to_string(&PodResources::of(&vm.spec)));
     annotations.insert(annotation::RESOURCES.to_owned(), resources);
     annotations.remove(annotation::OVERCOMMIT);
-    if let Some(overcommit) = &vm.spec.overcommit {
+    // Further networks are asked for in the spec, where the policy sees them.
+    annotations.retain(|key, _| !key.starts_with(annotation::NETWORKS_PREFIX));
+    let overcommit = vm.spec.overcommit.as_ref().filter(|_| settings.policy.allows(Power::Overcommit));
+    if let Some(overcommit) = overcommit {
         annotations.insert(annotation::OVERCOMMIT.to_owned(), json(serde_json::to_string(overcommit)));
     }
     annotations.insert(annotation::DEFAULT_CONTAINER.to_owned(), RUNNER_CONTAINER.to_owned());

@@ -1,15 +1,21 @@
 //! The runner pod against the contract.
 
 use k8s_openapi::api::core::v1::{Affinity, Pod};
-use neonvm_api::VirtualMachine;
+use neonvm_api::{Policy, Power, VirtualMachine};
 use neonvm_core_lifecycle::pod::{self, metadata_change, plan};
 use neonvm_core_lifecycle::{PodView, Settings};
 use serde_json::{Value, json};
 
 use crate::machine::{settings, vm};
 
+/// Settings of an installation that allows all that can be allowed.
+fn generous() -> Settings {
+    let policy = Policy { allowed: Power::ALL.into(), ..Policy::default() };
+    Settings { policy, ..settings() }
+}
+
 fn planned(vm: &VirtualMachine) -> Value {
-    serde_json::to_value(plan(vm, "db-abcde", &settings()).unwrap()).unwrap()
+    serde_json::to_value(plan(vm, "db-abcde", &generous()).unwrap()).unwrap()
 }
 
 fn full() -> VirtualMachine {
@@ -78,7 +84,10 @@ fn the_smallest_machine() {
     assert_eq!((&probe["periodSeconds"], &probe["failureThreshold"]), (&json!(1), &json!(3)));
     let env: Vec<&str> =
         container["env"].as_array().unwrap().iter().map(|e| e["name"].as_str().unwrap()).collect();
-    assert_eq!(env, ["K8S_POD_NAME", "K8S_POD_NAMESPACE", "K8S_POD_IP", "K8S_POD_IPS", "K8S_NODE_NAME"]);
+    assert_eq!(
+        env,
+        ["K8S_POD_NAME", "K8S_POD_NAMESPACE", "K8S_POD_IP", "K8S_POD_IPS", "K8S_NODE_NAME", "K8S_HOST_IP"]
+    );
     let init = &spec["initContainers"];
     assert_eq!(init.as_array().unwrap().len(), 1);
     assert_eq!(init[0]["command"], json!(["neond", "runner", "prepare"]));
@@ -87,6 +96,43 @@ fn the_smallest_machine() {
         (&container["image"], &json!({"privileged": true}))
     );
     assert!(!pod.to_string().contains("hostPath"), "nothing of the node is mounted");
+}
+
+#[test]
+fn nothing_that_an_author_writes_is_privileged() {
+    let mut vm = full();
+    let error = plan(&vm, "p", &settings()).unwrap_err().to_string();
+    assert!(
+        error.starts_with("spec.runnerImage: ") && error.contains("allow.vm.neon.tech/runner-image=true"),
+        "{error}"
+    );
+    let pod = planned(&vm);
+    let init = &pod["spec"]["initContainers"];
+    assert_eq!(init[0]["image"], "neonvm-runner:latest", "the installation's image, not the author's");
+    assert_eq!(
+        init[1]["securityContext"],
+        json!({"privileged": false, "allowPrivilegeEscalation": false, "capabilities": {"drop": ["ALL"]},
+            "seccompProfile": {"type": "RuntimeDefault"}})
+    );
+    vm.spec.extra_init_containers =
+        serde_json::from_value(json!([{"name": "a", "securityContext": {"privileged": true}}])).unwrap();
+    let error = plan(&vm, "p", &generous()).unwrap_err().to_string();
+    assert!(error.starts_with("spec.extraInitContainers[0].securityContext.privileged: "), "{error}");
+}
+
+#[test]
+fn annotations_do_not_pass_by_the_policy() {
+    let mut vm = vm();
+    vm.spec.overcommit = serde_json::from_value(json!({"cpu": "1000"})).unwrap();
+    let annotations =
+        [("vm.neon.tech/overcommit", "{}"), ("k8s.v1.cni.cncf.io/networks", "kube-system/host")];
+    vm.metadata.annotations = Some(annotations.map(|(key, value)| (key.into(), value.into())).into());
+    assert!(plan(&vm, "p", &settings()).is_err());
+    vm.spec.overcommit = None;
+    let pod = planned(&vm);
+    for (key, _) in annotations {
+        assert_eq!(pod["metadata"]["annotations"][key], Value::Null, "{key}");
+    }
 }
 
 #[test]
@@ -149,6 +195,7 @@ fn the_spec_reaches_the_pod() {
     assert_eq!(spec["tolerations"].as_array().unwrap().len(), 3);
     assert_eq!(spec["tolerations"][1]["tolerationSeconds"], 30);
     assert_eq!(spec["initContainers"][1]["name"], "mine");
+    assert_eq!(spec["containers"][0]["image"], "runner:x");
     let container = &spec["containers"][0];
     assert_eq!(container["resources"], json!({"requests": {"cpu": "250m"}}));
     assert_eq!(
@@ -205,7 +252,7 @@ fn w03_the_operating_system_is_required_in_every_term() {
 #[test]
 fn w13_only_own_labels_and_annotations_are_managed() {
     let mut vm = full();
-    let plan = plan(&vm, "p", &settings()).unwrap();
+    let plan = plan(&vm, "p", &generous()).unwrap();
     let mut seen = PodView {
         labels: plan.metadata.labels.clone().unwrap(),
         annotations: plan.metadata.annotations.clone().unwrap(),
@@ -215,10 +262,10 @@ fn w13_only_own_labels_and_annotations_are_managed() {
     };
     seen.labels.insert("foreign".into(), "1".into());
     seen.annotations.insert("foreign".into(), "1".into());
-    assert_eq!(metadata_change(&vm, &seen, &settings()), None);
+    assert_eq!(metadata_change(&vm, &seen, &generous()), None);
     vm.metadata.labels.as_mut().unwrap().remove("l");
     vm.spec.guest.memory_slots.r#use = 2;
-    let change = metadata_change(&vm, &seen, &settings()).unwrap();
+    let change = metadata_change(&vm, &seen, &generous()).unwrap();
     assert_eq!(change.labels, [("l".to_owned(), None)].into());
     let keys: Vec<&str> = change.annotations.keys().map(String::as_str).collect();
     assert_eq!(keys, ["vm.neon.tech/resources", "vm.neon.tech/usage"]);
@@ -228,10 +275,10 @@ fn w13_only_own_labels_and_annotations_are_managed() {
 fn what_cannot_be_planned_says_why() {
     let mut vm = vm();
     vm.spec.guest.memory_slot_size = "-1".parse().unwrap();
-    let error = plan(&vm, "p", &settings()).unwrap_err().to_string();
+    let error = plan(&vm, "p", &generous()).unwrap_err().to_string();
     assert!(error.starts_with("spec.guest.memorySlotSize: "), "{error}");
     vm.metadata.uid = None;
-    assert!(pod::config(&vm, "p", &settings()).is_err());
+    assert!(pod::config(&vm, "p", &generous()).is_err());
 }
 
 #[test]

@@ -1,0 +1,106 @@
+//! What the authors of each namespace may ask for: labels of namespaces, watched, over the installation's policy.
+
+use std::borrow::Cow;
+use std::collections::{BTreeMap, HashMap};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use k8s_openapi::api::core::v1::Namespace;
+use kube::api::Api;
+use kube::core::PartialObjectMeta;
+use kube::runtime::watcher;
+use neonvm_api::policy::LABEL_PREFIX;
+use neonvm_core_lifecycle::Settings;
+use neonvm_kit::watch::{Listed, each};
+
+use crate::cache::key_of;
+use crate::context::Context;
+
+type Labels = BTreeMap<String, String>;
+
+/// The labels about policy of each namespace that has some.
+#[derive(Debug, Default)]
+pub(crate) struct Policies(Mutex<HashMap<String, Labels>>);
+
+impl Policies {
+    fn lock(&self) -> MutexGuard<'_, HashMap<String, Labels>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The settings for VMs of a namespace.
+    pub(crate) fn settings<'a>(&self, settings: &'a Settings, namespace: &str) -> Cow<'a, Settings> {
+        match self.lock().get(namespace) {
+            None => Cow::Borrowed(settings),
+            Some(labels) => {
+                let policy = settings.policy.in_namespace(labels);
+                Cow::Owned(Settings { policy, ..settings.clone() })
+            }
+        }
+    }
+
+    /// Takes the labels of a namespace; whether those about policy changed.
+    fn put(&self, namespace: &str, labels: Labels) -> bool {
+        let own: Labels = labels.into_iter().filter(|(key, _)| key.starts_with(LABEL_PREFIX)).collect();
+        let mut all = self.lock();
+        let before = if own.is_empty() {
+            all.remove(namespace)
+        } else {
+            all.insert(namespace.to_owned(), own.clone())
+        };
+        before.unwrap_or_default() != own
+    }
+}
+
+/// Watches namespaces; never returns.
+pub(crate) async fn namespaces(context: Arc<Context>, listed: Arc<Listed>) {
+    let api: Api<PartialObjectMeta<Namespace>> = Api::all(context.client.clone());
+    let mut seen = Vec::new();
+    each("namespaces", api, watcher::Config::default(), (&listed, false), |event| match event {
+        watcher::Event::Init => seen.clear(),
+        watcher::Event::InitApply(namespace) => {
+            seen.extend(namespace.metadata.name.clone());
+            take(&context, namespace);
+        }
+        watcher::Event::Apply(namespace) => take(&context, namespace),
+        watcher::Event::InitDone => {
+            let all = std::mem::take(&mut seen);
+            context.policies.lock().retain(|name, _| all.contains(name));
+        }
+        watcher::Event::Delete(namespace) => {
+            context.policies.lock().remove(namespace.metadata.name.as_deref().unwrap_or_default());
+        }
+    })
+    .await;
+}
+
+/// VMs that waited for a permission are looked at again.
+fn take(context: &Context, namespace: PartialObjectMeta<Namespace>) {
+    let name = namespace.metadata.name.unwrap_or_default();
+    if context.policies.put(&name, namespace.metadata.labels.unwrap_or_default()) {
+        let vms = context.cache.all_vms();
+        let own = vms.iter().filter(|vm| vm.metadata.namespace.as_deref() == Some(name.as_str()));
+        own.for_each(|vm| context.queue.add(&key_of(&vm.metadata)));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use neonvm_api::Power;
+
+    use super::*;
+
+    #[test]
+    fn labels_of_a_namespace_change_what_its_authors_may_ask_for() {
+        let (policies, settings) = (Policies::default(), Settings::default());
+        let label = |value: &str| Labels::from([(Power::InitScript.label(), value.to_owned())]);
+        let allows =
+            |namespace: &str| policies.settings(&settings, namespace).policy.allows(Power::InitScript);
+        assert!(!policies.put("a", [("team".to_owned(), "x".to_owned())].into()), "no label about policy");
+        assert!(policies.put("a", label("true")));
+        assert!(!policies.put("a", label("true")), "nothing changed");
+        assert!(allows("a") && !allows("b"));
+        assert!(policies.put("a", label("false")));
+        assert!(!allows("a"));
+        assert!(policies.put("a", Labels::new()));
+        assert!(!allows("a"));
+    }
+}

@@ -123,7 +123,11 @@ mod tests {
     }
 
     fn packet(from: [u8; 6], address: u8, identification: u8) -> Vec<u8> {
-        let ip = [0x45, 0, 0, 20, 0, identification, 0, 0, 64, 17, 0, 0, 10, 9, 9, address, 10, 9, 9, 1];
+        let mut ip = [0x45, 0, 0, 20, 0, identification, 0, 0, 64, 17, 0, 0, 10, 9, 9, address, 10, 9, 9, 1];
+        // Where bridges give packets to the rules of the host, the checksum of the header must be right (RFC 1071).
+        let sum: u32 = ip.chunks(2).map(|pair| u32::from(pair[0]) << 8 | u32::from(pair[1])).sum();
+        let sum = !u16::try_from((sum & 0xffff) + (sum >> 16)).unwrap();
+        ip[10..12].copy_from_slice(&sum.to_be_bytes());
         frame([0xff; 6], from, [8, 0], &ip)
     }
 

@@ -4,7 +4,7 @@ use super::out::{Shown, painted};
 use crate::report::Document;
 
 /// Words that are coloured, and their colours.
-const COLORS: &[(&str, &'static str)] = &[
+const COLORS: &[(&str, &str)] = &[
     ("ok", "32"),
     ("running", "32"),
     ("warn", "33"),

@@ -3,9 +3,10 @@
 use std::pin::Pin;
 use std::sync::Arc;
 
+use http::request::Parts;
 use http::{Method, StatusCode};
 use neonvm_kit::authority::OPERATORS;
-use neonvm_kit::http::{Answer, Peer, Whole, text};
+use neonvm_kit::http::{Admitted, Answer, Peer, SMALL_BODY, Whole, refuse, text};
 use neonvm_kit::metrics::{self, Kind, double};
 use neonvm_kit::supervise::Health;
 use neonvm_types::NamespacedName;
@@ -52,15 +53,8 @@ impl Inspector {
         move |request| -> Answering { Box::pin(answer(Arc::clone(&inspector), request)) }
     }
 
-    /// `GET /v1/inspect[?vm=NAMESPACE/NAME]`.
+    /// `GET /v1/inspect[?vm=NAMESPACE/NAME]`, as [`only_operators`] admits it.
     pub(crate) async fn inspect(self: Arc<Self>, request: Whole) -> Answer {
-        let trusted = request.extensions().get::<Peer>().is_some_and(|peer| peer.is_one_of(&[OPERATORS]));
-        if !trusted {
-            return text(StatusCode::FORBIDDEN, PLAIN, "show a certificate of an operator\n");
-        }
-        if request.method() != Method::GET || request.uri().path() != "/v1/inspect" {
-            return text(StatusCode::NOT_FOUND, PLAIN, "there is GET /v1/inspect[?vm=NAMESPACE/NAME]\n");
-        }
         let query = request.uri().query().unwrap_or("");
         let only = query.split('&').find_map(|part| part.strip_prefix("vm=")).map(|vm| {
             let (namespace, name) = vm.split_once('/').unwrap_or(("default", vm));
@@ -77,9 +71,6 @@ impl Inspector {
 
     /// Upstream's dump of the state: `GET /` with any JSON document as body.
     pub(crate) async fn dump(self: Arc<Self>, request: Whole) -> Answer {
-        if request.method() != Method::GET {
-            return text(StatusCode::METHOD_NOT_ALLOWED, PLAIN, "request method must be GET\n");
-        }
         if serde_json::from_slice::<serde_json::Value>(request.body()).is_err() {
             return text(StatusCode::BAD_REQUEST, PLAIN, "the body must be a JSON document, such as {}\n");
         }
@@ -119,6 +110,26 @@ impl Inspector {
     }
 }
 
+/// Who may look into the agent.
+pub(crate) fn only_operators(head: &Parts) -> Admitted {
+    if !Peer::of(&head.extensions).is_one_of(&[OPERATORS]) {
+        return refuse(StatusCode::FORBIDDEN, PLAIN, "show a certificate of an operator\n");
+    }
+    if head.method != Method::GET || head.uri.path() != "/v1/inspect" {
+        let there = "there is GET /v1/inspect[?vm=NAMESPACE/NAME]\n";
+        return refuse(StatusCode::NOT_FOUND, PLAIN, there);
+    }
+    Ok(0)
+}
+
+/// The dump is asked for with a small document.
+pub(crate) fn dump_head(head: &Parts) -> Admitted {
+    if head.method == Method::GET {
+        return Ok(SMALL_BODY);
+    }
+    refuse(StatusCode::METHOD_NOT_ALLOWED, PLAIN, "request method must be GET\n")
+}
+
 fn encoded(document: &impl serde::Serialize) -> Answer {
     match serde_json::to_vec(document) {
         Ok(body) => text(StatusCode::OK, JSON, body),
@@ -146,4 +157,27 @@ fn dumped(view: &VmInspect, objects: &[neonvm_api::VirtualMachine]) -> serde_jso
         },
         "runner": { "podIP": ip, "executorState": view },
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// H5: who shows no certificate of an operator sends no body, whatever the request.
+    #[test]
+    fn strangers_are_refused_from_the_head() {
+        let head = |method: &str, path: &str, organisation: &str| {
+            let organisations = vec![organisation.to_owned()];
+            let peer = Peer { tls: true, organisations, ..Peer::default() };
+            http::Request::builder().method(method).uri(path).extension(peer).body(()).unwrap().into_parts().0
+        };
+        let admitted = |head: &Parts| only_operators(head).map_err(|refused| refused.status().as_u16());
+        for (method, path) in [("GET", "/v1/inspect"), ("POST", "/v1/inspect"), ("POST", "/")] {
+            assert_eq!(admitted(&head(method, path, "neonvm:agents")), Err(403), "{method} {path}");
+        }
+        assert_eq!(admitted(&http::Request::get("/v1/inspect").body(()).unwrap().into_parts().0), Err(403));
+        assert_eq!(admitted(&head("GET", "/v1/inspect?vm=a", OPERATORS)), Ok(0));
+        assert_eq!(admitted(&head("POST", "/v1/inspect", OPERATORS)), Err(404));
+        assert_eq!(dump_head(&head("PUT", "/", "")).map_err(|refused| refused.status().as_u16()), Err(405));
+    }
 }

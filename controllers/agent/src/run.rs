@@ -8,12 +8,13 @@ use std::time::Duration;
 use futures_util::future::select_all;
 use kube::Client;
 use neonvm_api::names::agent_lease;
-use neonvm_kit::authority::{self, AGENT_NAME, AGENTS};
+use neonvm_kit::authority::{self, AGENT_NAME, AGENTS, OPERATORS};
 use neonvm_kit::ca::Authority;
+use neonvm_kit::http::{self, Gate, OPEN, PRIVATE};
 use neonvm_kit::lease::{self, Elector};
 use neonvm_kit::service::{Endpoint, advertised};
 use neonvm_kit::supervise::{Health, TaskEnded, Tasks};
-use neonvm_kit::{http, tls};
+use neonvm_kit::tls;
 use neonvm_types::runner_protocol::CLIENT_ORGANISATION;
 use rustls::ClientConfig;
 use tokio::net::TcpListener;
@@ -22,7 +23,7 @@ use tokio::task::JoinHandle;
 use crate::billing::bill;
 use crate::config::AgentConfig;
 use crate::fleet::Fleet;
-use crate::inspect::Inspector;
+use crate::inspect::{Inspector, dump_head, only_operators};
 use crate::metrics::Metrics;
 use crate::scaling_events::ScalingEvents;
 use crate::shared::{Certificates, Shared};
@@ -52,6 +53,8 @@ pub struct Config {
     pub metrics: Option<SocketAddr>,
     /// Where metrics of each VM are served; `None`: nowhere.
     pub vm_metrics: Option<SocketAddr>,
+    /// Where probes are answered, and nothing else; `None`: nowhere.
+    pub probes: Option<SocketAddr>,
     /// What the configuration file says.
     pub agent: AgentConfig,
 }
@@ -130,7 +133,7 @@ pub async fn run_with(client: Client, config: Config, stop: impl Future<Output =
         health.clone(),
     );
     let mut always = Tasks::new(&health);
-    let address = serve(&mut always, &config, &authority, Arc::new(inspector)).await?;
+    let address = serve(&mut always, &config, &authority, &health, Arc::new(inspector)).await?;
     watch_scheduler(&mut always, &shared, &config.namespace);
     let mut lease = lease::Config::new(&config.namespace, agent_lease(&config.node), &config.identity);
     lease.duration = LEASE;
@@ -212,6 +215,7 @@ async fn serve(
     always: &mut Tasks,
     config: &Config,
     authority: &Authority,
+    health: &Health,
     inspector: Arc<Inspector>,
 ) -> Result<SocketAddr, Error> {
     let listener = listen(config.listen).await?;
@@ -219,20 +223,29 @@ async fn serve(
     let identity = authority.server(MANAGER, &[AGENT_NAME.to_owned()])?;
     let tls = tls::server(&identity, authority.certificate())?;
     let tls = Arc::new(std::sync::RwLock::new(Arc::new(tls)));
-    always
-        .spawn("inspection server", http::serve(listener, Some(tls), inspector.handler(Inspector::inspect)));
+    let budget = Arc::default();
+    let gate = Gate::new(PRIVATE, &budget, |peer| peer.is_one_of(&[OPERATORS]));
+    let answer = inspector.handler(Inspector::inspect);
+    always.spawn("inspection server", http::serve(listener, Some(tls), gate, only_operators, answer));
+    let open = || Gate::open(OPEN, &budget);
     let dump = config.agent.dump_state.map(|dump| SocketAddr::new(config.listen.ip(), dump.port));
     if let Some(address) = dump {
-        let server = http::serve(listen(address).await?, None, inspector.handler(Inspector::dump));
-        always.spawn("dump server", server);
+        let answer = inspector.handler(Inspector::dump);
+        always.spawn("dump server", http::serve(listen(address).await?, None, open(), dump_head, answer));
     }
     if let Some(address) = config.metrics {
-        let server = http::serve(listen(address).await?, None, inspector.handler(Inspector::metrics));
+        let answer = inspector.handler(Inspector::metrics);
+        let server = http::serve(listen(address).await?, None, open(), http::no_body, answer);
         always.spawn("metrics server", server);
     }
     if let Some(address) = config.vm_metrics {
-        let server = http::serve(listen(address).await?, None, inspector.handler(Inspector::vm_metrics));
+        let answer = inspector.handler(Inspector::vm_metrics);
+        let server = http::serve(listen(address).await?, None, open(), http::no_body, answer);
         always.spawn("VM metrics server", server);
+    }
+    if let Some(address) = config.probes {
+        let health = health.clone();
+        always.spawn("probes", http::probes(listen(address).await?, move |_| health.answer()));
     }
     Ok(advertised(address, config.pod_ip))
 }

@@ -170,7 +170,7 @@ where
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::http::{Whole, serve, text};
+    use crate::http::{Whole, serve_openly, text};
     use tokio::net::{TcpListener, TcpSocket};
 
     #[tokio::test]
@@ -182,7 +182,7 @@ mod tests {
         let endpoint = Endpoint { address: place.local_addr().unwrap(), plain: true };
         let listener = TcpListener::bind(endpoint.address).await.unwrap();
         let echo = |request: Whole| async move { text(StatusCode::OK, "text/plain", request.into_body()) };
-        let server = tokio::spawn(serve(listener, None, echo));
+        let server = tokio::spawn(serve_openly(listener, echo));
         let mut caller = Caller::new(endpoint, None, "echo");
         let within = Duration::from_secs(60);
         for _ in 0..2 {
@@ -192,7 +192,7 @@ mod tests {
         server.abort();
         let _ = server.await;
         let listener = TcpListener::bind(endpoint.address).await.unwrap();
-        let server = tokio::spawn(serve(listener, None, echo));
+        let server = tokio::spawn(serve_openly(listener, echo));
         let (status, _) = caller.call(Method::POST, "/", Bytes::from("y"), within).await.unwrap();
         assert_eq!(status, StatusCode::OK);
         server.abort();

@@ -1,33 +1,41 @@
-//! A small HTTP server for metrics, health and webhooks: bounded connections, bodies and waits; TLS if a configuration is given.
+//! A small HTTP server for metrics, health, permits and webhooks; TLS if a configuration is given. What a request may send is
+//! decided from its head and its peer, before a byte of its body is read: strangers cost a connection and no memory.
 
-use std::convert::Infallible;
+pub mod body;
+mod connection;
+mod probes;
+
+use std::net::IpAddr;
 use std::sync::{Arc, RwLock};
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::{Request, Response, StatusCode};
-use http_body_util::{BodyExt as _, Full, Limited};
+use http::request::Parts;
+use http::{HeaderValue, Request, Response, StatusCode, header};
+use http_body_util::Full;
 use hyper::body::Incoming;
-use hyper::service::service_fn;
-use hyper_util::rt::{TokioIo, TokioTimer};
-use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::Semaphore;
-use tokio::task::JoinSet;
-use tokio_rustls::TlsAcceptor;
+use tokio::net::TcpListener;
 
-use crate::supervise::panic_of;
+use crate::places::{Door, Places};
+pub use body::Budget;
+pub use connection::serve_streams;
+pub use probes::{PROBES, probes};
 
-/// Open connections.
-const CONNECTIONS: usize = 512;
-/// Time for a TLS handshake, for the head of a request, and for its body.
+/// Time for a TLS handshake, and for the head of a request, idle time before it included.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// Largest body that is read, in bytes.
+/// Bytes of a connection's buffer: the longest head of a request. Heads of our clients have some hundred bytes.
+const BUFFER: usize = 16 << 10;
+/// Largest body that any service reads, in bytes: a review with two objects of 1.5 MiB, the most that etcd stores, escaped.
 pub const MAX_BODY: usize = 8 << 20;
+/// Largest body of what is small by nature: a permit, a size, a question.
+pub const SMALL_BODY: usize = 64 << 10;
 
 /// A request with its whole body.
 pub type Whole = Request<Bytes>;
 /// An answer.
 pub type Answer = Response<Full<Bytes>>;
+/// How many bytes the body of a request may have (0: none; at most [`MAX_BODY`]), or the answer to a request that is refused.
+pub type Admitted = Result<usize, Box<Answer>>;
 /// A TLS configuration that may be replaced while the server runs.
 pub type Tls = Arc<RwLock<Arc<rustls::ServerConfig>>>;
 
@@ -36,8 +44,16 @@ pub type Tls = Arc<RwLock<Arc<rustls::ServerConfig>>>;
 pub struct Peer {
     /// Whether the connection is encrypted.
     pub tls: bool,
+    /// Its address; absent for connections that have none, as of Unix sockets.
+    pub address: Option<IpAddr>,
+    /// Common name in the client's certificate; empty if it showed none.
+    pub common_name: String,
     /// Organisations in the client's certificate; empty if it showed none.
     pub organisations: Vec<String>,
+    /// DNS names in the client's certificate; empty if it showed none.
+    pub dns_names: Vec<String>,
+    /// Whether this listener knows it ([`Gate::new`]).
+    pub known: bool,
 }
 
 impl Peer {
@@ -46,6 +62,54 @@ impl Peer {
     pub fn is_one_of(&self, organisations: &[&str]) -> bool {
         self.organisations.iter().any(|own| organisations.contains(&own.as_str()))
     }
+
+    /// The peer of a request; one of whom nothing is known if the server did not say.
+    #[must_use]
+    pub fn of(extensions: &http::Extensions) -> Self {
+        extensions.get::<Self>().cloned().unwrap_or_default()
+    }
+}
+
+/// Who may be connected to a listener, and what bodies may take. Clones share places and budget.
+#[derive(Clone)]
+pub struct Gate {
+    pub(super) door: Arc<Door>,
+    pub(super) budget: Arc<Budget>,
+    pub(super) knows: Arc<dyn Fn(&Peer) -> bool + Send + Sync>,
+}
+
+impl std::fmt::Debug for Gate {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Gate").field("door", &self.door).field("budget", &self.budget).finish_non_exhaustive()
+    }
+}
+
+/// Places of listeners that peers of ours call with certificates: one for each node, and some. Strangers are of no use there, but
+/// each gets an answer.
+pub const PRIVATE: Places = Places { arriving: 256, strangers: 32, per_address: 16, known: 1024 };
+/// Places of listeners on which nobody shows a certificate: metrics. A scraper needs one or two.
+pub const OPEN: Places = Places { arriving: 0, strangers: 64, per_address: 32, known: 0 };
+/// Places of listeners whose callers may be few addresses with many requests and no certificate: an API server that calls
+/// webhooks, a kube-scheduler beside its extender.
+pub const BUSY: Places = Places { arriving: 256, strangers: 256, per_address: 256, known: 256 };
+
+impl Gate {
+    /// A listener with these places. `knows` tells from a peer's verified certificate whether places and budget of known peers
+    /// are its to use; a peer without a certificate is never known.
+    #[must_use]
+    pub fn new(
+        places: Places,
+        budget: &Arc<Budget>,
+        knows: impl Fn(&Peer) -> bool + Send + Sync + 'static,
+    ) -> Self {
+        Self { door: Door::new(places), budget: Arc::clone(budget), knows: Arc::new(knows) }
+    }
+
+    /// A listener that knows nobody.
+    #[must_use]
+    pub fn open(places: Places, budget: &Arc<Budget>) -> Self {
+        Self::new(places, budget, |_| false)
+    }
 }
 
 /// An answer of text.
@@ -53,88 +117,90 @@ impl Peer {
 pub fn text(status: StatusCode, kind: &'static str, body: impl Into<Bytes>) -> Answer {
     let mut answer = Response::new(Full::new(body.into()));
     *answer.status_mut() = status;
-    answer.headers_mut().insert(http::header::CONTENT_TYPE, http::HeaderValue::from_static(kind));
+    answer.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static(kind));
     answer
 }
 
-/// Serves until it is dropped; open connections end with it.
-pub async fn serve<H, F>(listener: TcpListener, tls: Option<Tls>, handler: H)
+/// Refuses a request.
+///
+/// # Errors
+/// Always: with this answer.
+pub fn refuse(status: StatusCode, kind: &'static str, body: impl Into<Bytes>) -> Admitted {
+    Err(Box::new(text(status, kind, body)))
+}
+
+/// For listeners whose requests have no bodies.
+///
+/// # Errors
+/// None.
+pub fn no_body(_: &Parts) -> Admitted {
+    Ok(0)
+}
+
+/// Serves until it is dropped; open connections end with it. `admit` decides from the head of a request, with its [`Peer`] among
+/// the extensions; `handler` answers the whole.
+pub async fn serve<A, H, F>(listener: TcpListener, tls: Option<Tls>, gate: Gate, admit: A, handler: H)
+where
+    A: Fn(&Parts) -> Admitted + Clone + Send + Sync + 'static,
+    H: Fn(Whole) -> F + Clone + Send + Sync + 'static,
+    F: Future<Output = Answer> + Send + 'static,
+{
+    let budget = Arc::clone(&gate.budget);
+    let answer = move |request: Request<Incoming>| {
+        let (budget, admit, handler) = (Arc::clone(&budget), admit.clone(), handler.clone());
+        async move {
+            let (parts, body) = request.into_parts();
+            // What the body takes is kept until the request is answered.
+            let (whole, _held) = match whole(&budget, admit, parts, body).await {
+                Ok(read) => read,
+                Err(refused) => return closing(*refused),
+            };
+            handler(whole).await
+        }
+    };
+    serve_streams(listener, tls, gate, answer).await;
+}
+
+/// Serves plain HTTP to anybody, with bodies, until it is dropped: for demonstrations and tests.
+pub async fn serve_openly<H, F>(listener: TcpListener, handler: H)
 where
     H: Fn(Whole) -> F + Clone + Send + Sync + 'static,
     F: Future<Output = Answer> + Send + 'static,
 {
-    let places = Arc::new(Semaphore::new(CONNECTIONS));
-    let mut running = JoinSet::new();
-    loop {
-        let Ok(place) = Arc::clone(&places).acquire_owned().await else { return };
-        let stream = tokio::select! {
-            accepted = listener.accept() => accepted,
-            Some(ended) = running.join_next() => {
-                if let Err(error) = ended {
-                    tracing::error!(panic = panic_of(error), "a handler of requests panicked; its connection is closed");
-                }
-                continue;
-            }
-        };
-        let Ok((stream, _)) = stream else {
-            // Out of file descriptors, most likely: others will be closed in a moment.
-            tokio::time::sleep(Duration::from_millis(20)).await;
-            continue;
-        };
-        let (handler, tls) = (handler.clone(), tls.as_ref().map(current));
-        running.spawn(async move {
-            connection(stream, tls, handler).await;
-            drop(place);
-        });
+    let gate = Gate::open(Places { strangers: 1024, per_address: 1024, ..OPEN }, &Arc::default());
+    serve(listener, None, gate, |_: &Parts| Ok(MAX_BODY), handler).await;
+}
+
+async fn whole(
+    budget: &Budget,
+    admit: impl Fn(&Parts) -> Admitted,
+    parts: Parts,
+    body: Incoming,
+) -> Result<(Whole, body::Held), Box<Answer>> {
+    let most = admit(&parts)?.min(MAX_BODY);
+    let known = parts.extensions.get::<Peer>().is_some_and(|peer| peer.known);
+    match budget.read(&parts.headers, body, known, most).await {
+        Ok((bytes, held)) => Ok((Request::from_parts(parts, bytes), held)),
+        Err(why) => Err(Box::new(text(status_of(why), "text/plain", format!("{why}\n")))),
     }
 }
 
-fn current(tls: &Tls) -> TlsAcceptor {
-    let config = tls.read().unwrap_or_else(std::sync::PoisonError::into_inner);
-    TlsAcceptor::from(Arc::clone(&config))
-}
-
-async fn connection<H, F>(stream: TcpStream, tls: Option<TlsAcceptor>, handler: H)
-where
-    H: Fn(Whole) -> F + Clone + Send + Sync + 'static,
-    F: Future<Output = Answer> + Send + 'static,
-{
-    let service = |peer: Peer| {
-        service_fn(move |mut request: Request<Incoming>| {
-            let handler = handler.clone();
-            request.extensions_mut().insert(peer.clone());
-            async move { Ok::<_, Infallible>(answer(request, handler).await) }
-        })
-    };
-    let mut builder = hyper::server::conn::http1::Builder::new();
-    builder.timer(TokioTimer::new()).header_read_timeout(PATIENCE);
-    let _ = stream.set_nodelay(true);
-    let ended = match tls {
-        None => builder.serve_connection(TokioIo::new(stream), service(Peer::default())).await,
-        Some(acceptor) => match tokio::time::timeout(PATIENCE, acceptor.accept(stream)).await {
-            Ok(Ok(stream)) => {
-                let shown = stream.get_ref().1.peer_certificates().and_then(<[_]>::first);
-                let organisations = shown.map(crate::tls::organisations).unwrap_or_default();
-                let service = service(Peer { tls: true, organisations });
-                builder.serve_connection(TokioIo::new(stream), service).await
-            }
-            Ok(Err(_)) | Err(_) => return,
-        },
-    };
-    if let Err(error) = ended {
-        tracing::debug!(%error, "a connection ended");
+/// The status that tells why a body was not read.
+#[must_use]
+pub fn status_of(why: body::Refused) -> StatusCode {
+    match why {
+        body::Refused::TooLarge(_) => StatusCode::PAYLOAD_TOO_LARGE,
+        body::Refused::TooSlow => StatusCode::REQUEST_TIMEOUT,
+        body::Refused::NoRoom => StatusCode::SERVICE_UNAVAILABLE,
+        body::Refused::Broken => StatusCode::BAD_REQUEST,
     }
 }
 
-async fn answer<H, F>(request: Request<Incoming>, handler: H) -> Answer
-where
-    H: Fn(Whole) -> F,
-    F: Future<Output = Answer>,
-{
-    let (parts, body) = request.into_parts();
-    match tokio::time::timeout(PATIENCE, Limited::new(body, MAX_BODY).collect()).await {
-        Ok(Ok(body)) => handler(Request::from_parts(parts, body.to_bytes())).await,
-        Ok(Err(_)) => text(StatusCode::PAYLOAD_TOO_LARGE, "text/plain", "the body is too large or broken\n"),
-        Err(_) => text(StatusCode::REQUEST_TIMEOUT, "text/plain", "the body did not come\n"),
-    }
+/// The rest of the body is not read, so the connection cannot be used again.
+fn closing(mut answer: Answer) -> Answer {
+    answer.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
+    answer
 }
+
+#[cfg(test)]
+mod tests;

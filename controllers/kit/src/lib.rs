@@ -12,6 +12,7 @@ pub mod join;
 pub mod lease;
 pub mod metrics;
 mod pinned;
+pub mod places;
 pub mod private;
 pub mod queue;
 pub mod reserve;

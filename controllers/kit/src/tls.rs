@@ -58,6 +58,18 @@ pub fn server(identity: &Identity, authority: &str) -> Result<ServerConfig, Erro
     Ok(config)
 }
 
+/// A server that asks nobody for a certificate: a client that has one of an authority that is not known here may connect.
+///
+/// # Errors
+/// If a PEM text cannot be read.
+pub fn open_server(identity: &Identity) -> Result<ServerConfig, Error> {
+    let certificates = certificates(identity.certificate.as_bytes(), "the server certificate")?;
+    Ok(ServerConfig::builder_with_provider(provider())
+        .with_safe_default_protocol_versions()?
+        .with_no_client_auth()
+        .with_single_cert(certificates, key(&identity.key)?)?)
+}
+
 /// A server that takes nobody but clients with a certificate of the authority.
 ///
 /// # Errors
@@ -103,6 +115,15 @@ pub fn organisations(certificate: &CertificateDer<'_>) -> Vec<String> {
     let Ok((_, certificate)) = X509Certificate::from_der(certificate) else { return Vec::new() };
     let organisations = certificate.subject().iter_organization();
     organisations.filter_map(|name| name.as_str().ok()).map(str::to_owned).collect()
+}
+
+/// Common name in the subject of a certificate that TLS has verified. Empty if there is none or it cannot be read.
+#[must_use]
+pub fn common_name(certificate: &CertificateDer<'_>) -> String {
+    use x509_parser::prelude::{FromDer as _, X509Certificate};
+    let Ok((_, certificate)) = X509Certificate::from_der(certificate) else { return String::new() };
+    let name = certificate.subject().iter_common_name().next().and_then(|name| name.as_str().ok());
+    name.unwrap_or_default().to_owned()
 }
 
 /// DNS names in a certificate that TLS has verified. Empty if there are none or it cannot be read.

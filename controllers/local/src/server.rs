@@ -18,6 +18,7 @@ use neonvm_core_apistore::engine::{Engine, Reply, refusal};
 use neonvm_core_apistore::request::Method;
 use neonvm_core_apistore::status::ApiError;
 use neonvm_kit::ca::{Authority, Identity};
+use neonvm_kit::http::Budget;
 use neonvm_kit::private;
 use neonvm_kit::supervise::panic_of;
 use serde_json::{Value, json};
@@ -45,6 +46,11 @@ const HEADERS: Duration = Duration::from_secs(30);
 const BUFFER: usize = 128 << 10;
 /// Time that open requests get when the server stops.
 const DRAIN: Duration = Duration::from_secs(5);
+
+/// Common name of the certificate that webhooks are shown. It is in no group: as a user of this server it may do nothing.
+pub const CALLER: &str = "kube-apiserver-webhook-client";
+/// Group of those who have not said who they are.
+const UNAUTHENTICATED: &str = "system:unauthenticated";
 
 /// How a server is started.
 #[derive(Clone, Debug)]
@@ -114,7 +120,7 @@ pub(crate) struct Shared {
     metrics: Arc<Metrics>,
     /// How nodes are called: as a member of `system:masters`, with the authority's trust.
     node_tls: Arc<rustls::ClientConfig>,
-    bodies: body::Places,
+    bodies: Budget,
     directory: PathBuf,
 }
 
@@ -171,6 +177,7 @@ impl Server {
         let admin = authority.client("kubernetes-admin", &["system:masters"])?;
         let faults = if config.faults { Faults::enabled() } else { Faults::default() };
         let caller = authority.client("kube-apiserver-kubelet-client", &["system:masters"])?;
+        state.show_to_webhooks(authority.client(CALLER, &[])?);
         let node_tls = neonvm_kit::tls::client(Some(&caller), authority.certificate().as_bytes())?;
         let shared = Shared {
             node_tls: Arc::new(node_tls),
@@ -178,7 +185,7 @@ impl Server {
             tokens,
             faults: Arc::new(faults),
             metrics: Arc::default(),
-            bodies: body::Places::default(),
+            bodies: Budget::new(body::RULES),
             directory: config.directory.clone(),
         };
         Ok(Self {
@@ -348,10 +355,11 @@ async fn serve(
     let mut request = request;
     let upgrade = hyper::upgrade::on(&mut request);
     let (parts, body) = request.into_parts();
-    // The place is kept until the request is done with.
-    let (body, _place) = match shared.bodies.read(&parts.headers, body).await {
+    let known = !user.groups.iter().any(|group| group == UNAUTHENTICATED);
+    // What it takes of the budget is kept until the request is done with.
+    let (body, _held) = match shared.bodies.read(&parts.headers, body, known, MAX_BODY).await {
         Ok(read) => read,
-        Err(error) => return Ok(respond::answer(refusal(&error, Vec::new()))),
+        Err(why) => return Ok(respond::answer(refusal(&body::refusal(why), Vec::new()))),
     };
     let accept: Vec<&str> =
         parts.headers.get_all(header::ACCEPT).iter().filter_map(|value| value.to_str().ok()).collect();
@@ -426,15 +434,15 @@ fn unhealthy(shared: &Shared, check: &str) -> Option<String> {
     disk.check().err().map(|failed| format!("disk failed: {failed}")).or_else(full)
 }
 
-/// Whether the user may read or write a path that is no resource; the refusal otherwise.
-fn allowed(shared: &Shared, incoming: &Incoming) -> Result<(), Response> {
+/// The refusal if the user may not read or write a path that is no resource.
+fn forbidden(shared: &Shared, incoming: &Incoming) -> Option<Response> {
     let attributes = neonvm_core_apistore::access::Attributes {
         verb: if incoming.method == Method::Get { "get" } else { "put" },
         path: &incoming.path,
         ..neonvm_core_apistore::access::Attributes::of(&incoming.user)
     };
     let allowed = shared.state.with(|engine| engine.authorize(&attributes));
-    allowed.map_err(|error| respond::answer(refusal(&error, Vec::new())))
+    allowed.err().map(|error| respond::answer(refusal(&error, Vec::new())))
 }
 
 /// Paths that the shell answers itself: metrics, fault switches, and its health while the disk has failed.
@@ -445,7 +453,7 @@ fn own_path(shared: &Shared, incoming: &Incoming) -> Option<Response> {
     if incoming.path != "/metrics" && chaos.is_none() && failed.is_none() {
         return None;
     }
-    if let Err(response) = allowed(shared, incoming) {
+    if let Some(response) = forbidden(shared, incoming) {
         return Some(response);
     }
     if let Some(failed) = failed {

@@ -9,6 +9,7 @@ use neonvm_core_apistore::context::{Context, User};
 use neonvm_core_apistore::engine::{Engine, Reply, refusal};
 use neonvm_core_apistore::request::{Method, Request};
 use neonvm_core_apistore::status::ApiError;
+use neonvm_kit::ca::Identity;
 use parking_lot::RwLock;
 use ring::rand::{SecureRandom as _, SystemRandom};
 
@@ -66,6 +67,8 @@ pub struct State {
     disk: Disk,
     random: SystemRandom,
     more_chores: tokio::sync::Notify,
+    /// What is shown to webhooks, so that they know who calls them.
+    caller: std::sync::OnceLock<Identity>,
 }
 
 impl State {
@@ -76,7 +79,18 @@ impl State {
             disk,
             random: SystemRandom::new(),
             more_chores: tokio::sync::Notify::new(),
+            caller: std::sync::OnceLock::new(),
         }
+    }
+
+    /// From now on this certificate is shown to webhooks; only the first one counts.
+    pub fn show_to_webhooks(&self, identity: Identity) {
+        let _ = self.caller.set(identity);
+    }
+
+    /// The certificate that is shown to webhooks.
+    pub(crate) fn caller(&self) -> Option<&Identity> {
+        self.caller.get()
     }
 
     /// Now, and fresh entropy.

@@ -8,6 +8,7 @@ use http_body_util::{BodyExt as _, Full, Limited};
 use hyper::Request;
 use hyper_util::rt::TokioIo;
 use neonvm_core_apistore::admission::{Answer, Call};
+use neonvm_kit::ca::Identity;
 use rustls::pki_types::ServerName;
 use serde_json::Value;
 use tokio::net::TcpStream;
@@ -25,7 +26,7 @@ pub(crate) async fn call(call: &Call, state: &State) -> Answer {
     };
     let url = format!("{}?timeout={}s", place.url, call.timeout);
     let limit = Duration::from_secs(u64::from(call.timeout));
-    match tokio::time::timeout(limit, post(call, &place)).await {
+    match tokio::time::timeout(limit, post(call, &place, state.caller())).await {
         Ok(Ok(review)) => Answer::Review(review),
         Ok(Err(why)) => Answer::Failed(format!("failed to call webhook: {why}")),
         Err(_) => Answer::Failed(format!("failed to call webhook: Post {url:?}: context deadline exceeded")),
@@ -63,8 +64,9 @@ fn place(call: &Call, state: &State) -> Option<Place> {
     Some(Place { url: call.client.url.clone(), server_name, address, path })
 }
 
-async fn post(call: &Call, place: &Place) -> Result<Value, String> {
-    let config = neonvm_kit::tls::client(None, &call.client.ca_bundle).map_err(|error| error.to_string())?;
+async fn post(call: &Call, place: &Place, caller: Option<&Identity>) -> Result<Value, String> {
+    let config =
+        neonvm_kit::tls::client(caller, &call.client.ca_bundle).map_err(|error| error.to_string())?;
     let stream = TcpStream::connect(&place.address).await.map_err(|error| error.to_string())?;
     let name = ServerName::try_from(place.server_name.clone()).map_err(|error| error.to_string())?;
     let stream = TlsConnector::from(Arc::new(config))

@@ -35,6 +35,9 @@ pub(crate) struct Args {
     /// Where metrics of each VM are served
     #[arg(long)]
     vm_metrics_bind_address: Option<SocketAddr>,
+    /// Where liveness and readiness probes are answered, and nothing else, for example 0.0.0.0:8081 [default: nowhere]
+    #[arg(long)]
+    health_probe_bind_address: Option<SocketAddr>,
 }
 
 /// Runs until SIGTERM or SIGINT.
@@ -51,6 +54,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
             listen: args.listen,
             pod_ip: args.pod_ip,
             metrics: args.metrics_bind_address,
+            probes: args.health_probe_bind_address,
             vm_metrics: args.vm_metrics_bind_address,
             agent,
         };

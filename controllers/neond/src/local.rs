@@ -197,7 +197,9 @@ fn services(
                 .path("--ipam-config", addresses.as_ref())
                 .set("--webhook-bind-address", &"127.0.0.1:0")
                 .switch("--webhook-listener", true)
-                .set("--webhook-scope", &"evictions"),
+                .set("--webhook-scope", &"evictions")
+                .set("--webhook-client-ca-file", &directory.join("ca.crt").display())
+                .set("--webhook-client-name", &neonvm_local::server::CALLER),
         ));
         // There is never more than one of each here: names that stay take the lease back at once after a restart.
         all.push((
@@ -209,42 +211,56 @@ fn services(
         all.push(("pod-autoscaler".to_owned(), autoscaler));
     }
     for index in 1..=args.nodes {
-        let name = format!("n{index}");
-        let flags = start("node")
-            .set("--name", &name)
-            .set("--index", &index)
-            .set("--cluster-dir", &directory.display())
-            .maybe("--network-number", network)
-            .set("--accel", &args.accel)
-            .switch("--user-network", !rooted)
-            .switch("--insecure-registries", args.insecure_registries)
-            .maybe("--cpu-milli", args.node_cpu_milli)
-            .maybe("--memory", args.node_memory)
-            .path("--kernels", args.kernels.as_ref())
-            .path("--guest", args.guest.as_ref())
-            .path("--image-store", args.image_store.as_ref())
-            .path("--image-cache", args.image_cache.as_ref());
-        all.push((format!("node-{name}"), flags));
-        let agent = start("agent")
-            .set("--kubeconfig", &kubeconfig.display())
-            .set("--node", &name)
-            .set("--identity", &format!("agent-{name}"))
-            .path("--config", args.agent_config.as_ref());
-        all.push((format!("agent-{name}"), agent));
-        if rooted {
-            let overlay = network.map(neonvm_node::overlay);
-            let namespace = neonvm_node::naming::node_namespace(&crate::node::identity(directory), &name);
-            let vxlan = start("vxlan-controller")
-                .set("--kubeconfig", &kubeconfig.display())
-                .set("--node", &name)
-                .set("--netns", &namespace)
-                .maybe("--range", overlay)
-                // By way of the first node machines are reached from this computer.
-                .maybe("--gateway", overlay.filter(|_| index == 1).and_then(|range| range.nth(1)));
-            all.push((format!("vxlan-controller-{name}"), vxlan));
-        }
+        all.extend(on_node(args, &start, index, network, rooted));
     }
     Ok(all.into_iter().map(|(name, flags)| service(&logs, name, flags)).collect())
+}
+
+/// What runs on the node with this number.
+fn on_node(
+    args: &Args,
+    start: &dyn Fn(&str) -> Flags,
+    index: u8,
+    network: Option<u8>,
+    rooted: bool,
+) -> Vec<(String, Flags)> {
+    let directory = &args.api.data_dir;
+    let kubeconfig = directory.join("kubeconfig");
+    let name = format!("n{index}");
+    let flags = start("node")
+        .set("--name", &name)
+        .set("--index", &index)
+        .set("--cluster-dir", &directory.display())
+        .maybe("--network-number", network)
+        .set("--accel", &args.accel)
+        .switch("--user-network", !rooted)
+        .switch("--insecure-registries", args.insecure_registries)
+        .maybe("--cpu-milli", args.node_cpu_milli)
+        .maybe("--memory", args.node_memory)
+        .path("--kernels", args.kernels.as_ref())
+        .path("--guest", args.guest.as_ref())
+        .path("--image-store", args.image_store.as_ref())
+        .path("--image-cache", args.image_cache.as_ref());
+    let mut all = vec![(format!("node-{name}"), flags)];
+    let agent = start("agent")
+        .set("--kubeconfig", &kubeconfig.display())
+        .set("--node", &name)
+        .set("--identity", &format!("agent-{name}"))
+        .path("--config", args.agent_config.as_ref());
+    all.push((format!("agent-{name}"), agent));
+    if rooted {
+        let overlay = network.map(neonvm_node::overlay);
+        let namespace = neonvm_node::naming::node_namespace(&crate::node::identity(directory), &name);
+        let vxlan = start("vxlan-controller")
+            .set("--kubeconfig", &kubeconfig.display())
+            .set("--node", &name)
+            .set("--netns", &namespace)
+            .maybe("--range", overlay)
+            // By way of the first node machines are reached from this computer.
+            .maybe("--gateway", overlay.filter(|_| index == 1).and_then(|range| range.nth(1)));
+        all.push((format!("vxlan-controller-{name}"), vxlan));
+    }
+    all
 }
 
 /// Addresses of machines on the overlay, as a file for the controller: the upper half of the cluster's range.

@@ -60,6 +60,9 @@ pub(crate) struct Args {
     /// Where metrics and health are served
     #[arg(long)]
     metrics_bind_address: Option<SocketAddr>,
+    /// Where liveness and readiness probes are answered, and nothing else, for example 0.0.0.0:8081 [default: nowhere]
+    #[arg(long)]
+    health_probe_bind_address: Option<SocketAddr>,
 }
 
 /// Runs until SIGTERM or SIGINT.
@@ -85,6 +88,7 @@ fn config(args: &Args) -> Config {
         scrape_authority: args.scrape_ca_file.clone(),
         leader_election: None,
         metrics: args.metrics_bind_address,
+        probes: args.health_probe_bind_address,
     };
     if args.leader_elect {
         let identity = args.identity.clone().unwrap_or_else(crate::service::identity);

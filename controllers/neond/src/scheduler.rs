@@ -33,6 +33,9 @@ pub(crate) struct Args {
     /// Where metrics and health are served [default: nowhere]
     #[arg(long)]
     metrics_bind_address: Option<SocketAddr>,
+    /// Where liveness and readiness probes are answered, and nothing else, for example 0.0.0.0:8081 [default: nowhere]
+    #[arg(long)]
+    health_probe_bind_address: Option<SocketAddr>,
     /// Address of this pod, for others to reach it
     #[arg(long, env = "POD_IP")]
     pod_ip: Option<IpAddr>,
@@ -76,6 +79,7 @@ fn config(args: &Args) -> anyhow::Result<Config> {
         listen: args.listen,
         plain: args.plain_listen,
         metrics: args.metrics_bind_address,
+        probes: args.health_probe_bind_address,
         pod_ip: args.pod_ip,
         ..Config::default()
     };

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use neonvm_api::virtual_machine::CpuScalingMode;
-use neonvm_vm_controller::{AddressSource, Config, Registration, WebhookConfig, WebhookScope};
+use neonvm_vm_controller::{AddressSource, Config, Registration, WebhookClient, WebhookConfig, WebhookScope};
 
 /// Flags.
 #[derive(clap::Args, Debug)]
@@ -63,6 +63,9 @@ pub(crate) struct Args {
     /// Where metrics and health are served
     #[arg(long)]
     metrics_bind_address: Option<SocketAddr>,
+    /// Where liveness and readiness probes are answered, and nothing else, for example 0.0.0.0:8081 [default: nowhere]
+    #[arg(long)]
+    health_probe_bind_address: Option<SocketAddr>,
     /// Where webhooks are served
     #[arg(long)]
     webhook_bind_address: Option<SocketAddr>,
@@ -78,6 +81,13 @@ pub(crate) struct Args {
     /// Which webhooks are registered: evictions alone where the API server admits machines and migrations itself
     #[arg(long, default_value = "all", value_parser = ["all", "evictions"])]
     webhook_scope: String,
+    /// PEM file with the authority of the client certificate that the API server shows to webhooks; nobody else may call them
+    /// then. For example /etc/kubernetes/pki/ca.crt [default: anybody may, and requests are verified against the API]
+    #[arg(long, value_name = "FILE", requires_all = ["webhook_bind_address", "webhook_client_name"])]
+    webhook_client_ca_file: Option<PathBuf>,
+    /// Common name of that certificate; may be given several times
+    #[arg(long, value_name = "NAME", requires = "webhook_client_ca_file")]
+    webhook_client_name: Vec<String>,
     /// Machines for which a failing update validation only warns: NAMESPACE/NAME, comma separated
     #[arg(long, default_value = "")]
     skip_update_validation_for: String,
@@ -116,6 +126,7 @@ fn config(args: &Args) -> anyhow::Result<Config> {
         namespace: args.namespace.clone(),
         concurrency: args.concurrency_limit,
         metrics: args.metrics_bind_address,
+        probes: args.health_probe_bind_address,
         skip_update_validation: Config::parse_names(&args.skip_update_validation_for),
         ..Config::default()
     };
@@ -149,8 +160,12 @@ fn config(args: &Args) -> anyhow::Result<Config> {
         let register = service.or(url).or(args.webhook_listener.then_some(Registration::Listener));
         let scope =
             if args.webhook_scope == "evictions" { WebhookScope::Evictions } else { WebhookScope::All };
-        config.webhook =
-            Some(WebhookConfig { listen, names: vec![listen.ip().to_string()], register, scope });
+        let client = args.webhook_client_ca_file.as_ref().map(|authority| WebhookClient {
+            authority: authority.clone(),
+            names: args.webhook_client_name.clone(),
+        });
+        let names = vec![listen.ip().to_string()];
+        config.webhook = Some(WebhookConfig { listen, names, register, scope, client });
     }
     anyhow::Ok(config).context("flags")
 }

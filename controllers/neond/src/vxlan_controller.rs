@@ -43,6 +43,9 @@ pub(crate) struct Args {
     /// Where metrics and health are served
     #[arg(long)]
     metrics_bind_address: Option<SocketAddr>,
+    /// Where liveness and readiness probes are answered, and nothing else, for example 0.0.0.0:8081 [default: nowhere]
+    #[arg(long)]
+    health_probe_bind_address: Option<SocketAddr>,
     /// Remove what a controller with these flags makes, and end
     #[arg(long)]
     delete: bool,
@@ -75,6 +78,7 @@ fn config(args: &Args) -> anyhow::Result<Config> {
         range: args.range.parse().with_context(|| format!("--range {}", args.range))?,
         gateway: args.gateway,
         metrics: args.metrics_bind_address,
+        probes: args.health_probe_bind_address,
         ..Config::new(&args.node)
     })
 }

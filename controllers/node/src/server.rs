@@ -12,34 +12,24 @@ mod terminal;
 mod websocket;
 
 use std::net::SocketAddr;
-use std::sync::Arc;
-use std::time::Duration;
+use std::sync::{Arc, RwLock};
 
 use http::{Method, StatusCode};
 use hyper::body::Incoming;
-use hyper::server::conn::http1;
-use hyper::service::service_fn;
-use hyper_util::rt::{TokioIo, TokioTimer};
 use neonvm_kit::ca::Authority;
-use rustls::pki_types::CertificateDer;
-use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::Semaphore;
-use tokio_rustls::TlsAcceptor;
+use neonvm_kit::http::{Gate, PRIVATE, Peer, Tls, serve_streams};
+use tokio::net::TcpListener;
 
 use crate::Error;
 use crate::node::Node;
 use crate::pod::Handle;
 use body::{Query, Response, text};
 
-/// Open connections.
-const MAX_CONNECTIONS: usize = 1024;
-/// Time for a TLS handshake and for the headers of a request.
-const HANDSHAKE: Duration = Duration::from_secs(10);
 /// Group of those who may use everything.
 const ADMINISTRATORS: &str = "system:masters";
 
 /// The server's certificate, signed by the cluster's authority.
-pub(crate) fn tls(authority: &Authority, node: &Node, local: SocketAddr) -> Result<TlsAcceptor, Error> {
+pub(crate) fn tls(authority: &Authority, node: &Node, local: SocketAddr) -> Result<Tls, Error> {
     let mut names =
         vec![node.config.name.clone(), node.address.clone(), local.ip().to_string(), "127.0.0.1".into()];
     names.sort();
@@ -48,11 +38,11 @@ pub(crate) fn tls(authority: &Authority, node: &Node, local: SocketAddr) -> Resu
     let mut config = neonvm_kit::tls::server(&identity, authority.certificate())?;
     // Upgrades need HTTP/1.1.
     config.alpn_protocols = vec![b"http/1.1".to_vec()];
-    Ok(TlsAcceptor::from(Arc::new(config)))
+    Ok(Arc::new(RwLock::new(Arc::new(config))))
 }
 
 /// Serves until it is dropped.
-pub(crate) async fn serve(node: &Arc<Node>, listener: std::net::TcpListener, tls: TlsAcceptor) {
+pub(crate) async fn serve(node: &Arc<Node>, listener: std::net::TcpListener, tls: Tls) {
     let listener = listener.set_nonblocking(true).and_then(|()| TcpListener::from_std(listener));
     let listener = match listener {
         Ok(listener) => listener,
@@ -61,48 +51,20 @@ pub(crate) async fn serve(node: &Arc<Node>, listener: std::net::TcpListener, tls
             return std::future::pending().await;
         }
     };
-    let places = Arc::new(Semaphore::new(MAX_CONNECTIONS));
-    let mut connections = tokio::task::JoinSet::new();
-    loop {
-        while connections.try_join_next().is_some() {}
-        let Ok((stream, _)) = listener.accept().await else {
-            // Out of file descriptors, most likely: others will be closed in a moment.
-            tokio::time::sleep(Duration::from_millis(20)).await;
-            continue;
-        };
-        let Ok(place) = Arc::clone(&places).try_acquire_owned() else { continue };
-        let (node, tls) = (Arc::clone(node), tls.clone());
-        connections.spawn(async move {
-            connection(node, tls, stream).await;
-            drop(place);
-        });
-    }
-}
-
-fn is_administrator(certificate: &CertificateDer<'_>) -> bool {
-    let Ok((_, certificate)) = x509_parser::parse_x509_certificate(certificate.as_ref()) else {
-        return false;
-    };
-    let mut organisations = certificate.subject().iter_organization();
-    organisations.any(|organisation| organisation.as_str() == Ok(ADMINISTRATORS))
-}
-
-async fn connection(node: Arc<Node>, tls: TlsAcceptor, stream: TcpStream) {
-    if stream.set_nodelay(true).is_err() {
-        return;
-    }
-    let Ok(Ok(stream)) = tokio::time::timeout(HANDSHAKE, tls.accept(stream)).await else { return };
-    let certificate = stream.get_ref().1.peer_certificates().and_then(|list| list.first());
-    let allowed = certificate.is_some_and(is_administrator);
-    let service = service_fn(move |request| {
+    let gate = Gate::new(PRIVATE, &Arc::default(), is_administrator);
+    let node = Arc::clone(node);
+    let answer = move |request: hyper::Request<Incoming>| {
         let node = Arc::clone(&node);
-        async move { Ok::<_, std::convert::Infallible>(answer(&node, allowed, request).await) }
-    });
-    let mut builder = http1::Builder::new();
-    builder.timer(TokioTimer::new()).header_read_timeout(HANDSHAKE);
-    if let Err(error) = builder.serve_connection(TokioIo::new(stream), service).with_upgrades().await {
-        tracing::debug!(%error, "a connection ended");
-    }
+        async move {
+            let allowed = is_administrator(&Peer::of(request.extensions()));
+            answer(&node, allowed, request).await
+        }
+    };
+    serve_streams(listener, Some(tls), gate, answer).await;
+}
+
+fn is_administrator(peer: &Peer) -> bool {
+    peer.is_one_of(&[ADMINISTRATORS])
 }
 
 /// The pod of a namespace and name; of several, the one that was not deleted.

@@ -42,6 +42,8 @@ pub struct Config {
     pub leader_election: Option<lease::Config>,
     /// Where metrics and health are served.
     pub metrics: Option<SocketAddr>,
+    /// Where probes are answered, and nothing else; absent: nowhere.
+    pub probes: Option<SocketAddr>,
 }
 
 impl Default for Config {
@@ -60,6 +62,7 @@ impl Default for Config {
             scrape_authority: None,
             leader_election: None,
             metrics: None,
+            probes: None,
         }
     }
 }

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use http::StatusCode;
 use kube::Client;
 use neonvm_kit::event;
-use neonvm_kit::http::{Answer, Whole, serve, text};
+use neonvm_kit::http::{Answer, Gate, OPEN, Whole, no_body, probes, serve, text};
 use neonvm_kit::lease;
 use neonvm_kit::supervise::{self, TaskEnded, Tasks};
 use tokio::net::TcpListener;
@@ -74,11 +74,15 @@ pub async fn run_with(
     let health =
         Arc::new(Health { tasks: tasks.clone(), telemetry: Arc::default(), context: Mutex::default() });
     if let Some(address) = config.metrics {
-        let listener =
-            TcpListener::bind(address).await.map_err(|source| Error::Listen { address, source })?;
+        let listener = listen(address).await?;
         let health = Arc::clone(&health);
         let answer = move |request: Whole| std::future::ready(health.answer(&request));
-        always.spawn("metrics server", serve(listener, None, answer));
+        let gate = Gate::open(OPEN, &Arc::default());
+        always.spawn("metrics server", serve(listener, None, gate, no_body, answer));
+    }
+    if let Some(address) = config.probes {
+        let health = tasks.clone();
+        always.spawn("probes", probes(listen(address).await?, move |_| health.answer()));
     }
     let context = || {
         let (observer, telemetry) = (Arc::clone(&observer), Arc::clone(&health.telemetry));
@@ -87,6 +91,10 @@ pub async fn run_with(
     let work = || lead(context(), &config, &health);
     lease::lead(&client, config.leader_election.clone(), always.until(stop), work).await?;
     Ok(tasks.check()?)
+}
+
+async fn listen(address: std::net::SocketAddr) -> Result<TcpListener, Error> {
+    TcpListener::bind(address).await.map_err(|source| Error::Listen { address, source })
 }
 
 /// Watches and reconciles; returns when a part of that ends.

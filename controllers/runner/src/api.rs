@@ -12,9 +12,9 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, header};
-use http_body_util::{BodyExt as _, Limited};
 use hyper::body::Incoming;
 use hyper_util::rt::TokioIo;
+use neonvm_kit::http::{Budget, status_of};
 use neonvm_types::runner_protocol as protocol;
 use neonvm_types::runner_protocol::{RunnerCpu, RunnerState, RunnerStatus, SizeRequest};
 use tokio::net::TcpStream;
@@ -62,6 +62,8 @@ pub(crate) struct Shared {
     pub(crate) status: watch::Receiver<Arc<RunnerStatus>>,
     pub(crate) wishes: mpsc::Sender<Wish>,
     pub(crate) running: watch::Receiver<Option<Running>>,
+    /// What bodies of requests take.
+    pub(crate) bodies: Arc<Budget>,
 }
 
 /// Answers a request.
@@ -131,7 +133,7 @@ fn cpu_current(shared: &Shared) -> Response<Body> {
 }
 
 async fn cpu_change(shared: &Shared, request: Request<Incoming>) -> Response<Body> {
-    let body = match read(request).await {
+    let body = match read(shared, request).await {
         Ok(body) => body,
         Err(response) => return response,
     };
@@ -148,7 +150,7 @@ async fn cpu_change(shared: &Shared, request: Request<Incoming>) -> Response<Bod
 }
 
 async fn size(shared: &Shared, request: Request<Incoming>) -> Response<Body> {
-    let body = match read(request).await {
+    let body = match read(shared, request).await {
         Ok(body) => body,
         Err(response) => return response,
     };
@@ -282,9 +284,9 @@ where
     response
 }
 
-async fn read(request: Request<Incoming>) -> Result<Bytes, Response<Body>> {
-    match Limited::new(request.into_body(), LARGEST).collect().await {
-        Ok(body) => Ok(body.to_bytes()),
-        Err(error) => Err(text(StatusCode::BAD_REQUEST, &format!("cannot read the body: {error}"))),
-    }
+/// Only peers that are known get as far as a path with a body.
+async fn read(shared: &Shared, request: Request<Incoming>) -> Result<Bytes, Response<Body>> {
+    let (head, body) = request.into_parts();
+    let read = shared.bodies.read(&head.headers, body, true, LARGEST).await;
+    read.map(|(bytes, _)| bytes).map_err(|why| text(status_of(why), &why.to_string()))
 }

@@ -74,7 +74,8 @@ async fn start(options: &Options, sink: &Sink) -> Result<Exit, Error> {
     let (running, running_seen) = channel::channel(None);
     let (wishes, wished) = mpsc::channel(QUEUE);
     let name = neonvm_types::runner_protocol::server_name(&pod.config.uid);
-    let shared = Arc::new(Shared { name, status: status_seen, wishes, running: running_seen });
+    let bodies = Arc::default();
+    let shared = Arc::new(Shared { name, status: status_seen, wishes, running: running_seen, bodies });
     serve(options, &pod, &shared).await?;
     // Asked to stop while nothing runs: there is nothing to power off.
     let prepared = tokio::select! {

@@ -36,6 +36,8 @@ pub struct Config {
     pub plain: Option<SocketAddr>,
     /// Where metrics and health are served; none: nowhere.
     pub metrics: Option<SocketAddr>,
+    /// Where probes are answered, and nothing else; none: nowhere.
+    pub probes: Option<SocketAddr>,
     /// Address of our pod: written to the lease if `listen` is unspecific.
     pub pod_ip: Option<IpAddr>,
     /// Name of the scheduler that pods ask for; shown in events.
@@ -60,6 +62,7 @@ impl Default for Config {
             listen: SocketAddr::from(([127, 0, 0, 1], 0)),
             plain: None,
             metrics: None,
+            probes: None,
             pod_ip: None,
             scheduler_name: "autoscale-scheduler".to_owned(),
             settings: Settings::default(),

@@ -17,7 +17,7 @@ use neonvm_kit::{http, tls};
 use tokio::net::TcpListener;
 
 use crate::config::{Config, Mode};
-use crate::serve::{Door, handle};
+use crate::serve::{Door, admit, handle, probe};
 use crate::shared::Shared;
 use crate::{bind, watch, write};
 
@@ -51,6 +51,7 @@ pub enum Error {
 pub struct Running {
     shared: Arc<Shared>,
     listeners: Vec<(TcpListener, Option<http::Tls>, Door)>,
+    probes: Option<TcpListener>,
     endpoint: Endpoint,
     plain: Option<SocketAddr>,
     metrics: Option<SocketAddr>,
@@ -67,9 +68,9 @@ impl std::fmt::Debug for Local {
 }
 
 impl Local {
-    /// Answers as on a plain connection from this machine.
+    /// Answers what any connection may ask.
     pub async fn call(&self, request: http::Whole) -> http::Answer {
-        handle(Arc::clone(&self.0), Door::Plain { loopback: true }, request).await
+        handle(Arc::clone(&self.0), request).await
     }
 }
 
@@ -129,8 +130,12 @@ pub async fn start_with(client: Client, config: Config) -> Result<Running, Error
         metrics = Some(local(&listener, address));
         listeners.push((listener, None, Door::Metrics));
     }
+    let probes = match config.probes {
+        Some(address) => Some(listen(address).await?),
+        None => None,
+    };
     let endpoint = Endpoint { address: advertised(own, config.pod_ip), plain: false };
-    Ok(Running { shared: Arc::new(Shared::new(config, client)), listeners, endpoint, plain, metrics })
+    Ok(Running { shared: Arc::new(Shared::new(config, client)), listeners, probes, endpoint, plain, metrics })
 }
 
 async fn listen(address: SocketAddr) -> Result<TcpListener, Error> {
@@ -171,12 +176,18 @@ impl Running {
     /// # Errors
     /// If a background task ends; the lease is given back before.
     pub async fn lead(self, stop: impl Future<Output = ()>) -> Result<(), TaskEnded> {
-        let Self { shared, listeners, endpoint, .. } = self;
+        let Self { shared, listeners, probes, endpoint, .. } = self;
         let mut servers = Tasks::new(&shared.health);
+        let budget = Arc::default();
         for (listener, tls, door) in listeners {
             let shared = Arc::clone(&shared);
-            let answer = move |request| handle(Arc::clone(&shared), door, request);
-            servers.spawn(door.name(), http::serve(listener, tls, answer));
+            let answer = move |request| handle(Arc::clone(&shared), request);
+            let admit = move |head: &_| admit(door, head);
+            servers.spawn(door.name(), http::serve(listener, tls, door.gate(&budget), admit, answer));
+        }
+        if let Some(listener) = probes {
+            let shared = Arc::clone(&shared);
+            servers.spawn("probes", http::probes(listener, move |path| probe(&shared, path)));
         }
         let settings = &shared.config;
         let mut config = lease::Config::new(&settings.namespace, SCHEDULER_LEASE, &settings.identity);

@@ -4,9 +4,12 @@ use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 
 use futures_util::FutureExt as _;
+use http::request::Parts;
 use http::{Method, StatusCode};
 use neonvm_kit::authority::{AGENTS, OPERATORS};
-use neonvm_kit::http::{Answer, Peer, Whole, text};
+use neonvm_kit::http::{
+    Admitted, Answer, BUSY, Budget, Gate, MAX_BODY, OPEN, PRIVATE, Peer, SMALL_BODY, Whole, text,
+};
 use neonvm_types::scheduler_inspect::{Inspect, WhatIf};
 use neonvm_types::scheduler_protocol::{SchedulerRequest, decode_request};
 use neonvm_types::version::{PluginProtoVersion, VersionRange};
@@ -43,6 +46,15 @@ impl Door {
             Self::Metrics => "metrics server",
         }
     }
+
+    /// Who may be connected there.
+    pub(crate) fn gate(self, budget: &Arc<Budget>) -> Gate {
+        match self {
+            Self::Tls => Gate::new(PRIVATE, budget, |peer| peer.is_one_of(&[AGENTS, OPERATORS, SCHEDULERS])),
+            Self::Plain { .. } => Gate::open(BUSY, budget),
+            Self::Metrics => Gate::open(OPEN, budget),
+        }
+    }
 }
 
 fn plain(status: StatusCode, body: impl Into<String>) -> Answer {
@@ -51,9 +63,33 @@ fn plain(status: StatusCode, body: impl Into<String>) -> Answer {
     text(status, "text/plain", body)
 }
 
-/// Answers, whatever happens: a panic is an answer of its own.
-pub(crate) async fn handle(shared: Arc<Shared>, door: Door, request: Whole) -> Answer {
-    match AssertUnwindSafe(route(&shared, door, request)).catch_unwind().await {
+/// Who may ask what, and how long the question may be. The answer to those who may not.
+pub(crate) fn admit(door: Door, head: &Parts) -> Admitted {
+    let peer = Peer::of(&head.extensions);
+    let may = |organisations: &[&str]| door == Door::Tls && peer.is_one_of(organisations);
+    let path = head.uri.path();
+    match path {
+        "/healthz" | "/readyz" => return Ok(0),
+        "/metrics" if door == Door::Metrics || may(&[OPERATORS, AGENTS]) => return Ok(0),
+        _ if door == Door::Metrics => {
+            return Err(Box::new(plain(StatusCode::NOT_FOUND, "there is /metrics, /healthz and /readyz")));
+        }
+        _ => {}
+    }
+    let (allowed, organisation, most) = if path.starts_with("/v1/") || path == "/metrics" {
+        (may(&[OPERATORS]), OPERATORS, MAX_BODY)
+    } else if path.starts_with("/extender/") {
+        // Whole nodes may be in it.
+        (may(&[SCHEDULERS, OPERATORS]) || door == (Door::Plain { loopback: true }), SCHEDULERS, MAX_BODY)
+    } else {
+        (door != Door::Tls || may(&[AGENTS]), AGENTS, SMALL_BODY)
+    };
+    if allowed { Ok(most) } else { Err(Box::new(forbidden(organisation))) }
+}
+
+/// Answers what was admitted, whatever happens: a panic is an answer of its own.
+pub(crate) async fn handle(shared: Arc<Shared>, request: Whole) -> Answer {
+    match AssertUnwindSafe(route(&shared, request)).catch_unwind().await {
         Ok(answer) => answer,
         Err(_) => {
             shared.metrics.panicked();
@@ -62,38 +98,26 @@ pub(crate) async fn handle(shared: Arc<Shared>, door: Door, request: Whole) -> A
     }
 }
 
-async fn route(shared: &Shared, door: Door, request: Whole) -> Answer {
-    let peer = request.extensions().get::<Peer>().cloned().unwrap_or_default();
-    let may = |organisations: &[&str]| door == Door::Tls && peer.is_one_of(organisations);
+async fn route(shared: &Shared, request: Whole) -> Answer {
     let path = request.uri().path().to_owned();
     match path.as_str() {
-        "/healthz" => return shared.health.answer(),
-        "/readyz" if shared.is_ready() => return plain(StatusCode::OK, "ok"),
-        "/readyz" => return plain(StatusCode::SERVICE_UNAVAILABLE, unready(shared)),
-        "/metrics" if door == Door::Metrics || may(&[OPERATORS, AGENTS]) => {
-            return neonvm_kit::metrics::answer(metrics::page(shared));
-        }
-        _ => {}
+        "/healthz" | "/readyz" => probe(shared, &path),
+        "/metrics" => neonvm_kit::metrics::answer(metrics::page(shared)),
+        path if path.starts_with("/v1/") => inspect(shared, &request),
+        path => match path.strip_prefix("/extender/") {
+            Some(verb) => extender::answer(shared, verb, request.body()).await,
+            None => agent(shared, &request),
+        },
     }
-    if door == Door::Metrics {
-        return plain(StatusCode::NOT_FOUND, "there is /metrics, /healthz and /readyz");
+}
+
+/// Whether it runs, and whether it answers agents.
+pub(crate) fn probe(shared: &Shared, path: &str) -> Answer {
+    match path {
+        "/readyz" if shared.is_ready() => plain(StatusCode::OK, "ok"),
+        "/readyz" => plain(StatusCode::SERVICE_UNAVAILABLE, unready(shared)),
+        _ => shared.health.answer(),
     }
-    if path.starts_with("/v1/") || path == "/metrics" {
-        if !may(&[OPERATORS]) {
-            return forbidden(OPERATORS);
-        }
-        return inspect(shared, &request);
-    }
-    if let Some(verb) = path.strip_prefix("/extender/") {
-        if !may(&[SCHEDULERS, OPERATORS]) && door != (Door::Plain { loopback: true }) {
-            return forbidden(SCHEDULERS);
-        }
-        return extender::answer(shared, verb, request.body()).await;
-    }
-    if door == Door::Tls && !may(&[AGENTS]) {
-        return forbidden(AGENTS);
-    }
-    agent(shared, &request)
 }
 
 fn forbidden(organisation: &str) -> Answer {
@@ -170,5 +194,43 @@ fn inspect(shared: &Shared, request: &Whole) -> Answer {
             Err(error) => plain(StatusCode::BAD_REQUEST, error.to_string()),
         },
         _ => plain(StatusCode::NOT_FOUND, "there is GET /v1/inspect and POST /v1/what-if"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn head(path: &str, organisations: &[&str]) -> Parts {
+        let organisations = organisations.iter().map(|&name| name.to_owned()).collect();
+        let peer = Peer { tls: true, organisations, ..Peer::default() };
+        http::Request::post(path).extension(peer).body(()).unwrap().into_parts().0
+    }
+
+    /// H5: nothing is read from whom nothing is wanted.
+    #[test]
+    fn who_may_send_what_is_decided_from_the_head() {
+        let most = |door, path, organisations: &[&str]| {
+            admit(door, &head(path, organisations)).map_err(|refused| refused.status().as_u16())
+        };
+        for path in ["/", "/v1/what-if", "/v1/inspect", "/metrics", "/extender/bind", "/anything"] {
+            assert_eq!(most(Door::Tls, path, &[]), Err(403), "{path}");
+            assert_eq!(most(Door::Tls, path, &["someone"]), Err(403), "{path}");
+        }
+        for path in ["/healthz", "/readyz"] {
+            assert_eq!(most(Door::Tls, path, &[]), Ok(0));
+        }
+        assert_eq!(most(Door::Tls, "/", &[AGENTS]), Ok(SMALL_BODY));
+        assert_eq!(most(Door::Tls, "/v1/what-if", &[AGENTS]), Err(403));
+        assert_eq!(most(Door::Tls, "/v1/what-if", &[OPERATORS]), Ok(MAX_BODY));
+        assert_eq!(most(Door::Tls, "/extender/bind", &[SCHEDULERS]), Ok(MAX_BODY));
+        // A certificate shows nothing where TLS does not verify it.
+        let (near, far) = (Door::Plain { loopback: true }, Door::Plain { loopback: false });
+        assert_eq!(most(near, "/extender/bind", &[]), Ok(MAX_BODY));
+        assert_eq!(most(far, "/extender/bind", &[SCHEDULERS]), Err(403));
+        assert_eq!(most(far, "/v1/inspect", &[OPERATORS]), Err(403));
+        assert_eq!(most(far, "/", &[]), Ok(SMALL_BODY));
+        assert_eq!(most(Door::Metrics, "/metrics", &[]), Ok(0));
+        assert_eq!(most(Door::Metrics, "/", &[]), Err(404));
     }
 }

@@ -8,7 +8,8 @@ pub(crate) use secret::posting;
 
 pub(crate) use certificate::{ATTEMPT, FINGERPRINT, TLS_LABEL, secret_view};
 
-use kube::api::{Patch, PatchParams};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use kube::api::{DeleteParams, Patch, PatchParams, Preconditions};
 use kube::{Api, Error};
 use neonvm_api::VirtualMachine;
 use neonvm_api::names::FINALIZER;
@@ -54,6 +55,12 @@ pub(crate) fn is_conflict(error: &Error) -> bool {
 
 pub(crate) fn patching() -> PatchParams {
     PatchParams { field_manager: Some(MANAGER.to_owned()), ..PatchParams::default() }
+}
+
+/// Deletes this very object, not another one of its name.
+pub(crate) fn only(metadata: &ObjectMeta) -> DeleteParams {
+    let only = Preconditions { uid: metadata.uid.clone(), resource_version: None };
+    DeleteParams { preconditions: Some(only), ..DeleteParams::default() }
 }
 
 /// A request with the deadline of all requests.

@@ -25,6 +25,8 @@ pub struct Config {
     pub leader_election: Option<lease::Config>,
     /// Where metrics and health are served.
     pub metrics: Option<SocketAddr>,
+    /// Where probes are answered, and nothing else.
+    pub probes: Option<SocketAddr>,
     /// Admission webhooks.
     pub webhook: Option<WebhookConfig>,
     /// Machines for which a failing update validation only warns.
@@ -44,6 +46,7 @@ impl Default for Config {
             concurrency: 128,
             leader_election: None,
             metrics: None,
+            probes: None,
             webhook: None,
             skip_update_validation: Vec::new(),
             addresses: AddressConfig::default(),
@@ -85,6 +88,17 @@ pub struct WebhookConfig {
     pub register: Option<Registration>,
     /// Which of them are registered. All are served.
     pub scope: WebhookScope,
+    /// Who may call them; absent: anybody, whose requests are then verified against the API before anything is done.
+    pub client: Option<WebhookClient>,
+}
+
+/// The client certificate that the API server shows to webhooks.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct WebhookClient {
+    /// PEM file with the authority that signed it; read when the serving certificate is made or renewed.
+    pub authority: PathBuf,
+    /// Common names that are accepted; at least one.
+    pub names: Vec<String>,
 }
 
 /// Which webhooks are registered.

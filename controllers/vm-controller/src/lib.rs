@@ -25,5 +25,5 @@ mod watch;
 mod webhook;
 
 pub use addresses::{AddressConfig, AddressSource};
-pub use config::{Config, Registration, WebhookConfig, WebhookScope};
+pub use config::{Config, Registration, WebhookClient, WebhookConfig, WebhookScope};
 pub use run::{Error, run, run_with};

@@ -3,6 +3,7 @@
 
 mod act;
 mod observe;
+mod tidy;
 mod work;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};

@@ -6,7 +6,7 @@ use http::StatusCode;
 use kube::Client;
 use neonvm_api::VirtualMachine;
 use neonvm_kit::event;
-use neonvm_kit::http::{Answer, Whole, serve, text};
+use neonvm_kit::http::{Answer, Gate, OPEN, Whole, no_body, probes, serve, text};
 use neonvm_kit::lease;
 use neonvm_kit::supervise::{self, TaskEnded, Tasks};
 use tokio::net::TcpListener;
@@ -86,7 +86,13 @@ pub async fn run_with(client: Client, config: Config, stop: impl Future<Output =
         let listener = listen(address).await?;
         let health = Arc::clone(&health);
         let answer = move |request: Whole| std::future::ready(health.answer(&request));
-        always.spawn("metrics server", serve(listener, None, answer));
+        let gate = Gate::open(OPEN, &Arc::default());
+        always.spawn("metrics server", serve(listener, None, gate, no_body, answer));
+    }
+    if let Some(address) = config.probes {
+        let listener = listen(address).await?;
+        let health = Arc::clone(&health);
+        always.spawn("probes", probes(listener, move |path| health.probe(path)));
     }
     let renewed = Arc::clone(&authority);
     always.spawn("certificate renewal", async move { renewed.renew().await });
@@ -181,15 +187,21 @@ impl Health {
         Shown(self)
     }
 
+    /// Whether it runs, and whether the API server knows its webhooks.
+    fn probe(&self, path: &str) -> Answer {
+        if path == "/readyz" && self.pending.as_ref().is_some_and(|pending| !pending.is_over()) {
+            let why = "the webhooks are not registered yet\n";
+            return text(StatusCode::SERVICE_UNAVAILABLE, "text/plain", why);
+        }
+        self.tasks.answer()
+    }
+
     fn answer(&self, request: &Whole) -> Answer {
         if request.method() != http::Method::GET {
             return text(StatusCode::METHOD_NOT_ALLOWED, "text/plain", "only GET\n");
         }
         match request.uri().path() {
-            "/readyz" if self.pending.as_ref().is_some_and(|pending| !pending.is_over()) => {
-                text(StatusCode::SERVICE_UNAVAILABLE, "text/plain", "the webhooks are not registered yet\n")
-            }
-            "/healthz" | "/readyz" => self.tasks.answer(),
+            path @ ("/healthz" | "/readyz") => self.probe(path),
             "/metrics" => {
                 let context = self.context.lock().unwrap_or_else(PoisonError::into_inner).clone();
                 let work = context.as_ref().map(|context| Work {

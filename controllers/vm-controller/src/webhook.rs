@@ -4,7 +4,9 @@
 mod budget;
 mod elsewhere;
 mod eviction;
+mod proof;
 mod register;
+mod requests;
 mod review;
 
 use std::net::SocketAddr;
@@ -12,16 +14,16 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
-use http::{Method, StatusCode};
+use http::StatusCode;
 use kube::Client;
 use neonvm_api::Policy;
 use neonvm_kit::event::Events;
-use neonvm_kit::http::{Answer, Whole, serve, text};
+use neonvm_kit::http::{Answer, BUSY, Gate, Peer, Whole, serve, text};
 use neonvm_types::NamespacedName;
 use tokio::net::TcpListener;
 
 use crate::authority::Authority;
-use crate::config::{Config, Registration, WebhookConfig, WebhookScope};
+use crate::config::{Config, Registration, WebhookClient, WebhookConfig, WebhookScope};
 
 pub(crate) use budget::Budgets;
 
@@ -35,6 +37,15 @@ pub enum Error {
     /// The serving certificate.
     #[error("cannot make the certificate of the webhooks")]
     Certificate(#[from] neonvm_kit::ca::Error),
+    /// The authority of the API server's client certificate.
+    #[error("cannot read the authority of the API server's client certificate, {path}")]
+    Client {
+        /// Which file.
+        path: String,
+        /// Why.
+        #[source]
+        source: std::io::Error,
+    },
     /// The registration.
     #[error("{0:?} is not an address of webhooks; write https://host:port")]
     Url(String),
@@ -62,7 +73,9 @@ pub(crate) struct Webhooks {
     names: Vec<String>,
     register: Option<register::Registered>,
     tls: neonvm_kit::http::Tls,
+    caller: Option<WebhookClient>,
     hooks: Arc<Hooks>,
+    requests: requests::Worker,
     pending: Arc<Pending>,
     /// After how long the certificate is replaced.
     renewal: Duration,
@@ -77,6 +90,7 @@ impl std::fmt::Debug for Webhooks {
 /// What answers.
 struct Hooks {
     client: Client,
+    requests: requests::Requests,
     skip: Vec<NamespacedName>,
     policy: Policy,
     events: Events,
@@ -103,15 +117,19 @@ impl Webhooks {
         names.extend(register.as_ref().map(registered_names).transpose()?.unwrap_or_default());
         names.sort();
         names.dedup();
-        let tls = Arc::new(RwLock::new(Arc::new(server_config(authority, &names)?)));
+        let caller = webhook.client.clone();
+        let tls = Arc::new(RwLock::new(Arc::new(server_config(authority, &names, caller.as_ref())?)));
+        let (requests, worker) = requests::channel(client.clone());
         let (skip, policy) = (config.skip_update_validation.clone(), config.settings.policy.clone());
-        let hooks = Arc::new(Hooks { client: client.clone(), skip, policy, events });
+        let hooks = Arc::new(Hooks { client: client.clone(), requests, skip, policy, events });
         let evictions = webhook.scope == WebhookScope::Evictions;
         let register = register.map(|place| register::Registered { place, evictions });
         let pending =
             Arc::new(Pending(AtomicUsize::new(if register.is_some() { register::SIDES } else { 0 })));
         let (client, authority) = (client.clone(), Arc::clone(authority));
-        Ok(Self { client, authority, names, register, tls, hooks, pending, renewal: RENEWAL })
+        let renewal = RENEWAL;
+        let requests = worker;
+        Ok(Self { client, authority, names, register, tls, caller, hooks, requests, pending, renewal })
     }
 
     /// What is left to be registered.
@@ -122,7 +140,11 @@ impl Webhooks {
     /// Serves, keeps the registration in step and renews the certificate; never returns.
     pub(crate) async fn run(self, listener: TcpListener) {
         let hooks = Arc::clone(&self.hooks);
-        let serving = serve(listener, Some(Arc::clone(&self.tls)), move |request: Whole| {
+        let proof = proof::Proof::new(self.caller.as_ref());
+        let known = proof.clone();
+        let gate = Gate::new(BUSY, &Arc::default(), move |peer| known.is_proved(peer));
+        let admit = move |head: &_| proof.admit(head);
+        let serving = serve(listener, Some(Arc::clone(&self.tls)), gate, admit, move |request: Whole| {
             let hooks = Arc::clone(&hooks);
             async move {
                 if request.uri().path() == eviction::PATH {
@@ -134,7 +156,7 @@ impl Webhooks {
         let renewing = async {
             loop {
                 tokio::time::sleep(self.renewal).await;
-                match server_config(&self.authority, &self.names) {
+                match server_config(&self.authority, &self.names, self.caller.as_ref()) {
                     Ok(config) => {
                         *self.tls.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(config);
                     }
@@ -147,7 +169,7 @@ impl Webhooks {
                 register::keep(&self.client, register, self.authority.certificate(), &self.pending).await;
             }
         };
-        tokio::join!(serving, renewing, registering);
+        tokio::join!(serving, renewing, registering, self.requests.run());
     }
 }
 
@@ -167,9 +189,20 @@ fn registered_names(register: &Registration) -> Result<Vec<String>, Error> {
     }
 }
 
-fn server_config(authority: &Authority, names: &[String]) -> Result<rustls::ServerConfig, Error> {
+fn server_config(
+    authority: &Authority,
+    names: &[String],
+    caller: Option<&WebhookClient>,
+) -> Result<rustls::ServerConfig, Error> {
     let identity = authority.server("neonvm-webhook", names, LIFE)?;
-    let mut config = neonvm_kit::tls::server(&identity, authority.certificate())?;
+    let mut config = match caller {
+        Some(caller) => {
+            let path = &caller.authority;
+            let failed = |source| Error::Client { path: path.display().to_string(), source };
+            neonvm_kit::tls::server(&identity, &std::fs::read_to_string(path).map_err(failed)?)?
+        }
+        None => neonvm_kit::tls::open_server(&identity)?,
+    };
     config.alpn_protocols = vec![b"http/1.1".to_vec()];
     Ok(config)
 }
@@ -187,10 +220,8 @@ async fn answer(hooks: &Hooks, request: &Whole) -> Answer {
     let Some((_, mutating, kind)) = PATHS.iter().find(|(known, ..)| *known == path) else {
         return text(StatusCode::NOT_FOUND, "text/plain", "not found\n");
     };
-    if request.method() != Method::POST {
-        return text(StatusCode::METHOD_NOT_ALLOWED, "text/plain", "only POST\n");
-    }
-    match review::answer(hooks, *mutating, kind, request.body()).await {
+    let proved = Peer::of(request.extensions()).known;
+    match review::answer(hooks, proved, *mutating, kind, request.body()).await {
         Ok(review) => text(StatusCode::OK, "application/json", review.to_string()),
         Err(why) => text(StatusCode::BAD_REQUEST, "text/plain", format!("{why}\n")),
     }

@@ -35,6 +35,8 @@ pub struct Config {
     pub gateway: Option<IpAddr>,
     /// Where metrics and health are served.
     pub metrics: Option<SocketAddr>,
+    /// Where probes are answered, and nothing else; absent: nowhere.
+    pub probes: Option<SocketAddr>,
 }
 
 impl Config {
@@ -54,6 +56,7 @@ impl Config {
             range: default_range(),
             gateway: None,
             metrics: None,
+            probes: None,
         }
     }
 

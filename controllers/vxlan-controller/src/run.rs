@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use http::StatusCode;
-use neonvm_kit::http::{Whole, serve, text};
+use neonvm_kit::http::{Gate, OPEN, Whole, no_body, probes, serve, text};
 use neonvm_kit::supervise::{Health, TaskEnded, Tasks};
 use tokio::io::Interest;
 use tokio::net::{TcpListener, UdpSocket};
@@ -77,8 +77,7 @@ pub async fn run(config: Config, stop: impl Future<Output = ()>) -> Result<(), E
     let health = Health::default();
     let mut tasks = Tasks::new(&health);
     if let Some(address) = config.metrics {
-        let listener =
-            TcpListener::bind(address).await.map_err(failed(format!("cannot listen on {address}")))?;
+        let listener = listen(address).await?;
         let (metrics, health) = (Arc::clone(&metrics), health.clone());
         let answer = move |request: Whole| {
             std::future::ready(match request.uri().path() {
@@ -87,7 +86,12 @@ pub async fn run(config: Config, stop: impl Future<Output = ()>) -> Result<(), E
                 _ => text(StatusCode::NOT_FOUND, "text/plain", "not found\n"),
             })
         };
-        tasks.spawn("metrics server", serve(listener, None, answer));
+        let gate = Gate::open(OPEN, &Arc::default());
+        tasks.spawn("metrics server", serve(listener, None, gate, no_body, answer));
+    }
+    if let Some(address) = config.probes {
+        let health = health.clone();
+        tasks.spawn("probes", probes(listen(address).await?, move |_| health.answer()));
     }
     let picture = Arc::new(Picture::default());
     tasks.spawn("watch of nodes", watch::nodes(client.clone(), Arc::clone(&picture)));
@@ -99,6 +103,10 @@ pub async fn run(config: Config, stop: impl Future<Output = ()>) -> Result<(), E
         ended = tasks.ended() => Err(ended.into()),
         () = &mut stop => Ok(()),
     }
+}
+
+async fn listen(address: std::net::SocketAddr) -> Result<TcpListener, Error> {
+    TcpListener::bind(address).await.map_err(failed(format!("cannot listen on {address}")))
 }
 
 /// Compares whenever something changes; returns only if there is nothing left to compare.

@@ -44,7 +44,7 @@ impl Webhook {
         let keys = tempfile::tempdir()?;
         let authority = Authority::open(keys.path())?;
         let identity = authority.server("localhost", &["127.0.0.1".to_owned(), "localhost".to_owned()])?;
-        let tls = neonvm_kit::tls::server(&identity, authority.certificate())?;
+        let tls = neonvm_kit::tls::open_server(&identity)?;
         let acceptor = TlsAcceptor::from(Arc::new(tls));
         let listener = TcpListener::bind("127.0.0.1:0").await.context("cannot listen for webhooks")?;
         let url = format!("https://{}", listener.local_addr()?);

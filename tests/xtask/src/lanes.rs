@@ -142,7 +142,7 @@ pub(crate) fn gate() -> Vec<Lane> {
     let names = |name: &str| !is_long(name);
     let guests = Plan { names, at_once: 2, limit: HEAVY, repeat: true, ..tests(has_guests) };
     let local = Plan { at_once: 2, repeat: true, ..tests(|binary| binary.is_integration("local")) };
-    let adversary = Plan { at_once: 1, ..tests(|binary| binary.is_integration("adversary")) };
+    let adversary = Plan { at_once: 1, repeat: true, ..tests(|binary| binary.is_integration("adversary")) };
     vec![
         lane("format", 5, Work::Command(vec!["cargo", "fmt", "--all", "--check"])).needs("rustfmt"),
         // The unit tests compare the generated files.
@@ -156,8 +156,8 @@ pub(crate) fn gate() -> Vec<Lane> {
         lane("services", 90, Work::Tests(tests(is_service))),
         lane("conformance", 30, Work::Counting(vec!["neonvm-conformance", "--quiet"])),
         lane("local", 20, Work::Tests(local)),
-        lane("adversary", 45, Work::Tests(adversary)),
-        lane("guests", 440, Work::Tests(guests)),
+        lane("adversary", 20, Work::Tests(adversary)),
+        lane("guests", 420, Work::Tests(guests)),
     ]
 }
 

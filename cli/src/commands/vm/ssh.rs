@@ -5,7 +5,6 @@ mod words;
 
 use std::cell::Cell;
 use std::convert::Infallible;
-use std::io::Write as _;
 use std::os::unix::process::ExitStatusExt as _;
 use std::pin::pin;
 use std::process::Stdio;
@@ -65,7 +64,7 @@ async fn session(mut command: tokio::process::Command, place: Vec<String>, key: 
         Ok(agent) => agent,
         Err(error) => {
             let text = format!("error: cannot lend ssh the key: {}\n", reason(&error));
-            let _ = std::io::stderr().lock().write_all(text.as_bytes());
+            crate::render::errors(&crate::render::Shown::text(&text));
             return NO_CONNECTION;
         }
     };

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use http::StatusCode;
-use neonvm_kit::http::{Whole, serve, text};
+use neonvm_kit::http::{Whole, serve_openly, text};
 use tokio::net::TcpListener;
 
 use super::*;
@@ -33,7 +33,7 @@ async fn server(failures: usize) -> (String, Arc<std::sync::Mutex<Vec<u64>>>) {
             }
         }
     };
-    tokio::spawn(serve(listener, None, handler));
+    tokio::spawn(serve_openly(listener, handler));
     (url, taken)
 }
 

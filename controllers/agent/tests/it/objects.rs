@@ -1,5 +1,8 @@
 //! Objects that change under the agent, are not its own, or make no sense.
 
+use k8s_openapi::api::core::v1::Namespace;
+use kube::api::{Api, Patch, PatchParams};
+use neonvm_api::Power;
 use neonvm_api::names::annotation::{BOUNDS, CONFIG, HOLD, METRIC};
 use serde_json::{Value, json};
 
@@ -89,6 +92,10 @@ async fn only_vms_that_are_ours_are_scaled() {
         ("phase", json!({}), json!({ "phase": "Migrating" })),
         ("address", json!({}), json!({ "podIP": "" })),
     ];
+    // One of them has a scheduler of its author's choice.
+    let label = json!({ "metadata": { "labels": { Power::Scheduler.label(): "true" } } });
+    let namespaces: Api<Namespace> = Api::all(world.cluster.client.clone());
+    namespaces.patch("default", &PatchParams::default(), &Patch::Merge(label)).await.unwrap();
     let _agent = world.agent().await;
     for (number, (name, more, status)) in elsewhere.iter().enumerate() {
         let guest = world.guest(u8::try_from(number).unwrap() + 1).await;

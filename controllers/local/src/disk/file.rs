@@ -146,7 +146,7 @@ impl StateFile {
             builder.set_cache_size(CACHE);
             builder.open(&path)
         });
-        self.database = Some(opened.map_err(|why| redb::Error::Corrupted(why))??);
+        self.database = Some(opened.map_err(redb::Error::Corrupted)??);
         Ok(())
     }
 

@@ -209,7 +209,7 @@ impl Snapshot {
         while let Some(text) = next(&mut context)? {
             match serde_json::from_slice(&text) {
                 Ok(Line::File { file, text }) if FILES.contains(&file.as_str()) => {
-                    snapshot.files.push((file, text))
+                    snapshot.files.push((file, text));
                 }
                 Ok(Line::Object { table, key, revision }) => {
                     let json = next(&mut context)?.ok_or_else(|| damaged("it ends within an object"))?;

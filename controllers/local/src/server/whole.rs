@@ -15,7 +15,7 @@ use neonvm_core_apistore::status::ApiError;
 use tokio::sync::mpsc;
 
 use super::respond::{self, Response};
-use super::{Shared, allowed};
+use super::{Shared, forbidden};
 use crate::disk::{Checked, Snapshot, keys, told};
 use crate::state::{Incoming, unwritten};
 
@@ -31,7 +31,7 @@ pub(super) async fn answer(shared: &Arc<Shared>, incoming: &Incoming) -> Option<
         "/neonvm/check" => false,
         _ => return None,
     };
-    if let Err(response) = allowed(shared, incoming) {
+    if let Some(response) = forbidden(shared, incoming) {
         return Some(response);
     }
     if incoming.method != Method::Get {

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, ensure};
-use neonvm_kit::http::{Answer, Whole, serve, text};
+use neonvm_kit::http::{Answer, Whole, serve_openly, text};
 use neonvm_kit::metrics::{CONTENT_TYPE, Histogram, Kind, Registry, double};
 use tokio::sync::{Semaphore, watch};
 
@@ -90,7 +90,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
             move |request: Whole| Arc::clone(&pod).answer(request)
         };
         tokio::select! {
-            () = serve(listener, None, handler) => {}
+            () = serve_openly(listener, handler) => {}
             () = finished => {}
         }
         Ok(())

@@ -40,6 +40,17 @@ async fn ask(address: &str, path: &str, body: Option<&Value>) -> Option<(u16, St
     Some((status, String::from_utf8_lossy(&body).into_owned()))
 }
 
+/// Whether the table of ports says that a container listens there.
+fn is_in_table(container: &Value, address: std::net::SocketAddr) -> bool {
+    let whose = if address.ip().is_loopback() { "loopback" } else { "any" };
+    let (who, place) = (
+        format!("| `{}`:", container["name"].as_str().unwrap()),
+        format!("`tcp {whose}:{}`", address.port()),
+    );
+    let table = include_str!("../../../../SECURITY.md");
+    table.lines().any(|line| line.starts_with(&who) && line.contains(&place))
+}
+
 /// Ports, probes and services name each other.
 #[test]
 fn ports_and_names_agree() {
@@ -60,11 +71,17 @@ fn ports_and_names_agree() {
             for (flag, address) in listening(&arguments(container)) {
                 let declared = ports.iter().any(|port| number(port) == Some(address.port().into()));
                 assert!(declared || address.ip().is_loopback(), "{file}: {flag} {address} is not a port");
+                assert!(
+                    is_in_table(container, address),
+                    "{file}: SECURITY.md has no row for {flag} {address}"
+                );
             }
             let names: Vec<String> =
                 ports.iter().map(|port| port["name"].as_str().unwrap().to_owned()).collect();
             for probe in ["livenessProbe", "readinessProbe"] {
                 if let Some(port) = container.pointer(&format!("/{probe}/httpGet/port")) {
+                    // Strangers who fill the others must not be able to fail it.
+                    assert_eq!(port, "probes", "{file}: {probe}");
                     assert!(names.iter().any(|name| port == name.as_str()), "{file}: {probe} {port}");
                 }
             }
@@ -226,7 +243,7 @@ async fn services_run_as_their_manifests_say() {
     for (name, service) in
         services.iter().filter(|(name, _)| ["vm-controller", "scheduler"].contains(&name.as_str()))
     {
-        let place = &service.addresses["--metrics-bind-address"].address().to_string();
+        let place = &service.addresses["--health-probe-bind-address"].address().to_string();
         until(&format!("readiness of {name}: {}", service.log()), async || {
             ask(place, "/readyz", None).await.is_some_and(|(status, _)| status == 200)
         })

@@ -88,13 +88,15 @@ pub(crate) struct Room<'a> {
     share: &'a Share,
     bytes: usize,
     taken: Vec<OwnedSemaphorePermit>,
-    /// Whether it waits for a larger one.
-    waits: bool,
+    /// Since when it waits for a larger one.
+    waits: Option<Instant>,
+    /// How long it waited for the last one that it got, and how many bytes it had meanwhile.
+    waited: (Duration, usize),
 }
 
 impl<'a> Room<'a> {
     pub(super) fn small(rooms: &'a Rooms, share: &'a Share) -> Self {
-        Self { rooms, share, bytes: SMALL, taken: Vec::new(), waits: false }
+        Self { rooms, share, bytes: SMALL, taken: Vec::new(), waits: None, waited: (Duration::ZERO, SMALL) }
     }
 
     /// How many bytes it has.
@@ -102,9 +104,10 @@ impl<'a> Room<'a> {
         self.bytes
     }
 
-    /// Whether the reading was waiting for room, not for its endpoint.
-    pub(super) fn waits(&self) -> bool {
-        self.waits
+    /// How many bytes the reading had when it waited for room for at least so long, not for its endpoint.
+    pub(super) fn held_up(&self, least: Duration) -> Option<usize> {
+        let now = self.waits.map(|since| (since.elapsed(), self.bytes));
+        now.into_iter().chain([self.waited]).find_map(|(time, bytes)| (time >= least).then_some(bytes))
     }
 
     /// Takes the next larger one; `false`: there is none.
@@ -114,10 +117,12 @@ impl<'a> Room<'a> {
             MEDIUM => (&self.share.large, &self.rooms.large, LARGE),
             _ => return false,
         };
-        self.waits = true;
+        let since = Instant::now();
+        self.waits = Some(since);
         // First what the object has: who waits for that holds up no other object.
         let (Some(own), Some(all)) = (acquire(own).await, acquire(all).await) else { return false };
-        self.waits = false;
+        self.waits = None;
+        self.waited = (since.elapsed(), self.bytes);
         self.taken.extend([own, all]);
         self.bytes = bytes;
         true
@@ -184,7 +189,7 @@ mod tests {
             drop(first);
             assert!(growing.await);
         }
-        assert!(!second.waits() && second.bytes() == MEDIUM);
+        assert!(second.waits.is_none() && second.bytes() == MEDIUM);
         assert!(second.grow().await && second.bytes() == LARGE);
         assert!(!second.grow().await);
     }

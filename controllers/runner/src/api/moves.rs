@@ -22,7 +22,7 @@ pub(super) async fn call<T: DeserializeOwned>(
     request: Request<Incoming>,
     wish: impl FnOnce(T, Answer) -> Wish,
 ) -> Response<Body> {
-    let body = match read(request).await {
+    let body = match read(shared, request).await {
         Ok(body) => body,
         Err(response) => return response,
     };

@@ -2,25 +2,25 @@
 
 use std::net::{IpAddr, SocketAddr};
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, RwLock};
 use std::time::Duration;
 
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
+use neonvm_kit::http::{self as server, Gate};
+use neonvm_kit::places::Places;
 use neonvm_types::runner_protocol::CLIENT_ORGANISATION;
-use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::net::{TcpListener, UnixListener};
-use tokio::sync::Semaphore;
-use tokio_rustls::TlsAcceptor;
+use tokio::net::{TcpListener, UnixListener, UnixStream};
 
 use super::{Peer, Shared, handle};
 
-/// Connections at a time.
-const CONNECTIONS: usize = 64;
-/// Time for the handshake, and for the head of a request.
+/// Connections at a time. The port is reached by other guests: those get the few that readiness probes need, and never one of the
+/// controller, the agent, people and the other runner of this machine.
+const PLACES: Places = Places { arriving: 128, strangers: 16, per_address: 8, known: 64 };
+/// Time for the head of a request on the socket.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// Bytes of a connection's buffer: the longest head of a request.
+/// Bytes of a connection's buffer there: the longest head of a request.
 const BUFFER: usize = 16 << 10;
 
 /// Serves with TLS on a port of these addresses; of all if there is none.
@@ -31,45 +31,33 @@ pub(crate) async fn listen_with_tls(
     tls: rustls::ServerConfig,
 ) -> std::io::Result<Vec<SocketAddr>> {
     let any = [IpAddr::from([0; 4])];
-    let acceptor = TlsAcceptor::from(Arc::new(tls));
-    let places = Arc::new(Semaphore::new(CONNECTIONS));
+    let tls = Arc::new(RwLock::new(Arc::new(tls)));
+    let name = shared.name.clone();
+    let gate = Gate::new(PLACES, &shared.bodies, move |peer| Peer::of(peer, &name) != Peer::Stranger);
     let mut bound = Vec::new();
     for address in if addresses.is_empty() { &any } else { addresses } {
         let listener = TcpListener::bind((*address, port)).await?;
         bound.push(listener.local_addr()?);
-        let (shared, acceptor, places) = (Arc::clone(shared), acceptor.clone(), Arc::clone(&places));
-        tokio::spawn(async move {
-            loop {
-                let Ok((stream, _)) = listener.accept().await else {
-                    // Out of descriptors, most likely.
-                    tokio::time::sleep(Duration::from_millis(50)).await;
-                    continue;
-                };
-                let Ok(place) = Arc::clone(&places).try_acquire_owned() else { continue };
-                let _ = stream.set_nodelay(true);
-                let (shared, acceptor) = (Arc::clone(&shared), acceptor.clone());
-                tokio::spawn(async move {
-                    if let Ok(Ok(stream)) = tokio::time::timeout(PATIENCE, acceptor.accept(stream)).await {
-                        let peer = of_certificates(stream.get_ref().1.peer_certificates(), &shared.name);
-                        connection(shared, peer, stream).await;
-                    }
-                    drop(place);
-                });
-            }
-        });
+        let shared = Arc::clone(shared);
+        let answer = move |request: hyper::Request<_>| {
+            let peer = Peer::of(&server::Peer::of(request.extensions()), &shared.name);
+            handle(Arc::clone(&shared), peer, request)
+        };
+        tokio::spawn(server::serve_streams(listener, Some(Arc::clone(&tls)), gate.clone(), answer));
     }
     Ok(bound)
 }
 
-/// TLS has verified the certificate; what it says decides.
-fn of_certificates(certificates: Option<&[rustls::pki_types::CertificateDer<'_>]>, own: &str) -> Peer {
-    let Some(certificate) = certificates.and_then(|chain| chain.first()) else { return Peer::Stranger };
-    if neonvm_kit::tls::organisations(certificate).iter().any(|name| name == CLIENT_ORGANISATION) {
-        Peer::Trusted
-    } else if neonvm_kit::tls::dns_names(certificate).iter().any(|name| name == own) {
-        Peer::Twin
-    } else {
-        Peer::Stranger
+impl Peer {
+    /// TLS has verified the certificate; what it says decides.
+    fn of(shown: &server::Peer, own: &str) -> Self {
+        if shown.is_one_of(&[CLIENT_ORGANISATION]) {
+            Self::Trusted
+        } else if shown.dns_names.iter().any(|name| name == own) {
+            Self::Twin
+        } else {
+            Self::Stranger
+        }
     }
 }
 
@@ -91,10 +79,7 @@ pub(crate) fn listen_locally(shared: &Arc<Shared>, socket: &Path) -> std::io::Re
     Ok(())
 }
 
-async fn connection<S>(shared: Arc<Shared>, peer: Peer, stream: S)
-where
-    S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
-{
+async fn connection(shared: Arc<Shared>, peer: Peer, stream: UnixStream) {
     let service = service_fn(move |request| {
         let shared = Arc::clone(&shared);
         async move { Ok::<_, std::convert::Infallible>(handle(shared, peer, request).await) }

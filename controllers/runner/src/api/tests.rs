@@ -1,5 +1,6 @@
-use http_body_util::{Empty, Full};
+use http_body_util::{BodyExt as _, Empty, Full};
 use hyper::client::conn::http1;
+use neonvm_kit::ca::{Authority, Identity};
 use neonvm_types::runner_protocol::{CpuStatus, STREAM_PROTOCOL};
 use neonvm_types::{Bytes as Size, MilliCpu};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
@@ -23,7 +24,8 @@ fn stand() -> Stand {
     let (running, running_seen) = watch::channel(None);
     let (wishes, mut wished) = mpsc::channel(4);
     let name = "x.vm.neon.tech".to_owned();
-    let shared = Arc::new(Shared { name, status: status_seen, wishes, running: running_seen });
+    let bodies = Arc::default();
+    let shared = Arc::new(Shared { name, status: status_seen, wishes, running: running_seen, bodies });
     listen_locally(&shared, &directory.path().join("s")).unwrap();
     tokio::spawn(async move {
         while let Some(wish) = wished.recv().await {
@@ -95,7 +97,7 @@ async fn sizes_are_accepted_or_refused_with_the_reason() {
     for bad in ["", "{}", "[]", r#"{"cpu":1}"#, r#"{"cpu":"x","memory":"2Gi"}"#] {
         assert_eq!(stand.ask("PUT", "/v1/size", bad).await.0, 400, "{bad}");
     }
-    assert_eq!(stand.ask("PUT", "/v1/size", &"x".repeat(LARGEST + 1)).await.0, 400);
+    assert_eq!(stand.ask("PUT", "/v1/size", &"x".repeat(LARGEST + 1)).await.0, 413);
 }
 
 #[tokio::test]
@@ -140,6 +142,54 @@ async fn strangers_may_only_ask_for_readiness() {
         let request = Request::builder().uri(path).header("host", "x").body(Empty::<Bytes>::new()).unwrap();
         assert_eq!(sender.send_request(request).await.unwrap().status(), expected, "{path}");
     }
+}
+
+/// A connection over TLS with a certificate of the authority, or without one.
+async fn connect(
+    address: std::net::SocketAddr,
+    authority: &Authority,
+    shown: Option<&Identity>,
+) -> std::io::Result<tokio_rustls::client::TlsStream<TcpStream>> {
+    let config = neonvm_kit::tls::client(shown, authority.certificate().as_bytes()).unwrap();
+    let name = rustls::pki_types::ServerName::try_from("x.vm.neon.tech").unwrap();
+    let stream = TcpStream::connect(address).await?;
+    tokio_rustls::TlsConnector::from(Arc::new(config)).connect(name, stream).await
+}
+
+/// H6: 80 strangers that poll for readiness, and 100 that never finish their handshake.
+#[tokio::test]
+async fn strangers_take_no_place_of_the_controller() {
+    let stand = stand();
+    let (authority, _) = Authority::generate().unwrap();
+    let own = authority.peer("neonvm-runner", std::slice::from_ref(&stand.shared.name)).unwrap();
+    let mut tls = neonvm_kit::tls::server(&own, authority.certificate()).unwrap();
+    tls.alpn_protocols = vec![b"http/1.1".to_vec()];
+    let here = [std::net::IpAddr::from([127, 0, 0, 1])];
+    let address = listen_with_tls(&stand.shared, &here, 0, tls).await.unwrap()[0];
+    let mut strangers = tokio::task::JoinSet::new();
+    for _ in 0..80 {
+        if let Ok(mut stream) = connect(address, &authority, None).await {
+            strangers.spawn(async move {
+                let mut buffer = [0; 4096];
+                while stream.write_all(b"GET /ready HTTP/1.1\r\nhost: x\r\n\r\n").await.is_ok()
+                    && stream.read(&mut buffer).await.is_ok_and(|count| count > 0)
+                {}
+                // It keeps its end, whatever becomes of ours.
+                std::future::pending::<()>().await;
+            });
+        }
+    }
+    let mut silent = Vec::new();
+    for _ in 0..100 {
+        silent.push(TcpStream::connect(address).await.unwrap());
+    }
+    let controller = authority.client("c", &[neonvm_types::runner_protocol::CLIENT_ORGANISATION]).unwrap();
+    let stream = connect(address, &authority, Some(&controller)).await.unwrap();
+    let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await.unwrap();
+    tokio::spawn(connection);
+    let body = Full::new(Bytes::from_static(br#"{"cpu":"500m","memory":"2Gi"}"#));
+    let request = Request::put("/v1/size").header("host", "x").body(body).unwrap();
+    assert_eq!(sender.send_request(request).await.unwrap().status(), 202);
 }
 
 #[tokio::test]

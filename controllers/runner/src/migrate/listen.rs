@@ -6,13 +6,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use neonvm_core_migration::target::Event;
+use neonvm_kit::places::{Class, Door, Places, Seat};
 use neonvm_types::runner_protocol::{
     MIGRATION_PORT, MigrationAnswer, MigrationChannel, MigrationHello, MigrationOrder, MigrationState,
     MigrationStatus,
 };
 use tokio::io::{AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _, BufReader};
 use tokio::net::{TcpListener, TcpStream, UnixStream};
-use tokio::sync::{Semaphore, watch};
+use tokio::sync::watch;
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
 
@@ -25,8 +26,9 @@ use crate::config::PodFiles;
 
 /// Time for the handshake and the greeting.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// Connections at a time: those of QEMU, and two for orders.
-const CONNECTIONS: usize = 512;
+/// Connections at a time: those of QEMU, and two for orders. Whoever opens one without a greeting loses it to the next, and takes
+/// none of those of the source.
+const PLACES: Places = Places { arriving: 256, strangers: 0, per_address: 0, known: 512 };
 
 type Stream = TlsStream<TcpStream>;
 
@@ -39,7 +41,7 @@ pub(super) async fn listen(work: &Arc<Work>, pod: &PodFiles, address: SocketAddr
     let handle = work.carrier.handle().ok_or("no threads")?;
     let listener = std::net::TcpListener::bind(address).map_err(taken)?;
     listener.set_nonblocking(true).map_err(taken)?;
-    let (work, places) = (Arc::clone(work), Arc::new(Semaphore::new(CONNECTIONS)));
+    let (work, door) = (Arc::clone(work), Door::new(PLACES));
     let carrier = handle.clone();
     let task = handle.spawn(async move {
         let Ok(listener) = TcpListener::from_std(listener) else { return };
@@ -49,20 +51,28 @@ pub(super) async fn listen(work: &Arc<Work>, pod: &PodFiles, address: SocketAddr
                 tokio::time::sleep(Duration::from_millis(50)).await;
                 continue;
             };
-            let Ok(place) = Arc::clone(&places).try_acquire_owned() else { continue };
+            let Ok(seat) = door.enter(from.ip(), Class::Arriving).map(Arc::new) else { continue };
             let (work, acceptor) = (Arc::clone(&work), acceptor.clone());
             carrier.spawn(async move {
-                if let Err(why) = connection(&work, &acceptor, stream).await {
-                    tracing::warn!(%from, why, "a connection for a move was refused");
+                let ended = tokio::select! {
+                    ended = connection(&work, &acceptor, stream, &seat) => ended,
+                    () = seat.given_away() => Err("others came before its greeting".to_owned()),
+                };
+                if let Err(why) = ended {
+                    tracing::warn!(%from, why, "a connection for a migration was refused");
                 }
-                drop(place);
             });
         }
     });
     Ok(task.into())
 }
 
-async fn connection(work: &Arc<Work>, acceptor: &TlsAcceptor, stream: TcpStream) -> Result<(), String> {
+async fn connection(
+    work: &Arc<Work>,
+    acceptor: &TlsAcceptor,
+    stream: TcpStream,
+    seat: &Arc<Seat>,
+) -> Result<(), String> {
     tune(&stream);
     let late = |_| "no greeting in time".to_owned();
     let stream = tokio::time::timeout(PATIENCE, acceptor.accept(stream)).await.map_err(late)?;
@@ -73,6 +83,9 @@ async fn connection(work: &Arc<Work>, acceptor: &TlsAcceptor, stream: TcpStream)
     if !names.contains(&work.name) {
         return Err(format!("its certificate is for {names:?}"));
     }
+    seat.turn(Class::Known).map_err(|full| full.to_string())?;
+    // Not closed for others from here on.
+    let _open = seat.request();
     let hello = tokio::time::timeout(PATIENCE, read::<MigrationHello, _>(&mut stream)).await;
     let hello = hello.map_err(late)?.map_err(|error| format!("greeting: {error}"))?;
     if hello.channel == MigrationChannel::Memory {

@@ -114,6 +114,7 @@ mod tests {
 
     const OWN: [u8; 6] = [2, 0, 0, 0, 0, 7];
     const OTHER: [u8; 6] = [2, 0, 0, 0, 0, 8];
+    const ALL: [u8; 6] = [0xff; 6];
     const GUEST: Addresses = Addresses { hardware: OWN, ip: Ipv4Addr::new(10, 9, 9, 7) };
 
     fn frame(to: [u8; 6], from: [u8; 6], kind: [u8; 2], content: &[u8]) -> Vec<u8> {
@@ -122,18 +123,21 @@ mod tests {
         frame
     }
 
-    fn packet(from: [u8; 6], address: u8, identification: u8) -> Vec<u8> {
-        let mut ip = [0x45, 0, 0, 20, 0, identification, 0, 0, 64, 17, 0, 0, 10, 9, 9, address, 10, 9, 9, 1];
-        // Where bridges give packets to the rules of the host, the checksum of the header must be right (RFC 1071).
-        let sum: u32 = ip.chunks(2).map(|pair| u32::from(pair[0]) << 8 | u32::from(pair[1])).sum();
+    /// A packet that fills its frame. Where bridges give packets to the rules of the host, padding is cut off, and the checksum of the
+    /// header must be right (RFC 1071).
+    fn packet(to: [u8; 6], from: [u8; 6], address: u8, identification: u8) -> Vec<u8> {
+        let mut ip = [0; 46];
+        let head = [0x45, 0, 0, 46, 0, identification, 0, 0, 64, 17, 0, 0, 10, 9, 9, address, 10, 9, 9, 1];
+        ip[..20].copy_from_slice(&head);
+        let sum: u32 = head.chunks(2).map(|pair| u32::from(pair[0]) << 8 | u32::from(pair[1])).sum();
         let sum = !u16::try_from((sum & 0xffff) + (sum >> 16)).unwrap();
         ip[10..12].copy_from_slice(&sum.to_be_bytes());
-        frame([0xff; 6], from, [8, 0], &ip)
+        frame(to, from, [8, 0], &ip)
     }
 
     fn arp(sender: [u8; 6], address: [u8; 4]) -> Vec<u8> {
         let content = [&[0, 1, 8, 0, 6, 4, 0, 1][..], &sender, &address, &[0; 6], &[10, 9, 9, 1]].concat();
-        frame([0xff; 6], OWN, [8, 6], &content)
+        frame(ALL, OWN, [8, 6], &content)
     }
 
     /// The pod's interface is a tap device whose other end is the node, played.
@@ -143,21 +147,17 @@ mod tests {
             let node = Tap::open("net1").expect("the node's end");
             let overlay = join("net1", &interfaces().expect("interfaces"), GUEST).expect("joined");
             let sent = [
-                ("its own packet", packet(OWN, 7, 0), true),
-                ("a packet with another's address", packet(OWN, 8, 0), false),
-                ("a packet with another's hardware address", packet(OTHER, 7, 0), false),
+                ("its own packet", packet(ALL, OWN, 7, 0), true),
+                ("a packet with another's address", packet(ALL, OWN, 8, 0), false),
+                ("a packet with another's hardware address", packet(ALL, OTHER, 7, 0), false),
                 ("an ARP request of its own", arp(OWN, [10, 9, 9, 7]), true),
                 ("an ARP probe", arp(OWN, [0; 4]), true),
                 ("an announcement of another's address", arp(OWN, [10, 9, 9, 8]), false),
                 ("an announcement for another", arp(OTHER, [10, 9, 9, 7]), false),
-                ("another protocol", frame([0xff; 6], OWN, [0x86, 0xdd], &[0x60]), false),
-                ("a tagged frame", frame([0xff; 6], OWN, [0x81, 0], &[0, 1, 8, 0, 0x45]), false),
-                (
-                    "a frame as if the runner passed it on to another",
-                    frame(OTHER, PASSED_ON, [8, 0], &[]),
-                    false,
-                ),
-                ("what the runner passes on to it", frame(OWN, PASSED_ON, [8, 0], &[]), true),
+                ("another protocol", frame(ALL, OWN, [0x86, 0xdd], &[0x60]), false),
+                ("a tagged frame", frame(ALL, OWN, [0x81, 0], &[0, 1, 8, 0, 0x45]), false),
+                ("a frame as if the runner passed it on to another", packet(OTHER, PASSED_ON, 9, 0), false),
+                ("what the runner passes on to it", packet(OWN, PASSED_ON, 9, 0), true),
             ];
             for (what, frame, passes) in sent {
                 assert_eq!(arrives(&overlay.tap, &node, &frame), passes, "{what}");
@@ -168,7 +168,7 @@ mod tests {
     /// Whether a frame of the guest arrives at the node: before one that surely does and is sent behind it. Ports of a bridge forward a
     /// moment after they are up, so both are repeated until then.
     fn arrives(guest: &Tap, node: &Tap, frame: &[u8]) -> bool {
-        let behind = packet(OWN, 7, 9);
+        let behind = packet(ALL, OWN, 7, 9);
         neonvm_test_support::eventually_blocking(
             || "no frame that may pass arrives".to_owned(),
             || {

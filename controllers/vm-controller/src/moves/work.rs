@@ -27,6 +27,7 @@ const TOLD: usize = 64;
 /// Reconciles the migrations of a VM. `Gone`: there are none.
 pub(crate) async fn reconcile(context: &Arc<Context>, vm: &Key) -> queue::Outcome {
     let all = context.moves.of(vm);
+    super::tidy::tidy(context, &all).await;
     let mut result = queue::Outcome::Gone;
     for migration in all {
         let key = key_of(&migration.metadata);

@@ -13,16 +13,29 @@ use crate::act::within;
 /// Nodes that are named in an answer.
 const NAMED: usize = 4;
 
-/// Why no other node can take a pod; `None`: one can.
-pub(super) async fn nowhere(client: &Client, pod: &Pod) -> Result<Option<String>, Error> {
+/// All nodes.
+pub(super) async fn nodes(client: &Client) -> Result<Vec<Node>, Error> {
     let nodes: Api<Node> = Api::all(client.clone());
     // From the server's memory: nodes change seldom, and a drain asks often.
-    let list = within(nodes.list(&ListParams::default().match_any())).await?;
-    Ok(reasons(pod, &list.items))
+    Ok(within(nodes.list(&ListParams::default().match_any())).await?.items)
 }
 
-fn reasons(pod: &Pod, nodes: &[Node]) -> Option<String> {
-    let here = pod.spec.as_ref().and_then(|spec| spec.node_name.as_deref());
+fn home(pod: &Pod) -> Option<&str> {
+    pod.spec.as_ref().and_then(|spec| spec.node_name.as_deref())
+}
+
+/// Whether a pod is to leave its node: the node is cordoned, or has a taint that the pod does not tolerate.
+pub(super) fn is_to_leave(pod: &Pod, nodes: &[Node]) -> bool {
+    let own = nodes.iter().find(|node| home(pod).is_some() && node.metadata.name.as_deref() == home(pod));
+    own.is_some_and(|node| {
+        let fits = fit(pod, node, &Usage::default(), std::iter::empty());
+        matches!(fits, Err(Reason::Unschedulable | Reason::Taint { .. }))
+    })
+}
+
+/// Why no other node can take a pod; `None`: one can.
+pub(super) fn nowhere(pod: &Pod, nodes: &[Node]) -> Option<String> {
+    let here = home(pod);
     let mut against = Vec::new();
     for node in nodes.iter().filter(|node| node.metadata.name.as_deref() != here) {
         match fit(pod, node, &Usage::default(), std::iter::empty()) {
@@ -65,25 +78,39 @@ mod tests {
     }
 
     #[test]
+    fn a_pod_is_to_leave_where_the_scheduler_would_not_put_it_again() {
+        let pod = pod(&json!({"tolerations": [{"key": "mine", "operator": "Exists"}]}));
+        let leaves = |more: &Value| is_to_leave(&pod, &[node("a", more), node("b", &json!({}))]);
+        let tainted = |key: &str, effect: &str| json!({"spec": {"taints": [{"key": key, "effect": effect}]}});
+        assert!(!leaves(&json!({})));
+        assert!(leaves(&json!({"spec": {"unschedulable": true}})));
+        assert!(leaves(&tainted("ToBeDeletedByClusterAutoscaler", "NoSchedule")));
+        assert!(!leaves(&tainted("mine", "NoSchedule")) && !leaves(&tainted("other", "PreferNoSchedule")));
+        let elsewhere = [node("a", &json!({})), node("b", &json!({"spec": {"unschedulable": true}}))];
+        assert!(!is_to_leave(&pod, &elsewhere), "another node is drained");
+        assert!(!is_to_leave(&pod, &[]));
+    }
+
+    #[test]
     fn what_no_waiting_mends_is_said() {
         let plain = pod(&json!({}));
-        assert_eq!(reasons(&plain, &[node("a", &json!({}))]).unwrap(), "there is no other node");
+        assert_eq!(nowhere(&plain, &[node("a", &json!({}))]).unwrap(), "there is no other node");
         let open = node("b", &json!({}));
-        assert_eq!(reasons(&plain, &[node("a", &json!({})), open.clone()]), None);
+        assert_eq!(nowhere(&plain, &[node("a", &json!({})), open.clone()]), None);
         let closed = node("c", &json!({"spec": {"unschedulable": true}}));
         let small = node("d", &json!({"status": {"allocatable": {"memory": "512Mi"}}}));
-        let said = reasons(&plain, &[closed.clone(), small]).unwrap();
+        let said = nowhere(&plain, &[closed.clone(), small]).unwrap();
         assert_eq!(
             said,
             "no other node can take it: c is cordoned; d insufficient memory (needs 1Gi, has 512Mi)"
         );
         let pinned = pod(&json!({"nodeSelector": {"disk": "a"}}));
         assert_eq!(
-            reasons(&pinned, &[open]).unwrap(),
+            nowhere(&pinned, &[open]).unwrap(),
             "no other node can take it: b does not have the label disk=a"
         );
         let many: Vec<Node> =
             (0..9).map(|i| node(&format!("n{i}"), &json!({"spec": {"unschedulable": true}}))).collect();
-        assert!(reasons(&plain, &many).unwrap().ends_with("n3 is cordoned; and 5 more"));
+        assert!(nowhere(&plain, &many).unwrap().ends_with("n3 is cordoned; and 5 more"));
     }
 }

@@ -2,19 +2,20 @@
 //! drain waits for it as it waits for a disruption budget. A machine that cannot be moved stays, and the answer says why: an
 //! eviction asks, and who wants the machine stopped nevertheless can delete its pod.
 
-use http::{Method, StatusCode};
+use http::StatusCode;
 use k8s_openapi::api::core::v1::Pod;
-use kube::api::{Api, DeleteParams, ListParams, PostParams, Preconditions};
+use kube::api::{Api, PostParams};
 use kube::{Client, ResourceExt as _};
 use neonvm_api::migration::{MigrationPhase, VirtualMachineMigrationSpec};
 use neonvm_api::names::label;
 use neonvm_api::virtual_machine::Phase;
 use neonvm_api::{VirtualMachine, VirtualMachineMigration};
-use neonvm_kit::http::{Answer, Whole, text};
+use neonvm_kit::http::{Answer, Peer, Whole, text};
 use serde_json::{Value, json};
 
+use super::requests::Request;
 use super::{Hooks, elsewhere};
-use crate::act::{is_conflict, is_missing, posting, within};
+use crate::act::{is_conflict, is_missing, only, posting, within};
 use crate::cache::owner;
 use crate::context::now;
 
@@ -24,19 +25,17 @@ pub(super) const PATH: &str = "/validate-v1-pod-eviction";
 const PAUSE: i64 = 30;
 
 /// What is answered to an eviction.
-enum Word {
+pub(super) enum Word {
     /// The pod may go.
     Pass,
     /// Not yet.
     Later(String),
 }
 
-/// Answers one review.
-pub(super) async fn answer(hooks: &Hooks, request: &Whole) -> Answer {
-    if request.method() != Method::POST {
-        return text(StatusCode::METHOD_NOT_ALLOWED, "text/plain", "only POST\n");
-    }
-    let Ok(review) = serde_json::from_slice::<Value>(request.body()) else {
+/// Answers one review. Nothing is done here: the request is recorded, and the controller verifies it against the API.
+pub(super) async fn answer(hooks: &Hooks, review: &Whole) -> Answer {
+    let proved = Peer::of(review.extensions()).known;
+    let Ok(review) = serde_json::from_slice::<Value>(review.body()) else {
         return text(StatusCode::BAD_REQUEST, "text/plain", "the body is not JSON\n");
     };
     let part = |path: &str| review.pointer(path).and_then(Value::as_str).unwrap_or_default();
@@ -44,21 +43,29 @@ pub(super) async fn answer(hooks: &Hooks, request: &Whole) -> Answer {
     if uid.is_empty() || namespace.is_empty() || name.is_empty() {
         return text(StatusCode::BAD_REQUEST, "text/plain", "no request.uid, .namespace or .name\n");
     }
-    let tried = review.pointer("/request/dryRun").and_then(Value::as_bool).unwrap_or(false)
+    let dry_run = review.pointer("/request/dryRun").and_then(Value::as_bool).unwrap_or(false)
         || review.pointer("/request/object/deleteOptions/dryRun/0").is_some();
-    let response = match decide(&hooks.client, namespace, name, tried).await {
-        Ok(Word::Pass) => json!({"uid": uid, "allowed": true}),
-        Ok(Word::Later(why)) => json!({"uid": uid, "allowed": false,
+    let request = Request { namespace: namespace.to_owned(), pod: name.to_owned(), dry_run, proved };
+    let response = match hooks.requests.record(request).await {
+        Word::Pass => json!({"uid": uid, "allowed": true}),
+        Word::Later(why) => json!({"uid": uid, "allowed": false,
             "status": {"code": 429, "reason": "TooManyRequests", "message": why}}),
-        Err(error) => {
-            tracing::warn!(%error, pod = name, "an eviction cannot be decided on");
-            json!({"uid": uid, "allowed": false, "status": {"code": 429, "reason": "TooManyRequests",
-                "message": "the API server does not say whether the pod's machine can be moved; try again"}})
-        }
     };
     let review =
         json!({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "response": response});
     text(StatusCode::OK, "application/json", review.to_string())
+}
+
+/// What the controller makes of a request.
+pub(super) async fn word(client: &Client, request: &Request) -> Word {
+    match decide(client, request).await {
+        Ok(word) => word,
+        Err(error) => {
+            tracing::warn!(%error, pod = request.pod, "an eviction cannot be decided on");
+            let why = "the API server does not say whether the pod's machine can be moved; try again";
+            Word::Later(why.to_owned())
+        }
+    }
 }
 
 async fn found<T>(request: impl Future<Output = Result<T, kube::Error>>) -> Result<Option<T>, kube::Error> {
@@ -69,7 +76,8 @@ async fn found<T>(request: impl Future<Output = Result<T, kube::Error>>) -> Resu
     }
 }
 
-async fn decide(client: &Client, namespace: &str, name: &str, tried: bool) -> Result<Word, kube::Error> {
+async fn decide(client: &Client, request: &Request) -> Result<Word, kube::Error> {
+    let (namespace, name) = (request.namespace.as_str(), request.pod.as_str());
     let pods: Api<Pod> = Api::namespaced(client.clone(), namespace);
     let Some(pod) = found(pods.get(name)).await? else { return Ok(Word::Pass) };
     let ours = pod.labels().get(label::APP_NAME).is_some_and(|value| value == label::APP_NAME_VALUE);
@@ -96,18 +104,17 @@ async fn decide(client: &Client, namespace: &str, name: &str, tried: bool) -> Re
     if name != status.pod_name || !owned || !status.phase.is_some_and(Phase::is_alive) {
         return Ok(Word::Pass);
     }
-    move_away(client, namespace, &pod, &vm, tried).await
+    move_away(client, request, &pod, &vm).await
 }
 
 /// Sees to it that the machine is moved. One migration for each pod, by name, however often the eviction is tried.
 async fn move_away(
     client: &Client,
-    namespace: &str,
+    request: &Request,
     pod: &Pod,
     vm: &VirtualMachine,
-    tried: bool,
 ) -> Result<Word, kube::Error> {
-    let migrations: Api<VirtualMachineMigration> = Api::namespaced(client.clone(), namespace);
+    let migrations: Api<VirtualMachineMigration> = Api::namespaced(client.clone(), &request.namespace);
     let home = pod.name_any();
     let name = format!("evict-{home}");
     let later =
@@ -125,17 +132,29 @@ async fn move_away(
             return later(&why);
         }
     }
-    if let Some(why) = elsewhere::nowhere(client, pod).await? {
+    let nodes = elsewhere::nodes(client).await?;
+    if let Some(why) = elsewhere::nowhere(pod, &nodes) {
         return Ok(stays(vm, &why));
     }
-    if tried {
+    // An eviction that is refused leaves no trace in the API: no condition, no event; and a dry run that the controller sent
+    // itself would only show that the API server calls webhooks. What the API does show is that the pod is to leave its node:
+    // a drain cordons the node first, an autoscaler of nodes taints it. Whoever may do that may move the node's VMs, so a
+    // request of whoever it is brings about nothing that was not decided already.
+    if !request.proved && !elsewhere::is_to_leave(pod, &nodes) {
+        return Ok(Word::Later(format!(
+            "it is not known who requests the eviction of VM {}, and its node is not being drained: cordon the node, or \
+             let the API server show webhooks a client certificate (flag --webhook-client-ca-file of vm-controller)",
+            vm.name_any()
+        )));
+    }
+    if request.dry_run {
         return later("it would be made");
     }
     if let Some(last) = last {
-        found(migrations.delete(&name, &only(&last))).await?;
+        // It has this pod's name, has failed, and is replaced for the same eviction. Others stay: the leader tidies them up.
+        found(migrations.delete(&name, &only(&last.metadata))).await?;
         return later("it is begun anew");
     }
-    tidy(&migrations, &vm.name_any()).await?;
     let mut wanted = VirtualMachineMigration::new(&name, VirtualMachineMigrationSpec::new(vm.name_any()));
     let labels = [(label::CREATED_BY_EVICTION.to_owned(), "true".to_owned())];
     wanted.metadata.labels = Some(labels.into());
@@ -157,24 +176,4 @@ fn stays(vm: &VirtualMachine, why: &str) -> Word {
     Word::Later(format!(
         "machine {vm} cannot be moved and is not stopped by an eviction: {why}; to stop it here, delete its pod"
     ))
-}
-
-/// This very object.
-fn only(migration: &VirtualMachineMigration) -> DeleteParams {
-    let only = Preconditions { uid: migration.metadata.uid.clone(), resource_version: None };
-    DeleteParams { preconditions: Some(only), ..DeleteParams::default() }
-}
-
-/// Deletes what earlier evictions of a machine left, or a machine that lives long would own one for each drain.
-async fn tidy(migrations: &Api<VirtualMachineMigration>, vm: &str) -> Result<(), kube::Error> {
-    let ours = ListParams::default().labels(&format!("{}=true", label::CREATED_BY_EVICTION));
-    let all = within(migrations.list(&ours)).await?.items;
-    let over = |one: &&VirtualMachineMigration| {
-        let phase = one.status.as_ref().and_then(|status| status.phase);
-        one.spec.vm_name == vm && matches!(phase, Some(MigrationPhase::Succeeded | MigrationPhase::Failed))
-    };
-    for one in all.iter().filter(over) {
-        found(migrations.delete(&one.name_any(), &only(one))).await?;
-    }
-    Ok(())
 }

@@ -15,8 +15,14 @@ use crate::act::within;
 /// Longest warning that API servers pass on whole.
 const WARNING: usize = 256;
 
-/// The answer to a review, or why the body is none.
-pub(super) async fn answer(hooks: &Hooks, mutating: bool, kind: &str, body: &[u8]) -> Result<Value, String> {
+/// The answer to a review, or why the body is none. Nothing else comes of it unless `proved`: the API server asks.
+pub(super) async fn answer(
+    hooks: &Hooks,
+    proved: bool,
+    mutating: bool,
+    kind: &str,
+    body: &[u8],
+) -> Result<Value, String> {
     let review: Value =
         serde_json::from_slice(body).map_err(|error| format!("the body is not JSON: {error}"))?;
     let version = review.get("apiVersion").and_then(Value::as_str).unwrap_or_default();
@@ -26,14 +32,20 @@ pub(super) async fn answer(hooks: &Hooks, mutating: bool, kind: &str, body: &[u8
     let request = review.get("request").filter(|request| request.is_object()).ok_or("there is no request")?;
     let uid =
         request.get("uid").and_then(Value::as_str).filter(|uid| !uid.is_empty()).ok_or("no request.uid")?;
-    let mut response = decide(hooks, mutating, kind, request).await?;
+    let mut response = decide(hooks, proved, mutating, kind, request).await?;
     if let Some(response) = response.as_object_mut() {
         response.insert("uid".to_owned(), json!(uid));
     }
     Ok(json!({"apiVersion": version, "kind": "AdmissionReview", "response": response}))
 }
 
-async fn decide(hooks: &Hooks, mutating: bool, kind: &str, request: &Value) -> Result<Value, String> {
+async fn decide(
+    hooks: &Hooks,
+    proved: bool,
+    mutating: bool,
+    kind: &str,
+    request: &Value,
+) -> Result<Value, String> {
     let operation = request.get("operation").and_then(Value::as_str).unwrap_or_default();
     if !matches!(operation, "CREATE" | "UPDATE") {
         return Ok(json!({"allowed": true}));
@@ -55,7 +67,9 @@ async fn decide(hooks: &Hooks, mutating: bool, kind: &str, request: &Value) -> R
     let message: Vec<String> = verdict.errors.iter().map(ToString::to_string).collect();
     let message = message.join("; ");
     if let Some(name) = skipped(hooks, kind, request).filter(|_| old.is_some()) {
-        tell(hooks, &name, object, &message);
+        if proved {
+            tell(hooks, &name, object, &message);
+        }
         let warning = short(&format!("update validation is skipped for {name}: {message}"));
         return Ok(json!({"allowed": true, "warnings": [warning]}));
     }

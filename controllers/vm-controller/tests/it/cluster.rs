@@ -10,9 +10,10 @@ use kube::api::{Api, DynamicObject, ListParams, Patch, PatchParams, PostParams};
 use kube::core::{ApiResource, GroupVersionKind};
 use neonvm_api::VirtualMachine;
 use neonvm_api::virtual_machine::Phase;
+use neonvm_kit::ca::{Authority, Identity};
 pub(crate) use neonvm_test_cluster::PATIENCE;
 use neonvm_test_cluster::{ApiServer, eventually, merge};
-use neonvm_vm_controller::{Config, run};
+use neonvm_vm_controller::{Config, WebhookClient, run};
 use serde_json::{Value, json};
 use tokio::runtime::Builder;
 use tokio::sync::oneshot;
@@ -65,6 +66,17 @@ impl Cluster {
         config.settings.certificate_pause = 1;
         config.settings.restart_pause = 1;
         Self { server, client, once, account, node, config, playing }
+    }
+
+    /// What the API server shows to webhooks.
+    pub(crate) fn caller(&self) -> WebhookClient {
+        let names = vec![neonvm_test_cluster::CALLER.to_owned()];
+        WebhookClient { authority: self.server.directory().join("ca.crt"), names }
+    }
+
+    /// A certificate of the API server's own authority.
+    pub(crate) fn identity_of(&self, name: &str) -> Identity {
+        Authority::open(self.server.directory()).unwrap().client(name, &[]).unwrap()
     }
 
     pub(crate) fn controller(&self) -> Controller {

@@ -1,11 +1,13 @@
 //! Evictions of runner pods: machines are moved, those that cannot be stay, and nothing is lost while nobody answers.
 
+use http::StatusCode;
 use k8s_openapi::api::core::v1::{Node, Pod};
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
-use kube::ResourceExt as _;
+use kube::ResourceExt;
 use kube::api::{Api, ApiResource, DynamicObject, EvictParams, ListParams};
 use kube::core::GroupVersionKind;
 use neonvm_api::virtual_machine::Phase;
+use neonvm_kit::ca::Identity;
 use neonvm_port::Reserved;
 use neonvm_test_support::eventually;
 use neonvm_types::runner_protocol::{Exit, ExitReason};
@@ -13,6 +15,7 @@ use neonvm_vm_controller::{Config, Registration, WebhookConfig, WebhookScope};
 use serde_json::json;
 
 use crate::cluster::Cluster;
+use crate::webhooks::post_as;
 
 /// As on a local cluster: any free port, evictions only.
 fn config(cluster: &Cluster) -> Config {
@@ -22,6 +25,7 @@ fn config(cluster: &Cluster) -> Config {
         names: Vec::new(),
         register: Some(Registration::Listener),
         scope: WebhookScope::Evictions,
+        client: Some(cluster.caller()),
     });
     config
 }
@@ -128,13 +132,79 @@ async fn an_eviction_moves_the_machine() {
     // The next drain leaves one migration, not one more.
     cluster.add_node("n3", false).await;
     assert_eq!(cluster.refused(&target).await.0, 429);
-    let left = cluster.moves().list(&ListParams::default()).await.unwrap().items;
-    let left: Vec<String> = left
-        .iter()
-        .filter(|one| one.metadata.deletion_timestamp.is_none())
-        .map(|one| one.name_any())
-        .collect();
-    assert_eq!(left, [format!("evict-{target}")]);
+    let only = [format!("evict-{target}")];
+    eventually("the end of the earlier migration", async || {
+        let left = cluster.migrations().await;
+        if left == only { Ok(()) } else { Err(format!("{left:?}")) }
+    })
+    .await;
+}
+
+/// What an API server would send about an eviction of a pod.
+fn review(pod: &str) -> String {
+    json!({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": {"uid": "u-1",
+        "namespace": "default", "name": pod, "operation": "CREATE", "object": {"kind": "Eviction"}}})
+    .to_string()
+}
+
+impl Cluster {
+    /// Sends it to the webhook, with this certificate or none.
+    async fn tell(&self, place: &str, caller: Option<&Identity>, pod: &str) -> (StatusCode, String) {
+        let uri: http::Uri = place.parse().unwrap();
+        let address = uri.authority().unwrap().as_str().parse().unwrap();
+        post_as(self, caller, address, uri.path(), &review(pod)).await
+    }
+
+    async fn migrations(&self) -> Vec<String> {
+        let all = self.moves().list(&ListParams::default()).await.unwrap().items;
+        all.iter().map(ResourceExt::name_any).collect()
+    }
+}
+
+/// H1: where the API server shows its certificate nobody else is heard.
+#[tokio::test(flavor = "multi_thread")]
+async fn strangers_are_not_heard_about_evictions() {
+    let cluster = Cluster::start().await;
+    let _controller = cluster.controller_with(config(&cluster));
+    let place = cluster.until_placed(None).await;
+    cluster.add_node("n1", true).await;
+    cluster.add_node("n2", false).await;
+    cluster.create("db", json!({})).await;
+    let home = cluster.until_settled("db").await.status.unwrap().pod_name;
+    let other = cluster.identity_of("someone");
+    for caller in [None, Some(&other)] {
+        let (status, body) = cluster.tell(&place, caller, &home).await;
+        assert_eq!(status, StatusCode::FORBIDDEN, "{body}");
+        assert!(body.contains("--webhook-client-ca-file"), "{body}");
+    }
+    assert_eq!(cluster.migrations().await, Vec::<String>::new());
+}
+
+/// H1: where it shows none, a request brings about only what is decided already: the VM leaves a node that is drained.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_request_of_unknown_origin_is_verified() {
+    let cluster = Cluster::start().await;
+    let mut open = config(&cluster);
+    open.webhook.as_mut().unwrap().client = None;
+    let _controller = cluster.controller_with(open);
+    let place = cluster.until_placed(None).await;
+    cluster.add_node("n1", false).await;
+    cluster.add_node("n2", false).await;
+    cluster.create("db", json!({})).await;
+    let home = cluster.until_settled("db").await.status.unwrap().pod_name;
+    let (status, body) = cluster.tell(&place, None, &home).await;
+    assert_eq!(status, StatusCode::OK);
+    assert!(body.contains("\"allowed\":false") && body.contains("is not being drained"), "{body}");
+    // A real eviction is not held to be one either, and whoever asked for it reads what to do.
+    let (status, message) = cluster.refused(&home).await;
+    assert!(status == 429 && message.contains("cordon the node"), "{status} {message}");
+    assert_eq!(cluster.migrations().await, Vec::<String>::new());
+    let nodes: Api<Node> = Api::all(cluster.client.clone());
+    let cordon = kube::api::Patch::Merge(json!({"spec": {"unschedulable": true}}));
+    nodes.patch("n1", &Default::default(), &cordon).await.unwrap();
+    let (status, message) = cluster.refused(&home).await;
+    assert!(status == 429 && message.contains("it has begun"), "{status} {message}");
+    assert_eq!(cluster.migrations().await, [format!("evict-{home}")]);
 }
 
 /// A machine that does not run is not held.

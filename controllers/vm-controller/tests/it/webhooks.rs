@@ -10,6 +10,7 @@ use http_body_util::{BodyExt as _, Full};
 use hyper_util::rt::TokioIo;
 use kube::api::{Api, ApiResource, DynamicObject};
 use kube::core::GroupVersionKind;
+use neonvm_kit::ca::Identity;
 use neonvm_port::Reserved;
 use neonvm_types::NamespacedName;
 use neonvm_vm_controller::{Config, Registration, WebhookConfig, WebhookScope};
@@ -29,15 +30,28 @@ pub(crate) fn config(cluster: &Cluster) -> (Config, Reserved) {
         names: Vec::new(),
         register: Some(Registration::Url(format!("https://{}", listen.address()))),
         scope: WebhookScope::All,
+        client: Some(cluster.caller()),
     });
     (config, listen)
 }
 
 async fn post(cluster: &Cluster, address: SocketAddr, path: &str, body: &str) -> (StatusCode, String) {
+    let caller = cluster.identity_of(neonvm_test_cluster::CALLER);
+    post_as(cluster, Some(&caller), address, path, body).await
+}
+
+/// As somebody with this certificate, or with none.
+pub(crate) async fn post_as(
+    cluster: &Cluster,
+    caller: Option<&Identity>,
+    address: SocketAddr,
+    path: &str,
+    body: &str,
+) -> (StatusCode, String) {
     let api: Api<k8s_openapi::api::core::v1::Secret> =
         Api::namespaced(cluster.client.clone(), "neonvm-system");
     let ca = api.get("neonvm-internal-ca").await.unwrap().data.unwrap()["tls.crt"].0.clone();
-    let tls = neonvm_kit::tls::client(None, &ca).unwrap();
+    let tls = neonvm_kit::tls::client(caller, &ca).unwrap();
     let stream = TcpStream::connect(address).await.unwrap();
     let name = ServerName::try_from("127.0.0.1").unwrap();
     let stream = tokio_rustls::TlsConnector::from(Arc::new(tls)).connect(name, stream).await.unwrap();

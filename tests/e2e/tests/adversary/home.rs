@@ -41,7 +41,7 @@ impl Home {
         self.home.path()
     }
 
-    fn run(&self, arguments: &str) -> Output {
+    pub(crate) fn run(&self, arguments: &str) -> Output {
         let mut command = Command::new(programs().join("neonctl"));
         command.args(arguments.split_whitespace()).env_clear().env("HOME", self.home.path());
         command.env("PATH", std::env::var_os("PATH").unwrap_or_default()).current_dir(self.home.path());

@@ -1,5 +1,5 @@
-//! Attacks against a local cluster of real programs, one module for each finding. What can be shown in a process of a test is
-//! shown there; here is what needs the whole.
+//! Attacks on a local cluster of real programs, each by a real attacker: a module for each finding of a review. What can be shown
+//! in a process of a test is shown there; here is what needs the whole.
 
 #![allow(
     clippy::unwrap_used,
@@ -12,6 +12,9 @@
 
 mod cluster;
 mod home;
+mod ports;
 mod scrapes;
+mod sockets;
 mod state;
+mod strangers;
 mod terminal;

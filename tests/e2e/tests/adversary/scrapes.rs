@@ -59,7 +59,7 @@ fn flood(listener: &TcpListener) {
 #[test]
 fn hostile_endpoints_neither_exhaust_nor_explore() {
     let cluster = Cluster::start(1);
-    let pid = cluster.pid("pod-autoscaler");
+    let autoscaler = cluster.process("pod-autoscaler");
     // Where the pods of local clusters are: what listens there is scraped.
     let listener = TcpListener::bind("127.190.1.1:0").unwrap();
     let address = listener.local_addr().unwrap().to_string();
@@ -71,10 +71,10 @@ fn hostile_endpoints_neither_exhaust_nor_explore() {
         let errors = errors(&cluster, name);
         assert!(errors.iter().all(|error| error.contains("TimedOut")), "{errors:?}");
     }
-    let peak = cluster.peak_memory("pod-autoscaler");
+    let peak = autoscaler.peak_memory();
     println!("peak memory of the pod-autoscaler: {} MiB", peak >> 10);
     assert!(peak < MOST, "{peak} KiB");
-    assert_eq!(cluster.pid("pod-autoscaler"), pid, "it was not started again");
+    assert_eq!(cluster.process("pod-autoscaler").pid, autoscaler.pid, "it was not started again");
     // One of both listens: the words do not tell which.
     let server = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = server.local_addr().unwrap().port();

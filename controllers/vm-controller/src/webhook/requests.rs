@@ -1,0 +1,78 @@
+//! Requests for evictions: recorded by the webhook, worked off by the controller. The queue and the number of requests that are
+//! worked on are bounded, so that whoever calls the webhook, however often, costs the API server a few reads at a time.
+
+use std::time::Duration;
+
+use futures_util::StreamExt as _;
+use futures_util::stream;
+use kube::Client;
+use tokio::sync::{Mutex, mpsc, oneshot};
+use tokio::time::timeout;
+
+use super::eviction::{self, Word};
+
+/// Requests that wait. A drain repeats one for each VM of its node every 5 s.
+const WAITING: usize = 64;
+/// Requests that are worked on at the same time.
+const AT_ONCE: usize = 8;
+/// How long the webhook waits for an answer: less than the 10 s that the API server waits for the webhook.
+const PATIENCE: Duration = Duration::from_secs(8);
+
+/// What a webhook was told. Nothing of it is believed but `proved`, which TLS has verified.
+#[derive(Clone, Debug)]
+pub(super) struct Request {
+    pub(super) namespace: String,
+    pub(super) pod: String,
+    /// The eviction is a dry run: nothing is to be done.
+    pub(super) dry_run: bool,
+    /// The API server has asked.
+    pub(super) proved: bool,
+}
+
+type Entry = (Request, oneshot::Sender<Word>);
+
+/// Where requests are recorded.
+#[derive(Debug)]
+pub(super) struct Requests(mpsc::Sender<Entry>);
+
+/// Works them off.
+pub(super) struct Worker {
+    client: Client,
+    entries: Mutex<mpsc::Receiver<Entry>>,
+}
+
+/// No request waits.
+pub(super) fn channel(client: Client) -> (Requests, Worker) {
+    let (sender, receiver) = mpsc::channel(WAITING);
+    (Requests(sender), Worker { client, entries: Mutex::new(receiver) })
+}
+
+impl Requests {
+    /// Records a request, and waits for what the controller makes of it.
+    pub(super) async fn record(&self, request: Request) -> Word {
+        let (answer, answered) = oneshot::channel();
+        if self.0.try_send((request, answer)).is_err() {
+            return Word::Later("too many evictions are requested at once; try again".to_owned());
+        }
+        match timeout(PATIENCE, answered).await {
+            Ok(Ok(word)) => word,
+            _ => Word::Later("the eviction is being looked at; try again".to_owned()),
+        }
+    }
+}
+
+impl Worker {
+    /// Verifies requests against the API and does what follows from them; never returns.
+    pub(super) async fn run(&self) {
+        let mut entries = self.entries.lock().await;
+        let entries = stream::poll_fn(|context| entries.poll_recv(context));
+        entries
+            .for_each_concurrent(AT_ONCE, async |(request, answer): Entry| {
+                // Who asked may have gone: the eviction is requested all the same.
+                let _ = answer.send(eviction::word(&self.client, &request).await);
+            })
+            .await;
+        // All senders are gone only when the webhooks are.
+        std::future::pending::<()>().await;
+    }
+}

@@ -89,6 +89,18 @@ pub(crate) fn overlay_link(uid: &str, index: usize) -> String {
     format!("{}{index}", overlay_link_prefix(uid))
 }
 
+/// First user id of [`qemu_user`]: behind those of systemd's containers (524288 to 1879048191), before those of its foreign users
+/// (2147352576 and up), see "Users, Groups, UIDs and GIDs on systemd Systems".
+const FIRST_QEMU_USER: u32 = 2_000_000_000;
+
+/// The user and group of a pod's QEMU, by the pod's address: no two pods of a host that run have the same one, of whatever cluster,
+/// so no QEMU may look into another. From 2000000000 to 2016777215.
+#[must_use]
+pub(crate) fn qemu_user(pod: Ipv4Addr) -> u32 {
+    // The first byte is the same for all pods.
+    FIRST_QEMU_USER + (u32::from(pod) & 0x00ff_ffff)
+}
+
 /// The cgroup of a cluster, relative to a hierarchy.
 #[must_use]
 pub fn cluster_cgroup(cluster: &str) -> String {

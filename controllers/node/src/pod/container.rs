@@ -271,6 +271,9 @@ pub(crate) async fn environment(
     ));
     all.push(("NEONVM_NETWORK".into(), node.network.word().to_owned()));
     all.push(("NEONVM_ACCEL".into(), machine.accelerator.as_str().to_owned()));
+    if let Ok(ip) = ip.parse() {
+        all.push(("NEONVM_QEMU_USER".into(), naming::qemu_user(ip).to_string()));
+    }
     if node.hierarchy.is_some() {
         let group = naming::pod_cgroup(&node.config.cluster, &node.config.name, &handle.uid);
         all.push(("NEONVM_CGROUP".into(), group));

@@ -1,5 +1,7 @@
 //! Volumes and environment.
 
+use std::net::Ipv4Addr;
+
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use kube::Api;
 use kube::api::{Patch, PatchParams, PostParams};
@@ -94,6 +96,11 @@ async fn volumes_are_laid_out_and_follow_their_objects() {
         "NEONVM_GRACE_SECONDS=5",
         "NEONVM_LOG_FORMAT=cri",
         "NEONVM_ACCEL=auto",
+        // 127.x.y.z: a user of its own for each pod.
+        &format!(
+            "NEONVM_QEMU_USER={}",
+            2_000_000_000 + (u32::from(ip.parse::<Ipv4Addr>().unwrap()) & 0xff_ffff)
+        ),
         "KUBERNETES_SERVICE_PORT=443",
     ] {
         assert!(env.lines().any(|own| own == line), "{line} is not in {env}");

@@ -4,6 +4,13 @@ use neonvm_test_support::need;
 
 use crate::cluster::{Cluster, possible, until};
 
+/// The user of a process.
+fn user(pid: i32) -> u32 {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
+    let line = status.lines().find_map(|line| line.strip_prefix("Uid:")).unwrap();
+    line.split_whitespace().next().unwrap().parse().unwrap()
+}
+
 /// The text of `local down`, which must succeed.
 fn down(cluster: &Cluster, more: &[&str]) -> String {
     let arguments: Vec<&str> = ["local", "down"].iter().chain(more).copied().collect();
@@ -39,6 +46,10 @@ fn vms_are_powered_off_and_start_again() {
         cluster.vm(name)["metadata"]["uid"].as_str().unwrap().to_owned()
     };
     let uids = [create("a"), create("b")];
+    // M4 of the security review: neither QEMU may look into the other's memory. Who is not root has one user.
+    let users = uids.each_ref().map(|uid| user(Cluster::qemus(uid)[0]));
+    let own = user(i32::try_from(std::process::id()).unwrap());
+    assert!(own != 0 || users[0] != users[1] && !users.contains(&0), "{users:?}");
     let pod = cluster.pod("a");
     let text = down(&cluster, &["--timeout", "170s"]);
     assert!(text.contains("stopping 2 machines (up to 160 s)"), "{text}");

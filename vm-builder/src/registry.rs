@@ -16,6 +16,7 @@ mod credentials;
 mod failure;
 mod helper;
 mod manifest;
+mod pace;
 mod pull;
 mod transfer;
 mod transport;

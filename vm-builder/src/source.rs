@@ -138,9 +138,9 @@ pub struct Network {
     pub parallel: usize,
     /// Deadline of a connection. Default 10 s.
     pub connect: Duration,
-    /// How long nothing may arrive. Default 30 s.
+    /// How long nothing may arrive, and the period over which 1 KiB per second must. Default 30 s.
     pub stall: Duration,
-    /// Attempts in a row without a byte of progress. Default 5.
+    /// Attempts in a row without a byte of progress, or with fewer than 1 KiB per second. Default 5.
     pub attempts: u32,
     /// First pause between attempts; doubles up to 100 times that. Default 200 ms.
     pub pause: Duration,

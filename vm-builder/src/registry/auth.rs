@@ -107,7 +107,8 @@ impl Client<'_> {
         });
         let response = response.await?;
         let status = response.status();
-        let body = read_body(response, TOKEN_LIMIT).await.map_err(|error| self.broken("token", 1, &error))?;
+        let body = read_body(response, TOKEN_LIMIT, self.network.stall).await;
+        let body = body.map_err(|error| self.broken("token", 1, &error))?;
         if matches!(status.as_u16(), 400 | 401 | 403 | 404) {
             let said = Report::parse(&body).message().map(|text| format!(" ({text})")).unwrap_or_default();
             return Err(self.refused(match self.found.credentials {

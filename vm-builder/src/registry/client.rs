@@ -11,6 +11,7 @@ use tokio::sync::Mutex;
 use super::challenge::Challenge;
 use super::credentials::{self, Credentials, Found};
 use super::failure::{Failure, Report, is_temporary, retry_after};
+use super::pace::{Pace, TOO_SLOW};
 use crate::reference::{Reference, is_loopback};
 use crate::source::{Error, Network, Progress};
 
@@ -172,7 +173,7 @@ impl<'a> Client<'a> {
                     self.log_in(scope, known.as_ref(), response.headers()).await?;
                 }
                 StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => {
-                    let body = read_body(response, 1 << 16).await.unwrap_or_default();
+                    let body = read_body(response, 1 << 16, self.network.stall).await.unwrap_or_default();
                     return Err(self.denied(&body));
                 }
                 _ => return Ok(response),
@@ -221,7 +222,7 @@ impl<'a> Client<'a> {
                     let (status, asked) = (response.status(), retry_after(response.headers()));
                     let last = attempt >= self.network.attempts;
                     if last || asked.is_some_and(|wait| wait > self.network.patience) {
-                        let body = read_body(response, 1 << 16).await.unwrap_or_default();
+                        let body = read_body(response, 1 << 16, self.network.stall).await.unwrap_or_default();
                         return Err(self.answered(status, what, &body, asked));
                     }
                     self.progress.note(&format!("{what}: {} answers {status}, trying again", self.registry));
@@ -265,7 +266,7 @@ impl<'a> Client<'a> {
                 })
                 .await?;
             let (status, headers) = (response.status(), response.headers().clone());
-            match read_body(response, limit).await {
+            match read_body(response, limit, self.network.stall).await {
                 Ok(body) => return Ok(Answer { status, headers, body }),
                 Err(BodyError::TooLong) => {
                     let what = format!("{path} of {}/{}", self.registry, self.repository);
@@ -299,6 +300,7 @@ impl<'a> Client<'a> {
     pub(super) fn broken(&self, what: &str, attempts: u32, error: &BodyError) -> Error {
         let reason = match error {
             BodyError::TooLong => "the answer is too long".into(),
+            BodyError::TooSlow => TOO_SLOW.into(),
             BodyError::Broken(error) => Failure::of(error).text().to_owned(),
         };
         Error::Interrupted { registry: self.registry.clone(), what: what.into(), attempts, reason }
@@ -324,13 +326,21 @@ impl<'a> Client<'a> {
 /// Why a body could not be read.
 pub(super) enum BodyError {
     TooLong,
+    TooSlow,
     Broken(reqwest::Error),
 }
 
-/// Reads a body, but no more than `limit` bytes of it.
-pub(super) async fn read_body(mut response: Response, limit: u64) -> Result<Vec<u8>, BodyError> {
-    let mut body = Vec::new();
+/// Reads a body, but no more than `limit` bytes of it, that comes at the least pace over each period.
+pub(super) async fn read_body(
+    mut response: Response,
+    limit: u64,
+    period: Duration,
+) -> Result<Vec<u8>, BodyError> {
+    let (mut body, mut pace) = (Vec::new(), Pace::new(period));
     while let Some(chunk) = response.chunk().await.map_err(BodyError::Broken)? {
+        if !pace.holds(chunk.len()) {
+            return Err(BodyError::TooSlow);
+        }
         if (body.len() + chunk.len()) as u64 > limit {
             return Err(BodyError::TooLong);
         }

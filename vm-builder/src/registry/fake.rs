@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use crate::reference::Reference;
 use crate::store::{BlobContent, Image};
@@ -21,6 +22,8 @@ pub(crate) enum Fault {
     Wrong,
     /// Nothing comes after so many bytes.
     Stall(usize),
+    /// One byte after another, with so long a pause between them.
+    Drip(Duration),
     /// Another answer, with `Retry-After` in seconds.
     Status(u16, Option<u64>),
     /// `Range` is ignored.
@@ -224,6 +227,10 @@ fn serve(
     }
     match fault {
         Some(Fault::Drop(count)) => stream.write_all(&body[..count.min(body.len())]),
+        Some(Fault::Drip(pause)) => body.iter().try_for_each(|byte| {
+            std::thread::sleep(pause);
+            stream.write_all(std::slice::from_ref(byte))
+        }),
         Some(Fault::Stall(count)) => {
             stream.write_all(&body[..count.min(body.len())])?;
             // Until the other side gives up.

@@ -19,6 +19,7 @@ use tokio::sync::mpsc;
 
 use super::client::{Client, Scope, read_body};
 use super::failure::Failure;
+use super::pace::{Pace, TOO_SLOW};
 use crate::cache::{Cache, CachedLayer, Partial};
 use crate::reference::{Digest, Hasher};
 use crate::source::Error;
@@ -155,8 +156,10 @@ impl Client<'_> {
             let Some((mut response, mut skip)) = self.check_start(response, descriptor, offset).await? else {
                 return Err(self.length_mismatch(descriptor, offset));
             };
+            let mut pace = Pace::new(self.network.stall);
             let reason = loop {
                 match response.chunk().await {
+                    Ok(Some(chunk)) if !pace.holds(chunk.len()) => break TOO_SLOW.to_owned(),
                     Ok(Some(mut chunk)) => {
                         let skipped = skip.min(chunk.len() as u64);
                         skip -= skipped;
@@ -179,7 +182,7 @@ impl Client<'_> {
                     Err(error) => break Failure::of(&error).text().to_owned(),
                 }
             };
-            attempt = if offset > before { 1 } else { attempt + 1 };
+            attempt = if offset > before && reason != TOO_SLOW { 1 } else { attempt + 1 };
             if attempt >= self.network.attempts {
                 return Err(self.interrupted(task, attempt, reason));
             }
@@ -219,7 +222,7 @@ impl Client<'_> {
                 Err(Error::BlobMissing { place, digest: descriptor.digest })
             }
             status => {
-                let body = read_body(response, 1 << 16).await.unwrap_or_default();
+                let body = read_body(response, 1 << 16, self.network.stall).await.unwrap_or_default();
                 Err(self.answered(status, &task(descriptor.digest), &body, None))
             }
         }

@@ -145,7 +145,7 @@ impl Client<'_> {
 
     async fn unexpected(&self, response: Response, what: &str) -> Error {
         let status = response.status();
-        let body = read_body(response, 1 << 16).await.unwrap_or_default();
+        let body = read_body(response, 1 << 16, self.network.stall).await.unwrap_or_default();
         if matches!(status, StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN) {
             return self.denied(&body);
         }

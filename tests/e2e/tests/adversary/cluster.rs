@@ -1,6 +1,7 @@
 //! A running local cluster of one test, and the processes that belong to it.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::path::PathBuf;
 use std::process::Output;
 
 use neonvm_e2e::client::KubeClient;
@@ -22,24 +23,28 @@ pub(crate) struct Process {
 impl Cluster {
     /// One with so many nodes, whose agents answer.
     pub(crate) fn start(nodes: u8) -> Self {
-        let home = Home::new();
-        home.good(&format!("local up --nodes {nodes} --accel tcg"));
+        let cluster = Self(Home::new());
+        cluster.0.good(&format!("local up --nodes {nodes} --accel tcg"));
         if nodes > 0 {
             eventually_blocking(
                 || "an agent that answers".to_owned(),
-                || home.run("agent inspect").status.success().then_some(()),
+                || cluster.neonctl("agent inspect").status.success().then_some(()),
             );
         }
-        Self(home)
+        cluster
+    }
+
+    fn kubeconfig(&self) -> PathBuf {
+        self.0.cluster().join("kubeconfig")
     }
 
     /// Runs `neonctl` as the administrator.
     pub(crate) fn neonctl(&self, arguments: &str) -> Output {
-        self.0.run(arguments)
+        self.0.run(&format!("{arguments} --kubeconfig {}", self.kubeconfig().display()))
     }
 
     pub(crate) fn client(&self) -> KubeClient {
-        KubeClient::new(self.0.cluster().join("kubeconfig"))
+        KubeClient::new(self.kubeconfig())
     }
 
     fn services(&self) -> Vec<Value> {

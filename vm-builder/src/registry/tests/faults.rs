@@ -205,6 +205,19 @@ fn a_stall_ends_at_the_deadline_and_the_transfer_goes_on() {
     assert!(error.to_string().contains("nothing arrived in time"), "{error}");
 }
 
+/// A byte in time is not enough: such a registry would hold a build for ever.
+#[test]
+fn a_registry_that_drips_is_given_up() {
+    let mut bench = bench(Form::Gzip);
+    bench.options.network.stall = Duration::from_secs(1);
+    for _ in 0..8 {
+        bench.fake.fault(&bench.blob, Fault::Drip(Duration::from_millis(20)));
+    }
+    let error = bench.fails();
+    // On a very busy machine it may stall as well.
+    assert!(matches!(error, Error::Interrupted { .. }), "{error}");
+}
+
 #[test]
 fn what_does_not_exist_is_told_apart() {
     let bench = bench(Form::Gzip);

@@ -1,11 +1,14 @@
 //! The guest's second interface: its tap device is joined to the pod's interface on the overlay by a bridge without an
 //! address. Pod and overlay see nothing of each other: no rule forwards between them, and nothing from there reaches the pod. What the
-//! guest sends carries its own hardware address and the address that the controller gave it, or is dropped at the tap device.
+//! guest sends carries its own hardware address and the address that the controller gave it, or is dropped at the tap device; and no
+//! neighbour reaches the guest program's own ports, which ask nobody who they are.
 
 use std::fmt::Write as _;
 use std::net::Ipv4Addr;
 
 use neonvm_api::overlay::PASSED_ON;
+use neonvm_types::guest;
+use neonvm_types::monitor_protocol::MONITOR_PORT;
 
 use super::interface::{Interfaces, run};
 use super::{Error, Tap};
@@ -14,6 +17,9 @@ use super::{Error, Tap};
 const TAP: &str = "tap-overlay";
 /// The bridge.
 const BRIDGE: &str = "br-overlay";
+
+/// Ports of the guest program that are for the runner and the agent: sizes and files, the monitor, metrics.
+const PRIVATE: [u16; 3] = [guest::DAEMON_PORT, MONITOR_PORT, guest::METRICS_PORT];
 
 /// Frames that wait at the tap device for a guest that stands still, such as one that is just arriving. About 10 MB.
 pub(super) const WAITING: u32 = 4096;
@@ -89,9 +95,11 @@ fn rules(interface: &str, guest: Addresses) -> String {
 
 /// What the guest may send: IPv4 and ARP with its own addresses (an ARP probe has no address yet, RFC 5227), and reverse ARP, by which
 /// QEMU announces a guest that has arrived. Frames that the runner passes on carry another sender, but go to this guest only.
+/// What it may be sent: anything but connections to the guest program, which come by way of the pod.
 fn filter(Addresses { hardware, ip }: Addresses) -> String {
     let text = |bytes: [u8; 6]| bytes.map(|byte| format!("{byte:02x}")).join(":");
     let (own, passed) = (text(hardware), text(PASSED_ON));
+    let ports = PRIVATE.map(|port| port.to_string()).join(", ");
     format!(
         "table bridge neonvm_overlay {{}}\ndelete table bridge neonvm_overlay\ntable bridge neonvm_overlay {{\n \
          chain from_guest {{\n  type filter hook prerouting priority filter; policy accept;\n  \
@@ -101,7 +109,9 @@ fn filter(Addresses { hardware, ip }: Addresses) -> String {
          ether type ip ip saddr {ip} accept\n  \
          ether type arp arp saddr ether {own} arp saddr ip {{ 0.0.0.0, {ip} }} accept\n  \
          ether type 0x8035 accept\n  \
-         drop\n }}\n}}\n"
+         drop\n }}\n \
+         chain to_guest {{\n  type filter hook forward priority filter; policy accept;\n  \
+         oifname \"{TAP}\" ip protocol tcp tcp dport {{ {ports} }} drop\n }}\n}}\n"
     )
 }
 
@@ -135,6 +145,18 @@ mod tests {
         frame(to, from, [8, 0], &ip)
     }
 
+    /// The beginning of a connection to the guest.
+    fn to_port(port: u16) -> Vec<u8> {
+        let mut frame = packet(OWN, OTHER, 8, 0);
+        let (protocol, checksum, content) = (23, 24, 34);
+        frame[protocol] = 6;
+        // One number less where the sum is negated is one number more.
+        let sum = u16::from_be_bytes([frame[checksum], frame[checksum + 1]]) + (17 - 6);
+        frame[checksum..checksum + 2].copy_from_slice(&sum.to_be_bytes());
+        frame[content + 2..content + 4].copy_from_slice(&port.to_be_bytes());
+        frame
+    }
+
     fn arp(sender: [u8; 6], address: [u8; 4]) -> Vec<u8> {
         let content = [&[0, 1, 8, 0, 6, 4, 0, 1][..], &sender, &address, &[0; 6], &[10, 9, 9, 1]].concat();
         frame(ALL, OWN, [8, 6], &content)
@@ -162,20 +184,23 @@ mod tests {
             for (what, frame, passes) in sent {
                 assert_eq!(arrives(&overlay.tap, &node, &frame), passes, "{what}");
             }
+            for (port, passes) in [(22, true), (25183, false), (10301, false), (9100, false), (5432, true)] {
+                assert_eq!(arrives(&node, &overlay.tap, &to_port(port)), passes, "port {port}");
+            }
         }));
     }
 
-    /// Whether a frame of the guest arrives at the node: before one that surely does and is sent behind it. Ports of a bridge forward a
+    /// Whether a frame arrives at the other end: before one that surely does and is sent behind it. Ports of a bridge forward a
     /// moment after they are up, so both are repeated until then.
-    fn arrives(guest: &Tap, node: &Tap, frame: &[u8]) -> bool {
+    fn arrives(from: &Tap, to: &Tap, frame: &[u8]) -> bool {
         let behind = packet(ALL, OWN, 7, 9);
         neonvm_test_support::eventually_blocking(
             || "no frame that may pass arrives".to_owned(),
             || {
-                guest.send(frame).expect("sent");
-                guest.send(&behind).expect("sent");
+                from.send(frame).expect("sent");
+                from.send(&behind).expect("sent");
                 let mut seen = false;
-                while let Some(heard) = node.receive().expect("read") {
+                while let Some(heard) = to.receive().expect("read") {
                     seen |= heard.bytes() == frame;
                     if heard.bytes() == behind {
                         return Some(seen);

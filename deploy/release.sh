@@ -1,6 +1,7 @@
 #!/bin/sh
 # Builds what is shipped into target/dist: neonctl, neond and neonvm-runner without symbols, each with its NAME.debug
-# beside it. A backtrace has files and lines wherever the two files lie in one directory.
+# beside it, and the packages that they are made of (SPDX). A backtrace has files and lines wherever the two files lie in
+# one directory.
 #
 # Not by Cargo alone: with `split-debuginfo = "packed"` the line tables stay in the program, and stripping removes them.
 set -eu
@@ -15,3 +16,4 @@ for program in neonctl neond neonvm-runner; do
     objcopy --strip-all --add-gnu-debuglink="$made.debug" "$target/release/$program" "$made"
     ls -lh "$made"
 done
+cargo xtask sbom

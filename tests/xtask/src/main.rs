@@ -21,6 +21,7 @@ mod orphans;
 mod package;
 mod process;
 mod run;
+mod sbom;
 mod sizes;
 mod suite;
 mod tally;
@@ -40,6 +41,7 @@ const USAGE: &str = "usage: cargo xtask <command>
   guest   the program inside every VM, static and small, beside the other programs
   kernel  the guest kernel from source, for the tests; --fetch: the distribution's kernel instead
   demo    a cluster, a VM with a database, and its size changed under load
+  sbom    what the shipped programs are made of, as SPDX in the directory of releases
   bench   measure the service level objectives of SPEC.md
 ";
 
@@ -67,6 +69,7 @@ fn main() -> anyhow::Result<ExitCode> {
         ("kernel", None) => kernel::build(&root)?,
         ("demo", Some("--clean-up")) => demo::clean_up(&root)?,
         ("demo", None) => demo::run(&root, std::env::var_os("KEEP").is_some_and(|keep| keep == "1"))?,
+        ("sbom", None) => sbom::run(&root)?,
         ("bench", _) => bench::bench(&root, &args)?,
         _ => {
             print!("{USAGE}");

@@ -94,10 +94,12 @@ pub fn agent_lease(node: &str) -> String {
 /// Container of a runner pod in which the VM lives.
 pub const RUNNER_CONTAINER: &str = "neonvm-runner";
 
-/// Name of the secret with a VM's SSH keys.
+/// Name of the secret with the SSH keys of the VM with this UID: another one for each VM of a name, because the secret cannot change,
+/// and kubelets do not read such a secret a second time.
 #[must_use]
-pub fn ssh_secret_name(vm: &str) -> String {
-    format!("ssh-neonvm-{vm}")
+pub fn ssh_secret_name(vm: &str, uid: &str) -> String {
+    let short: String = uid.chars().filter(char::is_ascii_alphanumeric).take(8).collect();
+    format!("ssh-neonvm-{vm}-{short}")
 }
 
 /// Name of the secret with a VM's TLS certificate.
@@ -136,7 +138,7 @@ mod tests {
 
     #[test]
     fn patterns() {
-        assert_eq!(ssh_secret_name("vm-a"), "ssh-neonvm-vm-a");
+        assert_eq!(ssh_secret_name("vm-a", "0a1b2c-3d4e5f"), "ssh-neonvm-vm-a-0a1b2c3d");
         assert_eq!(tls_secret_name("vm-a"), "tls-neonvm-vm-a");
         assert_eq!(ip_pool_name(Some("neonvm"), "10.100.0.0/16"), "neonvm-10.100.0.0-16");
         assert_eq!(ip_pool_name(None, "10.100.0.0/16"), "10.100.0.0-16");

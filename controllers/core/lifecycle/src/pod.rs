@@ -11,7 +11,7 @@ use k8s_openapi::api::core::v1::{
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
-use neonvm_api::names::{RUNNER_CONTAINER, VM_API_VERSION};
+use neonvm_api::names::{RUNNER_CONTAINER, VM_API_VERSION, ssh_secret_name};
 use neonvm_api::runner_pod::{COMMAND, ExtraNet, RunnerConfig, RunnerSettings};
 use neonvm_api::virtual_machine::PortProtocol;
 use neonvm_api::{Power, VirtualMachine};
@@ -46,6 +46,19 @@ pub enum PlanError {
     /// The server left something out.
     #[error("the machine has no {0}")]
     Metadata(&'static str),
+}
+
+/// Name of the secret with a VM's SSH keys: that of its status, if there is one, because earlier versions named it otherwise.
+///
+/// # Errors
+/// If the VM has no name or no UID yet.
+pub fn ssh_secret(vm: &VirtualMachine) -> Result<String, PlanError> {
+    if let Some(status) = vm.status.as_ref().filter(|status| !status.ssh_secret_name.is_empty()) {
+        return Ok(status.ssh_secret_name.clone());
+    }
+    let name = vm.metadata.name.as_deref().ok_or(PlanError::Metadata("name"))?;
+    let uid = vm.metadata.uid.as_deref().ok_or(PlanError::Metadata("uid"))?;
+    Ok(ssh_secret_name(name, uid))
 }
 
 /// Owner reference of everything that belongs to the machine.

@@ -9,7 +9,7 @@ mod moving;
 mod pending;
 mod size;
 
-use neonvm_api::names::{FINALIZER, ssh_secret_name, tls_secret_name};
+use neonvm_api::names::{FINALIZER, tls_secret_name};
 use neonvm_api::virtual_machine::Phase;
 use neonvm_api::{VirtualMachine, VirtualMachineStatus};
 use neonvm_types::Timestamp;
@@ -57,8 +57,8 @@ fn living(pass: &mut Pass<'_>) {
     let generation = pass.vm.metadata.generation;
     pass.status.observed_generation = generation;
     let name = pass.name().to_owned();
-    pass.status.ssh_secret_name =
-        if pass.vm.spec.enable_ssh { ssh_secret_name(&name) } else { String::new() };
+    let keys = pass.vm.spec.enable_ssh.then(|| crate::pod::ssh_secret(pass.vm).ok()).flatten();
+    pass.status.ssh_secret_name = keys.unwrap_or_default();
     let tls = certificate(pass, &name);
     address::step(pass);
     match pass.before.phase {

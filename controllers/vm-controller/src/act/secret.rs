@@ -7,7 +7,7 @@ use k8s_openapi::api::core::v1::Secret;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::api::{Patch, PostParams};
 use neonvm_api::VirtualMachine;
-use neonvm_api::names::{label, ssh_secret_name};
+use neonvm_api::names::label;
 use neonvm_api::runner_pod::{CONFIG_FILE, Receive};
 use neonvm_core_lifecycle::FailureReason::SecretFailed;
 use neonvm_core_lifecycle::pod;
@@ -48,7 +48,7 @@ pub(super) fn secret_of(
 impl Context {
     /// Keys for SSH, unless the machine has some: they stay over restarts and migrations.
     pub(super) async fn ensure_ssh(&self, key: &Key, vm: &VirtualMachine) -> Result<(), Failed> {
-        let name = ssh_secret_name(&key.name);
+        let name = pod::ssh_secret(vm).map_err(|error| Failed::new(SecretFailed, error.to_string()))?;
         let keys = ssh::generate(&format!("neonvm@{}", key.name))
             .ok_or_else(|| Failed::new(SecretFailed, "there is no randomness for SSH keys"))?;
         let data = [("ssh-publickey", keys.public), ("ssh-privatekey", keys.private)];

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use kube::api::DeleteParams;
 use neonvm_api::VirtualMachine;
+use neonvm_api::names::ssh_secret_name;
 use neonvm_api::virtual_machine::Phase;
 use neonvm_types::runner_protocol::{Exit, ExitReason};
 use serde_json::json;
@@ -122,8 +123,9 @@ async fn w32_a_pod_on_a_node_that_is_cut_off_is_not_replaced() {
 #[tokio::test(flavor = "multi_thread")]
 async fn what_is_in_the_way_is_told_and_waited_for() {
     let cluster = Cluster::start().await;
-    let _controller = cluster.controller();
-    let foreign = json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "ssh-neonvm-db",
+    let vm = cluster.create("db", json!({})).await;
+    let keys = ssh_secret_name("db", vm.metadata.uid.as_deref().unwrap());
+    let foreign = json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": keys,
         "ownerReferences": [{"apiVersion": "v1", "kind": "ConfigMap", "name": "x", "uid": "1", "controller": true}]}});
     // Owned by something that does not exist it would be collected; so the owner is made.
     let owner = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "x"}});
@@ -133,7 +135,7 @@ async fn what_is_in_the_way_is_told_and_waited_for() {
     let mut foreign = foreign;
     foreign["metadata"]["ownerReferences"][0]["uid"] = json!(owner.metadata.uid);
     cluster.secrets().create(&Default::default(), &serde_json::from_value(foreign).unwrap()).await.unwrap();
-    cluster.create("db", json!({})).await;
+    let _controller = cluster.controller();
     let vm = cluster.until("db", "degraded", |vm| condition(vm, "Degraded").1 == "SecretFailed").await;
     assert_eq!(phase_of(&vm), Some(Phase::Pending));
     assert!(
@@ -141,7 +143,7 @@ async fn what_is_in_the_way_is_told_and_waited_for() {
         "{:?}",
         condition(&vm, "Degraded")
     );
-    cluster.secrets().delete("ssh-neonvm-db", &DeleteParams::default()).await.unwrap();
+    cluster.secrets().delete(&keys, &DeleteParams::default()).await.unwrap();
     let vm = cluster.until_settled("db").await;
     assert_eq!(condition(&vm, "Degraded").0, "False");
     cluster.server.until_events("db", &["SecretFailed"]).await;

@@ -3,6 +3,7 @@
 use std::net::SocketAddr;
 
 use kube::api::DeleteParams;
+use neonvm_api::names::ssh_secret_name;
 use neonvm_api::virtual_machine::Phase;
 use neonvm_port::Reserved;
 use neonvm_test_cluster::eventually;
@@ -38,7 +39,7 @@ async fn a_machine_has_one_pod_and_gets_another_when_it_is_deleted() {
     );
     assert_eq!(
         (&status["sshSecretName"], &status["machine"]["accelerator"]),
-        (&json!("ssh-neonvm-db"), &json!("tcg"))
+        (&json!(ssh_secret_name("db", vm.metadata.uid.as_deref().unwrap())), &json!("tcg"))
     );
     assert_eq!(status["observedGeneration"], json!(vm.metadata.generation.unwrap()));
     let pods = cluster.pods_of("db").await;
@@ -194,10 +195,11 @@ async fn deletion_ends_with_any_partner_missing() {
     }
     let mut pods = Vec::new();
     for missing in 0..8_u32 {
-        pods.push(cluster.until_settled(&format!("vm-{missing}")).await.status.unwrap().pod_name);
+        let status = cluster.until_settled(&format!("vm-{missing}")).await.status.unwrap();
+        pods.push((status.pod_name, status.ssh_secret_name));
     }
     drop(controller);
-    for (missing, pod) in pods.iter().enumerate() {
+    for (missing, (pod, keys)) in pods.iter().enumerate() {
         let name = format!("vm-{missing}");
         if missing & 1 != 0 {
             let how = DeleteParams { grace_period_seconds: Some(0), ..DeleteParams::default() };
@@ -207,7 +209,7 @@ async fn deletion_ends_with_any_partner_missing() {
             cluster.secrets().delete(pod, &DeleteParams::default()).await.ok();
         }
         if missing & 4 != 0 {
-            cluster.secrets().delete(&format!("ssh-neonvm-{name}"), &DeleteParams::default()).await.unwrap();
+            cluster.secrets().delete(keys, &DeleteParams::default()).await.unwrap();
         }
         cluster.vms().delete(&name, &DeleteParams::default()).await.unwrap();
     }
@@ -233,7 +235,8 @@ async fn ssh_keys_are_made_once() {
     let _controller = cluster.controller();
     cluster.create("db", json!({})).await;
     let vm = cluster.until_settled("db").await;
-    let secret = cluster.secrets().get("ssh-neonvm-db").await.unwrap();
+    let name = vm.status.as_ref().unwrap().ssh_secret_name.clone();
+    let secret = cluster.secrets().get(&name).await.unwrap();
     assert_eq!((secret.type_.as_deref(), secret.immutable), (Some("kubernetes.io/ssh-auth"), Some(true)));
     assert_eq!(secret.metadata.owner_references.as_ref().unwrap()[0].uid, vm.metadata.uid.unwrap());
     let data = secret.data.as_ref().unwrap();
@@ -245,7 +248,7 @@ async fn ssh_keys_are_made_once() {
             vm.status.as_ref().unwrap().restart_count == 1 && phase_of(vm) == Some(Phase::Running)
         })
         .await;
-    assert_eq!(cluster.secrets().get("ssh-neonvm-db").await.unwrap().data, secret.data);
+    assert_eq!(cluster.secrets().get(&name).await.unwrap().data, secret.data);
 }
 
 /// How many turns of work ended well.

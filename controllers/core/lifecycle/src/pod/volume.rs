@@ -6,7 +6,7 @@ use k8s_openapi::api::core::v1::{
 };
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use neonvm_api::VirtualMachine;
-use neonvm_api::names::{ssh_secret_name, tls_secret_name};
+use neonvm_api::names::tls_secret_name;
 use neonvm_api::runner_pod as place;
 use neonvm_api::virtual_machine::{Disk, ImagePullPolicy, VirtualMachineSpec};
 use neonvm_types::Bytes;
@@ -58,7 +58,7 @@ pub(super) fn plan(vm: &VirtualMachine, pod: &str) -> Result<Plan, PlanError> {
     }
     plan.add(secret(place::CONFIG_VOLUME, pod, &[], Some(0o400)), place::CONFIG_DIRECTORY, true);
     if spec.enable_ssh {
-        let keys = ssh_secret_name(name);
+        let keys = super::ssh_secret(vm)?;
         let private = secret("ssh-privatekey", &keys, &[("ssh-privatekey", "id_ed25519", 0o600)], None);
         plan.add(private, place::SSH_PRIVATE_DIRECTORY, true);
         let public = secret("ssh-publickey", &keys, &[("ssh-publickey", "authorized_keys", 0o644)], None);

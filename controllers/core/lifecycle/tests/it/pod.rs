@@ -166,7 +166,7 @@ fn volumes_and_mounts_of_the_contract() {
     assert_eq!(volume("runner-config")["secret"], json!({"secretName": "db-abcde", "defaultMode": 256}));
     assert_eq!(
         volume("ssh-privatekey")["secret"],
-        json!({"secretName": "ssh-neonvm-db", "items": [{"key": "ssh-privatekey", "path": "id_ed25519", "mode": 384}]})
+        json!({"secretName": "ssh-neonvm-db-u1", "items": [{"key": "ssh-privatekey", "path": "id_ed25519", "mode": 384}]})
     );
     assert_eq!(volume("tls")["secret"]["secretName"], "tls-neonvm-db");
     // Sizes with room for the tables of the images, so that a full disk does not have the pod evicted.

@@ -217,7 +217,7 @@ fn wrapped(
     }
     if let Some(status) = hpa.and_then(|hpa| hpa.status.as_ref()) {
         new.actual_scale = status.current_replicas.unwrap_or(0);
-        new.desired_scale = status.desired_replicas;
+        new.desired_scale = copied::decided(status, bounds).unwrap_or(new.actual_scale);
         new.last_scale_time = status.last_scale_time.clone().or_else(|| new.last_scale_time.clone());
     }
 }

@@ -168,6 +168,12 @@ fn why(status: Option<&HorizontalPodAutoscalerStatus>) -> String {
     message.chars().take(512).collect()
 }
 
+/// The number of replicas that was decided on; none before the first decision, until which the status has zero, fewer than
+/// are permitted.
+pub(super) fn decided(status: &HorizontalPodAutoscalerStatus, bounds: &Bounds) -> Option<i32> {
+    (status.desired_replicas > 0 || bounds.min == 0).then_some(status.desired_replicas)
+}
+
 /// All steps: what is there, what each metric asks for, what was decided.
 pub(super) fn explanation(
     hpa: &HorizontalPodAutoscaler,
@@ -190,6 +196,9 @@ pub(super) fn explanation(
     let limit = limited.next().and_then(|one| one.message.clone()).filter(|text| !text.is_empty());
     let text =
         limit.map_or_else(String::new, |text| format!(": {}", text.chars().take(512).collect::<String>()));
-    all.push(step("Result", status.desired_replicas, format!("decided by Kubernetes{text}")));
+    all.push(match decided(status, bounds) {
+        Some(replicas) => step("Result", replicas, format!("decided by Kubernetes{text}")),
+        None => step("Result", current, format!("Kubernetes has decided nothing yet{text}")),
+    });
     all
 }

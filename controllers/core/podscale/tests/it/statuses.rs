@@ -282,6 +282,22 @@ fn metrics_of_a_wrapped_object_are_those_of_the_wrapper() {
     assert!(next != status && !differs(&status, &next));
 }
 
+/// Before its first decision the status of Kubernetes' autoscaler has a zero, which asks for nothing.
+#[test]
+fn what_kubernetes_has_not_decided_is_not_told_as_decided() {
+    let (_, settings, mut hpa) = wrapped(&json!({}));
+    let theirs = json!({"currentReplicas": 2, "desiredReplicas": 0});
+    hpa.status = Some(serde_json::from_value(theirs).unwrap());
+    let told = |min: i32| {
+        let bounds = neonvm_core_podscale::schedule::Bounds { min, max: 5, ..Default::default() };
+        let pass = Pass::Wrapped { hpa: Some(&hpa), settings: &settings, bounds: &bounds, passive: false };
+        let status = after(&PodAutoscalerStatus::default(), &pass, Some(2), start());
+        (status.desired_scale, status.explanation.last().unwrap().message.clone())
+    };
+    assert_eq!(told(1), (2, "Kubernetes has decided nothing yet".to_owned()));
+    assert_eq!(told(0), (0, "decided by Kubernetes".to_owned()));
+}
+
 #[test]
 fn the_status_of_a_wrapped_object_is_that_of_the_wrapper_in_our_words() {
     let (_, settings, mut hpa) = wrapped(&json!({}));

@@ -52,7 +52,9 @@ pub(super) fn versions(view: &View, own: &str) -> Vec<Check> {
     for deployment in &view.deployments {
         let images = deployment.pointer("/spec/template/spec/containers").and_then(Value::as_array);
         for image in images.into_iter().flatten().map(|container| text(container, "/image")) {
-            if let Some(version) = tag(image).filter(|version| *version != own) {
+            // Beside ours there may be others, such as a kube-scheduler: their versions are their own.
+            let is_ours = name(image).is_some_and(|name| matches!(name, "neond" | "neonvm-runner"));
+            if let Some(version) = tag(image).filter(|version| is_ours && *version != own) {
                 other.entry(version).or_default().insert(text(deployment, "/metadata/name"));
             }
         }
@@ -69,10 +71,19 @@ pub(super) fn versions(view: &View, own: &str) -> Vec<Check> {
     other.into_iter().map(check).collect()
 }
 
+/// The last part of an image's path, with its tag.
+fn last(image: &str) -> Option<&str> {
+    image.rsplit('/').next()?.split('@').next()
+}
+
+/// The name of an image without registry, path and tag.
+fn name(image: &str) -> Option<&str> {
+    last(image)?.split(':').next()
+}
+
 /// The version that an image's tag is, `1.2` or `v1.2.3`.
 fn tag(image: &str) -> Option<&str> {
-    let name = image.rsplit('/').next()?.split('@').next()?;
-    let tag = name.split_once(':')?.1.trim_start_matches('v');
+    let tag = last(image)?.split_once(':')?.1.trim_start_matches('v');
     tag.split('.')
         .next()
         .is_some_and(|first| !first.is_empty() && first.chars().all(|c| c.is_ascii_digit()))

@@ -21,12 +21,12 @@ pub(crate) fn manifests() -> Vec<(String, Value)> {
     documents("manifests")
 }
 
-/// All documents of a directory of `deploy`, a namespace first; each with the name of its file.
+/// All documents of a directory of `deploy`, in the order in which `kubectl apply -f` reads them; each with the name of its file.
 pub(crate) fn documents(directory: &str) -> Vec<(String, Value)> {
     let place = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../deploy").join(directory);
     let mut files: Vec<PathBuf> =
         std::fs::read_dir(place).unwrap().map(|entry| entry.unwrap().path()).collect();
-    files.sort_by_key(|file| (!file.ends_with("namespace.yaml"), file.clone()));
+    files.sort();
     let read = |file: &PathBuf| {
         let name = file.file_name().unwrap().to_string_lossy().into_owned();
         let all = neonvm_test_cluster::documents(&format!("{directory}/{name}"));

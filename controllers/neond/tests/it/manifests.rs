@@ -51,6 +51,12 @@ fn is_in_table(container: &Value, address: std::net::SocketAddr) -> bool {
     table.lines().any(|line| line.starts_with(&who) && line.contains(&place))
 }
 
+/// `kubectl apply -f` of the directory makes the namespace before what is in it.
+#[test]
+fn the_namespace_comes_first() {
+    assert_eq!(manifests()[0].1["kind"], "Namespace");
+}
+
 /// Ports, probes and services name each other.
 #[test]
 fn ports_and_names_agree() {

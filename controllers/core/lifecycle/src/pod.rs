@@ -5,8 +5,9 @@ mod metadata;
 mod volume;
 
 use k8s_openapi::api::core::v1::{
-    Capabilities, Container, ContainerPort, EnvVar, EnvVarSource, HTTPGetAction, ObjectFieldSelector, Pod,
-    PodSpec, Probe, ResourceRequirements, SeccompProfile, SecurityContext, Toleration,
+    Affinity, Capabilities, Container, ContainerPort, EnvVar, EnvVarSource, HTTPGetAction,
+    ObjectFieldSelector, Pod, PodSpec, Probe, ResourceRequirements, SeccompProfile, SecurityContext,
+    Toleration,
 };
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
@@ -76,6 +77,12 @@ pub fn owner(vm: &VirtualMachine) -> Result<OwnerReference, PlanError> {
     })
 }
 
+/// Which nodes a VM's pod may be on: what the VM asks for, and its architecture.
+#[must_use]
+pub fn affinity(vm: &VirtualMachine) -> Affinity {
+    affinity::plan(vm.spec.affinity.as_ref(), vm.spec.target_architecture)
+}
+
 /// What the runner is told of its machine.
 ///
 /// # Errors
@@ -120,7 +127,7 @@ pub fn plan(vm: &VirtualMachine, name: &str, settings: &Settings) -> Result<Pod,
     init_containers.extend(spec.extra_init_containers.iter().map(confined));
     let text = |text: &String| (!text.is_empty()).then(|| text.clone());
     let pod_spec = PodSpec {
-        affinity: Some(affinity::plan(spec.affinity.as_ref(), spec.target_architecture)),
+        affinity: Some(affinity(vm)),
         automount_service_account_token: Some(false),
         containers: vec![runner(vm, &image, &volumes, settings)],
         enable_service_links: spec.service_links,

@@ -133,7 +133,12 @@ async fn move_away(
         }
     }
     let nodes = elsewhere::nodes(client).await?;
-    if let Some(why) = elsewhere::nowhere(pod, &nodes) {
+    // The pod of a VM that came by a migration may not be where the VM came from; the next one may.
+    let mut next = pod.clone();
+    if let Some(spec) = &mut next.spec {
+        spec.affinity = Some(neonvm_core_lifecycle::pod::affinity(vm));
+    }
+    if let Some(why) = elsewhere::nowhere(&next, &nodes) {
         return Ok(stays(vm, &why));
     }
     // An eviction that is refused leaves no trace in the API: no condition, no event; and a dry run that the controller sent

@@ -4,6 +4,10 @@ use std::fs::{File, OpenOptions};
 use std::io;
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::Path;
+
+use rustix::fs::{CWD, FileType, Mode, makedev, mknodat};
+use rustix::io::Errno;
 
 use super::Error;
 
@@ -15,6 +19,10 @@ const TUNGETVNETHDRSZ: rustix::ioctl::Opcode = rustix::ioctl::opcode::read::<std
 const TAP: u16 = 0x0002;
 const NO_PACKET_INFORMATION: u16 = 0x1000;
 const VIRTIO_HEADER: u16 = 0x4000;
+
+/// The file that all tap devices are made with, and its numbers (admin-guide/devices.txt of Linux).
+const DEVICE: &str = "/dev/net/tun";
+const NUMBERS: (u32, u32) = (10, 200);
 
 /// As QEMU sets it: who reads what is not there is told so.
 const NONBLOCK: i32 = rustix::fs::OFlags::NONBLOCK.bits().cast_signed();
@@ -36,9 +44,8 @@ pub(crate) struct Tap(pub(crate) OwnedFd);
 impl Tap {
     /// Makes the device in the network namespace of this process.
     pub(crate) fn open(device: &str) -> Result<Self, Error> {
-        let file = OpenOptions::new().read(true).write(true).custom_flags(NONBLOCK).open("/dev/net/tun");
-        let file =
-            file.map_err(|source| Error::System { what: "cannot open /dev/net/tun".into(), source })?;
+        let file = device_file(Path::new(DEVICE));
+        let file = file.map_err(|source| Error::System { what: format!("cannot open {DEVICE}"), source })?;
         let mut name = [0; 16];
         // The last byte stays zero.
         for (to, from) in name.iter_mut().zip(device.bytes().take(15)) {
@@ -92,6 +99,23 @@ impl Tap {
     }
 }
 
+/// Opens the file, which it makes if there is none: containers have no file of the device unless a device plugin gives them one,
+/// but runtimes permit them to use the device and to make its file.
+fn device_file(path: &Path) -> io::Result<File> {
+    let open = || OpenOptions::new().read(true).write(true).custom_flags(NONBLOCK).open(path);
+    match open() {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            path.parent().map_or(Ok(()), std::fs::create_dir_all)?;
+            let numbers = makedev(NUMBERS.0, NUMBERS.1);
+            match mknodat(CWD, path, FileType::CharacterDevice, Mode::RUSR | Mode::WUSR, numbers) {
+                Ok(()) | Err(Errno::EXIST) => open(),
+                Err(error) => Err(error.into()),
+            }
+        }
+        other => other,
+    }
+}
+
 /// An Ethernet frame with its virtio header.
 #[derive(Debug)]
 pub(crate) struct Frame {
@@ -130,4 +154,25 @@ fn attach(file: &File, request: InterfaceRequest) -> io::Result<()> {
         rustix::ioctl::ioctl(file, setter)?;
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::MetadataExt as _;
+
+    use neonvm_test_support::{need, needs};
+
+    use super::*;
+
+    #[test]
+    fn a_missing_file_of_the_device_is_made() {
+        need!(needs::network_namespaces());
+        // Other file systems may not permit devices.
+        let directory = tempfile::tempdir_in("/dev").unwrap();
+        let path = directory.path().join("net/tun");
+        for _ in 0..2 {
+            device_file(&path).unwrap();
+            assert_eq!(std::fs::metadata(&path).unwrap().rdev(), makedev(NUMBERS.0, NUMBERS.1));
+        }
+    }
 }

@@ -1,6 +1,6 @@
 //! OpenSSH's client against our server.
 
-use neonvm_test_support::{Need, need, needs};
+use neonvm_test_support::{Need, eventually_blocking, need, needs};
 use std::fs;
 use std::io::{Read as _, Write as _};
 use std::os::fd::OwnedFd;
@@ -214,6 +214,16 @@ fn expect(master: &OwnedFd, seen: &mut String, text: &str) {
     }
 }
 
+/// What can be read at once.
+fn read_now(master: &OwnedFd) -> String {
+    let mut polled = [rustix::event::PollFd::new(master, rustix::event::PollFlags::IN)];
+    let now = rustix::event::Timespec { tv_sec: 0, tv_nsec: 0 };
+    let mut buffer = [0; 1024];
+    let ready = rustix::event::poll(&mut polled, Some(&now)) == Ok(1);
+    let read = if ready { rustix::io::read(master, &mut buffer).unwrap_or(0) } else { 0 };
+    String::from_utf8_lossy(&buffer[..read]).into_owned()
+}
+
 #[test]
 fn terminals_have_size_and_type() {
     let server = need!(Server::start(""));
@@ -244,10 +254,16 @@ fn terminals_have_size_and_type() {
     expect(&master, &mut seen, "40 120");
     // The client's terminal is raw: the byte of Ctrl-C goes to the other side, whose terminal makes it a signal.
     // Pressed until it is heard: bash goes on when it is interrupted while the program that it waited for ended by itself.
-    wait_until("the end of the session", || {
+    // What comes is read, so that nobody waits for room; and shown with all processes if the session does not end.
+    let mut shown = String::new();
+    let ended = || {
         let _ = rustix::io::write(&master, &[3]);
-        child.try_wait().unwrap().is_some()
-    });
+        shown.push_str(&read_now(&master));
+        if child.try_wait().unwrap().is_some() { Ok(()) } else { Err(shown.clone()) }
+    };
+    let processes = || Command::new("ps").args(["-eo", "pid,ppid,pgid,stat,wchan:20,args"]).output().unwrap();
+    let what = || format!("the end of the session: {}", String::from_utf8_lossy(&processes().stdout));
+    eventually_blocking(what, ended);
 }
 
 #[test]

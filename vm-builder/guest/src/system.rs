@@ -86,6 +86,15 @@ pub fn unblock_signals() -> io::Result<()> {
     check(unsafe { libc::sigprocmask(libc::SIG_SETMASK, &raw const set, std::ptr::null_mut()) })
 }
 
+/// Gives signals that were ignored when this process was started their usual effect again: programs inherit that they are ignored,
+/// and a shell with interrupts ignored cannot be interrupted.
+pub fn reset_ignored_signals() {
+    for number in [libc::SIGHUP, libc::SIGINT, libc::SIGQUIT, libc::SIGPIPE, libc::SIGTERM, libc::SIGTSTP] {
+        // SAFETY: the usual effect runs no code of this process.
+        unsafe { libc::signal(number, libc::SIG_DFL) };
+    }
+}
+
 /// What a child does with the signals that are blocked here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Signals {

@@ -41,6 +41,7 @@ pub fn run(arguments: &[String]) -> Result<(), Error> {
         std::env::set_current_dir("/").map_err(Error::system("change to /"))?;
     }
     rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o022));
+    crate::system::reset_ignored_signals();
     let error = Command::new(program).arg0(name).args(rest).exec();
     Err(Error::System { what: "run the program", source: error })
 }

@@ -24,9 +24,9 @@ pub(crate) struct Daemon {
 
 impl Daemon {
     pub(crate) fn start(root: &Path, ssh_options: &[String]) -> Self {
-        // Under `nohup` the signal by which a session ends its program is ignored, and so it is in all that is started.
+        // As `nohup` and shells start what is to run in the background: sessions must be heard all the same.
         let mut command = Command::new("env");
-        command.args(["--default-signal=HUP", PROGRAM]);
+        command.args(["--ignore-signal=HUP,INT,QUIT", PROGRAM]);
         command.args(["daemon", "-addr=127.0.0.1:0", "--metrics-addr=127.0.0.1:0", "--ssh-addr=127.0.0.1:0"]);
         command.arg("--clock=off").arg(format!("--root={}", root.display()));
         command.args(ssh_options.iter().map(|option| format!("--ssh-option={option}")));

@@ -26,7 +26,7 @@ pub(crate) fn run(root: &Path) -> anyhow::Result<bool> {
     std::fs::create_dir_all(&directory)?;
     let path = directory.join("neonvm.spdx.json");
     std::fs::write(&path, serde_json::to_string_pretty(&document)? + "\n")?;
-    let count = document["packages"].as_array().map_or(0, Vec::len);
+    let count = document.get("packages").and_then(Value::as_array).map_or(0, Vec::len);
     println!("{}: {count} packages", path.display());
     Ok(true)
 }
@@ -58,7 +58,7 @@ fn checksums(lock: &str) -> BTreeMap<String, String> {
 /// Identifiers of the packages that the shipped ones are built from, themselves included. Dependencies of builds and tests run on
 /// the computer of whoever builds, and are not shipped.
 fn reached(metadata: &Value) -> BTreeSet<&str> {
-    let nodes = items(&metadata["resolve"]["nodes"]);
+    let nodes = resolved(metadata);
     let of = |id: &str| nodes.iter().find(|node| node["id"] == id);
     let normal =
         |dependency: &&Value| items(&dependency["dep_kinds"]).iter().any(|kind| kind["kind"].is_null());
@@ -73,6 +73,11 @@ fn reached(metadata: &Value) -> BTreeSet<&str> {
         }
     }
     found
+}
+
+/// The packages of the dependency graph, each with those that it depends on.
+fn resolved(metadata: &Value) -> &[Value] {
+    metadata.pointer("/resolve/nodes").map(items).unwrap_or_default()
 }
 
 fn document(
@@ -98,7 +103,7 @@ fn document(
             relations.push(relation("SPDXRef-DOCUMENT", "DESCRIBES", &identifier(package)));
         }
     }
-    for node in items(&metadata["resolve"]["nodes"]) {
+    for node in resolved(metadata) {
         let Some(from) = node["id"].as_str().and_then(|id| names.get(id)) else { continue };
         let targets = items(&node["dependencies"]).iter().filter_map(|id| names.get(id.as_str()?));
         relations.extend(targets.map(|to| relation(from, "DEPENDS_ON", to)));

@@ -39,7 +39,14 @@ pub(super) fn finish(pass: &mut Pass<'_>, exit: &Exit, pod: &str) {
 
 /// The pod is being deleted and has not ended: nothing may take its place.
 pub(super) fn stopping(pass: &mut Pass<'_>, until: Timestamp) {
-    if !pass.has_passed(until, pass.settings.stuck_after) {
+    if let Some(pod) = pass.observed.pod.as_ref().filter(|pod| pod.lost) {
+        let message = format!(
+            "node {} is not reached, and the VM starts elsewhere when pod {} is known to have ended: when the node is back, or deleted",
+            pod.node, pod.name
+        );
+        pass.has_passed(until, pass.settings.stuck_after);
+        pass.set(AVAILABLE, &Say::unknown("NodeLost", message));
+    } else if !pass.has_passed(until, pass.settings.stuck_after) {
         pass.set(AVAILABLE, &Say::no("Stopped", "the guest is shutting down"));
     } else {
         pass.set(AVAILABLE, &Say::unknown("RunnerUnreachable", stuck(pass)));

@@ -22,6 +22,7 @@ pub(super) fn step(pass: &mut Pass<'_>, tls: &TlsOutcome) {
         .or_else(|| stuck(pass))
         .or_else(|| unreachable(pass))
         .or_else(|| invalid(pass))
+        .or_else(|| not_started(pass))
         .or_else(|| certificate(tls))
         .or_else(|| runner(pass))
         .or_else(|| history(pass));
@@ -92,6 +93,14 @@ fn invalid(pass: &Pass<'_>) -> Option<Trouble> {
     let error = pod::plan(pass.vm, &pass.status.pod_name, pass.settings).err()?;
     let event = Some(NoteReason::Failed);
     Some(Trouble { reason: "InvalidSpec", message: error.to_string(), event })
+}
+
+/// A container that the kubelet cannot start, with the kubelet's reason: an image that cannot be pulled, for one.
+fn not_started(pass: &Pass<'_>) -> Option<Trouble> {
+    let pod = pass.observed.pod.as_ref().filter(|pod| pod.failing && pod.is_live())?;
+    let starting = pass.status.phase == Some(Phase::Pending) && pod.deleting.is_none();
+    let event = Some(NoteReason::Failed);
+    starting.then(|| Trouble { reason: "PodNotStarting", message: pod.waiting.clone(), event })
 }
 
 fn certificate(tls: &TlsOutcome) -> Option<Trouble> {

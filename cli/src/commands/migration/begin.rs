@@ -48,7 +48,7 @@ pub(in crate::commands) fn run(
             let document = table::document(&[made], false, false);
             return Ok(Report::document(Document { text: Some(text), ..document }));
         }
-        let mut steps = Steps { reporter, running: None, latest: made };
+        let mut steps = Steps { reporter, running: None, waits: String::new(), latest: made };
         let waited = until_over(&machines, &name, limit, |migration| steps.see(migration)).await;
         steps.finish();
         let waited = waited?;
@@ -185,6 +185,8 @@ async fn create(
 struct Steps {
     reporter: Reporter,
     running: Option<&'static str>,
+    /// What the target was last shown to wait for.
+    waits: String,
     latest: VirtualMachineMigration,
 }
 
@@ -203,8 +205,19 @@ impl Steps {
             }
             self.running = step;
         }
+        if step == Some("prepare") {
+            self.show_wait(show::status(migration).message);
+        }
         if !is_over(migration) {
             self.reporter.line(&show::progress(migration));
+        }
+    }
+
+    /// A target may wait for minutes, for room or for an image: why is shown as soon as it is known.
+    fn show_wait(&mut self, message: String) {
+        if !message.is_empty() && message != self.waits {
+            self.reporter.tell(&format!("{:<10} {message}", ""));
+            self.waits = message;
         }
     }
 

@@ -156,6 +156,9 @@ fn bar(percent: u64) -> String {
 pub(super) fn step_result(migration: &VirtualMachineMigration, step: &str) -> String {
     let status = status(migration);
     let info = &status.info;
+    if status.phase == Some(MigrationPhase::Failed) {
+        return "not finished".to_owned();
+    }
     match step {
         "prepare" => format!("target pod {} running", status.target_pod_name),
         "mirror" if info.disk.total > 0 => format!("{} of disks", size(info.disk.transferred)),

@@ -3,7 +3,7 @@
 mod look;
 mod view;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::{Value, json};
 
@@ -96,12 +96,17 @@ fn objects(view: &View) -> [Row; 2] {
     if !troubled.is_empty() {
         shown.push(format!("{} in trouble: see neonctl doctor", troubled.len()));
     }
+    let none = view.nodes.is_empty();
+    let ready = match view.nodes.len() {
+        0 => "-".to_owned(),
+        all => format!("{}/{all}", all - unready.len()),
+    };
     let dash = |text: String| if text.is_empty() { "-".to_owned() } else { text };
     [
         Row {
             component: "nodes",
-            ready: format!("{}/{}", view.nodes.len() - unready.len(), view.nodes.len()),
-            note: dash(why.join("; ")),
+            ready,
+            note: if none { "there are none, or you may not list nodes".into() } else { dash(why.join("; ")) },
             good: unready.is_empty(),
         },
         Row {
@@ -119,13 +124,35 @@ fn yes(value: bool) -> String {
 
 /// Our definitions that are there and established, and those that are not.
 pub(super) async fn definitions(connection: &Connection) -> Result<(Vec<String>, Vec<String>)> {
-    let found = items(connection, DEFINITIONS).await?;
+    let found = match items(connection, DEFINITIONS).await {
+        Err(error) if error.code == Code::Denied => return served(connection).await,
+        found => found?,
+    };
     let established = |name: &String| {
         found.iter().any(|crd| {
             crd.pointer("/metadata/name").is_some_and(|found| found == name) && is_true(crd, "Established")
         })
     };
     Ok(names().into_iter().partition(established))
+}
+
+/// The same by discovery, which everybody may read, for those who may not list definitions.
+async fn served(connection: &Connection) -> Result<(Vec<String>, Vec<String>)> {
+    let mut served = BTreeSet::new();
+    for crd in neonvm_api::crds() {
+        let group = text(&crd, "/spec/group");
+        let versions = crd.pointer("/spec/versions").and_then(Value::as_array).map_or(&[][..], Vec::as_slice);
+        for version in versions {
+            let path = format!("/apis/{group}/{}", text(version, "/name"));
+            let list = match connection.json(&path).await {
+                Err(error) if error.code == Code::NotFound => continue,
+                list => list?,
+            };
+            let resources = list.get("resources").and_then(Value::as_array).map_or(&[][..], Vec::as_slice);
+            served.extend(resources.iter().map(|resource| format!("{}.{group}", text(resource, "/name"))));
+        }
+    }
+    Ok(names().into_iter().partition(|name| served.contains(name)))
 }
 
 fn names() -> Vec<String> {

@@ -49,7 +49,7 @@ pub(in crate::commands) async fn clock(connection: &Connection) -> Result<Clock>
 pub(in crate::commands) async fn view(connection: &Connection) -> Result<View> {
     let clock = clock(connection).await?;
     let (nodes, machines, autoscalers, unbound, heartbeats, lease, autoscaler_lease, deployments) = tokio::try_join!(
-        items(connection, "/api/v1/nodes"),
+        if_there(items(connection, "/api/v1/nodes")),
         // Without the definition there are none.
         if_there(items(connection, MACHINES)),
         if_there(items(connection, AUTOSCALERS)),

@@ -36,7 +36,7 @@ pub async fn each<K>(
             }
             Ok(None) => return,
             Err(error) => {
-                tracing::warn!(%error, "{what} cannot be watched");
+                tracing::warn!(error = causes(&error), "{what} cannot be watched");
                 optional && is_unknown(&error)
             }
         };
@@ -46,7 +46,38 @@ pub async fn each<K>(
     }
 }
 
+/// An error with what caused it, as `a: b: c`. That of a watch names the request alone.
+#[must_use]
+pub fn causes(error: &dyn std::error::Error) -> String {
+    let all = std::iter::successors(Some(error), |error| error.source());
+    let mut shown: Vec<String> = Vec::new();
+    for text in all.map(ToString::to_string) {
+        // Some errors repeat their cause.
+        if shown.last().is_none_or(|last| !last.ends_with(&text)) {
+            shown.push(text);
+        }
+    }
+    shown.join(": ")
+}
+
 /// Whether the cluster does not know the kind.
 fn is_unknown(error: &watcher::Error) -> bool {
     matches!(error, watcher::Error::InitialListFailed(kube::Error::Api(status)) if status.code == 404)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[derive(Debug, thiserror::Error)]
+    #[error("{0}")]
+    struct Layer(&'static str, #[source] Option<Box<Layer>>);
+
+    #[test]
+    fn an_error_is_shown_with_its_causes_once() {
+        let refused = Layer("connection refused", None);
+        let connect = Layer("client error (Connect): connection refused", Some(Box::new(refused)));
+        let list = Layer("initial list failed", Some(Box::new(connect)));
+        assert_eq!(causes(&list), "initial list failed: client error (Connect): connection refused");
+    }
 }

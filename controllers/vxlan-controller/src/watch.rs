@@ -13,6 +13,7 @@ use neonvm_api::VirtualMachine;
 use neonvm_api::overlay::hardware_address;
 use neonvm_api::virtual_machine::Phase;
 use neonvm_core_overlay::forwarding::{Member, Wanted};
+use neonvm_kit::watch::causes;
 use tokio::sync::Notify;
 
 /// One kind of objects: what matters of them, by name.
@@ -146,7 +147,7 @@ pub(crate) async fn nodes(client: Client, picture: Arc<Picture>) {
                 picture.take_node(news(event, name, address_of));
             }
             Ok(None) => return,
-            Err(error) => tracing::warn!(%error, "nodes cannot be watched"),
+            Err(error) => tracing::warn!(error = causes(&error), "nodes cannot be watched"),
         }
     }
 }
@@ -166,7 +167,7 @@ pub(crate) async fn machines(client: Client, picture: Arc<Picture>) {
                 picture.take_machine(news(event, name_of, |vm| vm.0.as_ref().ok().and_then(member)));
             }
             Ok(None) => return,
-            Err(error) => tracing::warn!(%error, "machines cannot be watched"),
+            Err(error) => tracing::warn!(error = causes(&error), "machines cannot be watched"),
         }
     }
 }

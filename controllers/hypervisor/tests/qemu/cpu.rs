@@ -5,11 +5,11 @@ use std::path::Path;
 use std::time::Duration;
 
 use neonvm_hypervisor::cgroup::{DEFAULT_ROOT, Hierarchy};
-use neonvm_hypervisor::machine::{CpuError, Machine};
+use neonvm_hypervisor::machine::CpuError;
 use neonvm_hypervisor::plan::{CpuMode, CpuPlan};
 use neonvm_types::MilliCpu;
 
-use crate::lab::{PATIENCE, lab, resources, start, until};
+use crate::lab::{PATIENCE, lab, start, until};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn cpus_are_plugged_at_once_and_not_unplugged_under_tcg() {
@@ -53,14 +53,15 @@ async fn vcpu_threads_are_held_to_their_size() {
         .create(&parent, &name)
         .map_err(|error| Missing::unavailable(format!("no cgroup can be made: {error}")));
     let group = need!(group);
+    // Limited once it is up: with so little CPU a kernel finds its clocks broken, panics, and nothing is left to limit.
+    let (machine, mut console) = start(lab.plan("spin")).await;
+    console.ready().await;
     // So little that a busy computer has it to spare: who gets less than the limit is not held back by it.
     group.set_limit(Some(MilliCpu::new(50))).unwrap();
-    let machine = Machine::start(lab.plan("spin"), resources().await).await.unwrap();
     let threads: Vec<i32> = machine.vcpu_threads().await.unwrap().iter().map(|cpu| cpu.thread).collect();
     for thread in &threads {
         group.add_thread(*thread).unwrap();
     }
-    machine.continue_().await.unwrap();
     until("a limit that is felt", async || group.throttling().unwrap().throttled >= 20).await;
     let (before, usage) = (group.throttling().unwrap(), machine.usage(&threads).unwrap());
     until("more of it", async || group.throttling().unwrap().throttled >= before.throttled + 20).await;

@@ -64,7 +64,7 @@ fn has_guests(binary: &Binary) -> bool {
 }
 
 /// Tests with guests that take longer than what they add to the others is worth in the gate; the soak runs them.
-const LONG: [&str; 20] = [
+const LONG: [&str; 22] = [
     "disk::workloads::postgres_goes_from_a_registry_into_a_vm_and_back",
     "down::a_vm_that_does_not_stop_is_killed_in_time",
     "down::vms_are_powered_off_and_start_again",
@@ -77,8 +77,10 @@ const LONG: [&str; 20] = [
     "migration::the_scheduler_migrates_a_vm_off_a_node_under_pressure",
     "monitor::a_guest_under_load_asks_for_processors_and_memory",
     "moves::a_move_can_be_called_off_and_another_follows",
+    "moves::a_target_without_its_source_ends",
     "moves::nobody_but_a_twin_is_let_in",
     "overlay::vms_of_two_nodes_reach_each_other_on_the_overlay",
+    "scenarios::swap_and_quotas_can_be_changed_from_inside",
     "scaling::a_full_node_refuses_and_says_so",
     "scaling::a_hold_keeps_a_size_until_it_ends",
     "scaling::memory_grows_before_it_is_missing",
@@ -141,6 +143,8 @@ pub(crate) fn gate() -> Vec<Lane> {
         ["cargo", "clippy", "--locked", "--quiet", "--workspace", "--all-targets", "--", "-D", "warnings"];
     let names = |name: &str| !is_long(name);
     let guests = Plan { names, at_once: 2, limit: HEAVY, repeat: true, ..tests(has_guests) };
+    // They wait more than they compute.
+    let services = Plan { at_once: 6, ..tests(is_service) };
     let local = Plan { at_once: 2, repeat: true, ..tests(|binary| binary.is_integration("local")) };
     let adversary = Plan { at_once: 1, repeat: true, ..tests(|binary| binary.is_integration("adversary")) };
     vec![
@@ -153,7 +157,7 @@ pub(crate) fn gate() -> Vec<Lane> {
         lane("kernel", 10, Work::Command(vec!["cargo", "xtask", "kernel", "--fetch"])),
         lane("unit", 70, Work::Tests(tests(is_unit))),
         lane("simulator", 25, Work::Tests(tests(is_simulator))),
-        lane("services", 90, Work::Tests(tests(is_service))),
+        lane("services", 90, Work::Tests(services)),
         lane("conformance", 30, Work::Counting(vec!["neonvm-conformance", "--quiet"])),
         lane("local", 20, Work::Tests(local)),
         lane("adversary", 20, Work::Tests(adversary)),
@@ -163,7 +167,6 @@ pub(crate) fn gate() -> Vec<Lane> {
 
 /// The long, the random and the chaotic.
 pub(crate) fn soak() -> Vec<Lane> {
-    let deny = ["cargo", "deny", "--offline", "check", "bans", "licenses", "sources"];
     let storms =
         Plan { at_once: 1, limit: HEAVY, environment: &[("NEONVM_SIM_FRESH", "1")], ..tests(is_simulator) };
     let chaos = Plan {
@@ -188,7 +191,7 @@ pub(crate) fn soak() -> Vec<Lane> {
         lane("storms", 300, Work::Tests(storms)),
         lane("built", 360, Work::Tests(built)),
         lane("chaos", 60 * 60, Work::Tests(chaos)).limit(4 * 60),
-        lane("packages", 30, Work::Command(deny.to_vec())).needs("cargo-deny"),
+        lane("packages", 30, Work::Counting(vec!["cargo", "xtask", "packages"])),
         lane("bare", 60 * 60, Work::Command(vec!["cargo", "xtask", "bare"])).limit(3 * 60),
     ]
 }

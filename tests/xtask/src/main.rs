@@ -19,6 +19,7 @@ mod leftovers;
 mod links;
 mod orphans;
 mod package;
+mod packages;
 mod process;
 mod run;
 mod sbom;
@@ -41,6 +42,7 @@ const USAGE: &str = "usage: cargo xtask <command>
   guest   the program inside every VM, static and small, beside the other programs
   kernel  the guest kernel from source, for the tests; --fetch: the distribution's kernel instead
   demo    a cluster, a VM with a database, and its size changed under load
+  packages  licences, sources, bans and known weaknesses of the packages in use
   sbom    what the shipped programs are made of, as SPDX in the directory of releases
   bench   measure the service level objectives of SPEC.md
 ";
@@ -69,6 +71,7 @@ fn main() -> anyhow::Result<ExitCode> {
         ("kernel", None) => kernel::build(&root)?,
         ("demo", Some("--clean-up")) => demo::clean_up(&root)?,
         ("demo", None) => demo::run(&root, std::env::var_os("KEEP").is_some_and(|keep| keep == "1"))?,
+        ("packages", None) => packages::run(&root)?,
         ("sbom", None) => sbom::run(&root)?,
         ("bench", _) => bench::bench(&root, &args)?,
         _ => {

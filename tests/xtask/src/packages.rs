@@ -1,0 +1,114 @@
+//! `xtask packages`: licences, sources and bans of the packages in use, and weaknesses that are known of them, by cargo-deny
+//! (<https://embarkstudios.github.io/cargo-deny/>), which is installed into `<target>/tools` when it is missing.
+//!
+//! Ends with `N passed, N failed, N skipped`. What this computer cannot get (cargo-deny without a registry, the advisories without
+//! a network) is skipped with its reason, or with `CI=true` a failure.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::Context as _;
+
+use crate::package::{cargo, target};
+use crate::tally::Tally;
+
+/// Understands advisories with scores of CVSS 4; older versions refuse the whole database.
+const VERSION: &str = "0.20.2";
+/// What is asked of the manifests alone.
+const OFFLINE: [&str; 3] = ["bans", "licenses", "sources"];
+
+/// Checks everything; false if something is wrong.
+pub(crate) fn run(root: &Path) -> anyhow::Result<bool> {
+    let required = std::env::var("CI").is_ok_and(|value| value == "true");
+    let mut report = Report { tally: Tally::default(), required };
+    match installed(&target(root)?.join("tools"))? {
+        None => report.lacks("packages", "cargo-deny cannot be installed: no registry answers"),
+        Some(deny) => {
+            for what in OFFLINE {
+                report.ran(what, check(&deny, root, what)?);
+            }
+            advisories(&deny, root, &mut report)?;
+        }
+    }
+    println!("{}", report.tally);
+    Ok(report.tally.failed == 0)
+}
+
+struct Report {
+    tally: Tally,
+    required: bool,
+}
+
+impl Report {
+    fn ran(&mut self, what: &str, good: bool) {
+        if good {
+            self.tally.passed += 1;
+        } else {
+            self.tally.failed += 1;
+            println!("FAIL {what}");
+        }
+    }
+
+    fn lacks(&mut self, what: &str, why: &str) {
+        if self.required {
+            self.tally.failed += 1;
+            println!("FAIL {what}: {why}");
+        } else {
+            self.tally.skipped += 1;
+            println!("skip {what}: 1 check, {why}");
+        }
+    }
+}
+
+/// The program, installed if need be; none if no registry has it.
+fn installed(tools: &Path) -> anyhow::Result<Option<PathBuf>> {
+    let program = tools.join("bin/cargo-deny");
+    let known = Command::new(&program).arg("--version").output();
+    if known.is_ok_and(|output| String::from_utf8_lossy(&output.stdout).trim().ends_with(VERSION)) {
+        return Ok(Some(program));
+    }
+    let mut install = cargo();
+    install.args(["install", "cargo-deny", "--version", VERSION, "--locked", "--quiet", "--root"]).arg(tools);
+    let good = install.status().context("cannot run cargo install")?.success();
+    Ok(good.then_some(program))
+}
+
+fn check(deny: &Path, root: &Path, what: &str) -> anyhow::Result<bool> {
+    let mut command = Command::new(deny);
+    let status = command.args(["--offline", "check", "--hide-inclusion-graph", what]).current_dir(root).status();
+    Ok(status.context("cannot run cargo-deny")?.success())
+}
+
+/// Against the newest database, or the one that was got last: its date is printed.
+fn advisories(deny: &Path, root: &Path, report: &mut Report) -> anyhow::Result<()> {
+    let fetched = Command::new(deny).args(["fetch", "db"]).current_dir(root).output();
+    let fetched = fetched.context("cannot run cargo-deny")?.status.success();
+    let Some(date) = date(&databases()) else {
+        report.lacks("advisories", "the database cannot be fetched and there is no earlier one");
+        return Ok(());
+    };
+    let age = if fetched { "the newest" } else { "not renewed: it cannot be fetched" };
+    println!("advisories of {date} ({age})");
+    let mut command = Command::new(deny);
+    let status = command.args(["check", "--disable-fetch", "advisories"]).current_dir(root).status();
+    report.ran("advisories", status.context("cannot run cargo-deny")?.success());
+    Ok(())
+}
+
+/// Where cargo-deny keeps its databases, unless its configuration names another place.
+fn databases() -> PathBuf {
+    let home = std::env::var_os("CARGO_HOME").map(PathBuf::from);
+    let home = home.or_else(|| Some(PathBuf::from(std::env::var_os("HOME")?).join(".cargo")));
+    home.unwrap_or_default().join("advisory-dbs")
+}
+
+/// When the database in the directory was last changed: the day of its newest commit.
+fn date(databases: &Path) -> Option<String> {
+    let mut entries = std::fs::read_dir(databases).ok()?.flatten().filter(|entry| entry.path().is_dir());
+    entries.find_map(|entry| {
+        let mut git = Command::new("git");
+        let output = git.arg("-C").arg(entry.path()).args(["log", "-1", "--format=%cs"]).output().ok()?;
+        let day = String::from_utf8_lossy(&output.stdout).trim().to_owned();
+        (output.status.success() && !day.is_empty()).then_some(day)
+    })
+}

@@ -1,5 +1,6 @@
 //! Everything a machine needs before QEMU starts: disks, network, accelerator; and from them its plan.
 
+use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -342,10 +343,11 @@ struct Network {
 }
 
 async fn network(options: &Options, pod: &Arc<PodFiles>) -> Result<Network, Error> {
-    let ports = pod.config.spec.guest.ports.iter();
-    let forwards: Vec<network::Forward> = ports
-        .map(|port| network::Forward { udp: port.protocol == PortProtocol::Udp, port: port.port })
-        .collect();
+    // A port with two names is forwarded once.
+    let ports: BTreeSet<(bool, u16)> =
+        pod.config.spec.guest.ports.iter().map(|port| (port.protocol == PortProtocol::Udp, port.port)).collect();
+    let forwards: Vec<network::Forward> =
+        ports.into_iter().map(|(udp, port)| network::Forward { udp, port }).collect();
     let mac = network::guest_hardware(&pod.config.uid);
     match options.network {
         NetworkMode::Tap => {

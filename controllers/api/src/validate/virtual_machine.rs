@@ -228,7 +228,7 @@ fn is_mount_path(path: &str) -> bool {
 }
 
 fn ports(spec: &VirtualMachineSpec, faults: &mut Faults) {
-    let (mut names, mut numbers) = (BTreeSet::new(), BTreeSet::new());
+    let mut names = BTreeSet::new();
     for (index, port) in spec.guest.ports.iter().enumerate() {
         let field = |name: &str| format!("spec.guest.ports[{index}].{name}");
         faults.require(port.name != "qmp", field("name"), "qmp is taken by the runner; choose another");
@@ -236,11 +236,6 @@ fn ports(spec: &VirtualMachineSpec, faults: &mut Faults) {
             port.name.is_empty() || names.insert(&port.name),
             field("name"),
             format!("{} is there twice; rename one or leave it out", port.name),
-        );
-        faults.require(
-            numbers.insert((port.port, port.protocol)),
-            field("port"),
-            format!("{} is there twice for one protocol; remove one", port.port),
         );
         faults.require(port.port > 0, field("port"), "0 must be between 1 and 65535");
     }

@@ -43,10 +43,9 @@ pub struct Guest {
     #[schemars(length(max = 1024))]
     #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["name"]))]
     pub env: Vec<EnvVar>,
-    /// Ports reachable from outside.
+    /// Ports reachable from outside. A port may be there twice, under two names, as in a container.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 128))]
-    #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["port", "protocol"]))]
     pub ports: Vec<Port>,
     /// Kernel settings and swap.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -1,5 +1,5 @@
 //! Asks a service of the cluster: the scheduler that leads, the agent of a node. Their leases say where they are; a
-//! certificate signed by the internal authority, made for this one use, lets us in.
+//! certificate that the cluster signs for an operator lets us in.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,8 +10,9 @@ use k8s_openapi::api::coordination::v1::Lease;
 use kube::ResourceExt as _;
 use kube::api::{Api, ListParams};
 use neonvm_api::names::{SCHEDULER_LEASE, agent_lease};
-use neonvm_kit::authority::{self, AGENT_NAME, OPERATORS, SCHEDULER_NAME};
+use neonvm_kit::authority::{self, SCHEDULER_NAME, agent_name};
 use neonvm_kit::call::Caller;
+use neonvm_kit::certificate::{self, Certificate, Wanted};
 use neonvm_kit::service::Endpoint;
 use neonvm_types::agent_inspect::AgentInspect;
 use neonvm_types::scheduler_inspect::{Inspect, WhatIf, WhatIfAnswer};
@@ -45,17 +46,22 @@ fn failed(error: &dyn std::error::Error, what: &str) -> Error {
 
 impl<'a> Services<'a> {
     pub(super) async fn open(connection: &'a Connection, namespace: &str) -> Result<Self> {
-        let what = "cannot make a certificate for the services";
-        let opened = authority::read(&connection.client(), namespace).await.map_err(|error| {
+        let what = "cannot get a certificate for the services";
+        let obtained = Certificate::obtain(&connection.client(), namespace, Wanted::operator()).await;
+        let certificate = obtained.map_err(|error| {
             let shown = failed(&error, what);
             match error {
-                authority::Error::Missing(_) => shown.hint("name their namespace with --system-namespace"),
+                certificate::Error::Authority(authority::Error::Unpublished(..)) => {
+                    shown.hint("name their namespace with --system-namespace")
+                }
+                certificate::Error::Denied { .. } => {
+                    shown.hint("ask an administrator for the cluster role neonvm-operator")
+                }
+                certificate::Error::Late => shown.hint("see what runs: neonctl status"),
                 _ => shown,
             }
         })?;
-        let identity = opened.client("neonctl", &[OPERATORS]).map_err(|error| failed(&error, what))?;
-        let tls = neonvm_kit::tls::client(Some(&identity), opened.certificate().as_bytes())
-            .map_err(|error| failed(&error, what))?;
+        let tls = certificate.client_config().map_err(|error| failed(&error, what))?;
         Ok(Self { connection, namespace: namespace.to_owned(), tls: Arc::new(tls) })
     }
 
@@ -126,7 +132,8 @@ impl<'a> Services<'a> {
             let Some(endpoint) = Endpoint::of(lease) else { continue };
             let path = vm.map_or_else(|| "/v1/inspect".to_owned(), |vm| format!("/v1/inspect?vm={vm}"));
             let who = format!("the agent of {own}");
-            agents.push(self.call((&who, endpoint, AGENT_NAME), (Method::GET, &path, Bytes::new())).await?);
+            let request = (Method::GET, path.as_str(), Bytes::new());
+            agents.push(self.call((&who, endpoint, &agent_name(own)), request).await?);
         }
         if agents.is_empty() {
             let missing = match node {

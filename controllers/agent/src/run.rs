@@ -8,15 +8,13 @@ use std::time::Duration;
 use futures_util::future::select_all;
 use kube::Client;
 use neonvm_api::names::agent_lease;
-use neonvm_kit::authority::{self, AGENT_NAME, AGENTS, OPERATORS};
-use neonvm_kit::ca::Authority;
+use neonvm_kit::authority::OPERATORS;
+use neonvm_kit::ca::Purpose;
+use neonvm_kit::certificate::{self, Certificate, Wanted};
 use neonvm_kit::http::{self, Gate, OPEN, PRIVATE};
 use neonvm_kit::lease::{self, Elector};
 use neonvm_kit::service::{Endpoint, advertised};
 use neonvm_kit::supervise::{Health, TaskEnded, Tasks};
-use neonvm_kit::tls;
-use neonvm_types::runner_protocol::CLIENT_ORGANISATION;
-use rustls::ClientConfig;
 use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
 
@@ -26,11 +24,9 @@ use crate::fleet::Fleet;
 use crate::inspect::{Inspector, dump_head, only_operators};
 use crate::metrics::Metrics;
 use crate::scaling_events::ScalingEvents;
-use crate::shared::{Certificates, Shared};
+use crate::shared::Shared;
 use crate::sink::{self, Layout, Sink, Target};
 
-/// Field manager of what the agent writes.
-const MANAGER: &str = "neonvm-agent";
 /// Length of the lease: an agent that dies is replaced by another of the same node after this.
 const LEASE: Duration = Duration::from_secs(10);
 
@@ -59,18 +55,35 @@ pub struct Config {
     pub agent: AgentConfig,
 }
 
+/// What the agent shows: to the scheduler and runners, and to operators.
+struct Certificates {
+    client: Certificate,
+    server: Certificate,
+}
+
+impl Certificates {
+    async fn at_start(client: &Client, config: &Config) -> Result<Self, certificate::Error> {
+        let one = |purpose| {
+            let wanted = Wanted::agent(&config.node, purpose);
+            Certificate::at_start(client, &config.namespace, wanted)
+        };
+        let (client, server) = tokio::try_join!(one(Purpose::Client), one(Purpose::Server))?;
+        Ok(Self { client, server })
+    }
+}
+
 /// Why the agent cannot run.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// No client.
     #[error(transparent)]
     Client(#[from] neonvm_kit::client::Error),
-    /// No authority.
-    #[error(transparent)]
-    Authority(#[from] authority::Error),
     /// No certificates.
     #[error(transparent)]
-    Certificate(#[from] neonvm_kit::ca::Error),
+    Certificate(#[from] certificate::Error),
+    /// No TLS.
+    #[error(transparent)]
+    Tls(#[from] neonvm_kit::ca::Error),
     /// An address.
     #[error("cannot listen on {address}")]
     Listen {
@@ -114,14 +127,11 @@ pub async fn run_with(client: Client, config: Config, stop: impl Future<Output =
     let (events, event_tasks) = sinks(&config.agent, &metrics, Kind::Scaling)?;
     sink_tasks.extend(event_tasks);
     tokio::pin!(stop);
-    let authority = tokio::select! {
-        authority = authority::open_at_start(&client, &config.namespace, MANAGER) => authority?,
+    let certificates = tokio::select! {
+        certificates = Certificates::at_start(&client, &config) => certificates?,
         () = &mut stop => return Ok(()),
     };
-    let tls = Certificates {
-        scheduler: client_tls(&authority, AGENTS)?,
-        runners: client_tls(&authority, CLIENT_ORGANISATION)?,
-    };
+    let tls = Arc::new(certificates.client.client_config()?);
     let events = ScalingEvents::new(config.agent.scaling_events.clone(), events, Arc::clone(&metrics));
     let shared = Arc::new(Shared::new(client.clone(), tls, config.agent.clone(), events));
     let fleet = Arc::new(Fleet::new(Arc::clone(&shared), config.node.clone()));
@@ -133,7 +143,9 @@ pub async fn run_with(client: Client, config: Config, stop: impl Future<Output =
         health.clone(),
     );
     let mut always = Tasks::new(&health);
-    let address = serve(&mut always, &config, &authority, &health, Arc::new(inspector)).await?;
+    let address = serve(&mut always, &config, &certificates.server, &health, Arc::new(inspector)).await?;
+    always.spawn("renewal of the client certificate", certificates.client.keep());
+    always.spawn("renewal of the server certificate", certificates.server.keep());
     watch_scheduler(&mut always, &shared, &config.namespace);
     let mut lease = lease::Config::new(&config.namespace, agent_lease(&config.node), &config.identity);
     lease.duration = LEASE;
@@ -198,14 +210,6 @@ impl Drop for Cleared<'_> {
     }
 }
 
-fn client_tls(authority: &Authority, organisation: &str) -> Result<Arc<ClientConfig>, Error> {
-    let shown = authority.client(MANAGER, &[organisation])?;
-    let mut config = tls::client(Some(&shown), authority.certificate().as_bytes())?;
-    // There are hundreds of runners, and connections to them live long: tickets would only take memory.
-    config.resumption = rustls::client::Resumption::disabled();
-    Ok(Arc::new(config))
-}
-
 async fn listen(address: SocketAddr) -> Result<TcpListener, Error> {
     TcpListener::bind(address).await.map_err(|source| Error::Listen { address, source })
 }
@@ -214,15 +218,13 @@ async fn listen(address: SocketAddr) -> Result<TcpListener, Error> {
 async fn serve(
     always: &mut Tasks,
     config: &Config,
-    authority: &Authority,
+    certificate: &Certificate,
     health: &Health,
     inspector: Arc<Inspector>,
 ) -> Result<SocketAddr, Error> {
     let listener = listen(config.listen).await?;
     let address = listener.local_addr().unwrap_or(config.listen);
-    let identity = authority.server(MANAGER, &[AGENT_NAME.to_owned()])?;
-    let tls = tls::server(&identity, authority.certificate())?;
-    let tls = Arc::new(std::sync::RwLock::new(Arc::new(tls)));
+    let tls = Arc::new(std::sync::RwLock::new(Arc::new(certificate.server_config()?)));
     let budget = Arc::default();
     let gate = Gate::new(PRIVATE, &budget, |peer| peer.is_one_of(&[OPERATORS]));
     let answer = inspector.handler(Inspector::inspect);

@@ -20,12 +20,6 @@ const TICK_JITTER: Duration = Duration::from_millis(100);
 /// The core waits this much longer than the shell before it takes a reply for lost.
 const DEADLINE_MARGIN: Duration = Duration::from_secs(2);
 
-/// What the agent shows of itself, by whom it calls.
-pub(crate) struct Certificates {
-    pub(crate) scheduler: Arc<ClientConfig>,
-    pub(crate) runners: Arc<ClientConfig>,
-}
-
 pub(crate) struct Shared {
     pub(crate) client: Client,
     /// For runners.
@@ -49,15 +43,15 @@ impl std::fmt::Debug for Shared {
 impl Shared {
     pub(crate) fn new(
         client: Client,
-        tls: Certificates,
+        tls: Arc<ClientConfig>,
         config: AgentConfig,
         scaling_events: ScalingEvents,
     ) -> Self {
         let within = seconds(config.scheduler.request_timeout_seconds);
         Self {
             client,
-            scheduler: Scheduler::new(tls.scheduler, within),
-            tls: tls.runners,
+            scheduler: Scheduler::new(Arc::clone(&tls), within),
+            tls,
             settings: settings(&config),
             config,
             metrics: Arc::clone(scaling_events.metrics()),

@@ -1,5 +1,7 @@
 //! Admission of an object as one step, for webhooks and for the embedded API server.
 
+pub mod agent;
+
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 

@@ -12,6 +12,13 @@ pub const POD_AUTOSCALER_API_VERSION: &str = "autoscaling.aibrix.ai/v1alpha1";
 /// Namespace of an installation's services, if it is not named otherwise.
 pub const SYSTEM_NAMESPACE: &str = "neonvm-system";
 
+/// Service account of agents in that namespace.
+pub const AGENT_ACCOUNT: &str = "neonvm-agent";
+/// The same of the scheduler.
+pub const SCHEDULER_ACCOUNT: &str = "neonvm-scheduler";
+/// Key of a user's extra values under which API servers (Kubernetes 1.30 and later) name the node of the pod that a token is bound to.
+pub const NODE_CLAIM: &str = "authentication.kubernetes.io/node-name";
+
 /// Finalizer of both `VirtualMachine` and `VirtualMachineMigration`.
 pub const FINALIZER: &str = "vm.neon.tech/finalizer";
 
@@ -60,10 +67,8 @@ pub mod annotation {
     pub const HOLD: &str = "autoscaling.neon.tech/hold";
     /// VM: a metric of the user's own that scales it, JSON.
     pub const METRIC: &str = "autoscaling.neon.tech/metric";
-    /// Lease: address of the service that holds it, `HOST:PORT`; TLS unless [`SERVICE_PLAIN`] says otherwise.
+    /// Lease: address of the service that holds it, `HOST:PORT`, always with TLS.
     pub const SERVICE_ADDRESS: &str = "vm.neon.tech/service-address";
-    /// Lease: `true` if that address speaks plain HTTP.
-    pub const SERVICE_PLAIN: &str = "vm.neon.tech/service-plain-http";
     /// VM: endpoint to bill; its presence turns billing on.
     pub const BILLING_ENDPOINT_ID: &str = "autoscaling.neon.tech/billing-endpoint-id";
     /// VM and pod: the agent's compute unit, JSON.
@@ -117,6 +122,9 @@ pub fn ip_pool_name(network: Option<&str>, range: &str) -> String {
         None => range,
     }
 }
+
+/// DNS domains in which the services have the names of their certificates: schedulers and agents in the first, runners in the second.
+pub const RESERVED_DOMAINS: [&str; 2] = ["neonvm", "vm.neon.tech"];
 
 /// Disk names that the runner needs for itself. `tls-keys` is used upstream without being reserved.
 pub const RESERVED_DISK_NAMES: [&str; 10] = [

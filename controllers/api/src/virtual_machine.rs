@@ -230,7 +230,7 @@ fn default_interface() -> String {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Tls {
-    /// The cluster issuer that signs it; empty: the internal authority of the controller.
+    /// The cluster issuer that signs it; empty: the authority for VMs of the controller, which no service trusts.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub certificate_issuer: String,
     /// How long it is valid.
@@ -241,8 +241,9 @@ pub struct Tls {
     #[serde(default)]
     #[schemars(schema_with = "schema::duration", extend("default" = "0s"))]
     pub renew_before: GoDuration,
-    /// Common name and only DNS name.
+    /// Common name and only DNS name. Names of services (`*.neonvm`, `*.vm.neon.tech`) are refused.
     #[serde(default, skip_serializing_if = "String::is_empty")]
+    #[schemars(length(max = 253), extend("x-kubernetes-validations" = rules::tls_server_name()))]
     pub server_name: String,
     /// Where it appears in the guest.
     #[serde(default = "default_tls_mount")]

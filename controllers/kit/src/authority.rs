@@ -1,28 +1,63 @@
-//! The internal authority: signs what the services show each other. It is kept in a secret in their namespace.
+//! Authorities that are kept in secrets of the services' namespace: the internal one signs what the services show each other,
+//! the one for VMs signs what authors of VMs request.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 use k8s_openapi::ByteString;
-use k8s_openapi::api::core::v1::{Namespace, Secret};
+use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Secret};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use kube::api::{Api, PostParams};
+use kube::api::{Api, Patch, PatchParams, PostParams};
 use kube::{Client, Error as ApiError};
 use tokio::time::{Instant, sleep, timeout};
 
 use crate::backoff::Backoff;
 use crate::ca::{self, Authority};
 
-/// Name of the secret.
-pub const SECRET: &str = "neonvm-internal-ca";
+/// An authority that is kept in a secret.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Kept {
+    /// Name of the secret.
+    pub secret: &'static str,
+    /// Common name in the certificate of one that is made.
+    common: &'static str,
+}
+
+/// Key of the certificate in the config map of the secret's name.
+pub const CERTIFICATE: &str = "ca.crt";
+/// Signs what the services show each other.
+pub const INTERNAL: Kept = Kept { secret: "neonvm-internal-ca", common: "neonvm-ca" };
+/// Signs what authors of VMs request. No service trusts it: it signs whatever name they choose.
+pub const VMS: Kept = Kept { secret: "neonvm-vm-ca", common: "neonvm-vm-ca" };
+/// Common name of an agent, without its node.
+const AGENT: &str = "neonvm-agent:";
 /// Organisation of agents, in their client certificates.
 pub const AGENTS: &str = "neonvm:agents";
 /// Organisation of people who look into services.
 pub const OPERATORS: &str = "neonvm:operators";
+/// Organisation of kube-schedulers that use the extender over TLS.
+pub const SCHEDULERS: &str = "neonvm:schedulers";
 /// DNS name in the server certificate of schedulers. It is not resolved.
 pub const SCHEDULER_NAME: &str = "scheduler.neonvm";
-/// The same of agents.
-pub const AGENT_NAME: &str = "agent.neonvm";
+
+/// DNS name in the server certificate of the agent of a node. It is not resolved. It names the node, so that no agent can pass
+/// itself off as that of another.
+#[must_use]
+pub fn agent_name(node: &str) -> String {
+    format!("{node}.agent.neonvm")
+}
+
+/// Common name in the client certificate of the agent of a node.
+#[must_use]
+pub fn agent_common_name(node: &str) -> String {
+    format!("{AGENT}{node}")
+}
+
+/// The node of an agent, from the common name in its client certificate; none if the name is not of that form.
+#[must_use]
+pub fn node_of_agent(common_name: &str) -> Option<&str> {
+    common_name.strip_prefix(AGENT)
+}
 
 /// How long [`open_at_start`] waits for the API server.
 const START: Duration = Duration::from_secs(60);
@@ -35,53 +70,74 @@ const PAUSES: (Duration, Duration) = (Duration::from_millis(100), Duration::from
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The server refused something.
-    #[error("cannot read or write the secret {SECRET}")]
-    Api(#[source] Box<ApiError>),
+    #[error("cannot read or write the secret or config map {0}")]
+    Api(&'static str, #[source] Box<ApiError>),
+    /// Its certificate is not published.
+    #[error(
+        "there is no config map {0} with a key {CERTIFICATE} in the namespace {1}; does a vm-controller run there?"
+    )]
+    Unpublished(&'static str, String),
     /// There is none yet.
-    #[error("there is no secret {SECRET} in the namespace {0}; is anything of ours running there?")]
-    Missing(String),
+    #[error("there is no secret {0} in the namespace {1}; is anything of ours running there?")]
+    Missing(&'static str, String),
     /// The secret holds something else.
-    #[error("the secret {SECRET} has no {0}")]
-    Key(&'static str),
+    #[error("the secret {0} has no {1}")]
+    Key(&'static str, &'static str),
     /// The server did not respond.
-    #[error("the API server does not respond to requests for the secret {SECRET}")]
-    Late,
+    #[error("the API server does not respond to requests for the secret {0}")]
+    Late(&'static str),
     /// Certificates.
     #[error(transparent)]
     Certificate(#[from] ca::Error),
 }
 
-fn failed(error: ApiError) -> Error {
-    Error::Api(Box::new(error))
+impl Kept {
+    fn failed(self) -> impl Fn(ApiError) -> Error {
+        move |error| Error::Api(self.secret, Box::new(error))
+    }
+
+    fn parse(self, secret: &Secret) -> Result<Authority, Error> {
+        let missing = |key| Error::Key(self.secret, key);
+        let text = |key| {
+            let bytes = secret.data.as_ref().and_then(|data| data.get(key)).ok_or(missing(key))?;
+            String::from_utf8(bytes.0.clone()).map_err(|_| missing(key))
+        };
+        Ok(Authority::from_pem(&text("tls.crt")?, &text("tls.key")?)?)
+    }
 }
 
-/// Reads the authority, or makes it, and its namespace too. Of several services that start at once one makes it; `manager`
+/// Reads an authority, or makes it, and its namespace too. Of several services that start at once one makes it; `manager`
 /// is its field manager.
 ///
 /// # Errors
 /// If the API server refuses, or the secret holds something else.
-pub async fn open(client: &Client, namespace: &str, manager: &str) -> Result<Authority, Error> {
-    ensure_namespace(client, namespace).await.map_err(failed)?;
+pub async fn open(client: &Client, namespace: &str, kept: Kept, manager: &str) -> Result<Authority, Error> {
+    ensure_namespace(client, namespace).await.map_err(kept.failed())?;
     let api: Api<Secret> = Api::namespaced(client.clone(), namespace);
-    let secret = match api.get_opt(SECRET).await.map_err(failed)? {
+    let secret = match api.get_opt(kept.secret).await.map_err(kept.failed())? {
         Some(secret) => secret,
-        None => make(&api, manager).await?,
+        None => make(&api, kept, manager).await?,
     };
-    parse(&secret)
+    kept.parse(&secret)
 }
 
 /// As [`open`], for services that start together with the API server: it is retried with backoff for a minute.
 ///
 /// # Errors
 /// Those of the last attempt.
-pub async fn open_at_start(client: &Client, namespace: &str, manager: &str) -> Result<Authority, Error> {
+pub async fn open_at_start(
+    client: &Client,
+    namespace: &str,
+    kept: Kept,
+    manager: &str,
+) -> Result<Authority, Error> {
     let started = Instant::now();
     let mut backoff = Backoff::new(PAUSES.0, PAUSES.1);
     loop {
-        let opened = timeout(ATTEMPT, open(client, namespace, manager)).await;
-        match opened.unwrap_or(Err(Error::Late)) {
+        let opened = timeout(ATTEMPT, open(client, namespace, kept, manager)).await;
+        match opened.unwrap_or(Err(Error::Late(kept.secret))) {
             Err(error) if started.elapsed() < START => {
-                tracing::warn!(%error, "the internal authority cannot be opened; it is tried again");
+                tracing::warn!(%error, secret = kept.secret, "an authority cannot be opened; it is tried again");
             }
             opened => return opened,
         }
@@ -89,22 +145,60 @@ pub async fn open_at_start(client: &Client, namespace: &str, manager: &str) -> R
     }
 }
 
-/// Reads the authority; makes nothing.
+/// Publishes the certificate of an authority in the config map of its name.
+///
+/// # Errors
+/// If the API server refuses.
+pub async fn publish(
+    client: &Client,
+    namespace: &str,
+    (kept, authority): (Kept, &Authority),
+    manager: &str,
+) -> Result<(), Error> {
+    let api: Api<ConfigMap> = Api::namespaced(client.clone(), namespace);
+    let data: BTreeMap<String, String> =
+        [(CERTIFICATE.to_owned(), authority.certificate().to_owned())].into();
+    let found = api.get_opt(kept.secret).await.map_err(kept.failed())?;
+    match found {
+        Some(found) if found.data.as_ref() == Some(&data) => Ok(()),
+        Some(_) => {
+            let how = PatchParams { field_manager: Some(manager.into()), ..PatchParams::default() };
+            let change = Patch::Merge(serde_json::json!({ "data": data }));
+            api.patch(kept.secret, &how, &change).await.map(drop).map_err(kept.failed())
+        }
+        None => {
+            let metadata = ObjectMeta { name: Some(kept.secret.to_owned()), ..ObjectMeta::default() };
+            let map = ConfigMap { metadata, data: Some(data), ..ConfigMap::default() };
+            let how = PostParams { field_manager: Some(manager.into()), ..PostParams::default() };
+            match api.create(&how, &map).await {
+                Ok(_) => Ok(()),
+                // Another replica was faster; it has the same secret.
+                Err(ApiError::Api(status)) if status.code == 409 => Ok(()),
+                Err(error) => Err(kept.failed()(error)),
+            }
+        }
+    }
+}
+
+/// The published certificate of the internal authority, PEM: what services and operators trust.
+///
+/// # Errors
+/// If it is not published, or the API server refuses.
+pub async fn trusted(client: &Client, namespace: &str) -> Result<String, Error> {
+    let api: Api<ConfigMap> = Api::namespaced(client.clone(), namespace);
+    let found = api.get_opt(INTERNAL.secret).await.map_err(INTERNAL.failed())?;
+    let certificate = found.and_then(|map| map.data?.remove(CERTIFICATE));
+    certificate.ok_or_else(|| Error::Unpublished(INTERNAL.secret, namespace.to_owned()))
+}
+
+/// Reads the internal authority; makes nothing.
 ///
 /// # Errors
 /// If there is none, the API server refuses, or the secret holds something else.
 pub async fn read(client: &Client, namespace: &str) -> Result<Authority, Error> {
     let api: Api<Secret> = Api::namespaced(client.clone(), namespace);
-    let secret = api.get_opt(SECRET).await.map_err(failed)?;
-    parse(&secret.ok_or_else(|| Error::Missing(namespace.to_owned()))?)
-}
-
-fn parse(secret: &Secret) -> Result<Authority, Error> {
-    let text = |key| {
-        let bytes = secret.data.as_ref().and_then(|data| data.get(key)).ok_or(Error::Key(key))?;
-        String::from_utf8(bytes.0.clone()).map_err(|_| Error::Key(key))
-    };
-    Ok(Authority::from_pem(&text("tls.crt")?, &text("tls.key")?)?)
+    let secret = api.get_opt(INTERNAL.secret).await.map_err(INTERNAL.failed())?;
+    INTERNAL.parse(&secret.ok_or_else(|| Error::Missing(INTERNAL.secret, namespace.to_owned()))?)
 }
 
 async fn ensure_namespace(client: &Client, namespace: &str) -> Result<(), ApiError> {
@@ -121,15 +215,15 @@ async fn ensure_namespace(client: &Client, namespace: &str) -> Result<(), ApiErr
     }
 }
 
-async fn make(api: &Api<Secret>, manager: &str) -> Result<Secret, Error> {
-    let (authority, key) = Authority::generate()?;
+async fn make(api: &Api<Secret>, kept: Kept, manager: &str) -> Result<Secret, Error> {
+    let (authority, key) = Authority::generate_named(kept.common)?;
     let data: BTreeMap<String, ByteString> = [
         ("tls.crt".to_owned(), ByteString(authority.certificate().as_bytes().to_vec())),
         ("tls.key".to_owned(), ByteString(key.into_bytes())),
     ]
     .into();
     let secret = Secret {
-        metadata: ObjectMeta { name: Some(SECRET.to_owned()), ..ObjectMeta::default() },
+        metadata: ObjectMeta { name: Some(kept.secret.to_owned()), ..ObjectMeta::default() },
         type_: Some("kubernetes.io/tls".to_owned()),
         data: Some(data),
         ..Secret::default()
@@ -139,7 +233,7 @@ async fn make(api: &Api<Secret>, manager: &str) -> Result<Secret, Error> {
         .await
     {
         Ok(secret) => Ok(secret),
-        Err(ApiError::Api(status)) if status.code == 409 => api.get(SECRET).await.map_err(failed),
-        Err(error) => Err(failed(error)),
+        Err(ApiError::Api(status)) if status.code == 409 => api.get(kept.secret).await.map_err(kept.failed()),
+        Err(error) => Err(kept.failed()(error)),
     }
 }

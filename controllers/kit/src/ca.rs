@@ -1,4 +1,6 @@
-//! The internal certificate authority: made once, kept on disk, signs servers and clients.
+//! A certificate authority: made once, kept on disk or in a secret, signs servers and clients.
+
+mod request;
 
 use std::fs;
 use std::path::Path;
@@ -7,8 +9,14 @@ use rcgen::{
     BasicConstraints, CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer,
     KeyPair, KeyUsagePurpose,
 };
+use rustls::pki_types::CertificateDer;
+use rustls::pki_types::pem::PemObject as _;
 use time::{Duration, OffsetDateTime};
 
+pub use request::{Purpose, Request, Subject};
+
+/// Common name of an authority that nobody named.
+const NAME: &str = "neonvm-ca";
 /// Validity of the authority.
 const AUTHORITY_YEARS: i64 = 10;
 /// Validity of what it signs, in days; services renew at start.
@@ -75,9 +83,9 @@ fn name(common: &str, organisations: &[&str]) -> DistinguishedName {
     name
 }
 
-fn authority_params() -> CertificateParams {
+fn authority_params(common: &str) -> CertificateParams {
     let mut params = CertificateParams::default();
-    params.distinguished_name = name("neonvm-ca", &[]);
+    params.distinguished_name = name(common, &[]);
     params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
     params.key_usages =
         vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign, KeyUsagePurpose::DigitalSignature];
@@ -98,10 +106,10 @@ impl Authority {
             let key = KeyPair::from_pem(&read(&key)?)?;
             let certificate = read(&certificate)?;
             // The issuer needs the name and the key only; both are those of the kept certificate.
-            return Ok(Self { issuer: Issuer::new(authority_params(), key), certificate });
+            return Ok(Self { issuer: Issuer::new(authority_params(NAME), key), certificate });
         }
         let pair = KeyPair::generate()?;
-        let params = authority_params();
+        let params = authority_params(NAME);
         let signed = params.self_signed(&pair)?;
         write_private(&key, &pair.serialize_pem())?;
         write_private(&certificate, &signed.pem())?;
@@ -113,8 +121,16 @@ impl Authority {
     /// # Errors
     /// If the certificate cannot be made.
     pub fn generate() -> Result<(Self, String), Error> {
+        Self::generate_named(NAME)
+    }
+
+    /// As [`Authority::generate`], with a common name. Authorities that must not be taken for each other differ in it.
+    ///
+    /// # Errors
+    /// If the certificate cannot be made.
+    pub fn generate_named(common: &str) -> Result<(Self, String), Error> {
         let pair = KeyPair::generate()?;
-        let params = authority_params();
+        let params = authority_params(common);
         let certificate = params.self_signed(&pair)?.pem();
         let key = pair.serialize_pem();
         Ok((Self { issuer: Issuer::new(params, pair), certificate }, key))
@@ -123,10 +139,15 @@ impl Authority {
     /// An authority from PEM texts, as kept in a secret.
     ///
     /// # Errors
-    /// If the key cannot be read.
+    /// If one of them cannot be read.
     pub fn from_pem(certificate: &str, key: &str) -> Result<Self, Error> {
         let key = KeyPair::from_pem(key)?;
-        Ok(Self { issuer: Issuer::new(authority_params(), key), certificate: certificate.to_owned() })
+        let der = CertificateDer::from_pem_slice(certificate.as_bytes()).map_err(|_| Error::Pem {
+            path: "the certificate of the authority".into(),
+            wanted: "a certificate",
+        })?;
+        let params = authority_params(&crate::tls::common_name(&der));
+        Ok(Self { issuer: Issuer::new(params, key), certificate: certificate.to_owned() })
     }
 
     /// The authority's own certificate, PEM.
@@ -141,7 +162,7 @@ impl Authority {
     pub fn server(&self, common: &str, names: &[String]) -> Result<Identity, Error> {
         let mut params = CertificateParams::new(names.to_vec())?;
         params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
-        self.sign(params, name(common, &[]))
+        self.sign_for(params, name(common, &[]), Duration::days(LEAF_DAYS))
     }
 
     /// A certificate of one of several equals that call each other: for these names, as a server and as a client.
@@ -179,16 +200,20 @@ impl Authority {
     /// If the certificate cannot be made, or there are more groups: the names that are made here have one place for each
     /// attribute, and a group must not get lost.
     pub fn client(&self, user: &str, groups: &[&str]) -> Result<Identity, Error> {
+        self.client_for(user, groups, Duration::days(LEAF_DAYS).whole_seconds())
+    }
+
+    /// As [`Authority::client`], valid for this many seconds from now.
+    ///
+    /// # Errors
+    /// As [`Authority::client`].
+    pub fn client_for(&self, user: &str, groups: &[&str], seconds: i64) -> Result<Identity, Error> {
         if groups.len() > 1 {
             return Err(Error::Organisations);
         }
         let mut params = CertificateParams::default();
         params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
-        self.sign(params, name(user, groups))
-    }
-
-    fn sign(&self, params: CertificateParams, subject: DistinguishedName) -> Result<Identity, Error> {
-        self.sign_for(params, subject, Duration::days(LEAF_DAYS))
+        self.sign_for(params, name(user, groups), Duration::seconds(seconds))
     }
 
     fn sign_for(
@@ -198,15 +223,20 @@ impl Authority {
         life: Duration,
     ) -> Result<Identity, Error> {
         params.distinguished_name = subject;
-        params.key_usages = vec![KeyUsagePurpose::DigitalSignature, KeyUsagePurpose::KeyEncipherment];
-        params.use_authority_key_identifier_extension = true;
-        let now = OffsetDateTime::now_utc();
-        params.not_before = now - CLOCK_SKEW;
-        params.not_after = now + life;
+        complete(&mut params, life);
         let key = KeyPair::generate()?;
         let certificate = params.signed_by(&key, &self.issuer)?;
         Ok(Identity { certificate: certificate.pem(), key: key.serialize_pem() })
     }
+}
+
+/// What all certificates have in common.
+fn complete(params: &mut CertificateParams, life: Duration) {
+    params.key_usages = vec![KeyUsagePurpose::DigitalSignature, KeyUsagePurpose::KeyEncipherment];
+    params.use_authority_key_identifier_extension = true;
+    let now = OffsetDateTime::now_utc();
+    params.not_before = now - CLOCK_SKEW;
+    params.not_after = now + life;
 }
 
 fn read(path: &Path) -> Result<String, Error> {
@@ -240,8 +270,6 @@ mod tests {
 
     #[test]
     fn peers_are_known_by_their_names() {
-        use rustls::pki_types::CertificateDer;
-        use rustls::pki_types::pem::PemObject as _;
         let (authority, _) = Authority::generate().unwrap();
         let peer = authority.peer("one", &["a.example".into(), "b.example".into()]).unwrap();
         crate::tls::private_server(&peer, authority.certificate()).unwrap();

@@ -6,7 +6,7 @@ use std::net::{IpAddr, SocketAddr};
 use k8s_openapi::api::coordination::v1::Lease;
 use kube::api::Api;
 use kube::{Client, Error};
-use neonvm_api::names::{TRUE, annotation};
+use neonvm_api::names::annotation;
 
 /// Where a service is reached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -21,21 +21,17 @@ impl Endpoint {
     /// What its holder writes to the lease.
     #[must_use]
     pub fn annotations(self) -> BTreeMap<String, String> {
-        let mut all = BTreeMap::from([(annotation::SERVICE_ADDRESS.to_owned(), self.address.to_string())]);
-        if self.plain {
-            all.insert(annotation::SERVICE_PLAIN.to_owned(), TRUE.to_owned());
-        }
-        all
+        BTreeMap::from([(annotation::SERVICE_ADDRESS.to_owned(), self.address.to_string())])
     }
 
-    /// What the lease says, if somebody holds it.
+    /// The address in the lease, if somebody holds it. It is always one with TLS: whoever may write leases could pass for the
+    /// service otherwise.
     #[must_use]
     pub fn of(lease: &Lease) -> Option<Self> {
         let holder = lease.spec.as_ref()?.holder_identity.as_deref()?;
         let annotations = lease.metadata.annotations.as_ref()?;
         let address = annotations.get(annotation::SERVICE_ADDRESS)?.parse().ok()?;
-        let plain = annotations.get(annotation::SERVICE_PLAIN).is_some_and(|value| value == TRUE);
-        (!holder.is_empty()).then_some(Self { address, plain })
+        (!holder.is_empty()).then_some(Self { address, plain: false })
     }
 }
 
@@ -63,16 +59,18 @@ mod tests {
 
     #[test]
     fn what_is_written_is_read() {
-        for plain in [false, true] {
-            let endpoint = Endpoint { address: "127.0.0.1:10299".parse().unwrap(), plain };
-            let mut lease = Lease::default();
-            lease.metadata.annotations = Some(endpoint.annotations());
-            assert_eq!(Endpoint::of(&lease), None, "nobody holds it");
-            lease.spec.get_or_insert_default().holder_identity = Some(String::new());
-            assert_eq!(Endpoint::of(&lease), None, "it was given back");
-            lease.spec.get_or_insert_default().holder_identity = Some("a".into());
-            assert_eq!(Endpoint::of(&lease), Some(endpoint));
-        }
+        let endpoint = Endpoint { address: "127.0.0.1:10299".parse().unwrap(), plain: false };
+        let mut lease = Lease::default();
+        lease.metadata.annotations = Some(endpoint.annotations());
+        assert_eq!(Endpoint::of(&lease), None, "nobody holds it");
+        lease.spec.get_or_insert_default().holder_identity = Some(String::new());
+        assert_eq!(Endpoint::of(&lease), None, "it was given back");
+        lease.spec.get_or_insert_default().holder_identity = Some("a".into());
+        assert_eq!(Endpoint::of(&lease), Some(endpoint));
+        // As earlier versions switched TLS off.
+        let more = [("vm.neon.tech/service-plain-http".to_owned(), "true".to_owned())];
+        lease.metadata.annotations.get_or_insert_default().extend(more);
+        assert_eq!(Endpoint::of(&lease), Some(endpoint), "TLS stays");
     }
 
     #[test]

@@ -2,13 +2,16 @@
 
 use std::sync::Arc;
 
-use rustls::client::WebPkiServerVerifier;
+use rustls::client::{Resumption, WantsClientCert, WebPkiServerVerifier};
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
-use rustls::server::WebPkiClientVerifier;
-use rustls::{ClientConfig, RootCertStore, ServerConfig};
+use rustls::server::danger::ClientCertVerifier;
+use rustls::server::{NoServerSessionStorage, WebPkiClientVerifier};
+use rustls::sign::CertifiedKey;
+use rustls::{ClientConfig, ConfigBuilder, RootCertStore, ServerConfig};
 
 use crate::ca::{Error, Identity};
+use crate::certificate::Shown;
 use crate::pinned::Pinned;
 
 pub use crate::unchecked::unchecked;
@@ -42,20 +45,46 @@ fn provider() -> Arc<rustls::crypto::CryptoProvider> {
 /// # Errors
 /// If a PEM text cannot be read.
 pub fn server(identity: &Identity, authority: &str) -> Result<ServerConfig, Error> {
-    let roots = Arc::new(roots(authority.as_bytes())?);
-    let verifier = WebPkiClientVerifier::builder_with_provider(roots, provider())
-        .allow_unauthenticated()
-        .build()
-        .map_err(|_| Error::Pem { path: "the certificate authority".into(), wanted: "a certificate" })?;
     let mut config = ServerConfig::builder_with_provider(provider())
         .with_safe_default_protocol_versions()?
-        .with_client_cert_verifier(verifier)
+        .with_client_cert_verifier(if_shown(authority)?)
         .with_single_cert(
             certificates(identity.certificate.as_bytes(), "the server certificate")?,
             key(&identity.key)?,
         )?;
     config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
     Ok(config)
+}
+
+/// As [`server`], with a certificate that is exchanged while it serves. Nothing of a session outlives its connection: a resumed
+/// one would show the certificate of then, whether or not it is valid still.
+///
+/// # Errors
+/// If a PEM text cannot be read.
+pub fn server_with(shown: Arc<Shown>, authority: &str) -> Result<ServerConfig, Error> {
+    let mut config = ServerConfig::builder_with_provider(provider())
+        .with_safe_default_protocol_versions()?
+        .with_client_cert_verifier(if_shown(authority)?)
+        .with_cert_resolver(shown);
+    config.session_storage = Arc::new(NoServerSessionStorage {});
+    config.send_tls13_tickets = 0;
+    config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+    Ok(config)
+}
+
+/// Takes clients without a certificate, and of those that show one only such of the authority.
+fn if_shown(authority: &str) -> Result<Arc<dyn ClientCertVerifier>, Error> {
+    let roots = Arc::new(roots(authority.as_bytes())?);
+    WebPkiClientVerifier::builder_with_provider(roots, provider())
+        .allow_unauthenticated()
+        .build()
+        .map_err(|_| Error::Pem { path: "the certificate authority".into(), wanted: "a certificate" })
+}
+
+/// A certificate and its key as rustls has them, of one pair for certain.
+pub(crate) fn certified(identity: &Identity) -> Result<Arc<CertifiedKey>, Error> {
+    let chain = certificates(identity.certificate.as_bytes(), "the certificate")?;
+    Ok(Arc::new(CertifiedKey::from_der(chain, key(&identity.key)?, &provider())?))
 }
 
 /// A server that asks nobody for a certificate: a client that has one of an authority that is not known here may connect.
@@ -91,14 +120,7 @@ pub fn private_server(identity: &Identity, authority: &str) -> Result<ServerConf
 /// # Errors
 /// If a PEM text cannot be read.
 pub fn client(identity: Option<&Identity>, authority: &[u8]) -> Result<ClientConfig, Error> {
-    let bundle = certificates(authority, "the certificate authority")?;
-    let usual = WebPkiServerVerifier::builder_with_provider(Arc::new(roots(authority)?), provider())
-        .build()
-        .map_err(|_| Error::Pem { path: "the certificate authority".into(), wanted: "a certificate" })?;
-    let builder = ClientConfig::builder_with_provider(provider())
-        .with_safe_default_protocol_versions()?
-        .dangerous()
-        .with_custom_certificate_verifier(Arc::new(Pinned { usual, bundle }));
+    let builder = trusting(authority)?;
     Ok(match identity {
         None => builder.with_no_client_auth(),
         Some(identity) => builder.with_client_auth_cert(
@@ -106,6 +128,27 @@ pub fn client(identity: Option<&Identity>, authority: &[u8]) -> Result<ClientCon
             key(&identity.key)?,
         )?,
     })
+}
+
+/// As [`client`], with a certificate that is exchanged while connections are made. None of them takes up an earlier session.
+///
+/// # Errors
+/// If the PEM text cannot be read.
+pub fn client_with(shown: Arc<Shown>, authority: &[u8]) -> Result<ClientConfig, Error> {
+    let mut config = trusting(authority)?.with_client_cert_resolver(shown);
+    config.resumption = Resumption::disabled();
+    Ok(config)
+}
+
+fn trusting(authority: &[u8]) -> Result<ConfigBuilder<ClientConfig, WantsClientCert>, Error> {
+    let bundle = certificates(authority, "the certificate authority")?;
+    let usual = WebPkiServerVerifier::builder_with_provider(Arc::new(roots(authority)?), provider())
+        .build()
+        .map_err(|_| Error::Pem { path: "the certificate authority".into(), wanted: "a certificate" })?;
+    Ok(ClientConfig::builder_with_provider(provider())
+        .with_safe_default_protocol_versions()?
+        .dangerous()
+        .with_custom_certificate_verifier(Arc::new(Pinned { usual, bundle })))
 }
 
 /// Organisations in the subject of a certificate that TLS has verified. Empty if there are none or it cannot be read.

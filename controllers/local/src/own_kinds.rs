@@ -3,6 +3,7 @@
 //! vm-controller's webhooks do the same; doing it twice changes nothing.
 
 use neonvm_api::Policy;
+use neonvm_api::admission::agent::{self, Requester};
 use neonvm_api::names::SYSTEM_NAMESPACE;
 use neonvm_core_apistore::field::{FieldError, FieldReason};
 use neonvm_core_apistore::plugins::{PluginVerdict, Written};
@@ -18,10 +19,13 @@ fn installation() -> Policy {
 
 /// The plug-in.
 pub(crate) fn admit(written: Written<'_>, new: &mut Value) -> PluginVerdict {
-    let Written { group, kind, namespace_labels, old } = written;
+    let Written { group, kind, namespace_labels, old, user } = written;
     if !GROUPS.contains(&group) {
         return PluginVerdict::default();
     }
+    let extra = user.extra.iter().map(|(key, values)| (key.as_str(), values.as_slice()));
+    let requester = Requester::new(&user.name, extra);
+    let forbidden = agent::refused(SYSTEM_NAMESPACE, &requester, kind, new, old);
     let mut verdict = neonvm_api::admit(kind, new, old);
     let labels = serde_json::from_value(namespace_labels.clone()).unwrap_or_default();
     let policy = installation().in_namespace(&labels);
@@ -32,6 +36,7 @@ pub(crate) fn admit(written: Written<'_>, new: &mut Value) -> PluginVerdict {
         message: format!("Invalid value: {}", error.message),
     });
     PluginVerdict {
+        forbidden,
         errors: errors.collect(),
         warnings: verdict.warnings.iter().map(|w| format!("{}: {}", w.path, w.message)).collect(),
     }

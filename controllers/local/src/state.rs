@@ -183,7 +183,7 @@ impl State {
         (Reply::Answer(refusal(&error, Vec::new())), 0)
     }
 
-    /// Works off chores that requests left behind, and removes old events; never returns.
+    /// Works off chores that requests left behind, and removes what is old; never returns.
     pub async fn tend(&self) {
         let mut next_expiry = Duration::from_secs(60);
         loop {
@@ -191,7 +191,7 @@ impl State {
                 () = self.more_chores.notified() => {}
                 () = tokio::time::sleep(next_expiry) => {
                     let context = self.context();
-                    let due = self.change(|engine| engine.expire_events(&context));
+                    let due = self.change(|engine| engine.expire(&context));
                     let seconds = due.and_then(|s| u64::try_from(s).ok()).unwrap_or(600);
                     next_expiry = Duration::from_secs(seconds.clamp(1, 600));
                 }

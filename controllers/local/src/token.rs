@@ -168,6 +168,10 @@ fn user_of(engine: &Engine, private: &Value, id: &str) -> Result<User, &'static 
             extra.push(("authentication.kubernetes.io/pod-name".into(), vec![bound_name.to_owned()]));
             extra.push(("authentication.kubernetes.io/pod-uid".into(), vec![text(bound, "/uid").to_owned()]));
         }
+        let node = if kind == "pod" { text(&found, "/spec/nodeName") } else { bound_name };
+        if kind != "secret" && !node.is_empty() {
+            extra.push(("authentication.kubernetes.io/node-name".into(), vec![node.to_owned()]));
+        }
     }
     Ok(User {
         name: format!("system:serviceaccount:{namespace}:{name}"),

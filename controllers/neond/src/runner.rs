@@ -56,6 +56,9 @@ pub(crate) struct Args {
     /// Addresses of the node, comma separated: its kubelet is closed to the guest
     #[arg(long, env = "K8S_HOST_IP", value_delimiter = ',')]
     host_ips: Vec<IpAddr>,
+    /// Name of the node: its agent reaches ports of the guest
+    #[arg(long, env = "K8S_NODE_NAME")]
+    node_name: Option<String>,
     /// User and group of QEMU when this runs as root
     #[arg(long, env = "NEONVM_QEMU_USER", default_value_t = QEMU_USER)]
     qemu_user: u32,
@@ -130,6 +133,7 @@ fn machine(args: &Args) -> anyhow::Result<()> {
         grace: args.grace_seconds.map(Duration::from_secs),
         addresses: args.pod_ips.clone(),
         node_addresses: args.host_ips.clone(),
+        node: args.node_name.clone(),
         qemu_user: (args.qemu_user, args.qemu_user),
     };
     // One thread: QEMU's life hangs on the thread that started it, and a machine needs little.

@@ -15,6 +15,7 @@ use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, header
 use hyper::body::Incoming;
 use hyper_util::rt::TokioIo;
 use neonvm_kit::http::{Budget, status_of};
+use neonvm_types::guest::DAEMON_PORT;
 use neonvm_types::runner_protocol as protocol;
 use neonvm_types::runner_protocol::{RunnerCpu, RunnerState, RunnerStatus, SizeRequest};
 use tokio::net::TcpStream;
@@ -39,10 +40,29 @@ const CONNECT: Duration = Duration::from_secs(5);
 pub(crate) enum Peer {
     /// Everything: it showed the right certificate, or is inside the container.
     Trusted,
+    /// Reach ports of the guest, but for its daemon's: it is the agent of this node.
+    Agent,
     /// Take disks that nobody writes: it is a runner of the same machine.
     Twin,
     /// Ask whether the guest is ready.
     Stranger,
+}
+
+impl Peer {
+    /// Whether it may use a path, by whatever method.
+    fn may(self, path: &str) -> bool {
+        path == protocol::READY_PATH
+            || match self {
+                Self::Trusted => true,
+                Self::Twin => path.starts_with(protocol::VOLUME_PATH),
+                // The daemon writes files and takes CPUs away; metrics and the monitor are all that agents need. Of another
+                // spelling of the number nothing is known.
+                Self::Agent => path
+                    .strip_prefix(protocol::GUEST_PORT_PATH)
+                    .is_some_and(|port| port.parse::<u16>().is_ok_and(|port| port != DAEMON_PORT)),
+                Self::Stranger => false,
+            }
+    }
 }
 
 /// What the machine offers once it runs.
@@ -54,11 +74,20 @@ pub(crate) struct Running {
     pub(crate) volumes: Arc<Vec<Volume>>,
 }
 
+/// Names in certificates of clients that have rights of their own.
+#[derive(Clone, Debug)]
+pub(crate) struct Own {
+    /// DNS name of a runner of this machine.
+    pub(crate) machine: String,
+    /// Common name of the agent of this node; none if the node is not known.
+    pub(crate) agent: Option<String>,
+}
+
 /// What all requests share.
 #[derive(Debug)]
 pub(crate) struct Shared {
-    /// Name in the certificate of a runner of this machine.
-    pub(crate) name: String,
+    /// By which names clients are recognised.
+    pub(crate) own: Own,
     pub(crate) status: watch::Receiver<Arc<RunnerStatus>>,
     pub(crate) wishes: mpsc::Sender<Wish>,
     pub(crate) running: watch::Receiver<Option<Running>>,
@@ -69,9 +98,7 @@ pub(crate) struct Shared {
 /// Answers a request.
 pub(crate) async fn handle(shared: Arc<Shared>, peer: Peer, request: Request<Incoming>) -> Response<Body> {
     let path = request.uri().path().to_owned();
-    let free =
-        path == protocol::READY_PATH || (peer == Peer::Twin && path.starts_with(protocol::VOLUME_PATH));
-    if peer != Peer::Trusted && !free {
+    if !peer.may(&path) {
         return text(StatusCode::FORBIDDEN, "a client certificate of the internal authority is needed");
     }
     let allowed = match path.as_str() {

@@ -1,8 +1,83 @@
-//! What is wrong with a certificate, in words: libraries hide that deep inside of their errors, or in the name of an alert.
+//! The runner's certificate, which the controller renews in the pod's secret; and what is wrong with one, in words: libraries hide
+//! that deep inside of their errors, or in the name of an alert.
 
 use std::error::Error;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, PoisonError, RwLock};
+use std::time::Duration;
 
+use neonvm_kit::ca::Identity;
+use neonvm_kit::certificate::Shown;
 use rustls::{AlertDescription as Alert, CertificateError as Why, Error as Tls};
+
+use crate::config::{self, read};
+
+/// Time between two reads of the files. The controller renews a certificate hours before its end.
+const LOOK: Duration = Duration::from_secs(60);
+
+/// The certificate in the pod's files, as it is now.
+#[derive(Debug)]
+pub(crate) struct Renewed {
+    directory: PathBuf,
+    identity: RwLock<Identity>,
+    shown: Arc<Shown>,
+}
+
+impl Renewed {
+    /// Reads `tls.crt` and `tls.key` of a directory.
+    pub(crate) fn load(directory: &Path) -> Result<Self, config::Error> {
+        let identity = files(directory)?;
+        let path = directory.display().to_string();
+        let shown = Shown::new(&identity).map_err(|source| config::Error::Certificate { path, source })?;
+        Ok(Self { directory: directory.to_owned(), identity: RwLock::new(identity), shown: Arc::new(shown) })
+    }
+
+    /// What new connections show.
+    pub(crate) fn identity(&self) -> Identity {
+        self.refresh();
+        self.identity.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// What a server shows that stays.
+    pub(crate) fn shown(&self) -> Arc<Shown> {
+        Arc::clone(&self.shown)
+    }
+
+    /// Takes up what is in the files. Whether it is something new.
+    pub(crate) fn refresh(&self) -> bool {
+        let next = match files(&self.directory) {
+            Ok(next) => next,
+            Err(error) => {
+                tracing::warn!(%error, "the certificate cannot be read; the one before is shown");
+                return false;
+            }
+        };
+        let mut identity = self.identity.write().unwrap_or_else(PoisonError::into_inner);
+        if identity.certificate == next.certificate && identity.key == next.key {
+            return false;
+        }
+        // One file may have been read before they were exchanged, and the other one after; the next look has both.
+        if let Err(error) = self.shown.replace(&next) {
+            tracing::warn!(%error, "the certificate does not fit its key; the one before is shown");
+            return false;
+        }
+        *identity = next;
+        tracing::info!("the certificate was renewed");
+        true
+    }
+
+    /// Looks at the files again and again; never returns.
+    pub(crate) async fn keep(&self) {
+        loop {
+            tokio::time::sleep(LOOK).await;
+            self.refresh();
+        }
+    }
+}
+
+fn files(directory: &Path) -> Result<Identity, config::Error> {
+    Ok(Identity { certificate: read(&directory.join("tls.crt"))?, key: read(&directory.join("tls.key"))? })
+}
 
 /// Why a connection with another runner failed, for people. `it` is the other runner.
 pub(crate) fn words(error: &(dyn Error + 'static)) -> String {
@@ -46,9 +121,7 @@ fn cause<'a>(error: &'a (dyn Error + 'static)) -> Option<&'a Tls> {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
-
-    use neonvm_kit::ca::{Authority, Identity};
+    use neonvm_kit::ca::Authority;
     use rustls::pki_types::ServerName;
     use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
     use tokio_rustls::{TlsAcceptor, TlsConnector};
@@ -104,5 +177,31 @@ mod tests {
         let (client, server) = meet(&authority, &good, &strange).await;
         assert_eq!(client, "its certificate is of another authority");
         assert_eq!(server, "for it the certificate of this runner is of another authority");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn files_that_are_exchanged_are_taken_up() {
+        let directory = tempfile::tempdir().unwrap();
+        let (authority, _) = Authority::generate().unwrap();
+        let names = [NAME.to_owned()];
+        let write = |name: &str, text: &str| std::fs::write(directory.path().join(name), text).unwrap();
+        let first = authority.peer("x", &names).unwrap();
+        write("tls.crt", &first.certificate);
+        write("tls.key", &first.key);
+        let renewed = Arc::new(Renewed::load(directory.path()).unwrap());
+        assert!(!renewed.refresh());
+        let keeping = Arc::clone(&renewed);
+        let keeping = tokio::spawn(async move { keeping.keep().await });
+        let second = authority.peer("x", &names).unwrap();
+        write("tls.crt", &second.certificate);
+        tokio::time::sleep(LOOK * 2).await;
+        let now = || renewed.identity.read().unwrap().certificate.clone();
+        assert_eq!(now(), first.certificate, "its key is not there yet");
+        write("tls.key", &second.key);
+        tokio::time::sleep(LOOK * 2).await;
+        assert_eq!(now(), second.certificate);
+        keeping.abort();
+        std::fs::remove_file(directory.path().join("tls.crt")).unwrap();
+        assert_eq!(renewed.identity().certificate, second.certificate);
     }
 }

@@ -7,7 +7,8 @@ use neonvm_api::runner_pod::{
     CONFIG_DIRECTORY, CONFIG_FILE, DISKS_DIRECTORY, IMAGES_DIRECTORY, KERNEL_DIRECTORY, MOUNTS_DIRECTORY,
     ROOT_DISK_DIRECTORY, ROOT_DISK_FILE, RUN_DIRECTORY, RunnerConfig, SSH_PUBLIC_DIRECTORY, SWAP_DIRECTORY,
 };
-use neonvm_kit::ca::Identity;
+
+use crate::certificate::Renewed;
 
 /// Why the pod is not as it should be.
 #[derive(Debug, thiserror::Error)]
@@ -18,6 +19,8 @@ pub(crate) enum Error {
     Parse { path: String, source: serde_json::Error },
     #[error("cannot make {path}: {source}")]
     Make { path: String, source: std::io::Error },
+    #[error("the certificate in {path} cannot be used: {source}")]
+    Certificate { path: String, source: neonvm_kit::ca::Error },
 }
 
 /// A path of the container below the root of this pod.
@@ -35,7 +38,7 @@ pub(crate) fn through(directory: &std::fs::File) -> PathBuf {
 pub(crate) struct PodFiles {
     pub(crate) root: PathBuf,
     pub(crate) config: RunnerConfig,
-    pub(crate) identity: Identity,
+    pub(crate) certificate: Renewed,
     pub(crate) authority: String,
     /// Lines of `authorized_keys`; empty if the VM has no SSH.
     pub(crate) authorized_keys: String,
@@ -48,17 +51,14 @@ impl PodFiles {
         let path = directory.join(CONFIG_FILE);
         let config: RunnerConfig = serde_json::from_str(&read(&path)?)
             .map_err(|source| Error::Parse { path: path.display().to_string(), source })?;
-        let identity = Identity {
-            certificate: read(&directory.join("tls.crt"))?,
-            key: read(&directory.join("tls.key"))?,
-        };
+        let certificate = Renewed::load(&directory)?;
         let authority = read(&directory.join("ca.crt"))?;
         let authorized_keys = if config.spec.enable_ssh {
             read(&below(root, SSH_PUBLIC_DIRECTORY).join("authorized_keys"))?
         } else {
             String::new()
         };
-        Ok(Self { root: root.to_owned(), config, identity, authority, authorized_keys })
+        Ok(Self { root: root.to_owned(), config, certificate, authority, authorized_keys })
     }
 
     /// The shared base of the root disk.
@@ -105,6 +105,6 @@ impl PodFiles {
     }
 }
 
-fn read(path: &Path) -> Result<String, Error> {
+pub(crate) fn read(path: &Path) -> Result<String, Error> {
     std::fs::read_to_string(path).map_err(|source| Error::Read { path: path.display().to_string(), source })
 }

@@ -36,6 +36,8 @@ pub struct Options {
     pub addresses: Vec<IpAddr>,
     /// Addresses of the node, whose kubelet the guest does not reach.
     pub node_addresses: Vec<IpAddr>,
+    /// Name of the node: its agent reaches ports of the guest. Absent: no agent does.
+    pub node: Option<String>,
     /// User and group of QEMU when this runs as root.
     pub qemu_user: (u32, u32),
 }

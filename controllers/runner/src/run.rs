@@ -14,7 +14,7 @@ use neonvm_types::runner_protocol::{Exit, ExitReason, MachineInfo, RunnerState, 
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::{broadcast, mpsc, watch as channel};
 
-use crate::api::{self, Running, Shared};
+use crate::api::{self, Own, Running, Shared};
 use crate::config::PodFiles;
 use crate::console::Console;
 use crate::core::{Core, Event, Limits, QemuEnd};
@@ -73,10 +73,15 @@ async fn start(options: &Options, sink: &Sink) -> Result<Exit, Error> {
     let (status, status_seen) = channel::channel(Arc::new(core.status().clone()));
     let (running, running_seen) = channel::channel(None);
     let (wishes, wished) = mpsc::channel(QUEUE);
-    let name = neonvm_types::runner_protocol::server_name(&pod.config.uid);
+    let own = Own {
+        machine: neonvm_types::runner_protocol::server_name(&pod.config.uid),
+        agent: options.node.as_deref().map(neonvm_kit::authority::agent_common_name),
+    };
     let bodies = Arc::default();
-    let shared = Arc::new(Shared { name, status: status_seen, wishes, running: running_seen, bodies });
+    let shared = Arc::new(Shared { own, status: status_seen, wishes, running: running_seen, bodies });
     serve(options, &pod, &shared).await?;
+    let renewed = Arc::clone(&pod);
+    tokio::spawn(async move { renewed.certificate.keep().await });
     // Asked to stop while nothing runs: there is nothing to power off.
     let prepared = tokio::select! {
         prepared = prepare(options, &pod) => prepared?,
@@ -99,7 +104,7 @@ async fn start(options: &Options, sink: &Sink) -> Result<Exit, Error> {
 async fn serve(options: &Options, pod: &PodFiles, shared: &Arc<Shared>) -> Result<(), Error> {
     let failed = |what: &str, error: &dyn std::fmt::Display| Error::Task(format!("{what}: {error}"));
     let port = pod.config.spec.runner_port;
-    let tls = neonvm_kit::tls::server(&pod.identity, &pod.authority);
+    let tls = neonvm_kit::tls::server_with(pod.certificate.shown(), &pod.authority);
     let mut tls = tls.map_err(|error| failed("certificate", &error))?;
     // Streams are upgrades, which HTTP/2 has not; and one protocol is enough.
     tls.alpn_protocols = vec![b"http/1.1".to_vec()];

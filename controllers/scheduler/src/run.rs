@@ -9,20 +9,17 @@ use std::time::Duration;
 use kube::Client;
 use neonvm_api::names::SCHEDULER_LEASE;
 use neonvm_core_placement::permits::Event;
-use neonvm_kit::authority::{self, SCHEDULER_NAME};
+use neonvm_kit::certificate::{self, Certificate, Wanted};
+use neonvm_kit::http;
 use neonvm_kit::lease::{self, Elector};
 use neonvm_kit::service::{Endpoint, advertised};
 use neonvm_kit::supervise::{TaskEnded, Tasks};
-use neonvm_kit::{http, tls};
 use tokio::net::TcpListener;
 
 use crate::config::{Config, Mode};
 use crate::serve::{Door, admit, handle, probe};
 use crate::shared::Shared;
 use crate::{bind, watch, write};
-
-/// Field manager of what the scheduler writes for all services.
-const MANAGER: &str = "neonvm-scheduler";
 
 /// Name of the task that watches nodes, pods and migrations.
 const WATCHES: &str = "watches";
@@ -38,7 +35,7 @@ pub enum Error {
     Listen(SocketAddr, #[source] std::io::Error),
     /// Certificates.
     #[error("cannot have certificates")]
-    Authority(#[from] authority::Error),
+    Certificate(#[from] certificate::Error),
     /// TLS.
     #[error("cannot serve TLS")]
     Tls(#[from] neonvm_kit::ca::Error),
@@ -50,6 +47,7 @@ pub enum Error {
 /// A scheduler that listens, and leads once [`Running::lead`] is awaited.
 pub struct Running {
     shared: Arc<Shared>,
+    certificate: Certificate,
     listeners: Vec<(TcpListener, Option<http::Tls>, Door)>,
     probes: Option<TcpListener>,
     endpoint: Endpoint,
@@ -107,12 +105,8 @@ pub async fn start(config: Config) -> Result<Running, Error> {
 /// # Errors
 /// As [`start`].
 pub async fn start_with(client: Client, config: Config) -> Result<Running, Error> {
-    let authority = authority::open_at_start(&client, &config.namespace, MANAGER).await?;
-    let mut names: Vec<String> = vec![SCHEDULER_NAME.to_owned(), "localhost".to_owned()];
-    names.push(config.listen.ip().to_string());
-    names.extend(config.pod_ip.map(|ip| ip.to_string()));
-    let identity = authority.server(SCHEDULER_NAME, &names)?;
-    let mut server = tls::server(&identity, authority.certificate())?;
+    let certificate = Certificate::at_start(&client, &config.namespace, Wanted::scheduler()).await?;
+    let mut server = certificate.server_config()?;
     server.alpn_protocols = vec![b"http/1.1".to_vec()];
     let tls = Arc::new(RwLock::new(Arc::new(server)));
     let main = listen(config.listen).await?;
@@ -135,7 +129,8 @@ pub async fn start_with(client: Client, config: Config) -> Result<Running, Error
         None => None,
     };
     let endpoint = Endpoint { address: advertised(own, config.pod_ip), plain: false };
-    Ok(Running { shared: Arc::new(Shared::new(config, client)), listeners, probes, endpoint, plain, metrics })
+    let shared = Arc::new(Shared::new(config, client));
+    Ok(Running { shared, certificate, listeners, probes, endpoint, plain, metrics })
 }
 
 async fn listen(address: SocketAddr) -> Result<TcpListener, Error> {
@@ -176,8 +171,9 @@ impl Running {
     /// # Errors
     /// If a background task ends; the lease is given back before.
     pub async fn lead(self, stop: impl Future<Output = ()>) -> Result<(), TaskEnded> {
-        let Self { shared, listeners, probes, endpoint, .. } = self;
+        let Self { shared, certificate, listeners, probes, endpoint, .. } = self;
         let mut servers = Tasks::new(&shared.health);
+        servers.spawn("renewal of the certificate", certificate.keep());
         let budget = Arc::default();
         for (listener, tls, door) in listeners {
             let shared = Arc::clone(&shared);

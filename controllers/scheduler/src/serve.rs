@@ -6,7 +6,7 @@ use std::sync::Arc;
 use futures_util::FutureExt as _;
 use http::request::Parts;
 use http::{Method, StatusCode};
-use neonvm_kit::authority::{AGENTS, OPERATORS};
+use neonvm_kit::authority::{AGENTS, OPERATORS, SCHEDULERS, node_of_agent};
 use neonvm_kit::http::{
     Admitted, Answer, BUSY, Budget, Gate, MAX_BODY, OPEN, PRIVATE, Peer, SMALL_BODY, Whole, text,
 };
@@ -16,9 +16,6 @@ use neonvm_types::version::{PluginProtoVersion, VersionRange};
 
 use crate::shared::Shared;
 use crate::{extender, metrics};
-
-/// Organisation of kube-schedulers, in their client certificates: they may bind pods.
-pub(crate) const SCHEDULERS: &str = "neonvm:schedulers";
 
 const ACCEPTED: VersionRange<PluginProtoVersion> =
     VersionRange { min: PluginProtoVersion::V1_0, max: PluginProtoVersion::V5_0 };
@@ -150,6 +147,7 @@ fn permit(shared: &Shared, request: &Whole) -> Result<(Option<String>, Vec<u8>),
         SchedulerRequest::Bytes(message) => &message.pod,
         SchedulerRequest::Slots(message) => &message.pod,
     };
+    let peer = Peer::of(request.extensions());
     let now = shared.now();
     let (answer, node, write) = {
         let mut state = shared.state();
@@ -157,8 +155,9 @@ fn permit(shared: &Shared, request: &Whole) -> Result<(Option<String>, Vec<u8>),
         if !shared.is_leading() {
             return Err((StatusCode::SERVICE_UNAVAILABLE, "another replica leads".to_owned()));
         }
-        let answer = state.answer(now, &message);
         let node = state.node_of(pod).map(str::to_owned);
+        may_ask(&peer, node.as_deref())?;
+        let answer = state.answer(now, &message);
         (answer, node, state.wake_at().is_some())
     };
     if write {
@@ -169,6 +168,18 @@ fn permit(shared: &Shared, request: &Whole) -> Result<(Option<String>, Vec<u8>),
         (status, refusal.to_string())
     })?;
     Ok((node, serde_json::to_vec(&answer).unwrap_or_default()))
+}
+
+/// An agent that shows a certificate gets permits for pods of its own node. Agents at the plain door show none.
+fn may_ask(peer: &Peer, node: Option<&str>) -> Result<(), Refused> {
+    let own = node_of_agent(&peer.common_name);
+    match node {
+        Some(node) if peer.is_one_of(&[AGENTS]) && own != Some(node) => {
+            let why = format!("the pod is on node {node}; the certificate is not of the agent of that node");
+            Err((StatusCode::FORBIDDEN, why))
+        }
+        _ => Ok(()),
+    }
 }
 
 fn inspect(shared: &Shared, request: &Whole) -> Answer {

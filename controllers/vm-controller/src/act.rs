@@ -4,9 +4,9 @@ mod certificate;
 mod pod;
 mod secret;
 
-pub(crate) use secret::posting;
+pub(crate) use secret::{CONFIG_LABEL, identity_data, posting};
 
-pub(crate) use certificate::{ATTEMPT, FINGERPRINT, TLS_LABEL, secret_view};
+pub(crate) use certificate::{ATTEMPT, FINGERPRINT, NOT_AFTER, NOT_BEFORE, TLS_LABEL, secret_view};
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::api::{DeleteParams, Patch, PatchParams, Preconditions};

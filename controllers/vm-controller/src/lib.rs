@@ -19,6 +19,7 @@ mod note;
 mod patch;
 mod policy;
 mod reconcile;
+mod renewal;
 mod run;
 mod ssh;
 mod watch;

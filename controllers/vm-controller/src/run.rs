@@ -19,7 +19,7 @@ use crate::config::Config;
 use crate::context::{Context, MANAGER, Parts};
 use crate::lag::Lag;
 use crate::metrics::{Metrics, Work};
-use crate::{policy, reconcile, watch, webhook};
+use crate::{policy, reconcile, renewal, watch, webhook};
 
 /// Why the controller cannot run.
 #[derive(Debug, thiserror::Error)]
@@ -122,6 +122,8 @@ async fn lead(parts: Parts, config: &Config, health: &Health) -> Result<(), Task
     let (listed, mut ready) = channel::channel(0);
     let listed = Arc::new(listed);
     let mut tasks = Tasks::new(&health.tasks);
+    let signer = context.authority.signer(context.client.clone(), &config.namespace);
+    tasks.spawn("signer of certificates", signer.serve());
     tasks.spawn("watch of VMs", watch::machines(Arc::clone(&context), Arc::clone(&listed)));
     tasks.spawn("watch of pods", watch::pods(Arc::clone(&context), Arc::clone(&listed)));
     tasks.spawn("watch of secrets", watch::secrets(Arc::clone(&context), Arc::clone(&listed)));
@@ -138,6 +140,7 @@ async fn lead(parts: Parts, config: &Config, health: &Health) -> Result<(), Task
     let budgets = Arc::new(webhook::Budgets::new(config.webhook.is_some()));
     let kept = webhook::Budgets::keep(Arc::clone(&budgets), Arc::clone(&context));
     tasks.spawn("disruption budgets", kept);
+    tasks.spawn("renewal of runners' certificates", renewal::keep(Arc::clone(&context)));
     let reconcile = |key: Key| {
         budgets.see(&key.namespace, context.cache.vm(&key).is_some());
         let context = Arc::clone(&context);

@@ -28,8 +28,10 @@ use crate::config::{Config, Registration, WebhookClient, WebhookConfig, WebhookS
 pub(crate) use budget::Budgets;
 
 /// Life of the serving certificate, in seconds, and when it is replaced.
-const LIFE: i64 = 365 * 86_400;
-const RENEWAL: Duration = Duration::from_secs(180 * 86_400);
+const LIFE: i64 = 86_400;
+const RENEWAL: Duration = Duration::from_secs(57_600);
+/// Pause before another attempt to replace it.
+const AGAIN: Duration = Duration::from_secs(60);
 
 /// Why webhooks cannot be served.
 #[derive(Debug, thiserror::Error)]
@@ -91,6 +93,8 @@ impl std::fmt::Debug for Webhooks {
 struct Hooks {
     client: Client,
     requests: requests::Requests,
+    /// Of the services: that of the agents' account.
+    namespace: String,
     skip: Vec<NamespacedName>,
     policy: Policy,
     events: Events,
@@ -121,7 +125,8 @@ impl Webhooks {
         let tls = Arc::new(RwLock::new(Arc::new(server_config(authority, &names, caller.as_ref())?)));
         let (requests, worker) = requests::channel(client.clone());
         let (skip, policy) = (config.skip_update_validation.clone(), config.settings.policy.clone());
-        let hooks = Arc::new(Hooks { client: client.clone(), requests, skip, policy, events });
+        let namespace = config.namespace.clone();
+        let hooks = Arc::new(Hooks { client: client.clone(), requests, namespace, skip, policy, events });
         let evictions = webhook.scope == WebhookScope::Evictions;
         let register = register.map(|place| register::Registered { place, evictions });
         let pending =
@@ -154,13 +159,18 @@ impl Webhooks {
             }
         });
         let renewing = async {
+            let mut pause = self.renewal;
             loop {
-                tokio::time::sleep(self.renewal).await;
+                tokio::time::sleep(pause).await;
+                pause = self.renewal;
                 match server_config(&self.authority, &self.names, self.caller.as_ref()) {
                     Ok(config) => {
                         *self.tls.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(config);
                     }
-                    Err(error) => tracing::error!(%error, "the webhooks' certificate could not be renewed"),
+                    Err(error) => {
+                        tracing::error!(%error, "the webhooks' certificate could not be renewed");
+                        pause = AGAIN.min(self.renewal);
+                    }
                 }
             }
         };

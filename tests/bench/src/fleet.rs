@@ -19,7 +19,9 @@ use kube::config::{Config, KubeConfigOptions, Kubeconfig};
 use kube::core::{ApiResource, GroupVersionKind};
 use kube::runtime::{WatchStreamExt as _, watcher};
 use kube::{Client, ResourceExt as _};
+use neonvm_kit::authority;
 use neonvm_kit::ca::Authority;
+use neonvm_kit::signer::Signer;
 use neonvm_local::Server;
 use serde_json::json;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
@@ -31,6 +33,8 @@ use tokio_rustls::TlsAcceptor;
 use crate::process::cpu_of;
 use crate::report::Row;
 
+/// Where services live.
+const NAMESPACE: &str = "neonvm-system";
 /// Name for `--only`.
 const NAME: &str = "fleet";
 /// Port of runners; not the usual one, so that a local cluster may run beside this.
@@ -274,9 +278,18 @@ async fn node(client: Client, counts: Arc<Counts>) {
     }
 }
 
+/// Answers certificate requests of services, as the controller that leads does; never returns.
+pub(crate) async fn signing(client: &Client) -> anyhow::Result<impl Future<Output = ()> + use<>> {
+    const MANAGER: &str = "bench";
+    let internal = authority::INTERNAL;
+    let opened = authority::open(client, NAMESPACE, internal, MANAGER).await?;
+    authority::publish(client, NAMESPACE, (internal, &opened), MANAGER).await?;
+    Ok(Signer::new(client.clone(), NAMESPACE, Arc::new(opened), MANAGER).serve())
+}
+
 /// TLS with a certificate for every runner, from the authority that the controller made.
 pub(crate) async fn acceptor(client: &Client) -> anyhow::Result<TlsAcceptor> {
-    let api: Api<Secret> = Api::namespaced(client.clone(), "neonvm-system");
+    let api: Api<Secret> = Api::namespaced(client.clone(), NAMESPACE);
     let deadline = Instant::now() + PATIENCE;
     let secret = loop {
         if let Some(secret) = api.get_opt("neonvm-internal-ca").await? {

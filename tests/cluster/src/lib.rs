@@ -17,6 +17,7 @@ use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::events::v1::Event;
 use kube::Client;
 use kube::api::{Api, ListParams, Patch, PatchParams};
+use neonvm_kit::{authority, signer};
 use neonvm_local::Server;
 use neonvm_local::state::State;
 use serde_json::{Value, json};
@@ -30,6 +31,27 @@ pub use objects::{apply, client_of, define, documents, merge};
 
 /// Where our services live.
 pub const NAMESPACE: &str = "neonvm-system";
+
+/// Signs certificates of services, as the vm-controller that leads does. Gone when dropped.
+#[derive(Debug)]
+pub struct Signer(JoinHandle<()>);
+
+impl Drop for Signer {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
+impl Signer {
+    /// Makes the internal authority, publishes it, and answers requests.
+    pub async fn start(client: &Client) -> Self {
+        let internal = authority::INTERNAL;
+        let opened = authority::open(client, NAMESPACE, internal, "test").await.unwrap();
+        authority::publish(client, NAMESPACE, (internal, &opened), "test").await.unwrap();
+        let signer = signer::Signer::new(client.clone(), NAMESPACE, Arc::new(opened), "test");
+        Self(tokio::spawn(signer.serve()))
+    }
+}
 
 /// A server of its own on a free port of this machine; gone when dropped, with all it kept.
 pub struct ApiServer {
@@ -96,10 +118,24 @@ impl ApiServer {
         self.directory().join("kubeconfig")
     }
 
+    /// The file of a service account that exists, as a pod with it on a node has it.
+    pub async fn kubeconfig_of_pod(&self, account: &str, node: &str) -> PathBuf {
+        let name = format!("token-{account}-{node}");
+        let pod = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, "namespace": NAMESPACE},
+            "spec": {"serviceAccountName": account, "nodeName": node, "containers": [{"name": "c", "image": "i"}]}});
+        apply(&self.client, &pod).await;
+        self.token(account, json!({"boundObjectRef": {"apiVersion": "v1", "kind": "Pod", "name": name}}))
+            .await
+    }
+
     /// The file of a service account that exists.
     pub async fn kubeconfig_of(&self, account: &str) -> PathBuf {
+        self.token(account, json!({})).await
+    }
+
+    async fn token(&self, account: &str, spec: Value) -> PathBuf {
         let path = format!("/api/v1/namespaces/{NAMESPACE}/serviceaccounts/{account}/token");
-        let wanted = json!({"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {}});
+        let wanted = json!({"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": spec});
         let request = http::Request::post(path).header("content-type", "application/json");
         let request = request.body(wanted.to_string().into_bytes()).unwrap();
         let made: Value = self.client.request(request).await.unwrap();

@@ -10,9 +10,8 @@ use kube::runtime::{WatchStreamExt as _, watcher};
 use kube::{Api, Client};
 use neonvm_api::VirtualMachine;
 use neonvm_api::names::SCHEDULER_LEASE;
-use neonvm_kit::authority;
 use neonvm_kit::service::Endpoint;
-use neonvm_test_cluster::{ApiServer, merge};
+use neonvm_test_cluster::{ApiServer, Signer, merge};
 pub(crate) use neonvm_test_cluster::{NAMESPACE, PATIENCE, eventually};
 use serde_json::{Value, json};
 use tokio::task::JoinHandle;
@@ -25,6 +24,7 @@ pub(crate) struct Cluster {
     /// Whether the status of VMs follows what is asked of them.
     follows: Arc<AtomicBool>,
     controller: JoinHandle<()>,
+    _signer: Signer,
 }
 
 impl Drop for Cluster {
@@ -37,11 +37,10 @@ impl Cluster {
     pub(crate) async fn start() -> Self {
         let server = ApiServer::with_our_kinds().await;
         let client = server.client.clone();
-        // The namespace and the secret that all services share.
-        authority::open(&client, NAMESPACE, "test").await.unwrap();
+        let signer = Signer::start(&client).await;
         let follows = Arc::new(AtomicBool::new(true));
         let controller = tokio::spawn(follow(client.clone(), Arc::clone(&follows)));
-        Self { server, client, follows, controller }
+        Self { server, client, follows, controller, _signer: signer }
     }
 
     /// Whether VMs become what is asked of them.

@@ -75,7 +75,24 @@ async fn a_scheduler_that_changes_is_followed() {
         a_part_is_taken_and_the_rest_asked_for_again(),
         the_scheduler_restarts_moves_and_goes(),
         upstreams_scheduler_is_found_by_its_pod(),
+        an_impostor_gets_no_request(),
     );
+}
+
+/// The agents of all nodes may write the scheduler's lease: one that names another address is followed, but with TLS, and a server
+/// without the scheduler's certificate gets no request.
+async fn an_impostor_gets_no_request() {
+    let world = World::start(1).await;
+    let agent = world.agent().await;
+    world.settles("v0", 1).await;
+    let impostor = Scheduler::plain().await;
+    world.cluster.scheduler_is_at(Some(impostor.endpoint())).await;
+    eventually("a connection", async || (impostor.web.open() > 0).then_some(())).await;
+    world.guests[0].load(2);
+    world.cluster.scheduler_is_at(Some(world.scheduler.endpoint())).await;
+    world.settles("v0", 2).await;
+    assert_eq!(impostor.web.count(), 0);
+    assert!(agent.is_alive());
 }
 
 /// A denial is an answer: it is shown, asked again at a decent pace, and used in whole units.
@@ -106,17 +123,18 @@ async fn the_scheduler_restarts_moves_and_goes() {
     eventually("the request", async || world.scheduler.asked("v0-pod").contains(&(2, Some(1))).then_some(()))
         .await;
     // The request is under way. Now the process is killed, and another one listens at its address.
-    let killed = std::mem::replace(&mut world.scheduler, Scheduler::start().await);
+    let next = Scheduler::start(&world.cluster).await;
+    let killed = std::mem::replace(&mut world.scheduler, next);
     let place = killed.kill();
     let free = async || tokio::net::TcpListener::bind(place.address()).await.ok().map(drop);
     eventually("the address", free).await;
-    world.scheduler = Scheduler::at(place).await;
+    world.scheduler = Scheduler::at(&world.cluster, place).await;
     world.settles("v0", 2).await;
     let first = world.scheduler.asked("v0-pod")[0];
     assert_eq!(first.1, Some(1), "the new one hears of the last permit");
 
     // Another replica leads now: the old one must not be asked any more.
-    let other = Scheduler::start().await;
+    let other = Scheduler::start(&world.cluster).await;
     world.cluster.scheduler_is_at(Some(other.endpoint())).await;
     eventually("a request to the new one", async || (!other.asked("v0-pod").is_empty()).then_some(())).await;
     let before = world.scheduler.web.count();
@@ -140,7 +158,8 @@ async fn upstreams_scheduler_is_found_by_its_pod() {
     let world = World::start(1).await;
     world.cluster.scheduler_is_at(None).await;
     let mut settings = world.settings();
-    crate::world::set(&mut settings, "scheduler.requestPort", world.scheduler.web.address.port());
+    let upstreams = Scheduler::plain().await;
+    crate::world::set(&mut settings, "scheduler.requestPort", upstreams.web.address.port());
     let _agent = world.agent_with(&settings).await;
     world.says("v0", "there is no scheduler").await;
     let pods: Api<Pod> = Api::namespaced(world.cluster.client.clone(), "kube-system");

@@ -3,10 +3,12 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 
+use neonvm_kit::authority::{self, SCHEDULER_NAME};
 use neonvm_kit::service::Endpoint;
 use neonvm_port::Reserved;
 use serde_json::{Value, json};
 
+use crate::cluster::{Cluster, NAMESPACE};
 use crate::web::{Reply, Request, Web};
 
 /// How requests of a pod are answered.
@@ -36,13 +38,26 @@ pub(crate) struct Scheduler {
 }
 
 impl Scheduler {
-    pub(crate) async fn start() -> Self {
-        Self::at(Reserved::loopback().unwrap()).await
+    pub(crate) async fn start(cluster: &Cluster) -> Self {
+        Self::at(cluster, Reserved::loopback().unwrap()).await
     }
 
-    pub(crate) async fn at(place: Reserved) -> Self {
+    pub(crate) async fn at(cluster: &Cluster, place: Reserved) -> Self {
+        let authority = authority::read(&cluster.client, NAMESPACE).await.unwrap();
+        let identity = authority.server("scheduler", &[SCHEDULER_NAME.to_owned()]).unwrap();
+        let mut tls = neonvm_kit::tls::server(&identity, authority.certificate()).unwrap();
+        tls.alpn_protocols = vec![b"http/1.1".to_vec()];
+        Self::with(place, Some(tls)).await
+    }
+
+    /// Without TLS, as upstream's.
+    pub(crate) async fn plain() -> Self {
+        Self::with(Reserved::loopback().unwrap(), None).await
+    }
+
+    async fn with(place: Reserved, tls: Option<rustls::ServerConfig>) -> Self {
         let modes: Arc<Mutex<BTreeMap<String, Mode>>> = Arc::default();
-        let web = Web::start(place.address(), {
+        let web = Web::start_with(place.address(), tls, {
             let modes = Arc::clone(&modes);
             move |request| {
                 let asked: Value = serde_json::from_slice(&request.body).unwrap_or_default();
@@ -60,7 +75,7 @@ impl Scheduler {
     }
 
     pub(crate) fn endpoint(&self) -> Endpoint {
-        Endpoint { address: self.web.address, plain: true }
+        Endpoint { address: self.web.address, plain: false }
     }
 
     /// From now on requests of the pod are answered like this.

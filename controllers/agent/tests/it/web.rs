@@ -5,9 +5,11 @@ use std::net::SocketAddr;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
-use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
-use tokio::net::{TcpListener, TcpStream};
+use rustls::ServerConfig;
+use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
+use tokio::net::TcpListener;
 use tokio::task::{JoinHandle, JoinSet};
+use tokio_rustls::TlsAcceptor;
 
 /// What is done with a request.
 #[derive(Clone, Debug, PartialEq)]
@@ -61,6 +63,16 @@ impl Web {
         address: SocketAddr,
         answer: impl Fn(&Request) -> Reply + Send + Sync + 'static,
     ) -> Self {
+        Self::start_with(address, None, answer).await
+    }
+
+    /// As [`Web::start`], with TLS if there is a configuration of it.
+    pub(crate) async fn start_with(
+        address: SocketAddr,
+        tls: Option<ServerConfig>,
+        answer: impl Fn(&Request) -> Reply + Send + Sync + 'static,
+    ) -> Self {
+        let acceptor = tls.map(|tls| TlsAcceptor::from(Arc::new(tls)));
         let listener = TcpListener::bind(address).await.unwrap();
         let address = listener.local_addr().unwrap();
         let (requests, open) = (Arc::new(Mutex::new(Vec::new())), Arc::new(AtomicUsize::new(0)));
@@ -72,9 +84,16 @@ impl Web {
                     while connections.try_join_next().is_some() {}
                     let (requests, answer) = (Arc::clone(&requests), Arc::clone(&answer));
                     let guard = Open::new(&open);
+                    let acceptor = acceptor.clone();
                     connections.spawn(async move {
                         let _guard = guard;
-                        let _ = connection(stream, &requests, &*answer).await;
+                        let _ = match acceptor {
+                            Some(acceptor) => match acceptor.accept(stream).await {
+                                Ok(stream) => connection(stream, &requests, &*answer).await,
+                                Err(error) => Err(error),
+                            },
+                            None => connection(stream, &requests, &*answer).await,
+                        };
                     });
                 }
             }
@@ -114,7 +133,7 @@ impl Drop for Open {
 }
 
 async fn connection(
-    mut stream: TcpStream,
+    mut stream: impl AsyncRead + AsyncWrite + Unpin,
     requests: &Mutex<Vec<Request>>,
     answer: &(impl Fn(&Request) -> Reply + ?Sized),
 ) -> std::io::Result<()> {
@@ -124,7 +143,10 @@ async fn connection(
         requests.lock().unwrap().push(request);
         match reply {
             Reply::Text(status, body) => stream.write_all(whole(status, &body).as_bytes()).await?,
-            Reply::Raw(bytes) => return stream.write_all(&bytes).await,
+            Reply::Raw(bytes) => {
+                stream.write_all(&bytes).await?;
+                return stream.shutdown().await;
+            }
             Reply::Silence => return closed(&mut stream).await,
             Reply::Late(status, body) => {
                 closed(&mut stream).await?;
@@ -157,14 +179,17 @@ fn whole(status: u16, body: &str) -> String {
 }
 
 /// Waits until the other side gives up.
-async fn closed(stream: &mut TcpStream) -> std::io::Result<()> {
+async fn closed(stream: &mut (impl AsyncRead + Unpin)) -> std::io::Result<()> {
     let mut rest = [0; 1024];
     while stream.read(&mut rest).await? > 0 {}
     Ok(())
 }
 
 /// The next request; none if the connection ended.
-async fn read(stream: &mut TcpStream, waiting: &mut Vec<u8>) -> std::io::Result<Option<Request>> {
+async fn read(
+    stream: &mut (impl AsyncRead + Unpin),
+    waiting: &mut Vec<u8>,
+) -> std::io::Result<Option<Request>> {
     loop {
         if let Some(end) = waiting.windows(4).position(|four| four == b"\r\n\r\n") {
             let head = String::from_utf8_lossy(&waiting[..end]).into_owned();

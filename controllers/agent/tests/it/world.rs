@@ -9,7 +9,7 @@ use http::{Method, StatusCode};
 use kube::Client;
 use neonvm_agent::{AgentConfig, Config};
 use neonvm_api::names::agent_lease;
-use neonvm_kit::authority::{self, AGENT_NAME, OPERATORS};
+use neonvm_kit::authority::{self, OPERATORS, agent_name};
 use neonvm_kit::call::Caller;
 use neonvm_kit::service;
 use neonvm_port::Reserved;
@@ -73,7 +73,7 @@ impl World {
     /// With so many VMs and guests that behave; no agent yet.
     pub(crate) async fn start(vms: u8) -> Self {
         let cluster = Cluster::start().await;
-        let scheduler = Scheduler::start().await;
+        let scheduler = Scheduler::start(&cluster).await;
         cluster.scheduler_is_at(Some(scheduler.endpoint())).await;
         let mut world = Self { cluster, scheduler, guests: Vec::new() };
         for number in 0..vms {
@@ -187,7 +187,7 @@ impl World {
         let authority = authority::read(client, NAMESPACE).await.ok()?;
         let identity = authority.client("someone", &[OPERATORS]).unwrap();
         let tls = neonvm_kit::tls::client(Some(&identity), authority.certificate().as_bytes()).unwrap();
-        let mut caller = Caller::new(endpoint, Some(Arc::new(tls)), AGENT_NAME);
+        let mut caller = Caller::new(endpoint, Some(Arc::new(tls)), agent_name(NODE));
         let within = Duration::from_secs(10);
         let (status, body) = caller.call(Method::GET, "/v1/inspect", Bytes::new(), within).await.ok()?;
         assert_eq!(status, StatusCode::OK);

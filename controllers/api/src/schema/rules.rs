@@ -5,7 +5,7 @@
 
 use serde_json::{Value, json};
 
-use crate::names::RESERVED_DISK_NAMES;
+use crate::names::{RESERVED_DISK_NAMES, RESERVED_DOMAINS};
 
 fn rule(rule: impl Into<String>, message: &str) -> Value {
     json!({ "rule": rule.into(), "message": message })
@@ -171,6 +171,19 @@ pub(crate) fn disk_name() -> Value {
     json!([rule(
         format!("!(self in [{}])", reserved.join(", ")),
         "this name is taken by the runner; choose another"
+    )])
+}
+
+/// The same as `validate`: certificates of VMs do not carry names of services.
+pub(crate) fn tls_server_name() -> Value {
+    let domains: Vec<String> = RESERVED_DOMAINS.iter().map(|domain| domain.replace('.', "[.]")).collect();
+    let shown: Vec<String> = RESERVED_DOMAINS.iter().map(|domain| format!("*.{domain}")).collect();
+    json!([rule(
+        format!("!self.matches('(?i)(^|[.])({})[.]*$')", domains.join("|")),
+        &format!(
+            "serverName is a name of the services of the cluster; choose one outside of {}",
+            shown.join(" and ")
+        )
     )])
 }
 

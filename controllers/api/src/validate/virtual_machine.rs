@@ -7,7 +7,7 @@ use neonvm_types::{Bytes, Quantity};
 use crate::{
     FieldError, VirtualMachine, VirtualMachineSpec, VmInfo,
     field_error::Faults,
-    names::{RESERVED_DISK_NAMES, annotation},
+    names::{RESERVED_DISK_NAMES, RESERVED_DOMAINS, annotation},
     validate::is_dns_label,
     virtual_machine::{Disk, PortProtocol, Tls},
     vm_info::VmInfoError,
@@ -277,8 +277,17 @@ fn port_clashes(spec: &VirtualMachineSpec, faults: &mut Faults) {
 }
 
 fn tls_certificate(tls: &Tls, faults: &mut Faults) {
-    // Without an issuer the cluster's internal authority signs.
+    // Without an issuer the controller's authority for VMs signs.
     faults.require(!tls.server_name.is_empty(), "spec.tls.serverName", "must be set, or leave out spec.tls");
+    faults.require(
+        !is_reserved(&tls.server_name),
+        "spec.tls.serverName",
+        format!(
+            "{:?} is a name of the services of the cluster; choose one outside of {}",
+            tls.server_name,
+            reserved_domains()
+        ),
+    );
     let (expire, renew) = (tls.expire_after.nanos(), tls.renew_before.nanos());
     faults.require(expire >= 0, "spec.tls.expireAfter", "must not be negative");
     faults.require(renew >= 0, "spec.tls.renewBefore", "must not be negative");
@@ -287,6 +296,18 @@ fn tls_certificate(tls: &Tls, faults: &mut Faults) {
         "spec.tls.renewBefore",
         format!("{} must be shorter than expireAfter {}", tls.renew_before, tls.expire_after),
     );
+}
+
+/// Whether a DNS name, or a wildcard, is or may be that of a service.
+fn is_reserved(name: &str) -> bool {
+    let name = name.trim_end_matches('.').to_ascii_lowercase();
+    let within =
+        |domain: &str| name.strip_suffix(domain).is_some_and(|rest| rest.is_empty() || rest.ends_with('.'));
+    RESERVED_DOMAINS.iter().any(|domain| within(domain))
+}
+
+fn reserved_domains() -> String {
+    RESERVED_DOMAINS.map(|domain| format!("*.{domain}")).join(" and ")
 }
 
 fn amounts(spec: &VirtualMachineSpec, faults: &mut Faults) {

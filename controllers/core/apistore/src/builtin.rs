@@ -3,6 +3,7 @@
 //! Objects are expected as [`crate::schema::decode`] leaves them: right types, no nulls, no unknown fields.
 
 mod autoscaling;
+pub(crate) mod certificate;
 mod config;
 mod container;
 mod defaults;
@@ -62,6 +63,7 @@ pub fn validate_create(group: &str, kind: &str, object: &Value) -> Vec<FieldErro
             webhook::validate(kind, object, found);
         }
         (crate::access::GROUP, _) => rbac::validate(kind, object, found),
+        (crate::signing::GROUP, _) => certificate::validate(object, found),
         _ => {}
     }
     errors
@@ -77,6 +79,10 @@ pub fn validate_update(
 ) -> Vec<FieldError> {
     let mut errors = Vec::new();
     let found = &mut errors;
+    if group == crate::signing::GROUP {
+        certificate::validate_update(subresource, object, live, found);
+        return errors;
+    }
     if subresource == "status" {
         match (group, kind) {
             ("", "Pod") => pod::validate_status(object, found),

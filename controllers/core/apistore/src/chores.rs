@@ -4,6 +4,7 @@
 //! the state as it is when it runs, so running one twice, or one too many, does nothing.
 
 mod collect;
+mod expire;
 mod namespace;
 
 use std::sync::Arc;
@@ -45,8 +46,6 @@ pub(crate) enum Chore {
 
 /// The finalizer of definitions whose objects are being deleted.
 const DEFINITION_CLEANUP: &str = "customresourcecleanup.apiextensions.k8s.io";
-/// Most events kept after their last change: one hour, as real servers do.
-const EVENT_SECONDS: i64 = 3600;
 
 impl Engine {
     /// Runs up to `limit` chores; whether there are more.
@@ -87,27 +86,6 @@ impl Engine {
         for definition in self.values("apiextensions.k8s.io/customresourcedefinitions") {
             self.chores.push_back(Chore::Definition(object::name(&definition).to_owned()));
         }
-    }
-
-    /// Removes events older than an hour; the seconds until the next one is due.
-    pub fn expire_events(&mut self, context: &Context) -> Option<i64> {
-        let kind = self.kinds.resource("", "v1", "events").cloned()?;
-        let now = context.now.as_second();
-        let mut next: Option<i64> = None;
-        for event in self.values(&kind.table) {
-            let times =
-                ["lastTimestamp", "eventTime", "series.lastObservedTime", "metadata.creationTimestamp"];
-            let latest =
-                times.iter().filter_map(|path| object::text_at(&event, path).parse::<jiff::Timestamp>().ok());
-            let due = latest.map(jiff::Timestamp::as_second).max().unwrap_or(now) + EVENT_SECONDS;
-            if due <= now {
-                let key = key_of(object::namespace(&event), object::name(&event));
-                self.remove(&kind, &key, event);
-            } else {
-                next = Some(next.map_or(due - now, |n| n.min(due - now)));
-            }
-        }
-        next
     }
 
     /// Deletes an object as the system itself; refusals are left for the next look.

@@ -38,6 +38,7 @@ mod route;
 pub mod schema;
 pub mod selector;
 mod services;
+mod signing;
 pub mod status;
 pub mod store;
 mod strategy;

@@ -4,6 +4,7 @@ use serde_json::{Value, json};
 
 use crate::access;
 use crate::admission::Halt;
+use crate::context::User;
 use crate::crd;
 use crate::engine::Engine;
 use crate::field::FieldError;
@@ -18,6 +19,8 @@ const IMMORTAL: &[&str] = &["default", "kube-system", "kube-public"];
 /// What a plug-in for custom kinds says of an object, which it may have changed.
 #[derive(Clone, Debug, Default)]
 pub struct PluginVerdict {
+    /// Why this user may not write it; the object is refused with a 403.
+    pub forbidden: Option<String>,
     /// Faults; the object is refused if there are any.
     pub errors: Vec<FieldError>,
     /// Texts for `Warning` headers.
@@ -35,6 +38,8 @@ pub struct Written<'a> {
     pub namespace_labels: &'a Value,
     /// The stored object, if this is an update.
     pub old: Option<&'a Value>,
+    /// Who writes it.
+    pub user: &'a User,
 }
 
 /// Admission of custom kinds inside the server; it may change the object.
@@ -42,7 +47,7 @@ pub type Plugin = fn(Written<'_>, &mut Value) -> PluginVerdict;
 
 impl Engine {
     /// Sets the plug-in that sees every custom object before webhooks and validation do. It must give the same
-    /// answer to the same object every time.
+    /// answer to the same object of the same user every time.
     pub fn set_plugin(&mut self, plugin: Plugin) {
         self.plugin = Some(plugin);
     }
@@ -64,8 +69,12 @@ impl Write<'_> {
             let labels = namespace.as_ref().and_then(|namespace| namespace.pointer("/metadata/labels"));
             let (group, kind) = (self.kind.group.as_str(), self.kind.kind.as_str());
             let namespace_labels = labels.unwrap_or(&Value::Null);
-            let verdict = plugin(Written { group, kind, namespace_labels, old: live }, object);
+            let user = self.request.user;
+            let verdict = plugin(Written { group, kind, namespace_labels, old: live, user }, object);
             self.warn(verdict.warnings);
+            if let Some(why) = verdict.forbidden {
+                return Err(ApiError::forbidden(self.subject(object::name(object)), &why).into());
+            }
             if !verdict.errors.is_empty() {
                 let name = object::name(object).to_owned();
                 return Err(ApiError::invalid(self.subject_kind(&name), &verdict.errors).into());
@@ -79,6 +88,9 @@ impl Write<'_> {
         }
         match (self.kind.group.as_str(), self.kind.kind.as_str()) {
             ("", "Namespace") => admit_namespace(live, object),
+            (crate::signing::GROUP, _) if self.kind.is_builtin() => {
+                self.admit_request(engine, live, object)?;
+            }
             ("", "Pod") if live.is_none() => self.admit_pod(engine, object)?,
             ("", "Node") if live.is_none() => taint_new_node(object),
             ("", "PersistentVolumeClaim") if live.is_none() => {

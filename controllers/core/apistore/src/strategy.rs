@@ -63,6 +63,9 @@ pub(crate) fn prepare_update(kind: &Kind, subresource: &str, new: &mut Value, ol
         }
         _ => {}
     }
+    if crate::signing::is_request(kind) {
+        crate::builtin::certificate::keep(subresource, new, old);
+    }
     // What is left out stays as it was; what was changed is for validation to refuse.
     for key in SERVER_OWNED {
         let given = meta(new).get(*key).is_some_and(|value| !value.is_null());

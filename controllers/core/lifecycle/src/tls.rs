@@ -1,5 +1,5 @@
 //! The certificate of a guest: from cert-manager if the cluster has it and the machine names an issuer, otherwise from
-//! the internal authority. Renewed in time; what is refused is asked for again, later and later.
+//! the authority for VMs. Renewed in time; what is refused is asked for again, later and later.
 
 use neonvm_api::virtual_machine::Tls;
 use neonvm_types::Timestamp;
@@ -8,7 +8,7 @@ use crate::settings::Settings;
 
 /// Lifetime when the machine does not say, in seconds: 90 days.
 const LIFETIME: i64 = 90 * 86_400;
-/// Shortest lifetime asked for, in seconds; cert-manager refuses less than an hour, the internal authority does not care.
+/// Shortest lifetime asked for, in seconds; cert-manager refuses less than an hour, our authority does not care.
 const SHORTEST: i64 = 60;
 /// Longest pause is the first times this.
 const PAUSE_FACTOR: i64 = 64;
@@ -67,7 +67,7 @@ pub enum RequestState {
 /// What to do about the certificate.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum TlsAction {
-    /// Make key and certificate with the internal authority and write the secret.
+    /// Make key and certificate with the authority for VMs and write the secret.
     Sign,
     /// Make a key, keep it in a secret, and ask cert-manager; whatever is left of an earlier request goes first.
     Request {

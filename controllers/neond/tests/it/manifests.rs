@@ -25,6 +25,8 @@ const OPTIONAL: [&str; 7] = [
 ];
 /// Resources that a cluster may lack, of groups that it has: before Kubernetes 1.33 there are no ServiceCIDRs.
 const OPTIONAL_RESOURCES: [&str; 1] = ["servicecidrs"];
+/// What rights are named after without being served: signers of certificates.
+const NEVER_SERVED: [&str; 1] = ["signers"];
 
 /// Status and body of an answer; nothing while nobody listens.
 async fn ask(address: &str, path: &str, body: Option<&Value>) -> Option<(u16, String)> {
@@ -168,7 +170,8 @@ async fn rules_name_what_there_is() {
             for resource in rule["resources"].as_array().unwrap() {
                 // Only asked about, never served.
                 let name = resource.as_str().unwrap();
-                if name.ends_with("/finalizers") || OPTIONAL_RESOURCES.contains(&name) {
+                let unserved = OPTIONAL_RESOURCES.contains(&name) || NEVER_SERVED.contains(&name);
+                if name.ends_with("/finalizers") || unserved {
                     continue;
                 }
                 let found =
@@ -237,7 +240,7 @@ async fn services_run_as_their_manifests_say() {
         for container in containers(&workload) {
             let name = container["name"].as_str().unwrap().to_owned();
             let account = workload.pointer("/spec/template/spec/serviceAccountName").unwrap();
-            let kubeconfig = cluster.server.kubeconfig_of(account.as_str().unwrap()).await;
+            let kubeconfig = cluster.server.kubeconfig_of_pod(account.as_str().unwrap(), "n1").await;
             let mut more = Vec::new();
             if name == "vxlan-controller" {
                 let Ok(namespace) = &namespace else { continue };

@@ -8,12 +8,13 @@ use std::time::Duration;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
+use neonvm_kit::authority::AGENTS;
 use neonvm_kit::http::{self as server, Gate};
 use neonvm_kit::places::Places;
 use neonvm_types::runner_protocol::CLIENT_ORGANISATION;
 use tokio::net::{TcpListener, UnixListener, UnixStream};
 
-use super::{Peer, Shared, handle};
+use super::{Own, Peer, Shared, handle};
 
 /// Connections at a time. The port is reached by other guests: those get the few that readiness probes need, and never one of the
 /// controller, the agent, people and the other runner of this machine.
@@ -32,15 +33,15 @@ pub(crate) async fn listen_with_tls(
 ) -> std::io::Result<Vec<SocketAddr>> {
     let any = [IpAddr::from([0; 4])];
     let tls = Arc::new(RwLock::new(Arc::new(tls)));
-    let name = shared.name.clone();
-    let gate = Gate::new(PLACES, &shared.bodies, move |peer| Peer::of(peer, &name) != Peer::Stranger);
+    let own = shared.own.clone();
+    let gate = Gate::new(PLACES, &shared.bodies, move |peer| Peer::of(peer, &own) != Peer::Stranger);
     let mut bound = Vec::new();
     for address in if addresses.is_empty() { &any } else { addresses } {
         let listener = TcpListener::bind((*address, port)).await?;
         bound.push(listener.local_addr()?);
         let shared = Arc::clone(shared);
         let answer = move |request: hyper::Request<_>| {
-            let peer = Peer::of(&server::Peer::of(request.extensions()), &shared.name);
+            let peer = Peer::of(&server::Peer::of(request.extensions()), &shared.own);
             handle(Arc::clone(&shared), peer, request)
         };
         tokio::spawn(server::serve_streams(listener, Some(Arc::clone(&tls)), gate.clone(), answer));
@@ -50,10 +51,12 @@ pub(crate) async fn listen_with_tls(
 
 impl Peer {
     /// TLS has verified the certificate; what it says decides.
-    fn of(shown: &server::Peer, own: &str) -> Self {
+    pub(super) fn of(shown: &server::Peer, own: &Own) -> Self {
         if shown.is_one_of(&[CLIENT_ORGANISATION]) {
             Self::Trusted
-        } else if shown.dns_names.iter().any(|name| name == own) {
+        } else if shown.is_one_of(&[AGENTS]) && own.agent.as_ref() == Some(&shown.common_name) {
+            Self::Agent
+        } else if shown.dns_names.contains(&own.machine) {
             Self::Twin
         } else {
             Self::Stranger

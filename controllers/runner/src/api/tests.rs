@@ -1,7 +1,9 @@
 use http_body_util::{BodyExt as _, Empty, Full};
 use hyper::client::conn::http1;
 use neonvm_kit::ca::{Authority, Identity};
-use neonvm_types::runner_protocol::{CpuStatus, STREAM_PROTOCOL};
+use neonvm_types::runner_protocol::{
+    CLIENT_ORGANISATION, CpuStatus, GUEST_PORT_PATH, STREAM_PROTOCOL, VOLUME_PATH,
+};
 use neonvm_types::{Bytes as Size, MilliCpu};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::UnixStream;
@@ -23,9 +25,9 @@ fn stand() -> Stand {
     let (status, status_seen) = watch::channel(Arc::new(RunnerStatus::default()));
     let (running, running_seen) = watch::channel(None);
     let (wishes, mut wished) = mpsc::channel(4);
-    let name = "x.vm.neon.tech".to_owned();
+    let own = Own { machine: "x.vm.neon.tech".to_owned(), agent: Some("neonvm-agent:n1".to_owned()) };
     let bodies = Arc::default();
-    let shared = Arc::new(Shared { name, status: status_seen, wishes, running: running_seen, bodies });
+    let shared = Arc::new(Shared { own, status: status_seen, wishes, running: running_seen, bodies });
     listen_locally(&shared, &directory.path().join("s")).unwrap();
     tokio::spawn(async move {
         while let Some(wish) = wished.recv().await {
@@ -161,7 +163,7 @@ async fn connect(
 async fn strangers_take_no_place_of_the_controller() {
     let stand = stand();
     let (authority, _) = Authority::generate().unwrap();
-    let own = authority.peer("neonvm-runner", std::slice::from_ref(&stand.shared.name)).unwrap();
+    let own = authority.peer("neonvm-runner", std::slice::from_ref(&stand.shared.own.machine)).unwrap();
     let mut tls = neonvm_kit::tls::server(&own, authority.certificate()).unwrap();
     tls.alpn_protocols = vec![b"http/1.1".to_vec()];
     let here = [std::net::IpAddr::from([127, 0, 0, 1])];
@@ -190,6 +192,44 @@ async fn strangers_take_no_place_of_the_controller() {
     let body = Full::new(Bytes::from_static(br#"{"cpu":"500m","memory":"2Gi"}"#));
     let request = Request::put("/v1/size").header("host", "x").body(body).unwrap();
     assert_eq!(sender.send_request(request).await.unwrap().status(), 202);
+}
+
+#[test]
+fn who_may_use_which_path() {
+    let own = Own { machine: "u.vm.neon.tech".to_owned(), agent: Some("neonvm-agent:n1".to_owned()) };
+    let named = |organisation: &str, common_name: &str, name: &str| {
+        let shown = neonvm_kit::http::Peer {
+            common_name: common_name.to_owned(),
+            organisations: vec![organisation.to_owned()],
+            dns_names: vec![name.to_owned()],
+            ..Default::default()
+        };
+        Peer::of(&shown, &own)
+    };
+    let of = |organisation: &str, name: &str| named(organisation, "", name);
+    let agent = named("neonvm:agents", "neonvm-agent:n1", "");
+    // An agent of another node, and whoever has an agent's name without the organisation.
+    assert_eq!(named("neonvm:agents", "neonvm-agent:n2", ""), Peer::Stranger);
+    assert_eq!(of("neonvm:agents", ""), Peer::Stranger);
+    assert_eq!(named("neonvm:operators", "neonvm-agent:n1", ""), Peer::Stranger);
+    assert_eq!(agent, Peer::Agent);
+    for (path, controller, agents, twin) in [
+        ("/ready", true, true, true),
+        ("/v1/status", true, false, false),
+        ("/v1/console", true, false, false),
+        ("/v1/size", true, false, false),
+        (&format!("{GUEST_PORT_PATH}9100"), true, true, false),
+        (&format!("{GUEST_PORT_PATH}10301"), true, true, false),
+        (&format!("{GUEST_PORT_PATH}25183"), true, false, false),
+        (&format!("{GUEST_PORT_PATH}+25183"), true, false, false),
+        (&format!("{GUEST_PORT_PATH}{GUEST_PORT_PATH}25183"), true, false, false),
+        (&format!("{VOLUME_PATH}root"), true, false, true),
+    ] {
+        assert_eq!(of(CLIENT_ORGANISATION, "").may(path), controller, "{path}");
+        assert_eq!(agent.may(path), agents, "{path}");
+        assert_eq!(of("", "u.vm.neon.tech").may(path), twin, "{path}");
+        assert_eq!(of("neonvm:operators", "other.vm.neon.tech").may(path), path == "/ready", "{path}");
+    }
 }
 
 #[tokio::test]

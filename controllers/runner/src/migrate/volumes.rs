@@ -70,7 +70,8 @@ impl Source {
     pub(crate) async fn open(pod: &PodFiles, address: &str) -> Result<Self, String> {
         let late = |_| format!("{address} does not answer within {} s", PATIENCE.as_secs());
         let place: SocketAddr = address.parse().map_err(|_| format!("{address:?} is not ADDRESS:PORT"))?;
-        let mut tls = neonvm_kit::tls::client(Some(&pod.identity), pod.authority.as_bytes()).map_err(text)?;
+        let identity = pod.certificate.identity();
+        let mut tls = neonvm_kit::tls::client(Some(&identity), pod.authority.as_bytes()).map_err(text)?;
         tls.alpn_protocols = vec![b"http/1.1".to_vec()];
         let name = ServerName::try_from(server_name(&pod.config.uid)).map_err(text)?;
         let connected = async {

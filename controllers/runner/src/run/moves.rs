@@ -124,7 +124,8 @@ impl Loop {
             return Err(Refusal::Conflict(format!("the machine is {state:?}: it can move when it runs")));
         }
         let pod = &self.pod;
-        let connector = Connector::new(&pod.identity, &pod.authority, &pod.config.uid, target, &request.id)
+        let identity = pod.certificate.identity();
+        let connector = Connector::new(&identity, &pod.authority, &pod.config.uid, target, &request.id)
             .map_err(Refusal::Wrong)?;
         self.moves += 1;
         let parts = source::Parts {

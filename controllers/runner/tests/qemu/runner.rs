@@ -50,6 +50,7 @@ fn a_runner_in_a_process_of_its_own() {
         grace: None,
         addresses: vec![text("address").parse().unwrap()],
         node_addresses: Vec::new(),
+        node: None,
         qemu_user: (user, user),
         root,
     };

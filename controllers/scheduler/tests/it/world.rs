@@ -9,12 +9,12 @@ use k8s_openapi::api::core::v1::{Node, Pod};
 use kube::api::{Patch, PatchParams, PostParams};
 use kube::{Api, Client};
 use neonvm_api::VirtualMachine;
-use neonvm_kit::authority::{self, AGENTS, OPERATORS, SCHEDULER_NAME};
+use neonvm_kit::authority::{self, AGENTS, OPERATORS, SCHEDULER_NAME, agent_common_name};
 use neonvm_kit::call::Caller;
 use neonvm_kit::service::Endpoint;
 use neonvm_scheduler::{Config, Running};
-use neonvm_test_cluster::ApiServer;
 pub(crate) use neonvm_test_cluster::eventually;
+use neonvm_test_cluster::{ApiServer, Signer};
 use neonvm_types::scheduler_inspect::Inspect;
 use serde_json::{Value, json};
 use tokio::sync::oneshot;
@@ -26,6 +26,7 @@ const WITHIN: Duration = Duration::from_secs(20);
 pub(crate) struct Cluster {
     pub(crate) client: Client,
     pub(crate) server: ApiServer,
+    _signer: Signer,
 }
 
 /// A scheduler. Dropped, it is gone at once, as if it was killed.
@@ -54,7 +55,8 @@ impl Scheduler {
 impl Cluster {
     pub(crate) async fn start() -> Self {
         let server = ApiServer::with_our_kinds().await;
-        Self { client: server.client.clone(), server }
+        let signer = Signer::start(&server.client).await;
+        Self { client: server.client.clone(), server, _signer: signer }
     }
 
     pub(crate) fn config(&self, identity: &str) -> Config {
@@ -100,7 +102,10 @@ impl Cluster {
     /// A connection with a certificate of an organisation.
     pub(crate) async fn caller(&self, endpoint: Endpoint, organisations: &[&str]) -> Caller {
         let authority = authority::read(&self.client, "neonvm-system").await.unwrap();
-        let identity = authority.client("someone", organisations).unwrap();
+        // Agents are of the node n1.
+        let common_name =
+            if organisations == [AGENTS] { agent_common_name("n1") } else { "someone".to_owned() };
+        let identity = authority.client(&common_name, organisations).unwrap();
         let tls = neonvm_kit::tls::client(Some(&identity), authority.certificate().as_bytes()).unwrap();
         Caller::new(endpoint, Some(Arc::new(tls)), SCHEDULER_NAME)
     }

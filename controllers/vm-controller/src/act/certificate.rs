@@ -1,4 +1,4 @@
-//! The certificate of a guest: signed by the internal authority, or asked for from cert-manager.
+//! The certificate of a guest: signed by the authority for VMs, or requested from cert-manager.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -32,8 +32,8 @@ pub(crate) const TLS_LABEL: &str = "vm.neon.tech/tls";
 pub(crate) const FINGERPRINT: &str = "vm.neon.tech/tls-for";
 /// Annotation: how often a request was refused before.
 pub(crate) const ATTEMPT: &str = "vm.neon.tech/tls-attempt";
-const NOT_BEFORE: &str = "vm.neon.tech/tls-not-before";
-const NOT_AFTER: &str = "vm.neon.tech/tls-not-after";
+pub(crate) const NOT_BEFORE: &str = "vm.neon.tech/tls-not-before";
+pub(crate) const NOT_AFTER: &str = "vm.neon.tech/tls-not-after";
 
 fn failed(message: impl Into<String>) -> Failed {
     Failed::new(CertificateFailed, message)
@@ -56,7 +56,7 @@ pub(crate) fn secret_view(meta: &ObjectMeta) -> TlsSecret {
 }
 
 /// From when until when the first certificate of a PEM text is valid.
-fn validity(pem: &str) -> Option<(Timestamp, Timestamp)> {
+pub(super) fn validity(pem: &str) -> Option<(Timestamp, Timestamp)> {
     let der = CertificateDer::from_pem_slice(pem.as_bytes()).ok()?;
     let (_, certificate) = X509Certificate::from_der(&der).ok()?;
     let validity = certificate.validity();
@@ -77,7 +77,7 @@ impl Context {
         match action {
             TlsAction::Sign => {
                 let name = server_name(tls, key);
-                let identity = self.authority.server(&name, std::slice::from_ref(&name), lifetime(tls));
+                let identity = self.authority.guest(&name, lifetime(tls));
                 let identity = identity.map_err(|error| failed(error.to_string()))?;
                 self.store(key, vm, tls, identity.key, identity.certificate).await
             }

@@ -11,11 +11,16 @@ use neonvm_api::names::label;
 use neonvm_api::runner_pod::{CONFIG_FILE, Receive};
 use neonvm_core_lifecycle::FailureReason::SecretFailed;
 use neonvm_core_lifecycle::pod;
+use neonvm_kit::ca::Identity;
 
+use super::certificate::{NOT_AFTER, NOT_BEFORE, validity};
 use super::{Failed, is_conflict, patching};
 use crate::cache::Key;
 use crate::context::{Context, MANAGER};
 use crate::ssh;
+
+/// Label of the secrets with the configuration of a runner.
+pub(crate) const CONFIG_LABEL: &str = "vm.neon.tech/runner-config";
 
 pub(crate) fn posting() -> PostParams {
     PostParams { field_manager: Some(MANAGER.to_owned()), ..PostParams::default() }
@@ -43,6 +48,20 @@ pub(super) fn secret_of(
         data: Some(data.collect()),
         ..Secret::default()
     })
+}
+
+type Annotations = BTreeMap<String, String>;
+type Data = BTreeMap<String, ByteString>;
+
+/// A runner's certificate and key in the secret of its pod, and when it begins and ends.
+pub(crate) fn identity_data(identity: &Identity) -> Result<(Annotations, Data), String> {
+    let (from, until) = validity(&identity.certificate).ok_or("the certificate cannot be read")?;
+    let annotations = [(NOT_BEFORE, from), (NOT_AFTER, until)];
+    let data = [("tls.crt", &identity.certificate), ("tls.key", &identity.key)];
+    Ok((
+        annotations.map(|(key, time)| (key.to_owned(), time.to_string())).into(),
+        data.map(|(key, text)| (key.to_owned(), ByteString(text.clone().into_bytes()))).into(),
+    ))
 }
 
 impl Context {
@@ -104,19 +123,20 @@ impl Context {
         config.receive = receive.cloned();
         let identity = self.authority.runner(&config.uid).map_err(|error| failed(&error))?;
         let json = serde_json::to_string(&config).map_err(|error| failed(&error))?;
-        let data = [
-            (CONFIG_FILE, json),
-            ("tls.crt", identity.certificate),
-            ("tls.key", identity.key),
-            ("ca.crt", self.authority.certificate().to_owned()),
-        ];
-        let secret = secret_of(vm, name, "Opaque", data)?;
+        let data = [(CONFIG_FILE, json), ("ca.crt", self.authority.certificate().to_owned())];
+        let mut secret = secret_of(vm, name, "Opaque", data)?;
+        let (annotations, own) = identity_data(&identity).map_err(|error| failed(&error))?;
+        secret.data.get_or_insert_default().extend(own);
+        secret.metadata.labels.get_or_insert_default().insert(CONFIG_LABEL.to_owned(), "true".to_owned());
+        secret.metadata.annotations = Some(annotations);
         let api = self.secrets(&key.namespace);
         let what = "the runner's configuration cannot be kept";
         match self.write(api.create(&posting(), &secret)).await {
             Ok(_) => Ok(()),
             Err(error) if is_conflict(&error) => {
-                let change = serde_json::json!({"data": secret.data});
+                let meta = serde_json::json!({"labels": secret.metadata.labels,
+                    "annotations": secret.metadata.annotations});
+                let change = serde_json::json!({"metadata": meta, "data": secret.data});
                 let written = self.write(api.patch(name, &patching(), &Patch::Merge(&change))).await;
                 written.map(drop).map_err(|error| Failed::api(SecretFailed, what, &error))
             }

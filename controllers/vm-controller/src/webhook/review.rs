@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 
 use k8s_openapi::api::core::v1::{Namespace, ObjectReference};
 use kube::api::Api;
+use neonvm_api::admission::agent::{self, Requester};
 use neonvm_api::names::VM_API_VERSION;
 use neonvm_api::{FieldError, Policy};
 use neonvm_types::NamespacedName;
@@ -59,6 +60,10 @@ async fn decide(
         // What is wrong is for the validating side to say, with the object as it will be stored.
         return Ok(patched(object, &new));
     }
+    let requester = Requester::of_review(request.get("userInfo").unwrap_or(&Value::Null));
+    if let Some(why) = agent::refused(&hooks.namespace, &requester, kind, &new, old) {
+        return Ok(denied(&[], &why));
+    }
     verdict.errors.extend(refused(hooks, kind, &new, old, request).await?);
     let warnings: Vec<String> = verdict.warnings.iter().map(|warning| short(&warning.to_string())).collect();
     if verdict.errors.is_empty() {
@@ -73,8 +78,12 @@ async fn decide(
         let warning = short(&format!("update validation is skipped for {name}: {message}"));
         return Ok(json!({"allowed": true, "warnings": [warning]}));
     }
-    Ok(json!({"allowed": false, "warnings": warnings,
-        "status": {"code": 403, "reason": "Forbidden", "message": message}}))
+    Ok(denied(&warnings, &message))
+}
+
+fn denied(warnings: &[String], message: &str) -> Value {
+    json!({"allowed": false, "warnings": warnings,
+        "status": {"code": 403, "reason": "Forbidden", "message": message}})
 }
 
 /// What the policy of the object's namespace refuses. The namespace is only asked for if the installation's policy refuses something

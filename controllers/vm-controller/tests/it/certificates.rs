@@ -1,12 +1,17 @@
-//! Certificates of guests: from the internal authority, and from a cert-manager that is played.
+//! Certificates of guests: from the authority for VMs, and from a cert-manager that is played.
+
+use std::sync::Arc;
 
 use base64::Engine as _;
+use k8s_openapi::api::core::v1::Secret;
 use kube::api::{Api, ApiResource, DynamicObject, Patch, PatchParams};
 use kube::core::GroupVersionKind;
 use neonvm_api::virtual_machine::Phase;
-use neonvm_kit::ca::Authority;
+use neonvm_kit::ca::{Authority, Identity};
 use neonvm_test_cluster::eventually;
+use rustls::pki_types::ServerName;
 use serde_json::{Value, json};
+use tokio_rustls::{TlsAcceptor, TlsConnector};
 
 use crate::cluster::{Cluster, condition, phase_of};
 
@@ -41,7 +46,7 @@ async fn answer(api: &Api<DynamicObject>, name: &str, status: Value) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn without_cert_manager_the_internal_authority_signs() {
+async fn without_cert_manager_the_authority_for_vms_signs() {
     let cluster = Cluster::start().await;
     let _controller = cluster.controller();
     for (name, issuer) in [("a", "some-issuer"), ("b", "other")] {
@@ -55,6 +60,55 @@ async fn without_cert_manager_the_internal_authority_signs() {
         let data = secret.data.unwrap();
         assert!(data["tls.crt"].0.starts_with(b"-----BEGIN CERTIFICATE"));
         assert!(data["tls.key"].0.starts_with(b"-----BEGIN PRIVATE KEY"));
+    }
+}
+
+/// What a client that trusts `authority` makes of a server with this certificate.
+async fn shake_hands(authority: &str, server: &Identity, name: &str) -> Result<(), std::io::Error> {
+    let (near, far) = tokio::io::duplex(1 << 16);
+    let server = neonvm_kit::tls::open_server(server).unwrap();
+    let client = neonvm_kit::tls::client(None, authority.as_bytes()).unwrap();
+    let name = ServerName::try_from(name.to_owned()).unwrap();
+    let accepting = TlsAcceptor::from(Arc::new(server)).accept(far);
+    let connecting = TlsConnector::from(Arc::new(client)).connect(name, near);
+    let (_, connected) = tokio::join!(accepting, connecting);
+    connected.map(drop)
+}
+
+async fn authority(cluster: &Cluster, secret: &str) -> String {
+    let api: Api<Secret> = Api::namespaced(cluster.client.clone(), "neonvm-system");
+    let data = api.get(secret).await.unwrap().data.unwrap();
+    String::from_utf8(data["tls.crt"].0.clone()).unwrap()
+}
+
+/// Whoever may create VMs chooses the names in their certificates: services must trust none of those.
+#[tokio::test(flavor = "multi_thread")]
+async fn no_service_trusts_a_certificate_of_a_guest() {
+    let cluster = Cluster::start().await;
+    let _controller = cluster.controller();
+    cluster.create("db", tls("")).await;
+    cluster.until_settled("db").await;
+    let data = cluster.secrets().get("tls-neonvm-db").await.unwrap().data.unwrap();
+    let text = |key: &str| String::from_utf8(data[key].0.clone()).unwrap();
+    let guest = Identity { certificate: text("tls.crt"), key: text("tls.key") };
+    let vms = authority(&cluster, "neonvm-vm-ca").await;
+    shake_hands(&vms, &guest, "db.example").await.unwrap();
+    let internal = authority(&cluster, "neonvm-internal-ca").await;
+    let refused = shake_hands(&internal, &guest, "db.example").await.unwrap_err();
+    assert!(refused.to_string().contains("UnknownIssuer"), "{refused}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn names_of_services_are_refused_at_admission() {
+    let cluster = Cluster::start().await;
+    for name in ["scheduler.neonvm", "uid.vm.neon.tech"] {
+        let mut spec = tls("");
+        spec["tls"]["serverName"] = json!(name);
+        let refused = cluster.try_create("db", spec).await.unwrap_err().to_string();
+        assert!(
+            refused.contains("serverName") && refused.contains("choose one outside of *.neonvm"),
+            "{refused}"
+        );
     }
 }
 

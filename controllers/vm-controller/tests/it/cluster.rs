@@ -112,6 +112,10 @@ impl Cluster {
 
     /// Creates a small machine; `spec` is laid over it.
     pub(crate) async fn create(&self, name: &str, spec: Value) -> VirtualMachine {
+        self.try_create(name, spec).await.unwrap()
+    }
+
+    pub(crate) async fn try_create(&self, name: &str, spec: Value) -> kube::Result<VirtualMachine> {
         let mut vm = json!({"apiVersion": "vm.neon.tech/v1", "kind": "VirtualMachine", "metadata": {"name": name},
             "spec": {"guest": {"cpus": {"min": 0.25, "max": 2, "use": 0.25},
                 "memorySlots": {"min": 1, "max": 4, "use": 1}, "rootDisk": {"image": "img:1"}}}});
@@ -121,8 +125,8 @@ impl Cluster {
             Api::default_namespaced_with(self.client.clone(), &ApiResource::from_gvk(&gvk));
         // Sent as written: the server normalises the floats.
         let object = serde_json::from_value(vm).unwrap();
-        let made = api.create(&PostParams::default(), &object).await.unwrap();
-        serde_json::from_value(serde_json::to_value(made).unwrap()).unwrap()
+        let made = api.create(&PostParams::default(), &object).await?;
+        Ok(serde_json::from_value(serde_json::to_value(made).unwrap()).unwrap())
     }
 
     pub(crate) async fn patch(&self, name: &str, change: Value) {

@@ -9,6 +9,7 @@
 )]
 
 mod addresses;
+mod agents;
 mod certificates;
 mod cluster;
 mod evictions;
@@ -19,6 +20,7 @@ mod moves;
 mod node;
 mod policy;
 mod runner;
+mod signing;
 mod size;
 mod supervision;
 mod webhooks;

@@ -35,7 +35,12 @@ pub(crate) fn config(cluster: &Cluster) -> (Config, Reserved) {
     (config, listen)
 }
 
-async fn post(cluster: &Cluster, address: SocketAddr, path: &str, body: &str) -> (StatusCode, String) {
+pub(crate) async fn post(
+    cluster: &Cluster,
+    address: SocketAddr,
+    path: &str,
+    body: &str,
+) -> (StatusCode, String) {
     let caller = cluster.identity_of(neonvm_test_cluster::CALLER);
     post_as(cluster, Some(&caller), address, path, body).await
 }

@@ -51,6 +51,7 @@ pub(super) async fn run(setup: &Setup) -> anyhow::Result<Vec<Row>> {
     let mut playing = JoinSet::new();
     playing.spawn(crate::fleet::until_it_fails(server));
     define(&client).await?;
+    playing.spawn(crate::fleet::signing(&client).await?);
     let config = Config { kubeconfig: Some(kubeconfig.clone()), ..Config::default() };
     let scheduler = neonvm_scheduler::start(config).await?;
     playing.spawn(async move {

@@ -34,7 +34,7 @@ impl Cluster {
         cluster
     }
 
-    fn kubeconfig(&self) -> PathBuf {
+    pub(crate) fn kubeconfig(&self) -> PathBuf {
         self.0.cluster().join("kubeconfig")
     }
 

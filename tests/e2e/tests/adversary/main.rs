@@ -10,6 +10,8 @@
     reason = "helpers of tests"
 )]
 
+mod attacker;
+mod authority;
 mod cluster;
 mod home;
 mod ports;

@@ -95,6 +95,17 @@ fn guest() {
 }
 
 #[test]
+fn names_of_services() {
+    let rules = rules::tls_server_name();
+    for name in ["scheduler.neonvm", "neonvm", "*.NEONVM", "u.vm.neon.tech."] {
+        counts(&rules, &json!(name), None, 1);
+    }
+    for name in ["", "db.example", "myneonvm", "avm.neon.tech"] {
+        counts(&rules, &json!(name), None, 0);
+    }
+}
+
+#[test]
 fn spec() {
     let rules = rules::virtual_machine_spec();
     let base = json!({"qmp": 1, "qmpManual": 2, "runnerPort": 3, "podResources": {}, "enableAcceleration": true,

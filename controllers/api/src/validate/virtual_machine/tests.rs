@@ -209,6 +209,14 @@ fn the_rest() {
                 &["spec.tls.serverName: must be set, or leave out spec.tls"],
             ),
             (
+                |spec| {
+                    spec.tls = tls("", "24h", "8h");
+                    spec.tls.as_mut().unwrap().server_name = "Scheduler.neonvm.".into();
+                },
+                &["spec.tls.serverName: \"Scheduler.neonvm.\" is a name of the services of the cluster; \
+                   choose one outside of *.neonvm and *.vm.neon.tech"],
+            ),
+            (
                 |spec| spec.tls = tls("i", "1h", "1h"),
                 &["spec.tls.renewBefore: 1h0m0s must be shorter than expireAfter 1h0m0s"],
             ),
@@ -325,4 +333,22 @@ fn an_annotation_the_agent_cannot_use_is_a_warning() {
     let text = "metadata.annotations: the machine will not be scaled: cpu: min 2 is above max 1";
     assert_eq!(virtual_machine_warnings(&warned)[0].to_string(), text);
     assert_eq!(virtual_machine_create(&warned), []);
+}
+
+#[test]
+fn names_of_services_are_reserved_in_every_spelling() {
+    for name in [
+        "neonvm",
+        "agent.neonvm",
+        "*.neonvm",
+        "a.b.NeonVM.",
+        "vm.neon.tech",
+        "uid.vm.neon.tech",
+        "*.VM.neon.tech",
+    ] {
+        assert!(is_reserved(name), "{name}");
+    }
+    for name in ["", "myneonvm", "neonvm.example", "neon.tech", "avm.neon.tech", "vm.neon.tech.example"] {
+        assert!(!is_reserved(name), "{name}");
+    }
 }

@@ -193,9 +193,9 @@ fn events_expire_after_an_hour() {
         "lastTimestamp": "2023-11-14T22:13:20Z" });
     world.post("/api/v1/namespaces/ns/events", &event);
     let mut context = world.context();
-    assert_eq!(world.engine.expire_events(&context), Some(3600));
+    assert_eq!(world.engine.expire(&context), Some(3600));
     context.now = Timestamp::from_second(1_700_003_600).unwrap();
-    assert_eq!(world.engine.expire_events(&context), None);
+    assert_eq!(world.engine.expire(&context), None);
     assert!(world.get("/api/v1/namespaces/ns/events/e").is_none());
 }
 

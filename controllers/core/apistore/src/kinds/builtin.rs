@@ -5,9 +5,9 @@ use std::sync::{Arc, OnceLock};
 use k8s_openapi::api::{
     admissionregistration::v1 as admission, apps::v1 as apps, authentication::v1 as authn,
     authorization::v1 as authz, autoscaling::v1 as autoscaling1, autoscaling::v2 as autoscaling2,
-    batch::v1 as batch, coordination::v1 as coordination, core::v1 as core, discovery::v1 as discovery,
-    events::v1 as events, networking::v1 as networking, node::v1 as node, policy::v1 as policy,
-    rbac::v1 as rbac, scheduling::v1 as scheduling, storage::v1 as storage,
+    batch::v1 as batch, certificates::v1 as certificates, coordination::v1 as coordination, core::v1 as core,
+    discovery::v1 as discovery, events::v1 as events, networking::v1 as networking, node::v1 as node,
+    policy::v1 as policy, rbac::v1 as rbac, scheduling::v1 as scheduling, storage::v1 as storage,
 };
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1 as extensions;
 use k8s_openapi::kube_aggregator::pkg::apis::apiregistration::v1 as registration;
@@ -69,6 +69,7 @@ fn rows() -> Vec<Row> {
     Row("autoscaling", "v1", "HorizontalPodAutoscaler", "horizontalpodautoscalers", "hpa", "all", "n", "status", "", builtin::<autoscaling1::HorizontalPodAutoscaler>),
     Row("batch", "v1", "CronJob", "cronjobs", "cj", "all", "ng", "status", "", builtin::<batch::CronJob>),
     Row("batch", "v1", "Job", "jobs", "", "all", "ng", "status", "status.successful", builtin::<batch::Job>),
+    Row("certificates.k8s.io", "v1", "CertificateSigningRequest", "certificatesigningrequests", "csr", "", "", "approval,status", "spec.signerName", builtin::<certificates::CertificateSigningRequest>),
     Row("networking.k8s.io", "v1", "IngressClass", "ingressclasses", "", "", "g", "", "", builtin::<networking::IngressClass>),
     Row("networking.k8s.io", "v1", "Ingress", "ingresses", "ing", "", "ng", "status", "", builtin::<networking::Ingress>),
     Row("networking.k8s.io", "v1", "NetworkPolicy", "networkpolicies", "netpol", "", "ng", "", "", builtin::<networking::NetworkPolicy>),

@@ -342,6 +342,25 @@ pub(super) fn role(object: &Value, _: Timestamp) -> Value {
     json!(format!("{}/{}", text_at(object, "roleRef.kind"), text_at(object, "roleRef.name")))
 }
 
+pub(super) fn requested_duration(object: &Value, _: Timestamp) -> Value {
+    let seconds = at(object, "spec.expirationSeconds").and_then(Value::as_i64);
+    json!(seconds.map_or_else(|| "<none>".to_owned(), super::duration))
+}
+
+pub(super) fn request_condition(object: &Value, _: Timestamp) -> Value {
+    let has = |kind: &str| list(object, "status.conditions").iter().any(|c| text_at(c, "type") == kind);
+    let decided = if has("Denied") {
+        "Denied"
+    } else if has("Approved") {
+        "Approved"
+    } else {
+        "Pending"
+    };
+    let failed = if has("Failed") { ",Failed" } else { "" };
+    let issued = if text_at(object, "status.certificate").is_empty() { "" } else { ",Issued" };
+    json!(format!("{decided}{failed}{issued}"))
+}
+
 fn subjects(object: &Value, kind: &str) -> Value {
     let of_kind = list(object, "subjects").iter().filter(|s| text_at(s, "kind") == kind);
     let names: Vec<String> = of_kind

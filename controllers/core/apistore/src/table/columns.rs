@@ -89,6 +89,8 @@ fn of(group: &str, kind: &str) -> Vec<Column> {
         ("autoscaling", "HorizontalPodAutoscaler") => vec![NAME, Column("Reference", S, 0, Of(workload_cells::hpa_reference)), Column("Targets", S, 0, Of(workload_cells::hpa_targets)),
             Column("MinPods", S, 0, Of(workload_cells::hpa_min)), Column("MaxPods", S, 0, Number("spec.maxReplicas")), Column("Replicas", S, 0, Number("status.currentReplicas")), AGE],
         ("coordination.k8s.io", "Lease") => vec![NAME, Column("Holder", S, 0, Path("spec.holderIdentity")), AGE],
+        (crate::signing::GROUP, _) => vec![NAME, AGE, Column("SignerName", S, 0, Path("spec.signerName")), Column("Requestor", S, 0, Path("spec.username")),
+            Column("RequestedDuration", S, 0, Of(cells::requested_duration)), Column("Condition", S, 0, Of(cells::request_condition))],
         ("policy", "PodDisruptionBudget") => vec![NAME, Column("Min Available", S, 0, Of(workload_cells::min_available)), Column("Max Unavailable", S, 0, Of(workload_cells::max_unavailable)),
             Column("Allowed Disruptions", I, 0, Number("status.disruptionsAllowed")), AGE],
         ("rbac.authorization.k8s.io", "RoleBinding" | "ClusterRoleBinding") => vec![NAME, Column("Role", S, 0, Of(cells::role)), AGE, Column("Users", S, 1, Of(cells::users)),

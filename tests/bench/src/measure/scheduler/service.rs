@@ -41,6 +41,7 @@ pub(super) async fn run(setup: &Setup) -> anyhow::Result<Vec<Row>> {
     playing.spawn(crate::fleet::until_it_fails(server));
     define(&client).await?;
     cluster(&client).await?;
+    playing.spawn(crate::fleet::signing(&client).await?);
     let begun = Instant::now();
     let config = Config { kubeconfig: Some(kubeconfig), ..Config::default() };
     let running = neonvm_scheduler::start(config).await?;

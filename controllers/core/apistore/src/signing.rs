@@ -1,0 +1,89 @@
+//! Admission of certificate requests: the requester goes into a new one, and signers have rights of their own.
+
+use serde_json::{Map, Value, json};
+
+use crate::access::Attributes;
+use crate::admission::Halt;
+use crate::builtin::certificate;
+use crate::context::User;
+use crate::engine::Engine;
+use crate::kinds::Kind;
+use crate::object::{self, at, text_at};
+use crate::status::ApiError;
+use crate::write::Write;
+
+/// API group of requests and signers.
+pub(crate) const GROUP: &str = "certificates.k8s.io";
+
+/// Whether it is the kind of certificate requests.
+pub(crate) fn is_request(kind: &Kind) -> bool {
+    kind.is_builtin() && kind.group == GROUP
+}
+
+impl Write<'_> {
+    /// Puts down who makes a request; lets only those approve and sign who may do that for its signer.
+    pub(crate) fn admit_request(
+        &self,
+        engine: &Engine,
+        live: Option<&Value>,
+        object: &mut Value,
+    ) -> Result<(), Halt> {
+        let Some(live) = live else {
+            sign_with(object, self.request.user);
+            return Ok(());
+        };
+        match self.target.subresource.as_str() {
+            "approval" => self.may_for_signer(engine, "approve", live)?,
+            "status" if object.get("status") != live.get("status") => {
+                self.may_for_signer(engine, "sign", live)?;
+            }
+            _ => return Ok(()),
+        }
+        certificate::stamp(object, live, &self.context.time());
+        Ok(())
+    }
+
+    /// The right is for one signer by name, or for all of its domain (`example.com/*`).
+    fn may_for_signer(&self, engine: &Engine, verb: &str, live: &Value) -> Result<(), ApiError> {
+        let signer = text_at(live, "spec.signerName");
+        let domain = signer.split_once('/').map(|(domain, _)| format!("{domain}/*")).unwrap_or_default();
+        let wanted = |name| {
+            let user = self.request.user;
+            engine.may(&Attributes { verb, group: GROUP, resource: "signers", name, ..Attributes::of(user) })
+        };
+        if wanted(signer) || wanted(domain.as_str()) {
+            return Ok(());
+        }
+        let why = format!("user not permitted to {verb} requests with signerName {signer:?}");
+        Err(ApiError::forbidden(self.subject(object::name(live)), &why))
+    }
+}
+
+fn sign_with(object: &mut Value, user: &User) {
+    let spec = object::child_mut(object, "spec");
+    for key in ["username", "uid", "groups", "extra"] {
+        spec.remove(key);
+    }
+    spec.insert("username".into(), json!(user.name));
+    if !user.uid.is_empty() {
+        spec.insert("uid".into(), json!(user.uid));
+    }
+    if !user.groups.is_empty() {
+        spec.insert("groups".into(), json!(user.groups));
+    }
+    if !user.extra.is_empty() {
+        let extra: Map<String, Value> =
+            user.extra.iter().map(|(key, values)| (key.clone(), json!(values))).collect();
+        spec.insert("extra".into(), Value::Object(extra));
+    }
+}
+
+/// When a request has served its purpose, in seconds after its creation or decision: an hour after it was decided, a day if
+/// nobody decides. It is what the controller of a real cluster does.
+pub(crate) fn life(request: &Value) -> i64 {
+    let conditions = at(request, "status.conditions").and_then(Value::as_array);
+    if conditions.is_some_and(|conditions| !conditions.is_empty()) { 3600 } else { 86_400 }
+}
+
+#[cfg(test)]
+mod tests;

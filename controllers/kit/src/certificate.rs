@@ -1,0 +1,232 @@
+//! The certificate of a service or an operator: requested from the signer `vm.neon.tech/internal`, with a key that is made here
+//! and sent nowhere, and renewed while the service runs.
+
+mod renewal;
+mod shown;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use k8s_openapi::ByteString;
+use k8s_openapi::api::certificates::v1::{CertificateSigningRequest, CertificateSigningRequestSpec};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use kube::api::{Api, PostParams};
+use kube::{Client, Error as ApiError, ResourceExt as _};
+use rustls::{ClientConfig, ServerConfig};
+use tokio::time::{Instant, sleep, timeout};
+
+use crate::authority;
+use crate::backoff::Backoff;
+use crate::ca::{self, Identity, Purpose, Request};
+use crate::signer::rules::{OPERATOR, OPERATOR_LIFE, SCHEDULER, SERVICE_LIFE, SIGNER};
+
+pub use renewal::{Validity, renew};
+pub use shown::Shown;
+
+/// How long [`Certificate::at_start`] tries.
+const START: Duration = Duration::from_secs(60);
+/// Longest wait for one request to be answered.
+const ANSWER: Duration = Duration::from_secs(20);
+/// First and longest pause between two reads of a request, and between two attempts.
+const LOOKS: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(1));
+const PAUSES: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(5));
+
+/// Why there is no certificate.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The API server.
+    #[error("cannot request a certificate")]
+    Api(#[source] Box<ApiError>),
+    /// The signer's rules.
+    #[error("the request {name} for a certificate was denied: {why}")]
+    Denied {
+        /// Its name.
+        name: String,
+        /// The message of the signer.
+        why: String,
+    },
+    /// The request was deleted.
+    #[error("the request {0} for a certificate was deleted before it was answered")]
+    Gone(String),
+    /// It was not answered.
+    #[error("the request for a certificate was not answered within {} s; does a vm-controller lead?", ANSWER.as_secs())]
+    Late,
+    /// What is to be trusted.
+    #[error(transparent)]
+    Authority(#[from] authority::Error),
+    /// The certificate.
+    #[error(transparent)]
+    Certificate(#[from] ca::Error),
+    /// The certificate that was signed cannot be read.
+    #[error("the certificate that was signed cannot be read")]
+    Unreadable,
+}
+
+impl Error {
+    /// Whether trying again soon is of no use.
+    const fn is_final(&self) -> bool {
+        matches!(self, Self::Denied { .. })
+    }
+}
+
+fn failed(error: ApiError) -> Error {
+    Error::Api(Box::new(error))
+}
+
+/// A certificate to request. The signer decides about names and purpose; see [`crate::signer::rules`].
+#[derive(Clone, Debug)]
+pub struct Wanted {
+    common_name: String,
+    purpose: Purpose,
+    /// Its life in seconds; at least the ten minutes that Kubernetes demands.
+    pub seconds: i64,
+}
+
+impl Wanted {
+    /// Of the agent of a node.
+    #[must_use]
+    pub fn agent(node: &str, purpose: Purpose) -> Self {
+        Self { common_name: authority::agent_common_name(node), purpose, seconds: SERVICE_LIFE }
+    }
+
+    /// Of the scheduler.
+    #[must_use]
+    pub fn scheduler() -> Self {
+        Self { common_name: SCHEDULER.to_owned(), purpose: Purpose::Server, seconds: SERVICE_LIFE }
+    }
+
+    /// Of a person who looks into services.
+    #[must_use]
+    pub fn operator() -> Self {
+        Self { common_name: OPERATOR.to_owned(), purpose: Purpose::Client, seconds: OPERATOR_LIFE }
+    }
+}
+
+/// Requests a certificate and waits for it.
+///
+/// # Errors
+/// If the API server refuses, the request is denied, or nobody answers in time.
+pub async fn request(client: &Client, wanted: &Wanted) -> Result<Identity, Error> {
+    let (request, key) = Request::make(&wanted.common_name)?;
+    let api: Api<CertificateSigningRequest> = Api::all(client.clone());
+    let usages = ["digital signature", wanted.purpose.usage()];
+    let spec = CertificateSigningRequestSpec {
+        request: ByteString(request.into_bytes()),
+        signer_name: SIGNER.to_owned(),
+        expiration_seconds: i32::try_from(wanted.seconds).ok(),
+        usages: Some(usages.map(str::to_owned).to_vec()),
+        ..CertificateSigningRequestSpec::default()
+    };
+    let metadata = ObjectMeta { generate_name: Some("neonvm-".to_owned()), ..ObjectMeta::default() };
+    let posted = CertificateSigningRequest { metadata, spec, status: None };
+    let answered = async {
+        let made = api.create(&PostParams::default(), &posted).await.map_err(failed)?;
+        let certificate = answer(&api, &made.name_any()).await?;
+        Ok(Identity { certificate, key })
+    };
+    timeout(ANSWER, answered).await.unwrap_or(Err(Error::Late))
+}
+
+/// Looks at a request until it is answered. One look is a small read; a watch would need another right.
+async fn answer(api: &Api<CertificateSigningRequest>, name: &str) -> Result<String, Error> {
+    let mut looks = Backoff::new(LOOKS.0, LOOKS.1);
+    loop {
+        sleep(looks.pause()).await;
+        let found = api.get_opt(name).await.map_err(failed)?;
+        let status = found.ok_or_else(|| Error::Gone(name.to_owned()))?.status.unwrap_or_default();
+        if let Some(certificate) = status.certificate {
+            return String::from_utf8(certificate.0).map_err(|_| Error::Unreadable);
+        }
+        let refused = |kind: &str| matches!(kind, "Denied" | "Failed");
+        if let Some(condition) = status.conditions.into_iter().flatten().find(|c| refused(&c.type_)) {
+            let why = condition.message.unwrap_or_default();
+            return Err(Error::Denied { name: name.to_owned(), why });
+        }
+    }
+}
+
+/// A certificate that TLS shows, and whom it trusts.
+pub struct Certificate {
+    client: Client,
+    namespace: String,
+    wanted: Wanted,
+    trusted: String,
+    validity: Validity,
+    shown: Arc<Shown>,
+}
+
+impl std::fmt::Debug for Certificate {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Certificate").field("wanted", &self.wanted).finish_non_exhaustive()
+    }
+}
+
+impl Certificate {
+    /// Requests one. `namespace` is that of the services.
+    ///
+    /// # Errors
+    /// Those of [`request`], or that the authority's certificate is not published.
+    pub async fn obtain(client: &Client, namespace: &str, wanted: Wanted) -> Result<Self, Error> {
+        let trusted = authority::trusted(client, namespace).await?;
+        let identity = request(client, &wanted).await?;
+        let validity = Validity::of(&identity).ok_or(Error::Unreadable)?;
+        let shown = Arc::new(Shown::new(&identity)?);
+        Ok(Self { client: client.clone(), namespace: namespace.to_owned(), wanted, trusted, validity, shown })
+    }
+
+    /// As [`Certificate::obtain`], for services that start together with the API server and the signer: it is retried with
+    /// backoff for a minute.
+    ///
+    /// # Errors
+    /// Those of the last attempt.
+    pub async fn at_start(client: &Client, namespace: &str, wanted: Wanted) -> Result<Self, Error> {
+        let started = Instant::now();
+        let mut backoff = Backoff::new(PAUSES.0, PAUSES.1);
+        loop {
+            match Self::obtain(client, namespace, wanted.clone()).await {
+                Err(error) if !error.is_final() && started.elapsed() < START => {
+                    tracing::warn!(%error, "there is no certificate yet; it is tried again");
+                }
+                obtained => return obtained,
+            }
+            sleep(backoff.pause()).await;
+        }
+    }
+
+    /// A client that shows it; connections that are made after a renewal show the new one.
+    ///
+    /// # Errors
+    /// If the authority's certificate cannot be read.
+    pub fn client_config(&self) -> Result<ClientConfig, ca::Error> {
+        crate::tls::client_with(Arc::clone(&self.shown), self.trusted.as_bytes())
+    }
+
+    /// A server that shows it, and takes clients with a certificate of the internal authority and without one.
+    ///
+    /// # Errors
+    /// If the authority's certificate cannot be read.
+    pub fn server_config(&self) -> Result<ServerConfig, ca::Error> {
+        crate::tls::server_with(Arc::clone(&self.shown), &self.trusted)
+    }
+
+    /// Renews it. Returns if the internal authority has been replaced: then everything that was made of its certificate is of no
+    /// use, and the service has to start again.
+    pub async fn keep(self) {
+        renew(self.validity, Validity::now, || self.again()).await;
+        tracing::error!("the internal authority has been replaced");
+    }
+
+    /// Requests another one and shows it. None if it would be of another authority than the one that is trusted.
+    async fn again(&self) -> Result<Option<Validity>, Error> {
+        if authority::trusted(&self.client, &self.namespace).await? != self.trusted {
+            return Ok(None);
+        }
+        let identity = request(&self.client, &self.wanted).await?;
+        let validity = Validity::of(&identity).ok_or(Error::Unreadable)?;
+        self.shown.replace(&identity)?;
+        Ok(Some(validity))
+    }
+}
+
+#[cfg(test)]
+mod tests;

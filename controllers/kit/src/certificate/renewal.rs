@@ -1,0 +1,149 @@
+//! When a certificate is renewed: at two thirds of its life, a little earlier by an amount of its own, and again with backoff
+//! until it succeeds.
+
+use std::fmt::Display;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use rustls::pki_types::CertificateDer;
+use rustls::pki_types::pem::PemObject as _;
+use tokio::time::sleep;
+use x509_parser::prelude::{FromDer as _, X509Certificate};
+
+use crate::backoff::Backoff;
+use crate::ca::Identity;
+
+/// Pauses between attempts.
+const PAUSES: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(300));
+/// The clock is looked at this often: timers stand still while a computer sleeps, certificates do not.
+const LOOK: Duration = Duration::from_secs(60);
+
+/// From when until when a certificate is valid, in seconds since 1970.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Validity {
+    /// The first second.
+    pub from: i64,
+    /// The last.
+    pub until: i64,
+    /// Spreads renewals of certificates that were made together: part of 256 of the time that a renewal may be early.
+    pub spread: u8,
+}
+
+impl Validity {
+    /// Of a certificate; none if it cannot be read.
+    #[must_use]
+    pub fn of(identity: &Identity) -> Option<Self> {
+        let der = CertificateDer::from_pem_slice(identity.certificate.as_bytes()).ok()?;
+        let (_, certificate) = X509Certificate::from_der(&der).ok()?;
+        let validity = certificate.validity();
+        // The end of a signature is as good as random, and the same whenever it is asked for.
+        let spread = der.last().copied().unwrap_or(0);
+        Some(Self { from: validity.not_before.timestamp(), until: validity.not_after.timestamp(), spread })
+    }
+
+    /// The clock of this computer, in seconds since 1970.
+    #[must_use]
+    pub fn now() -> i64 {
+        let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        i64::try_from(since.as_secs()).unwrap_or(i64::MAX)
+    }
+
+    /// When it is renewed: after two thirds of its life, up to a tenth of it earlier.
+    #[must_use]
+    pub fn renewal(&self) -> i64 {
+        let life = self.until.saturating_sub(self.from).max(0);
+        let early = (life / 10).saturating_mul(i64::from(self.spread)) / 256;
+        self.from.saturating_add(life / 3 * 2).saturating_sub(early)
+    }
+}
+
+/// Renews a certificate for as long as `once` makes another one and puts it to use; returns when `once` returns none. `clock`
+/// returns the time in seconds since 1970.
+pub async fn renew<E, F>(mut validity: Validity, clock: impl Fn() -> i64, mut once: impl FnMut() -> F)
+where
+    E: Display,
+    F: Future<Output = Result<Option<Validity>, E>>,
+{
+    loop {
+        loop {
+            let left = validity.renewal().saturating_sub(clock());
+            let Ok(left @ 1..) = u64::try_from(left) else { break };
+            sleep(Duration::from_secs(left).min(LOOK)).await;
+        }
+        let mut backoff = Backoff::new(PAUSES.0, PAUSES.1);
+        validity = loop {
+            match once().await {
+                Ok(Some(next)) => break next,
+                Ok(None) => return,
+                Err(error) => {
+                    let left = validity.until.saturating_sub(clock());
+                    tracing::warn!(%error, left, "a certificate could not be renewed; it is tried again");
+                }
+            }
+            sleep(backoff.pause()).await;
+        };
+        // One that is due at once, by a clock that is far off, must not be asked for without a pause.
+        sleep(PAUSES.0).await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::RefCell;
+    use std::future::ready;
+
+    use proptest::prelude::*;
+    use tokio::time::Instant;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn renewals_are_spread_before_two_thirds(from in -1_000_i64..1 << 33, life in 0_i64..1 << 30, spread: u8) {
+            let validity = Validity { from, until: from + life, spread };
+            let part = validity.renewal() - from;
+            prop_assert!(part <= life / 3 * 2);
+            prop_assert!(part >= life / 3 * 2 - life / 10);
+            prop_assert!(part * 2 >= life - 3);
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_certificate_is_renewed_before_its_end_although_attempts_fail() {
+        let started = Instant::now();
+        let clock = move || i64::try_from(started.elapsed().as_secs()).unwrap();
+        let made = RefCell::new(Vec::new());
+        let mut attempts = 0;
+        let first = Validity { from: 0, until: 900, spread: 128 };
+        let renewing = renew(first, clock, || {
+            attempts += 1;
+            if attempts % 3 != 0 {
+                return ready(Err("not now"));
+            }
+            let now = clock();
+            made.borrow_mut().push(now);
+            let next = Validity { from: now, until: now + 900, spread: 0 };
+            ready(Ok((made.borrow().len() < 4).then_some(next)))
+        });
+        renewing.await;
+        let made = made.into_inner();
+        // Two failures cost one and two seconds; a pause of one follows each renewal.
+        assert_eq!(made, [558, 1161, 1764, 2367]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_clock_that_jumps_is_noticed() {
+        let started = Instant::now();
+        let sleeps = RefCell::new(false);
+        // The computer sleeps for a day after ten minutes.
+        let clock = || {
+            let awake = i64::try_from(started.elapsed().as_secs()).unwrap();
+            if awake >= 600 {
+                sleeps.replace(true);
+            }
+            awake + if *sleeps.borrow() { 86_400 } else { 0 }
+        };
+        let first = Validity { from: 0, until: 43_200, spread: 0 };
+        renew(first, clock, || ready(Ok::<_, &str>(None))).await;
+        assert!(started.elapsed() <= Duration::from_secs(600) + LOOK);
+    }
+}

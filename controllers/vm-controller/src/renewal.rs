@@ -1,0 +1,115 @@
+//! Certificates of runners: each lives for a day, and gets a successor in the secret of its pod as long as the pod is there.
+//!
+//! When a pod's certificate ends stands in an annotation of its secret. Whom it is for comes from the machine itself: authors of
+//! machines can write to the secret.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use k8s_openapi::api::core::v1::Secret;
+use kube::ResourceExt as _;
+use kube::api::{Api, ListParams, Patch};
+use kube::core::PartialObjectMeta;
+use neonvm_kit::certificate::Validity;
+use neonvm_types::Timestamp;
+use serde_json::json;
+
+use crate::act::{CONFIG_LABEL, NOT_AFTER, NOT_BEFORE, identity_data, is_missing, patching, within};
+use crate::cache::{KeptPod, Key, key_of};
+use crate::context::{Context, now};
+
+/// Time between two checks of all certificates.
+const LOOK: Duration = Duration::from_secs(600);
+
+/// The name of a pod and its secret, and the machine that it is of.
+type Due = (Key, String);
+
+/// Renews certificates in time; never returns.
+pub(crate) async fn keep(context: Arc<Context>) {
+    loop {
+        match due(&context).await {
+            Ok(due) => {
+                for (key, pod) in due {
+                    if let Err(error) = renew(&context, &key, &pod).await {
+                        tracing::warn!(vm = %key, pod, error, "the runner's certificate could not be renewed");
+                    }
+                }
+            }
+            Err(error) => tracing::warn!(%error, "certificates of runners cannot be listed"),
+        }
+        tokio::time::sleep(LOOK).await;
+    }
+}
+
+/// What has to be renewed now.
+async fn due(context: &Context) -> Result<Vec<Due>, kube::Error> {
+    let api: Api<Secret> = Api::all(context.client.clone());
+    let list = within(api.list_metadata(&ListParams::default().labels(CONFIG_LABEL))).await?;
+    let secrets: BTreeMap<Key, &PartialObjectMeta<Secret>> =
+        list.items.iter().map(|secret| (key_of(&secret.metadata), secret)).collect();
+    let now = now().unix();
+    let mut due = Vec::new();
+    for vm in context.cache.all_vms() {
+        let key = key_of(&vm.metadata);
+        let pods = context.cache.pods(&key);
+        let own = |pod: &&Arc<KeptPod>| Some(&pod.owner) == vm.metadata.uid.as_ref();
+        for pod in pods.iter().filter(own).filter(|pod| pod.view.ended.is_none()) {
+            let name = Arc::new(neonvm_types::NamespacedName::new(&key.namespace, &pod.view.name));
+            if secrets.get(&name).is_some_and(|secret| is_due(now, secret)) {
+                due.push((Arc::clone(&key), pod.view.name.clone()));
+            }
+        }
+    }
+    Ok(due)
+}
+
+/// Whether two thirds of its life are over. Without annotations it is renewed: too often does no harm.
+fn is_due(now: i64, secret: &PartialObjectMeta<Secret>) -> bool {
+    let time = |key| secret.annotations().get(key).and_then(|text| text.parse::<Timestamp>().ok());
+    match (time(NOT_BEFORE), time(NOT_AFTER)) {
+        (Some(from), Some(until)) => {
+            let validity = Validity { from: from.unix(), until: until.unix(), spread: 0 };
+            // An end that somebody has moved away does not keep it from being renewed.
+            now >= validity.renewal() || until.unix() > now.saturating_add(crate::authority::LIFE)
+        }
+        _ => true,
+    }
+}
+
+async fn renew(context: &Context, key: &Key, pod: &str) -> Result<(), String> {
+    let Some(vm) = context.cache.vm(key) else { return Ok(()) };
+    let uid = vm.metadata.uid.as_deref().unwrap_or_default();
+    let identity = context.authority.runner(uid).map_err(|error| error.to_string())?;
+    let (annotations, data) = identity_data(&identity)?;
+    let change = json!({"metadata": {"annotations": annotations}, "data": data});
+    let api = context.secrets(&key.namespace);
+    match context.write(api.patch(pod, &patching(), &Patch::Merge(&change))).await {
+        Ok(_) => Ok(()),
+        // The pod is gone with it.
+        Err(error) if is_missing(&error) => Ok(()),
+        Err(error) => Err(error.to_string()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_certificate_is_due_after_two_thirds_of_its_life() {
+        let secret = |annotations: &[(&str, i64)]| {
+            let mut secret = PartialObjectMeta::<Secret>::default();
+            for (key, at) in annotations {
+                let at = Timestamp::from_unix(*at).unwrap().to_string();
+                secret.annotations_mut().insert((*key).to_owned(), at);
+            }
+            secret
+        };
+        let good = secret(&[(NOT_BEFORE, 0), (NOT_AFTER, 900)]);
+        assert!(!is_due(599, &good));
+        assert!(is_due(600, &good) && is_due(10_000, &good));
+        assert!(is_due(0, &secret(&[])) && is_due(0, &secret(&[(NOT_BEFORE, 0)])));
+        assert!(is_due(100, &secret(&[(NOT_BEFORE, 0), (NOT_AFTER, 1 << 36)])));
+    }
+}

@@ -106,7 +106,11 @@ fn objects(view: &View) -> [Row; 2] {
         Row {
             component: "nodes",
             ready,
-            note: if none { "there are none, or you may not list nodes".into() } else { dash(why.join("; ")) },
+            note: if none {
+                "there are none, or you may not list nodes".into()
+            } else {
+                dash(why.join("; "))
+            },
             good: unready.is_empty(),
         },
         Row {

@@ -344,8 +344,14 @@ struct Network {
 
 async fn network(options: &Options, pod: &Arc<PodFiles>) -> Result<Network, Error> {
     // A port with two names is forwarded once.
-    let ports: BTreeSet<(bool, u16)> =
-        pod.config.spec.guest.ports.iter().map(|port| (port.protocol == PortProtocol::Udp, port.port)).collect();
+    let ports: BTreeSet<(bool, u16)> = pod
+        .config
+        .spec
+        .guest
+        .ports
+        .iter()
+        .map(|port| (port.protocol == PortProtocol::Udp, port.port))
+        .collect();
     let forwards: Vec<network::Forward> =
         ports.into_iter().map(|(udp, port)| network::Forward { udp, port }).collect();
     let mac = network::guest_hardware(&pod.config.uid);

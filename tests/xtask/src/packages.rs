@@ -75,7 +75,8 @@ fn installed(tools: &Path) -> anyhow::Result<Option<PathBuf>> {
 
 fn check(deny: &Path, root: &Path, what: &str) -> anyhow::Result<bool> {
     let mut command = Command::new(deny);
-    let status = command.args(["--offline", "check", "--hide-inclusion-graph", what]).current_dir(root).status();
+    let status =
+        command.args(["--offline", "check", "--hide-inclusion-graph", what]).current_dir(root).status();
     Ok(status.context("cannot run cargo-deny")?.success())
 }
 

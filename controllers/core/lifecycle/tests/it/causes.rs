@@ -12,7 +12,7 @@ use crate::machine::{at, observed, pod, settings, vm};
 const NOW: i64 = 10_000;
 
 /// The pod with this status, as the controller sees it.
-fn view(deleted: bool, status: Value) -> PodView {
+fn view(deleted: bool, status: &Value) -> PodView {
     let mut object = json!({
         "metadata": {"name": "db-old", "uid": "uid-db-old"},
         "spec": {"nodeName": "n1", "containers": []},
@@ -47,7 +47,7 @@ fn an_image_that_cannot_be_pulled_degrades_the_vm() {
     let waiting = json!({"waiting": {"reason": "ErrImagePull", "message": "db:17: not found"}});
     let outcome = after(
         Phase::Pending,
-        view(false, json!({"phase": "Pending", "containerStatuses": container(&waiting)})),
+        view(false, &json!({"phase": "Pending", "containerStatuses": container(&waiting)})),
     );
     let message = "ErrImagePull: db:17: not found".to_owned();
     assert_eq!(condition(&outcome, DEGRADED), ("True".into(), "PodNotStarting".into(), message.clone()));
@@ -58,7 +58,7 @@ fn an_image_that_cannot_be_pulled_degrades_the_vm() {
     let waiting = json!({"waiting": {"reason": "ContainerCreating"}});
     let outcome = after(
         Phase::Pending,
-        view(false, json!({"phase": "Pending", "containerStatuses": container(&waiting)})),
+        view(false, &json!({"phase": "Pending", "containerStatuses": container(&waiting)})),
     );
     assert_eq!(condition(&outcome, DEGRADED).0, "False");
 }
@@ -80,14 +80,14 @@ fn a_runner_that_never_started_was_not_killed() {
         ),
     ];
     for (status, part) in statuses {
-        let exit = view(false, status).ended.unwrap();
+        let exit = view(false, &status).ended.unwrap();
         assert_eq!(exit.reason.as_str(), "StartFailure", "{}", exit.message);
         assert!(exit.message.contains(part), "{}", exit.message);
     }
     let killed =
         json!({"terminated": {"exitCode": 137, "reason": "OOMKilled", "startedAt": "2026-01-01T00:00:00Z"}});
     let exit =
-        view(false, json!({"phase": "Failed", "containerStatuses": container(&killed)})).ended.unwrap();
+        view(false, &json!({"phase": "Failed", "containerStatuses": container(&killed)})).ended.unwrap();
     assert_eq!(exit.reason.as_str(), "RunnerKilled");
 }
 
@@ -97,12 +97,12 @@ fn a_lost_node_is_no_shutdown() {
     let taint = json!([{"type": "DisruptionTarget", "status": "True", "reason": "DeletionByTaintManager",
         "message": "Taint manager: deleting due to NoExecute taint", "lastTransitionTime": null}]);
     let lost = json!({"phase": "Running", "conditions": taint, "containerStatuses": container(&running)});
-    let outcome = after(Phase::Running, view(true, lost));
+    let outcome = after(Phase::Running, view(true, &lost));
     let (status, reason, message) = condition(&outcome, AVAILABLE);
     assert_eq!((status.as_str(), reason.as_str()), ("Unknown", "NodeLost"));
     assert!(message.starts_with("node n1 is not reached"), "{message}");
     // A deletion by a person is a shutdown.
     let asked = json!({"phase": "Running", "containerStatuses": container(&running)});
-    let outcome = after(Phase::Running, view(true, asked));
+    let outcome = after(Phase::Running, view(true, &asked));
     assert_eq!(condition(&outcome, AVAILABLE).1, "Stopped");
 }

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use crate::{arrows, early, generated, links, orphans, package, process, sizes, wording};
+use crate::{arrows, early, foreign, generated, links, orphans, package, packages, process, sizes, wording};
 
 /// Prints every fault; true if there is none. `still`: without the format, and without the generated files, for which
 /// something has to be compiled.
@@ -16,6 +16,7 @@ pub(crate) fn run(root: &Path, still: bool) -> anyhow::Result<bool> {
         ("links", links::faults(root, &tracked)),
         ("wording", wording::faults(root, &tracked)),
         ("early", early::faults(root, &tracked)),
+        ("unsafe", foreign::faults(root, &tracked)),
         ("bans", generated::bans(root)?),
     ];
     if !still {
@@ -23,6 +24,10 @@ pub(crate) fn run(root: &Path, still: bool) -> anyhow::Result<bool> {
         let fault = (!formatted).then(|| "run: cargo fmt --all".to_owned());
         results.push(("format", fault.into_iter().collect()));
         results.push(("generated", generated::faults(root)?));
+        match packages::offline_faults(root)? {
+            Some(faults) => results.push(("packages", faults)),
+            None => println!("check packages   skipped: no cargo-deny; cargo xtask packages installs it"),
+        }
     }
     let mut good = true;
     for (name, faults) in results {

@@ -11,6 +11,7 @@ mod check;
 mod demo;
 mod early;
 mod failures;
+mod foreign;
 mod generated;
 mod guest;
 mod kernel;

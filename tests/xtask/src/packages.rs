@@ -34,6 +34,21 @@ pub(crate) fn run(root: &Path) -> anyhow::Result<bool> {
     Ok(report.tally.failed == 0)
 }
 
+/// What is wrong with licences, sources and bans; none if cargo-deny is not installed here.
+pub(crate) fn offline_faults(root: &Path) -> anyhow::Result<Option<Vec<String>>> {
+    let program = target(root)?.join("tools/bin/cargo-deny");
+    if !is_wanted_version(&program) {
+        return Ok(None);
+    }
+    let mut faults = Vec::new();
+    for what in OFFLINE {
+        if !check(&program, root, what)? {
+            faults.push(format!("{what}: see above"));
+        }
+    }
+    Ok(Some(faults))
+}
+
 struct Report {
     tally: Tally,
     required: bool,
@@ -63,14 +78,18 @@ impl Report {
 /// The program, installed if need be; none if no registry has it.
 fn installed(tools: &Path) -> anyhow::Result<Option<PathBuf>> {
     let program = tools.join("bin/cargo-deny");
-    let known = Command::new(&program).arg("--version").output();
-    if known.is_ok_and(|output| String::from_utf8_lossy(&output.stdout).trim().ends_with(VERSION)) {
+    if is_wanted_version(&program) {
         return Ok(Some(program));
     }
     let mut install = cargo();
     install.args(["install", "cargo-deny", "--version", VERSION, "--locked", "--quiet", "--root"]).arg(tools);
     let good = install.status().context("cannot run cargo install")?.success();
     Ok(good.then_some(program))
+}
+
+fn is_wanted_version(program: &Path) -> bool {
+    let known = Command::new(program).arg("--version").output();
+    known.is_ok_and(|output| String::from_utf8_lossy(&output.stdout).trim().ends_with(VERSION))
 }
 
 fn check(deny: &Path, root: &Path, what: &str) -> anyhow::Result<bool> {

@@ -37,6 +37,8 @@ const VARIABLES: [&str; 8] = [
 const ENTER: &str = r#"set -eu
 system=$1 rust=$2 command=$3
 mount --make-rprivate /
+# The root must be a mount: `ip netns exec` changes how it is propagated.
+mount --bind "$system" "$system"
 mount -t proc proc "$system/proc"
 mount --rbind /sys "$system/sys"
 mount --rbind /dev "$system/dev"

@@ -16,4 +16,5 @@ pub mod installation;
 pub mod machine;
 pub mod plan;
 pub mod qmp;
+pub mod rights;
 mod sys;

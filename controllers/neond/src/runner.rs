@@ -69,8 +69,6 @@ pub(crate) struct Args {
 
 #[derive(clap::Subcommand, Debug)]
 enum Command {
-    /// What must be done with more rights than the runner has: forwarding, the tun device
-    Prepare,
     /// Join standard input and output with the serial console
     Console,
     /// Join standard input and output with a TCP port of the guest
@@ -91,9 +89,6 @@ enum Command {
 pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     match &args.command {
         None => machine(args),
-        // What follows is for forwarding to a tap device.
-        Some(Command::Prepare) if args.network == NetworkMode::User => Ok(()),
-        Some(Command::Prepare) => prepare(),
         Some(Command::Console) => beside(client::join(&args.root, Target::Console)),
         Some(Command::Connect { port }) => beside(client::join(&args.root, Target::Port(*port))),
         Some(Command::Status) => ask(args, Question::Status),
@@ -103,7 +98,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
 }
 
 fn small_runtime() -> anyhow::Result<tokio::runtime::Runtime> {
-    tokio::runtime::Builder::new_current_thread().enable_all().build().context("cannot start")
+    neonvm_runner::runtime().context("cannot start")
 }
 
 #[expect(clippy::exit, reason = "threads that read and write must not keep the process")]
@@ -136,7 +131,6 @@ fn machine(args: &Args) -> anyhow::Result<()> {
         node: args.node_name.clone(),
         qemu_user: (args.qemu_user, args.qemu_user),
     };
-    // One thread: QEMU's life hangs on the thread that started it, and a machine needs little.
     let runtime = small_runtime()?;
     let exit = runtime.block_on(neonvm_runner::run(&options, &sink));
     runtime.shutdown_timeout(Duration::from_millis(100));
@@ -157,22 +151,6 @@ fn ask(args: &Args, question: Question) -> anyhow::Result<()> {
     use std::io::Write as _;
     let answer = small_runtime()?.block_on(client::ask(&args.root, question))?;
     Ok(writeln!(std::io::stdout(), "{answer}")?)
-}
-
-/// Kernel parameters of the pod's network namespace. On a node without containers they are set already.
-fn prepare() -> anyhow::Result<()> {
-    for (key, needed) in [
-        ("ipv4/ip_forward", true),
-        ("ipv4/conf/all/route_localnet", false),
-        ("ipv4/conf/default/route_localnet", false),
-        ("ipv6/conf/all/forwarding", false),
-    ] {
-        let path = format!("/proc/sys/net/{key}");
-        let set = std::fs::read_to_string(&path).is_ok_and(|value| value.trim() == "1")
-            || std::fs::write(&path, "1").is_ok();
-        anyhow::ensure!(set || !needed, "cannot set {path} to 1: run this container privileged");
-    }
-    Ok(())
 }
 
 /// Whether KVM really runs guests: a line of JSON.

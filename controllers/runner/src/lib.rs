@@ -17,10 +17,12 @@ mod migrate;
 mod network;
 pub mod options;
 mod prepare;
+mod rights;
 mod run;
 mod runtime;
 mod volume;
 mod wish;
 
 pub use options::Options;
+pub use rights::{KEPT, runtime};
 pub use run::run;

@@ -2,6 +2,7 @@
 //! QEMU's user-mode stack where there is no privilege.
 
 mod dhcp;
+mod forwarding;
 mod frames;
 mod interface;
 #[cfg(test)]

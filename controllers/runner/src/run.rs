@@ -232,6 +232,7 @@ impl Loop {
         if let Some(problem) = group_problem {
             this.take(Event::QuotaFailed(problem));
         }
+        crate::rights::give_up().await.map_err(Error::Task)?;
         match &pod.config.receive {
             Some(receive) => this.receive(options, receive).await?,
             None => this.boot().await?,

@@ -123,8 +123,7 @@ pub fn plan(vm: &VirtualMachine, name: &str, settings: &Settings) -> Result<Pod,
     let metadata::Wanted { labels, annotations } = metadata::wanted(vm, settings)?;
     let volumes = volume::plan(vm, name)?;
     let image = spec.runner_image.clone().unwrap_or_else(|| settings.runner_image.clone());
-    let mut init_containers = vec![init(&settings.runner_image, &volumes)];
-    init_containers.extend(spec.extra_init_containers.iter().map(confined));
+    let init_containers: Vec<Container> = spec.extra_init_containers.iter().map(confined).collect();
     let text = |text: &String| (!text.is_empty()).then(|| text.clone());
     let pod_spec = PodSpec {
         affinity: Some(affinity(vm)),
@@ -132,7 +131,7 @@ pub fn plan(vm: &VirtualMachine, name: &str, settings: &Settings) -> Result<Pod,
         containers: vec![runner(vm, &image, &volumes, settings)],
         enable_service_links: spec.service_links,
         image_pull_secrets: (!spec.image_pull_secrets.is_empty()).then(|| spec.image_pull_secrets.clone()),
-        init_containers: Some(init_containers),
+        init_containers: (!init_containers.is_empty()).then_some(init_containers),
         node_selector: (!spec.node_selector.is_empty()).then(|| spec.node_selector.clone()),
         restart_policy: Some("Never".to_owned()),
         scheduler_name: text(&spec.scheduler_name),
@@ -178,22 +177,46 @@ fn confined(container: &Container) -> Container {
     context.allow_privilege_escalation = Some(false);
     context.capabilities = Some(Capabilities { add: None, drop: Some(vec!["ALL".to_owned()]) });
     context.proc_mount = None;
-    let profile = SeccompProfile { type_: "RuntimeDefault".to_owned(), localhost_profile: None };
-    context.seccomp_profile = Some(profile);
+    context.seccomp_profile = Some(runtime_default());
     container
 }
 
-/// Settings of the pod's network namespace need privilege; they are made by the installation's own image, never by one that the
-/// author names.
-fn init(image: &str, volumes: &volume::Plan) -> Container {
-    Container {
-        name: "init".to_owned(),
-        image: Some(image.to_owned()),
-        image_pull_policy: Some("IfNotPresent".to_owned()),
-        command: Some(COMMAND.into_iter().chain(["prepare"]).map(str::to_owned).collect()),
-        security_context: Some(SecurityContext { privileged: Some(true), ..SecurityContext::default() }),
-        volume_mounts: Some(volumes.images_mount()),
-        ..Container::default()
+fn runtime_default() -> SeccompProfile {
+    SeccompProfile { type_: "RuntimeDefault".to_owned(), localhost_profile: None }
+}
+
+/// What the runner needs to prepare a VM; before the guest runs it gives up all but `DAC_OVERRIDE` and `KILL`. Of these `NET_ADMIN` and
+/// `NET_RAW` are more than the level `baseline` of Pod Security permits.
+const CAPABILITIES: [&str; 10] = [
+    // The directory in which QEMU meets the runner during a migration belongs to QEMU's user.
+    "CHOWN",
+    // Sockets that QEMU makes there, and the runner connects to.
+    "DAC_OVERRIDE",
+    // QEMU, which runs as another user.
+    "KILL",
+    // The file /dev/net/tun, where no device plugin gives it.
+    "MKNOD",
+    // Tap devices, their addresses and rules, forwarding between them and the pod's interfaces.
+    "NET_ADMIN",
+    // DHCP for the guest at port 67; `spec.runnerPort` may be below 1024, too.
+    "NET_BIND_SERVICE",
+    // Router advertisements are ICMPv6 from a raw socket.
+    "NET_RAW",
+    // QEMU and `spec.initScript` run as a user of their own, in a group of its own, ...
+    "SETGID",
+    // ... and can never get a capability: their bounding set is empty, later that of the runner nearly so.
+    "SETPCAP",
+    "SETUID",
+];
+
+fn runner_context() -> SecurityContext {
+    let names = |names: &[&str]| Some(names.iter().map(|&name| name.to_owned()).collect());
+    SecurityContext {
+        privileged: Some(false),
+        allow_privilege_escalation: Some(false),
+        capabilities: Some(Capabilities { add: names(&CAPABILITIES), drop: names(&["ALL"]) }),
+        seccomp_profile: Some(runtime_default()),
+        ..SecurityContext::default()
     }
 }
 
@@ -204,7 +227,7 @@ fn runner(vm: &VirtualMachine, image: &str, volumes: &volume::Plan, settings: &S
         image: Some(image.to_owned()),
         image_pull_policy: Some("IfNotPresent".to_owned()),
         command: Some(COMMAND.into_iter().map(str::to_owned).collect()),
-        env: Some(environment()),
+        env: Some(environment(settings)),
         ports: Some(ports(vm)),
         readiness_probe: Some(Probe {
             http_get: Some(HTTPGetAction {
@@ -218,20 +241,13 @@ fn runner(vm: &VirtualMachine, image: &str, volumes: &volume::Plan, settings: &S
             ..Probe::default()
         }),
         resources: Some(resources(vm, settings)),
-        security_context: Some(SecurityContext {
-            privileged: Some(false),
-            capabilities: Some(Capabilities {
-                add: Some(["NET_ADMIN", "SYS_ADMIN", "SYS_RESOURCE"].map(str::to_owned).to_vec()),
-                drop: None,
-            }),
-            ..SecurityContext::default()
-        }),
+        security_context: Some(runner_context()),
         volume_mounts: Some(volumes.mounts.clone()),
         ..Container::default()
     }
 }
 
-fn environment() -> Vec<EnvVar> {
+fn environment(settings: &Settings) -> Vec<EnvVar> {
     let field = |name: &str, path: &str| EnvVar {
         name: name.to_owned(),
         value_from: Some(EnvVarSource {
@@ -240,14 +256,19 @@ fn environment() -> Vec<EnvVar> {
         }),
         ..EnvVar::default()
     };
-    vec![
+    let mut all = vec![
         field("K8S_POD_NAME", "metadata.name"),
         field("K8S_POD_NAMESPACE", "metadata.namespace"),
         field("K8S_POD_IP", "status.podIP"),
         field("K8S_POD_IPS", "status.podIPs"),
         field("K8S_NODE_NAME", "spec.nodeName"),
         field("K8S_HOST_IP", "status.hostIP"),
-    ]
+    ];
+    if settings.emulate {
+        let (name, value) = ("NEONVM_ACCEL".to_owned(), Some("tcg".to_owned()));
+        all.push(EnvVar { name, value, ..EnvVar::default() });
+    }
+    all
 }
 
 fn ports(vm: &VirtualMachine) -> Vec<ContainerPort> {

@@ -13,6 +13,8 @@ pub struct Settings {
     pub cpu_scaling_mode: CpuScalingMode,
     /// Whether nodes offer `neonvm/kvm` and `neonvm/vhost-net` as resources; then pods ask for them.
     pub device_plugin: bool,
+    /// Runners emulate (TCG), whatever their nodes have. Machines that run already keep what they have.
+    pub emulate: bool,
     /// Network attachment (`<namespace>/<name>`) of machines with an extra network that do not name one.
     pub network_attachment: Option<String>,
     /// What authors may ask for: of the installation, or, for the functions of one VM, of its namespace.
@@ -74,6 +76,7 @@ impl Default for Settings {
             runner_image: String::from("neonvm-runner:latest"),
             cpu_scaling_mode: CpuScalingMode::SysfsScaling,
             device_plugin: false,
+            emulate: false,
             network_attachment: None,
             policy: Policy::default(),
             runner: RunnerSettings::default(),

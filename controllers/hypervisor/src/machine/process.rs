@@ -7,6 +7,7 @@ use std::process::{Child, ChildStderr, Command, ExitStatus, Stdio};
 use std::sync::Arc;
 
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
+use rustix::thread::CapabilitySet;
 use tokio::sync::{oneshot, watch};
 
 use crate::sys::{ChildSetup, before_exec};
@@ -42,6 +43,9 @@ impl Process {
             drop(descriptors);
             let mut child = match result.and_then(open) {
                 Ok((mut child, begun)) => {
+                    // But to kill: with the end of this thread the kernel kills QEMU by the rights of this thread. Whoever needs to
+                    // know looks at all threads, see `crate::rights::excess`.
+                    let _ = crate::rights::give_up(CapabilitySet::KILL);
                     if started.send(Ok(begun)).is_err() {
                         // Nobody wants it any more.
                         let _ = child.kill();

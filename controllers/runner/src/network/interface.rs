@@ -7,6 +7,7 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use super::dhcp::Lease;
+use super::forwarding::{self, Kind};
 use super::nft::{self, Forward};
 use super::{Error, GATEWAY, GUEST, PREFIX, Reach, TAP_HARDWARE, TAP_NAME, Tap, resolver, router};
 
@@ -77,8 +78,12 @@ pub(crate) fn set_up(settings: &Settings, interfaces: &Interfaces) -> Result<Lin
     let mtu = interfaces.get(&uplink).copied().unwrap_or(ETHERNET);
     let names = resolver::parse(&read("/etc/resolv.conf"));
     let guest_v6 = has_v6(&read("/proc/net/if_inet6"), &uplink).then(|| v6_of(settings.hardware));
+    let guest_v6 = guest_v6.filter(|_| forwards_v6());
     let tap = Tap::open(TAP_NAME)?;
-    sysctl(guest_v6.is_some());
+    for (interface, kind) in [(uplink.as_str(), Kind::Forward), (TAP_NAME, Kind::ForwardAndLoopback)] {
+        let what = || format!("cannot forward packets at {interface}");
+        forwarding::set(interface, kind).map_err(|source| Error::System { what: what(), source })?;
+    }
     let mut lines = format!("link set dev {TAP_NAME} address {TAP_HARDWARE} mtu {mtu} up\n");
     lines.push_str(&format!("address add {GATEWAY}/{PREFIX} dev {TAP_NAME}\n"));
     // The guest's hardware address is ours to choose, so nobody has to ask for it: a question before the guest has a network
@@ -153,20 +158,15 @@ fn v6_of(hardware: [u8; 6]) -> Ipv6Addr {
     v6(u64::from_be_bytes([a ^ 2, b, c, 0xff, 0xfe, d, e, f]))
 }
 
-/// Forwarding, and answers to loopback addresses. Where `/proc/sys` is read-only the init container has done it.
-fn sysctl(v6: bool) {
-    let mut keys = vec!["ipv4/ip_forward", "ipv4/conf/tap-def/route_localnet"];
-    if v6 {
-        keys.push("ipv6/conf/all/forwarding");
+/// A guest without forwarding would have addresses that lead nowhere; it gets none.
+fn forwards_v6() -> bool {
+    let does = forwarding::v6();
+    if !does {
+        tracing::warn!(
+            "the guest gets no IPv6: net.ipv6.conf.all.forwarding is 0 in the pod, and only the node's network plugin can set it"
+        );
     }
-    for key in keys {
-        let path = format!("/proc/sys/net/{key}");
-        if read(&path).trim() != "1"
-            && let Err(error) = std::fs::write(&path, "1")
-        {
-            tracing::warn!(key, %error, "cannot set a kernel parameter; the guest may not reach the network");
-        }
-    }
+    does
 }
 
 /// Runs a program with text on its standard input; returns what it prints, which must fit into a pipe.

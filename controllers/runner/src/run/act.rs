@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use neonvm_hypervisor::cgroup::CgroupError;
 use neonvm_hypervisor::plan::CpuMode;
 use neonvm_types::MilliCpu;
 use neonvm_types::runner_protocol::{ProblemReason, RunnerStatistics};
@@ -220,15 +221,25 @@ pub(super) async fn limit(
         for thread in &threads {
             group.add_thread(thread.thread)?;
         }
-        Ok::<_, neonvm_hypervisor::cgroup::CgroupError>(group)
+        Ok::<_, CgroupError>(group)
     };
     match made() {
         Ok(group) => (Some(Arc::new(group)), None),
         Err(error) => {
             tracing::warn!(%error, "the CPU of the machine cannot be limited");
-            let remedy = if rustix::process::geteuid().is_root() { "" } else { "; this needs root" };
-            (None, Some(format!("the CPU of the machine cannot be limited: {error}{remedy}")))
+            (None, Some(format!("the CPU of the machine cannot be limited: {error}{}", remedy(&error))))
         }
+    }
+}
+
+/// What can be done about it.
+fn remedy(error: &CgroupError) -> &'static str {
+    match error {
+        _ if !rustix::process::geteuid().is_root() => "; this needs root",
+        CgroupError::Io { source, .. } if source.kind() == std::io::ErrorKind::ReadOnlyFilesystem => {
+            "; the runner's container may not change cgroups, so nothing but the limits of its pod holds the VM"
+        }
+        _ => "",
     }
 }
 

@@ -18,5 +18,6 @@ mod links;
 mod moves;
 mod network;
 mod process;
+mod rights;
 mod runner;
 mod world;

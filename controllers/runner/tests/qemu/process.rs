@@ -35,6 +35,16 @@ impl Process {
         self.stat().is_none_or(|(_, state, _)| state == 'Z')
     }
 
+    /// What the kernel says of each of its threads (proc_pid_status(5)), by number.
+    pub(crate) fn threads(self) -> Vec<(u32, String)> {
+        let threads = std::fs::read_dir(format!("/proc/{}/task", self.0)).unwrap().flatten();
+        let status = |thread: std::fs::DirEntry| {
+            let text = std::fs::read_to_string(thread.path().join("status")).ok()?;
+            Some((thread.file_name().to_str()?.parse().ok()?, text))
+        };
+        threads.filter_map(status).collect()
+    }
+
     pub(crate) fn kill(self) {
         let pid = Pid::from_raw(i32::try_from(self.0).unwrap()).unwrap();
         kill_process(pid, Signal::KILL).unwrap();

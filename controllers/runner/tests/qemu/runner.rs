@@ -61,7 +61,7 @@ fn a_runner_in_a_process_of_its_own() {
         .with_ansi(false)
         .with_writer(move || own.own())
         .init();
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let runtime = neonvm_runner::runtime().unwrap();
     let exit = runtime.block_on(neonvm_runner::run(&options, &sink));
     std::process::exit(i32::from(!exit.is_success()));
 }
@@ -182,9 +182,13 @@ impl Runner {
         self.child.wait().unwrap();
     }
 
+    pub(crate) fn process(&self) -> Process {
+        Process(self.child.id())
+    }
+
     /// Its QEMU.
     pub(crate) fn qemu(&self) -> Process {
-        let own = Process(self.child.id());
+        let own = self.process();
         own.children().into_iter().find(|child| child.name().starts_with("qemu")).expect("its QEMU")
     }
 

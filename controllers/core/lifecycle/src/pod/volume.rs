@@ -35,11 +35,6 @@ impl Plan {
         });
         self.volumes.push(volume);
     }
-
-    /// The mount of generated images alone.
-    pub(super) fn images_mount(&self) -> Vec<VolumeMount> {
-        self.mounts.iter().filter(|mount| mount.name == place::IMAGES_VOLUME).cloned().collect()
-    }
 }
 
 /// All volumes of a pod.

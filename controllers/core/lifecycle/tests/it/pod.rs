@@ -88,13 +88,7 @@ fn the_smallest_machine() {
         env,
         ["K8S_POD_NAME", "K8S_POD_NAMESPACE", "K8S_POD_IP", "K8S_POD_IPS", "K8S_NODE_NAME", "K8S_HOST_IP"]
     );
-    let init = &spec["initContainers"];
-    assert_eq!(init.as_array().unwrap().len(), 1);
-    assert_eq!(init[0]["command"], json!(["neond", "runner", "prepare"]));
-    assert_eq!(
-        (&init[0]["image"], &init[0]["securityContext"]),
-        (&container["image"], &json!({"privileged": true}))
-    );
+    assert_eq!(spec["initContainers"], Value::Null, "nothing has to be done before the runner");
     assert!(!pod.to_string().contains("hostPath"), "nothing of the node is mounted");
 }
 
@@ -107,10 +101,8 @@ fn nothing_that_an_author_writes_is_privileged() {
         "{error}"
     );
     let pod = planned(&vm);
-    let init = &pod["spec"]["initContainers"];
-    assert_eq!(init[0]["image"], "neonvm-runner:latest", "the installation's image, not the author's");
     assert_eq!(
-        init[1]["securityContext"],
+        pod["spec"]["initContainers"][0]["securityContext"],
         json!({"privileged": false, "allowPrivilegeEscalation": false, "capabilities": {"drop": ["ALL"]},
             "seccompProfile": {"type": "RuntimeDefault"}})
     );
@@ -118,6 +110,33 @@ fn nothing_that_an_author_writes_is_privileged() {
         serde_json::from_value(json!([{"name": "a", "securityContext": {"privileged": true}}])).unwrap();
     let error = plan(&vm, "p", &generous()).unwrap_err().to_string();
     assert!(error.starts_with("spec.extraInitContainers[0].securityContext.privileged: "), "{error}");
+}
+
+/// Names in the second column of a row of SECURITY.md.
+fn documented(process: &str) -> Vec<&'static str> {
+    let head = format!("| {process} |");
+    let document = include_str!("../../../../../SECURITY.md");
+    let row = document.lines().find_map(|line| line.strip_prefix(&head)).expect("a row");
+    row.split('|').next().unwrap_or_default().split('`').skip(1).step_by(2).collect()
+}
+
+#[test]
+fn the_runner_has_what_it_needs_to_prepare_a_vm_and_no_more() {
+    for vm in [vm(), full()] {
+        let pod = planned(&vm);
+        let containers = pod["spec"]["containers"].as_array().unwrap();
+        assert_eq!(containers.len(), 1);
+        assert_eq!(
+            containers[0]["securityContext"],
+            json!({"privileged": false, "allowPrivilegeEscalation": false,
+                "capabilities": {"drop": ["ALL"], "add": documented("runner, while it prepares a VM")},
+                "seccompProfile": {"type": "RuntimeDefault"}})
+        );
+        for field in ["hostNetwork", "hostPID", "hostIPC", "securityContext"] {
+            assert_eq!(pod["spec"][field], Value::Null, "{field}");
+        }
+        assert!(!pod.to_string().contains("\"privileged\":true"));
+    }
 }
 
 #[test]
@@ -194,7 +213,7 @@ fn the_spec_reaches_the_pod() {
     }
     assert_eq!(spec["tolerations"].as_array().unwrap().len(), 3);
     assert_eq!(spec["tolerations"][1]["tolerationSeconds"], 30);
-    assert_eq!(spec["initContainers"][1]["name"], "mine");
+    assert_eq!(spec["initContainers"][0]["name"], "mine");
     assert_eq!(spec["containers"][0]["image"], "runner:x");
     let container = &spec["containers"][0];
     assert_eq!(container["resources"], json!({"requests": {"cpu": "250m"}}));

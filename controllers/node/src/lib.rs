@@ -7,6 +7,7 @@
 mod cgroup;
 mod clock;
 mod config;
+mod confined;
 mod core;
 mod downward;
 mod env;

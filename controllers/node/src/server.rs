@@ -3,6 +3,7 @@
 
 mod body;
 mod capture;
+mod command;
 pub(crate) mod exec;
 pub(crate) mod logs;
 mod port_forward;

@@ -7,10 +7,13 @@ use std::os::fd::{AsFd as _, OwnedFd};
 use std::os::unix::process::CommandExt as _;
 use std::process::Command;
 
-use rustix::fs::{Mode, OFlags};
-use rustix::mount::{MountPropagationFlags, mount_bind, mount_change};
+use rustix::fs::{FileType, Mode, OFlags};
+use rustix::mount::{MountFlags, MountPropagationFlags, mount, mount_bind, mount_change};
 use rustix::process::{Pid, Signal, chdir, getpid, getppid, set_parent_process_death_signal, setsid};
-use rustix::thread::{LinkNameSpaceType, UnshareFlags, move_into_link_name_space, unshare_unsafe};
+use rustix::thread::{
+    CapabilitySet, CapabilitySets, Gid, LinkNameSpaceType, Uid, UnshareFlags, move_into_link_name_space,
+    unshare_unsafe,
+};
 
 /// Which files a process sees.
 #[derive(Debug, Default)]
@@ -38,6 +41,11 @@ pub(crate) struct Place {
     pub(crate) record: Option<OwnedFd>,
     /// The standard input is a terminal, and becomes the controlling one.
     pub(crate) terminal: bool,
+    /// User and group that it becomes, for good and without any capability. It is in a namespace of processes of its own: see
+    /// [`crate::confined`].
+    pub(crate) user: Option<u32>,
+    /// It is the first process of that namespace, and mounts its `/proc`: the kernel mounts that of whoever mounts it.
+    pub(crate) is_first: bool,
 }
 
 impl Place {
@@ -46,7 +54,8 @@ impl Place {
         setsid()?;
         // A parent that is killed now must not leave a process behind that nobody has written down.
         set_parent_process_death_signal(Some(Signal::KILL))?;
-        if getppid() != Some(parent) {
+        // A parent in another namespace of processes is not to be seen.
+        if self.user.is_none() && getppid() != Some(parent) {
             return Err(rustix::io::Errno::SRCH.into());
         }
         for cgroup in &self.cgroups {
@@ -82,9 +91,65 @@ impl Place {
             let length = rustix::io::read(&stat, &mut line)?;
             rustix::io::write(record, line.get(..length).unwrap_or_default())?;
         }
+        if self.is_first {
+            let flags = MountFlags::NOSUID | MountFlags::NODEV | MountFlags::NOEXEC;
+            mount(c"proc", c"/proc", c"proc", flags, None)?;
+        }
+        if let Some(user) = self.user {
+            self.give_streams(user)?;
+            become_user(user)?;
+        }
         set_parent_process_death_signal(None)?;
         Ok(())
     }
+
+    /// Pipes and terminals become the user's, who may then open them by name (`/dev/stderr`).
+    fn give_streams(&self, user: u32) -> io::Result<()> {
+        for stream in [rustix::stdio::stdin(), rustix::stdio::stdout(), rustix::stdio::stderr()] {
+            let kind = FileType::from_raw_mode(rustix::fs::fstat(stream)?.st_mode);
+            if kind == FileType::Fifo || self.terminal && kind == FileType::CharacterDevice {
+                rustix::fs::fchown(stream, Some(Uid::from_raw(user)), Some(Gid::from_raw(user)))?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// More than any kernel has.
+const MOST_CAPABILITIES: u32 = 64;
+
+/// This process is another user from now on, in no group but its own, without capabilities or a way to get one. Runs in the child.
+fn become_user(user: u32) -> io::Result<()> {
+    for number in 0..MOST_CAPABILITIES {
+        let capability = CapabilitySet::from_bits_retain(1 << number);
+        match rustix::thread::remove_capability_from_bounding_set(capability) {
+            Ok(()) => {}
+            // The kernel knows no more.
+            Err(rustix::io::Errno::INVAL) => break,
+            Err(error) => return Err(error.into()),
+        }
+    }
+    let (uid, gid) = (Uid::from_raw(user), Gid::from_raw(user));
+    rustix::thread::set_thread_groups(&[])?;
+    rustix::thread::set_thread_res_gid(gid, gid, gid)?;
+    rustix::thread::set_thread_res_uid(uid, uid, uid)?;
+    let none = CapabilitySet::empty();
+    let sets = CapabilitySets { effective: none, permitted: none, inheritable: none };
+    rustix::thread::set_capabilities(None, sets)?;
+    rustix::thread::set_no_new_privs(true)?;
+    Ok(())
+}
+
+/// Gives this thread, and the processes that it starts, mounts and a System V IPC of their own; the first of those processes is the
+/// first of a new namespace, and all others end with it. The thread can start no threads afterwards.
+///
+/// # Errors
+/// Without `CAP_SYS_ADMIN`.
+pub(crate) fn leave() -> io::Result<()> {
+    // SAFETY: no descriptors are unshared, which others might rely on to be shared.
+    unsafe { unshare_unsafe(UnshareFlags::NEWNS | UnshareFlags::NEWPID | UnshareFlags::NEWIPC) }?;
+    mount_change(c"/", MountPropagationFlags::REC | MountPropagationFlags::PRIVATE)?;
+    Ok(())
 }
 
 /// Makes a command start its program at a place, in a session of its own.

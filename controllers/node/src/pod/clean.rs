@@ -38,7 +38,7 @@ async fn clean(node: &Arc<Node>, uid: &str, directory: &PodDirectory) -> std::io
     node.network.detach(uid).await?;
     let (node, uid, directory) = (Arc::clone(node), uid.to_owned(), directory.clone());
     tokio::task::spawn_blocking(move || {
-        for part in ["root", "volumes", "etc"] {
+        for part in ["root", "volumes", "etc", "exec"] {
             files::remove(&directory.path().join(part))?;
         }
         node.images.release(&node.user(&uid));

@@ -3,6 +3,7 @@
 //! ```text
 //! state.json                      see `state_file`
 //! root/                           what the containers take for their file system
+//! exec/                           empty; where commands have their root, each in mounts of its own
 //! volumes/<name>/                 content of volumes
 //! etc/                            hosts, resolv.conf, ssh_config: in place of the machine's
 //! containers/<name>/<n>.pid       line of /proc/PID/stat that the process wrote before its program ran
@@ -39,6 +40,10 @@ impl PodDirectory {
 
     pub(crate) fn root(&self) -> PathBuf {
         self.0.join("root")
+    }
+
+    pub(crate) fn exec(&self) -> PathBuf {
+        self.0.join("exec")
     }
 
     pub(crate) fn etc(&self) -> PathBuf {

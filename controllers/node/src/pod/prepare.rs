@@ -4,6 +4,7 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
+use neonvm_api::runner_pod::SSH_PRIVATE_DIRECTORY;
 use tokio::sync::{mpsc, watch};
 
 use super::worker::{Task, Worker};
@@ -78,7 +79,7 @@ impl Preparation {
     async fn prepare(&self, held: &mut Held) -> Result<(), Problem> {
         let (node, directory) = (&self.node, &self.handle.directory);
         let failed = |error: io::Error| Problem::new("FailedCreatePodSandBox", error.to_string());
-        for path in [directory.path().to_path_buf(), directory.root(), directory.etc()] {
+        for path in [directory.path().to_path_buf(), directory.root(), directory.etc(), directory.exec()] {
             files::directory(&path, 0o700).map_err(failed)?;
         }
         let pod = Arc::clone(&self.handle.pod.borrow());
@@ -132,7 +133,7 @@ impl Preparation {
 
 /// Files that take the place of the machine's own in the pod: names, DNS servers, and how to log into the guest.
 fn write_etc(directory: &PodDirectory, name: &str, address: &str) -> io::Result<()> {
-    let (etc, root) = (directory.etc(), directory.root());
+    let etc = directory.etc();
     let hosts = format!(
         "127.0.0.1\tlocalhost\n::1\tlocalhost ip6-localhost ip6-loopback\n{address}\t{name}\n169.254.254.254\tguest-vm\n"
     );
@@ -142,13 +143,12 @@ fn write_etc(directory: &PodDirectory, name: &str, address: &str) -> io::Result<
     let resolved = std::fs::read_to_string("/run/systemd/resolve/resolv.conf");
     let servers = if own.contains("127.0.0.53") { resolved.unwrap_or(own) } else { own };
     files::replace(&etc.join("resolv.conf"), servers.as_bytes(), 0o644)?;
-    let key = root.join("mnt/ssh/id_ed25519");
-    let known = etc.join("ssh_known_hosts");
+    // Paths are those of a command's own root. The guest's key is new at every start, and nothing but the guest is at the other end of
+    // the pod's link.
+    let key = format!("{SSH_PRIVATE_DIRECTORY}/id_ed25519");
     let ssh = format!(
-        "Host guest-vm\n    User root\n    IdentityFile {}\n    IdentitiesOnly yes\n    StrictHostKeyChecking accept-new\n    \
-         UserKnownHostsFile {}\n\nHost *\n    Include /etc/ssh/ssh_config.d/*.conf\n",
-        key.display(),
-        known.display()
+        "Host guest-vm\n    User root\n    IdentityFile {key}\n    IdentitiesOnly yes\n    StrictHostKeyChecking no\n    \
+         UserKnownHostsFile /dev/null\n    LogLevel ERROR\n"
     );
     files::replace(&etc.join("ssh_config"), ssh.as_bytes(), 0o644)
 }

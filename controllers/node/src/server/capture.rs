@@ -1,12 +1,12 @@
 //! A command whose result matters and whose output is only shown in messages.
 
 use std::io;
-use std::process::{ExitStatus, Stdio};
+use std::process::{Command, ExitStatus, Stdio};
 use std::time::Duration;
 
 use parking_lot::Mutex;
 use tokio::io::{AsyncRead, AsyncReadExt as _};
-use tokio::process::{Child, Command};
+use tokio::process::Child;
 
 /// Bytes kept of what a command writes to both outputs together, as kubelet does.
 pub(super) const MOST: usize = 10 << 10;
@@ -27,15 +27,19 @@ impl Drop for Group {
     }
 }
 
-/// Runs a command to its end; returns its status and the first [`MOST`] bytes of its output. All output is read, so
-/// that the command never waits for a reader. If the future is dropped, the command's process group is killed: the
+/// Makes a command one for [`run`].
+pub(super) fn streams(command: &mut Command) {
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+}
+
+/// Waits for the end of a command that was started with [`streams`]; returns its status and the first [`MOST`] bytes of its output. All
+/// output is read, so that the command never waits for a reader. If the future is dropped, the command's process group is killed: the
 /// command has to lead one.
 ///
 /// # Errors
-/// If the command cannot be started or waited for.
-pub(super) async fn run(command: &mut Command) -> io::Result<(ExitStatus, Vec<u8>)> {
-    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
-    let mut child = Group(command.spawn()?);
+/// If the command cannot be waited for.
+pub(super) async fn run(child: Child) -> io::Result<(ExitStatus, Vec<u8>)> {
+    let mut child = Group(child);
     let kept = Mutex::new(Vec::new());
     let (output, errors) = (child.0.stdout.take(), child.0.stderr.take());
     let status = {
@@ -72,23 +76,25 @@ async fn drain(from: Option<impl AsyncRead + Unpin>, kept: &Mutex<Vec<u8>>) {
 mod tests {
     use super::*;
 
-    fn shell(script: &str) -> Command {
+    fn shell(script: &str) -> Child {
+        use std::os::unix::process::CommandExt as _;
         let mut command = Command::new("sh");
         command.args(["-c", script]).process_group(0);
-        command
+        streams(&mut command);
+        tokio::process::Command::from(command).spawn().unwrap()
     }
 
     #[tokio::test]
     async fn output_is_bounded_and_the_command_is_never_blocked() {
         let script = "head -c 3000000 /dev/zero; head -c 3000000 /dev/zero >&2; exit 3";
-        let (status, kept) = run(&mut shell(script)).await.unwrap();
+        let (status, kept) = run(shell(script)).await.unwrap();
         assert_eq!(status.code(), Some(3));
         assert_eq!(kept.len(), MOST);
     }
 
     #[tokio::test]
     async fn both_outputs_are_kept() {
-        let (status, kept) = run(&mut shell("echo out; echo err >&2; exit 1")).await.unwrap();
+        let (status, kept) = run(shell("echo out; echo err >&2; exit 1")).await.unwrap();
         let text = String::from_utf8(kept).unwrap();
         assert_eq!(status.code(), Some(1));
         assert!(text.contains("out\n") && text.contains("err\n"), "{text}");
@@ -96,7 +102,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_process_left_behind_is_not_waited_for() {
-        let (status, kept) = run(&mut shell("sleep 1000 & echo $!")).await.unwrap();
+        let (status, kept) = run(shell("sleep 1000 & echo $!")).await.unwrap();
         assert!(status.success());
         let left: i32 = String::from_utf8(kept).unwrap().trim().parse().unwrap();
         let left = rustix::process::Pid::from_raw(left).unwrap();
@@ -111,8 +117,7 @@ mod tests {
             "sleep 1000 & echo $! >> {0}; echo $$ >> {0}; while :; do echo more; done",
             file.display()
         );
-        let mut command = shell(&script);
-        let running = tokio::spawn(async move { run(&mut command).await });
+        let running = tokio::spawn(run(shell(&script)));
         let pids = loop {
             let text = std::fs::read_to_string(&file).unwrap_or_default();
             if text.lines().count() == 2 {

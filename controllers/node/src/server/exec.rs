@@ -1,4 +1,4 @@
-//! Commands in containers: in the namespaces, the cgroup and the environment of the container's own process.
+//! Commands in containers: their streams.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -10,17 +10,16 @@ use http::StatusCode;
 use hyper::body::Incoming;
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
-use tokio::process::{Child, ChildStderr, ChildStdout, Command};
+use tokio::process::{Child, ChildStderr, ChildStdout};
 use tokio::sync::{Mutex, watch};
 
 use super::body::{Query, Response, text};
 use super::capture;
+use super::command::{Command, Started};
 use super::terminal::{self, Terminal};
 use super::websocket::{self, Receiver, Sender};
 use crate::node::Node;
-use crate::pod::{Handle, container};
-use crate::process::Identity;
-use crate::sys::{self, Mounts};
+use crate::pod::Handle;
 
 const PROTOCOLS: [&str; 2] = ["v5.channel.k8s.io", "v4.channel.k8s.io"];
 /// Channels: input, output, errors, result, size of the terminal, end of a channel.
@@ -42,51 +41,16 @@ struct Wish {
     terminal: bool,
 }
 
-/// A command for a container, to be given its streams.
-async fn command(
-    node: &Node,
-    handle: &Handle,
-    name: &str,
-    argv: &[String],
-    terminal: bool,
-) -> Result<Command, String> {
-    let view = handle.view.borrow().clone();
-    let process = view.containers.get(name).and_then(|container| container.process);
-    let process = process.ok_or_else(|| format!("container {name} is not running"))?;
-    let pod = Arc::clone(&handle.pod.borrow());
-    let spec = container::spec(&pod, name).ok_or_else(|| format!("there is no container {name}"))?;
-    let environment = container::environment(node, handle, &pod, spec, &view.ip)
-        .await
-        .map_err(|problem| problem.message)?;
-    let (program, arguments) = argv.split_first().ok_or("there is no command")?;
-    let mut place = node.place(handle).map_err(|error| error.to_string())?;
-    place.terminal = terminal;
-    if matches!(place.mounts, Mounts::Own(_)) {
-        let files = std::fs::File::open(format!("/proc/{}/ns/mnt", process.pid))
-            .map_err(|error| error.to_string())?;
-        // Looked at after it was opened: the number still was the process's.
-        if Identity::of(process.pid) != Some(process) {
-            return Err(format!("container {name} is not running"));
-        }
-        place.mounts = Mounts::Of(files.into());
-    }
-    let is_ours = program == neonvm_api::runner_pod::COMMAND[0];
-    let program = if is_ours { node.executable.clone() } else { program.into() };
-    let mut command = std::process::Command::new(program);
-    command.args(arguments).env_clear().envs(environment);
-    if terminal {
-        command.env("TERM", "xterm");
-    }
-    sys::place(&mut command, place);
-    let mut command = Command::from(command);
-    command.kill_on_drop(true);
-    Ok(command)
-}
-
 /// Runs a command to its end, or until it is dropped. An error if it does not end with 0: the beginning of its output.
 pub(crate) async fn check(node: &Node, handle: &Handle, name: &str, argv: &[String]) -> Result<(), String> {
-    let mut command = command(node, handle, name, argv, false).await?;
-    let (status, output) = capture::run(&mut command).await.map_err(|error| error.to_string())?;
+    let mut command = Command::new(node, handle, name, argv, false).await?;
+    capture::streams(&mut command.inner);
+    let words = |error: io::Error| error.to_string();
+    let Started { child, keeper } = command.start().await.map_err(words)?;
+    let ended = capture::run(child).await.map_err(words);
+    // What the command has left behind ends with its namespace.
+    drop(keeper);
+    let (status, output) = ended?;
     if status.success() {
         return Ok(());
     }
@@ -140,13 +104,16 @@ enum Refusal {
 /// A command that runs.
 struct Running {
     child: Child,
+    /// Ends whatever it leaves behind.
+    _keeper: Option<Child>,
     terminal: Option<Arc<Terminal>>,
 }
 
 impl Running {
     async fn start(node: &Node, handle: &Handle, name: &str, wish: &Wish) -> Result<Self, Refusal> {
-        let made = command(node, handle, name, &wish.argv, wish.terminal).await;
-        let mut command = made.map_err(Refusal::Container)?;
+        let made = Command::new(node, handle, name, &wish.argv, wish.terminal).await;
+        let mut made = made.map_err(Refusal::Container)?;
+        let command = &mut made.inner;
         let failed = |error: io::Error| {
             let program = wish.argv.first().cloned().unwrap_or_default();
             Refusal::Command(format!("exec: {program:?}: {error}"))
@@ -164,10 +131,9 @@ impl Running {
             command.stdin(if wish.input { Stdio::piped() } else { Stdio::null() });
             command.stdout(Stdio::piped()).stderr(Stdio::piped());
         }
-        let child = command.spawn().map_err(failed)?;
         // Our copies of the terminal's other side go with the command.
-        drop(command);
-        Ok(Self { child, terminal })
+        let Started { child, keeper } = made.start().await.map_err(failed)?;
+        Ok(Self { child, _keeper: keeper, terminal })
     }
 
     /// Carries the streams until the command has ended or the client is gone.

@@ -5,7 +5,9 @@ use kube::api::{AttachParams, LogParams};
 use serde_json::json;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
-use crate::support::Cluster;
+use neonvm_test_support::{need, needs};
+
+use crate::support::{Cluster, is_root};
 
 const TALKS: &str = "echo 2026-01-01T00:00:00Z stdout F first; echo 2026-01-02T00:00:00Z stdout F second; \
                      trap 'exit 0' TERM; while [ ! -e $NEONVM_ROOT/more ]; do sleep 0.05; done; echo third; \
@@ -60,7 +62,8 @@ async fn commands_run_in_containers() {
         (output, status.await.unwrap())
     };
     let (output, status) = run("echo $NEONVM_NETWORK; pwd", false).await;
-    assert!(output.starts_with("user\n/") && output.ends_with("/root\n"), "{output}");
+    let end = if is_root() { "user\n/\n" } else { "/root\n" };
+    assert!(output.starts_with("user\n/") && output.ends_with(end), "{output}");
     assert_eq!(status.status.as_deref(), Some("Success"));
     let (_, status) = run("exit 7", false).await;
     assert_eq!(status.reason.as_deref(), Some("NonZeroExitCode"));
@@ -81,26 +84,94 @@ async fn commands_run_in_containers() {
     cluster.delete("host").await;
 }
 
+/// What `sh` says in the pod's container.
+async fn said(cluster: &Cluster, script: &str) -> String {
+    let parameters = AttachParams::default().stdin(false);
+    let mut process = cluster.pods().exec("host", ["sh", "-c", script], &parameters).await.unwrap();
+    let (mut output, mut errors) = (String::new(), String::new());
+    let (mut out, mut err) = (process.stdout().unwrap(), process.stderr().unwrap());
+    let (read, also) = tokio::join!(out.read_to_string(&mut output), err.read_to_string(&mut errors));
+    assert!(read.is_ok() && also.is_ok(), "{read:?} {also:?}");
+    output + &errors
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn commands_land_in_the_pods_own_root() {
+    need!(needs::network_namespaces());
+    let cluster = Cluster::with_node().await;
+    let volume = json!({ "spec": { "volumes": [{ "name": "v", "emptyDir": {} }],
+        "containers": [{ "volumeMounts": [{ "name": "v", "mountPath": "/vm/images" }] }] } });
+    let pod = cluster.create("n1", "host", TALKS, &volume).await;
+    cluster.ready("host").await;
+    let canary = cluster.server.directory().join("canary");
+    std::fs::write(&canary, "of the host").unwrap();
+    let canary = canary.display().to_string();
+    // Who asks, and what a way out would lead to.
+    let user: u32 = said(&cluster, "id -u").await.trim().parse().unwrap();
+    assert!((2_000_000_000..2_016_777_216).contains(&user), "{user}");
+    let state = cluster.server.kubeconfig().display().to_string();
+    let pids = format!("/proc/{}/root", std::process::id());
+    for path in [&canary, &format!("/proc/1/root{canary}"), &format!("../..{canary}"), &state, &pids] {
+        let text = said(&cluster, &format!("cat {path}")).await;
+        let refused = text.contains("No such file") || text.contains("Permission denied");
+        assert!(refused && !text.contains("of the host"), "{path}: {text}");
+    }
+    let text = said(&cluster, "ls /root /home /var /run /sys; grep CapBnd /proc/self/status").await;
+    assert_eq!(text.matches("No such file").count(), 5, "{text}");
+    assert!(text.contains("CapBnd:\t0000000000000000"), "{text}");
+    // Its own files are there as they are now, and stay so.
+    let place = cluster.place("n1", &pod);
+    std::fs::write(place.join("volumes/v/disk"), "of the pod").unwrap();
+    assert_eq!(said(&cluster, "cat /vm/images/disk").await, "of the pod");
+    let text = said(&cluster, "touch /vm/images/more; rm /vm/images/disk; touch /x").await;
+    assert_eq!(text.matches("Read-only file system").count(), 3, "{text}");
+    assert_eq!(std::fs::read_dir(place.join("exec")).unwrap().count(), 0, "it is seen by the command alone");
+    cluster.delete("host").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn our_own_program_is_for_clients_of_the_runner_only() {
+    let cluster = Cluster::with_node().await;
+    cluster.create("n1", "host", TALKS, &json!({})).await;
+    cluster.ready("host").await;
+    let parameters = AttachParams::default();
+    // The fake runner takes the word for a command of its own, which there is not.
+    let mut process =
+        cluster.pods().exec("host", ["neond", "runner", "statistics"], &parameters).await.unwrap();
+    let status = process.take_status().unwrap().await.unwrap();
+    assert_eq!(status.details.unwrap().causes.unwrap()[0].message.as_deref(), Some("127"));
+    for words in [&["neond", "local"][..], &["neond", "runner"], &["neond", "runner", "true"]] {
+        assert!(cluster.pods().exec("host", words.to_vec(), &parameters).await.is_err(), "{words:?}");
+    }
+    cluster.delete("host").await;
+}
+
 /// What a command says: more than fits into pipes and sockets.
 const BYTES: usize = 20_000_000;
 
-/// A command that says [`BYTES`] and then makes a file, and that file.
-async fn says_much(cluster: &Cluster, input: bool) -> (kube::api::AttachedProcess, std::path::PathBuf) {
-    let pod = cluster.create("n1", "host", TALKS, &json!({})).await;
+/// A command that says [`BYTES`], and a word that it is known by as long as it runs.
+async fn says_much(cluster: &Cluster, input: bool) -> (kube::api::AttachedProcess, String) {
+    cluster.create("n1", "host", TALKS, &json!({})).await;
     cluster.ready("host").await;
-    let end = cluster.place("n1", &pod).join("root/end");
-    let script = format!("head -c {BYTES} /dev/zero; touch end");
+    let script = format!("head -c {BYTES} /dev/zero; : {}", cluster.id);
     let parameters = AttachParams::default().stdin(input).stderr(false);
     let process = cluster.pods().exec("host", ["sh", "-c", &script], &parameters).await.unwrap();
-    (process, end)
+    (process, script)
 }
 
-/// Counts what a command says to a client that reads no more, once the command has all but ended, for longer than the node
+/// Whether a process has this word.
+fn runs(word: &str) -> bool {
+    let all = std::fs::read_dir("/proc").unwrap().flatten();
+    let words = |entry: std::fs::DirEntry| std::fs::read(entry.path().join("cmdline")).unwrap_or_default();
+    all.map(words).any(|words| words.split(|byte| *byte == 0).any(|other| other == word.as_bytes()))
+}
+
+/// Counts what a command says to a client that reads no more, once the command has ended, for longer than the node
 /// waits for what others may still write.
-async fn count_slowly(output: &mut (impl tokio::io::AsyncRead + Unpin), end: &std::path::Path) -> usize {
+async fn count_slowly(output: &mut (impl tokio::io::AsyncRead + Unpin), command: &str) -> usize {
     let (mut buffer, mut total, mut has_paused) = (vec![0; 64 << 10], 0, false);
     loop {
-        if !has_paused && end.exists() {
+        if !has_paused && !runs(command) {
             has_paused = true;
             tokio::time::sleep(std::time::Duration::from_millis(1500)).await;
         }
@@ -116,21 +187,21 @@ async fn count_slowly(output: &mut (impl tokio::io::AsyncRead + Unpin), end: &st
 #[tokio::test(flavor = "multi_thread")]
 async fn a_slow_client_gets_all_that_a_command_wrote() {
     let cluster = Cluster::with_node().await;
-    let (mut process, end) = says_much(&cluster, false).await;
-    assert_eq!(count_slowly(&mut process.stdout().unwrap(), &end).await, BYTES);
+    let (mut process, command) = says_much(&cluster, false).await;
+    assert_eq!(count_slowly(&mut process.stdout().unwrap(), &command).await, BYTES);
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_a_client_says_too_late_takes_nothing_away() {
     let cluster = Cluster::with_node().await;
-    let (mut process, end) = says_much(&cluster, true).await;
+    let (mut process, command) = says_much(&cluster, true).await;
     let mut input = process.stdin().unwrap();
     let talks = tokio::spawn(async move {
         while input.write_all(&[0; 512]).await.is_ok() {
             tokio::time::sleep(std::time::Duration::from_millis(1)).await;
         }
     });
-    assert_eq!(count_slowly(&mut process.stdout().unwrap(), &end).await, BYTES);
+    assert_eq!(count_slowly(&mut process.stdout().unwrap(), &command).await, BYTES);
     talks.abort();
 }
 

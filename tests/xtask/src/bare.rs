@@ -37,7 +37,8 @@ const VARIABLES: [&str; 8] = [
 const ENTER: &str = r#"set -eu
 system=$1 rust=$2 command=$3
 mount --make-rprivate /
-# The root must be a mount: `ip netns exec` changes how it is propagated.
+# A mount of its own becomes the root of the namespace. After a mere chroot, whoever enters a mount namespace that was made
+# there (`exec` into a pod) finds this computer's root.
 mount --bind "$system" "$system"
 mount -t proc proc "$system/proc"
 mount --rbind /sys "$system/sys"
@@ -51,7 +52,13 @@ for shared; do
     if [ -d "$shared" ]; then mkdir -p "$system$shared"; else mkdir -p "$(dirname "$system$shared")"; : >> "$system$shared"; fi
     mount --bind "$shared" "$system$shared"
 done
-exec chroot "$system" /bin/sh -c "cd /src/neonvm && exec $command"
+cd "$system"
+pivot_root . mnt
+umount -l /mnt
+cd /src/neonvm
+# The shell stays as process 1, because it reaps orphans, which not every command does.
+/bin/sh -c "$command"
+exit $?
 "#;
 
 /// Makes the system and runs both commands; true if both succeeded. With `keep` the system stays for a look.

@@ -19,12 +19,15 @@ const FILES: [(&str, &str); 9] = [
     ("vm-builder/guest/src/system.rs", "system calls without a safe wrapper"),
 ];
 
+/// This file, whose tests hold such words as text.
+const SELF: &str = "tests/xtask/src/foreign.rs";
+
 /// Every file with `unsafe` that is not listed, and every listed one without.
 pub(crate) fn faults(root: &Path, tracked: &[PathBuf]) -> Vec<String> {
     let is_code = |file: &&PathBuf| file.extension().is_some_and(|extension| extension == "rs");
     let found: Vec<String> = tracked
         .iter()
-        .filter(is_code)
+        .filter(|file| is_code(file) && !file.ends_with(SELF))
         .filter(|file| has_unsafe(&std::fs::read_to_string(root.join(file)).unwrap_or_default()))
         .map(|file| file.display().to_string())
         .collect();

@@ -4,8 +4,18 @@ use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
+use neonvm_api::names::SYSTEM_NAMESPACE;
 use neonvm_api::overlay;
-use neonvm_vxlan_controller::Config;
+use neonvm_vxlan_controller::{Config, Encryption};
+
+/// What packets between nodes are protected by.
+#[derive(Clone, Copy, Debug, clap::ValueEnum)]
+enum Protection {
+    /// Nothing: whoever is on the path reads and writes them
+    None,
+    /// WireGuard of the node's kernel
+    Wireguard,
+}
 
 /// Flags. The variables of the environment are those of upstream's controller.
 #[derive(clap::Args, Debug)]
@@ -40,6 +50,16 @@ pub(crate) struct Args {
     /// Address of the node itself on the overlay: who reaches the node reaches the machines through it [default: none]
     #[arg(long)]
     gateway: Option<IpAddr>,
+    /// What packets between nodes are protected by. All nodes must agree: those without a key are not reached. The MTU of the overlay
+    /// is 80 bytes smaller with wireguard
+    #[arg(long, value_enum, default_value_t = Protection::None)]
+    encryption: Protection,
+    /// UDP port of the encryption, open between nodes
+    #[arg(long, default_value_t = neonvm_vxlan_controller::ENCRYPTION_PORT)]
+    encryption_port: u16,
+    /// Namespace of the services, where nodes publish their keys
+    #[arg(long, default_value = SYSTEM_NAMESPACE)]
+    system_namespace: String,
     /// Where metrics and health are served
     #[arg(long)]
     metrics_bind_address: Option<SocketAddr>,
@@ -77,6 +97,12 @@ fn config(args: &Args) -> anyhow::Result<Config> {
         port: args.port,
         range: args.range.parse().with_context(|| format!("--range {}", args.range))?,
         gateway: args.gateway,
+        encryption: match args.encryption {
+            Protection::None => Encryption::None,
+            Protection::Wireguard => Encryption::Wireguard,
+        },
+        encryption_port: args.encryption_port,
+        system_namespace: args.system_namespace.clone(),
         metrics: args.metrics_bind_address,
         probes: args.health_probe_bind_address,
         ..Config::new(&args.node)

@@ -4,8 +4,19 @@ use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
 
+use neonvm_api::names::SYSTEM_NAMESPACE;
 use neonvm_api::overlay;
-use neonvm_core_overlay::Net;
+use neonvm_core_overlay::{Net, encryption};
+
+/// What the packets between nodes are protected by.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Encryption {
+    /// Nothing: whoever is on the path reads and writes them.
+    #[default]
+    None,
+    /// WireGuard. Nodes that have published no key are not reached.
+    Wireguard,
+}
 
 /// How a controller is started.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -33,6 +44,12 @@ pub struct Config {
     pub range: Net,
     /// Address of the node itself on the overlay, within the range: who reaches the node reaches the machines through it.
     pub gateway: Option<IpAddr>,
+    /// What the packets between nodes are protected by.
+    pub encryption: Encryption,
+    /// UDP port of the encryption.
+    pub encryption_port: u16,
+    /// Namespace of the services, where keys are published.
+    pub system_namespace: String,
     /// Where metrics and health are served.
     pub metrics: Option<SocketAddr>,
     /// Where probes are answered, and nothing else; absent: nowhere.
@@ -55,6 +72,9 @@ impl Config {
             port: overlay::PORT,
             range: default_range(),
             gateway: None,
+            encryption: Encryption::None,
+            encryption_port: encryption::PORT,
+            system_namespace: SYSTEM_NAMESPACE.to_owned(),
             metrics: None,
             probes: None,
         }
@@ -70,6 +90,14 @@ impl Config {
         }
         if self.bridge == self.tunnel {
             return Err(format!("bridge and tunnel are both {:?}", self.bridge));
+        }
+        for (what, name) in [("bridge", &self.bridge), ("tunnel", &self.tunnel)] {
+            if name == crate::wireguard::LINK {
+                return Err(format!("{what}: {name} is the name of the interface of WireGuard"));
+            }
+        }
+        if self.encryption == Encryption::Wireguard && self.encryption_port == self.port {
+            return Err(format!("port and encryption port are both {}", self.port));
         }
         if self.vni >= 1 << 24 {
             return Err(format!("VNI {}: the largest is 16777215", self.vni));
@@ -103,6 +131,8 @@ mod tests {
             Config { tunnel: "a b".into(), ..good.clone() },
             Config { tunnel: good.bridge.clone(), ..good.clone() },
             Config { vni: 1 << 24, ..good.clone() },
+            Config { bridge: "neon-wg0".into(), ..good.clone() },
+            Config { encryption: Encryption::Wireguard, encryption_port: good.port, ..good.clone() },
             Config { node: String::new(), ..good },
         ];
         for config in bad {

@@ -3,7 +3,6 @@
 use std::io;
 use std::net::IpAddr;
 
-use neonvm_api::overlay::{OVERHEAD_V4, OVERHEAD_V6};
 use neonvm_core_overlay::forwarding::{ALL, Change, Entry, Hardware};
 use netlink_packet_core::{NLM_F_APPEND, NLM_F_CREATE, NLM_F_EXCL, NLM_F_REPLACE};
 use netlink_packet_route::address::{AddressAttribute, AddressMessage};
@@ -20,13 +19,13 @@ use crate::netlink::Netlink;
 
 /// What of a link matters.
 #[derive(Clone, Debug)]
-struct Link {
-    index: u32,
+pub(crate) struct Link {
+    pub(crate) index: u32,
     name: String,
     mtu: u32,
     is_up: bool,
     master: Option<u32>,
-    kind: Option<InfoKind>,
+    pub(crate) kind: Option<InfoKind>,
     data: Option<InfoData>,
 }
 
@@ -62,7 +61,7 @@ impl Link {
     }
 }
 
-fn named(what: impl std::fmt::Display) -> impl FnOnce(io::Error) -> io::Error {
+pub(crate) fn named(what: impl std::fmt::Display) -> impl FnOnce(io::Error) -> io::Error {
     move |error| io::Error::new(error.kind(), format!("{what}: {error}"))
 }
 
@@ -75,12 +74,12 @@ fn links(netlink: &mut Netlink) -> io::Result<Vec<Link>> {
     Ok(all.into_iter().filter_map(link).collect())
 }
 
-fn find(netlink: &mut Netlink, name: &str) -> io::Result<Option<Link>> {
+pub(crate) fn find(netlink: &mut Netlink, name: &str) -> io::Result<Option<Link>> {
     Ok(links(netlink)?.into_iter().find(|link| link.name == name))
 }
 
 /// Greatest packet of the interface that has an address.
-fn underlay_mtu(netlink: &mut Netlink, address: IpAddr) -> io::Result<u32> {
+pub(crate) fn underlay_mtu(netlink: &mut Netlink, address: IpAddr) -> io::Result<u32> {
     let all = netlink.list(RouteNetlinkMessage::GetAddress(AddressMessage::default()))?;
     let index = all.iter().find_map(|message| {
         let RouteNetlinkMessage::NewAddress(message) = message else { return None };
@@ -100,6 +99,17 @@ fn underlay_mtu(netlink: &mut Netlink, address: IpAddr) -> io::Result<u32> {
     })
 }
 
+/// What the tunnel goes over.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Path {
+    /// Where it starts.
+    pub(crate) local: IpAddr,
+    /// The only interface it may leave by, without which it goes away; 0: any.
+    pub(crate) over: u32,
+    /// Greatest packet of the overlay.
+    pub(crate) mtu: u32,
+}
+
 /// What [`ensure`] found or made.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Devices {
@@ -110,10 +120,9 @@ pub(crate) struct Devices {
 }
 
 /// Makes bridge and tunnel what they should be; what was made is logged.
-pub(crate) fn ensure(netlink: &mut Netlink, config: &Config, local: IpAddr) -> io::Result<Devices> {
+pub(crate) fn ensure(netlink: &mut Netlink, config: &Config, path: Path) -> io::Result<Devices> {
     let mut are_new = false;
-    let overhead = if local.is_ipv4() { OVERHEAD_V4 } else { OVERHEAD_V6 };
-    let mtu = underlay_mtu(netlink, local)?.saturating_sub(overhead).max(576);
+    let Path { local, mtu, .. } = path;
     let bridge = match find(netlink, &config.bridge)? {
         Some(link) if link.kind == Some(InfoKind::Bridge) => link,
         Some(_) => return Err(io::Error::other(format!("the interface {} is no bridge", config.bridge))),
@@ -130,7 +139,7 @@ pub(crate) fn ensure(netlink: &mut Netlink, config: &Config, local: IpAddr) -> i
             .map_err(named(format!("{gateway} on {}", config.bridge)))?;
     }
     let tunnel = match find(netlink, &config.tunnel)? {
-        Some(link) if fits(&link, config, local) => link,
+        Some(link) if fits(&link, config, &path) => link,
         other => {
             if let Some(other) = other {
                 tracing::info!(tunnel = config.tunnel, "differs from what it should be and is made anew");
@@ -138,16 +147,7 @@ pub(crate) fn ensure(netlink: &mut Netlink, config: &Config, local: IpAddr) -> i
             }
             are_new = true;
             tracing::info!(tunnel = config.tunnel, vni = config.vni, %local, mtu, "made");
-            let source = match local {
-                IpAddr::V4(local) => InfoVxlan::Local(local),
-                IpAddr::V6(local) => InfoVxlan::Local6(local),
-            };
-            let data = vec![
-                InfoVxlan::Id(config.vni),
-                source,
-                InfoVxlan::Learning(true),
-                InfoVxlan::Port(config.port),
-            ];
+            let data = attributes(config, &path);
             let made = add(netlink, &config.tunnel, InfoKind::Vxlan, InfoData::Vxlan(data), mtu);
             made.map_err(named(format!("VNI {} on port {}", config.vni, config.port)))?
         }
@@ -157,26 +157,41 @@ pub(crate) fn ensure(netlink: &mut Netlink, config: &Config, local: IpAddr) -> i
 }
 
 /// Gives an interface an address, unless it has it.
-fn address(netlink: &mut Netlink, link: &Link, address: IpAddr, length: u8) -> io::Result<()> {
+pub(crate) fn address(netlink: &mut Netlink, link: &Link, address: IpAddr, length: u8) -> io::Result<()> {
     let mut message = AddressMessage::default();
     message.header.family = if address.is_ipv4() { AddressFamily::Inet } else { AddressFamily::Inet6 };
     message.header.prefix_len = length;
     message.header.index = link.index;
     message.attributes = vec![AddressAttribute::Local(address), AddressAttribute::Address(address)];
-    netlink.ask(RouteNetlinkMessage::NewAddress(message), NLM_F_CREATE | NLM_F_REPLACE)
+    netlink.ask(RouteNetlinkMessage::NewAddress(message), NLM_F_CREATE | NLM_F_REPLACE).map(drop)
 }
 
-fn fits(link: &Link, config: &Config, local: IpAddr) -> bool {
-    let Some(InfoData::Vxlan(data)) = &link.data else { return false };
-    let source = match local {
+fn attributes(config: &Config, path: &Path) -> Vec<InfoVxlan> {
+    let source = match path.local {
         IpAddr::V4(local) => InfoVxlan::Local(local),
         IpAddr::V6(local) => InfoVxlan::Local6(local),
     };
-    let wanted = [InfoVxlan::Id(config.vni), source, InfoVxlan::Learning(true), InfoVxlan::Port(config.port)];
-    link.kind == Some(InfoKind::Vxlan) && wanted.iter().all(|attribute| data.contains(attribute))
+    let mut all =
+        vec![InfoVxlan::Id(config.vni), source, InfoVxlan::Learning(true), InfoVxlan::Port(config.port)];
+    all.extend((path.over != 0).then_some(InfoVxlan::Link(path.over)));
+    all
 }
 
-fn add(netlink: &mut Netlink, name: &str, kind: InfoKind, data: InfoData, mtu: u32) -> io::Result<Link> {
+fn fits(link: &Link, config: &Config, path: &Path) -> bool {
+    let Some(InfoData::Vxlan(data)) = &link.data else { return false };
+    let is_bound = data.iter().any(|one| matches!(one, InfoVxlan::Link(index) if *index != 0));
+    link.kind == Some(InfoKind::Vxlan)
+        && is_bound == (path.over != 0)
+        && attributes(config, path).iter().all(|attribute| data.contains(attribute))
+}
+
+pub(crate) fn add(
+    netlink: &mut Netlink,
+    name: &str,
+    kind: InfoKind,
+    data: InfoData,
+    mtu: u32,
+) -> io::Result<Link> {
     let mut message = LinkMessage::default();
     message.attributes = vec![
         LinkAttribute::IfName(name.to_owned()),
@@ -194,7 +209,7 @@ fn add(netlink: &mut Netlink, name: &str, kind: InfoKind, data: InfoData, mtu: u
 }
 
 /// Size of packets, master, up.
-fn settle(netlink: &mut Netlink, link: &Link, mtu: u32, master: Option<u32>) -> io::Result<()> {
+pub(crate) fn settle(netlink: &mut Netlink, link: &Link, mtu: u32, master: Option<u32>) -> io::Result<()> {
     if link.mtu == mtu && link.is_up && (master.is_none() || link.master == master) {
         return Ok(());
     }
@@ -208,15 +223,16 @@ fn settle(netlink: &mut Netlink, link: &Link, mtu: u32, master: Option<u32>) -> 
     message.attributes.extend(master.filter(|_| link.master != master).map(LinkAttribute::Controller));
     netlink
         .ask(RouteNetlinkMessage::SetLink(message), 0)
+        .map(drop)
         .map_err(named(format!("cannot set up {}", link.name)))
 }
 
-fn remove(netlink: &mut Netlink, link: &Link) -> io::Result<()> {
+pub(crate) fn remove(netlink: &mut Netlink, link: &Link) -> io::Result<()> {
     let mut message = LinkMessage::default();
     message.header.index = link.index;
     match netlink.ask(RouteNetlinkMessage::DelLink(message), 0) {
         Err(error) if error.raw_os_error() == Some(rustix::io::Errno::NODEV.raw_os_error()) => Ok(()),
-        done => done.map_err(named(format!("cannot remove {}", link.name))),
+        done => done.map(drop).map_err(named(format!("cannot remove {}", link.name))),
     }
 }
 
@@ -305,6 +321,6 @@ pub(crate) fn apply(netlink: &mut Netlink, tunnel: u32, change: Change) -> io::R
     match done {
         Err(error) if !is_new && is(&error, rustix::io::Errno::NOENT) => Ok(()),
         Err(error) if is_new && is(&error, rustix::io::Errno::EXIST) => Ok(()),
-        done => done.map_err(named(format!("cannot change the entry of {to}"))),
+        done => done.map(drop).map_err(named(format!("cannot change the entry of {to}"))),
     }
 }

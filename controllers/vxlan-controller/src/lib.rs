@@ -8,16 +8,24 @@
 //!   pod ── net1 ─┐                                   ┌─ net1 ── pod
 //!   pod ── net1 ─┤ neon-br0 ── neon-vxlan0 ═══ … ═══ neon-vxlan0 ── neon-br0
 //! ```
+//!
+//! With [`Encryption::Wireguard`] the tunnels go between addresses of WireGuard interfaces, which nothing else leads to
+//! ([`neonvm_core_overlay::encryption`]); each node publishes its key in a lease of its own.
 
 mod config;
+mod guard;
 mod kernel;
+mod keys;
 mod metrics;
 mod namespace;
 mod nat;
 mod netlink;
+mod nft;
 mod run;
 mod sync;
 mod watch;
+mod wireguard;
 
-pub use config::Config;
+pub use config::{Config, Encryption};
+pub use neonvm_core_overlay::encryption::PORT as ENCRYPTION_PORT;
 pub use run::{Error, delete, run};

@@ -8,6 +8,7 @@ pub(crate) struct Metrics {
     registry: Registry,
     pub(crate) peers: Gauge,
     pub(crate) machines: Gauge,
+    pub(crate) keyless: Gauge,
     pub(crate) changes: Counter,
     pub(crate) runs: Counter,
     pub(crate) failures: Counter,
@@ -19,6 +20,10 @@ impl Default for Metrics {
         Self {
             peers: registry.gauge("neonvm_overlay_peers", "Other nodes that broadcasts go to."),
             machines: registry.gauge("neonvm_overlay_machines", "VMs on other nodes that are known."),
+            keyless: registry.gauge(
+                "neonvm_overlay_keyless_nodes",
+                "With encryption: other nodes that are not reached, because they have published no key.",
+            ),
             changes: registry.counter("neonvm_overlay_changes_total", "Changes of the forwarding table."),
             runs: registry
                 .counter("neonvm_overlay_runs_total", "Comparisons of observed with desired state."),
@@ -45,6 +50,7 @@ mod tests {
         let families = [
             "neonvm_overlay_peers gauge",
             "neonvm_overlay_machines gauge",
+            "neonvm_overlay_keyless_nodes gauge",
             "neonvm_overlay_changes_total counter",
             "neonvm_overlay_runs_total counter",
             "neonvm_overlay_failures_total counter",

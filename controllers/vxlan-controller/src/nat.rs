@@ -2,18 +2,16 @@
 //! rule of others masquerades them, whatever chains there are and come. Only what comes from outside, where the node has an
 //! address on the overlay, gets that address, so that machines know where to answer.
 
-use std::io::{self, Read as _, Write as _};
+use std::io;
 use std::net::IpAddr;
-use std::process::{Command, Stdio};
-use std::time::{Duration, Instant};
 
 use neonvm_api::overlay::PASSED_ON;
 use neonvm_core_overlay::{Family, Net};
 
+use crate::nft::run;
+
 /// Name of the table, in the family of the range.
 const TABLE: &str = "neonvm_vxlan";
-/// Time for the program.
-const DEADLINE: Duration = Duration::from_secs(10);
 
 fn family(range: Net) -> &'static str {
     match range.family() {
@@ -56,37 +54,6 @@ pub(crate) fn delete() -> io::Result<()> {
     run(&["ip", "ip6"]
         .map(|family| format!("table {family} {TABLE} {{}}\ndelete table {family} {TABLE}\n"))
         .concat())
-}
-
-fn run(script: &str) -> io::Result<()> {
-    let named = |error: io::Error| io::Error::new(error.kind(), format!("nft: {error}"));
-    let mut command = Command::new("nft");
-    command.args(["-f", "-"]).stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::piped());
-    let mut child = command.spawn().map_err(named)?;
-    if let Some(mut pipe) = child.stdin.take() {
-        // The program may end before it has read everything; its exit code tells why.
-        let _ = pipe.write_all(script.as_bytes());
-    }
-    let start = Instant::now();
-    let status = loop {
-        if let Some(status) = child.try_wait().map_err(named)? {
-            break status;
-        }
-        if start.elapsed() > DEADLINE {
-            let _ = child.kill();
-            let _ = child.wait();
-            return Err(io::Error::new(io::ErrorKind::TimedOut, "nft took more than 10 s"));
-        }
-        std::thread::sleep(Duration::from_millis(2));
-    };
-    if status.success() {
-        return Ok(());
-    }
-    let mut said = String::new();
-    if let Some(mut pipe) = child.stderr.take() {
-        let _ = pipe.read_to_string(&mut said);
-    }
-    Err(io::Error::other(format!("nft: {}", said.trim())))
 }
 
 #[cfg(test)]

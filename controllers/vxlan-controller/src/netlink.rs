@@ -1,17 +1,18 @@
-//! Requests to the kernel's routing netlink, one at a time. A socket belongs to the namespace it was made in.
+//! Requests to the kernel by netlink, one at a time. A socket belongs to the namespace it was made in, and speaks one protocol: that
+//! of routing, or the generic one, by which WireGuard is set up.
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::Duration;
 
 use netlink_packet_core::{
-    NLM_F_ACK, NLM_F_DUMP, NLM_F_REQUEST, NetlinkHeader, NetlinkMessage, NetlinkPayload,
+    NLM_F_ACK, NLM_F_DUMP, NLM_F_REQUEST, NetlinkDeserializable, NetlinkHeader, NetlinkMessage,
+    NetlinkPayload, NetlinkSerializable,
 };
-use netlink_packet_route::RouteNetlinkMessage;
-use rustix::net::netlink::SocketAddrNetlink;
+use rustix::net::netlink::{GENERIC, SocketAddrNetlink};
 use rustix::net::sockopt::{Timeout, set_socket_recv_buffer_size, set_socket_timeout};
 use rustix::net::{
-    AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, bind, recv, sendto, socket_with,
+    AddressFamily, Protocol, RecvFlags, SendFlags, SocketFlags, SocketType, bind, recv, sendto, socket_with,
 };
 
 /// The kernel answers at once; this is for a kernel that does not.
@@ -31,34 +32,41 @@ pub(crate) struct Netlink {
 }
 
 impl Netlink {
-    /// Opens it in the namespace of this thread.
+    /// Opens it in the namespace of this thread, for routing.
     pub(crate) fn open() -> io::Result<Self> {
-        let socket = socket_with(AddressFamily::NETLINK, SocketType::RAW, SocketFlags::CLOEXEC, None)?;
+        Self::of(None)
+    }
+
+    /// Opens it in the namespace of this thread, for the generic protocol.
+    pub(crate) fn open_generic() -> io::Result<Self> {
+        Self::of(Some(GENERIC))
+    }
+
+    fn of(protocol: Option<Protocol>) -> io::Result<Self> {
+        let socket = socket_with(AddressFamily::NETLINK, SocketType::RAW, SocketFlags::CLOEXEC, protocol)?;
         bind(&socket, &SocketAddrNetlink::new(0, 0))?;
         set_socket_timeout(&socket, Timeout::Recv, Some(PATIENCE))?;
         Ok(Self { socket, sequence: 0 })
     }
 
-    /// Has something done. The error is the kernel's.
-    pub(crate) fn ask(&mut self, message: RouteNetlinkMessage, flags: u16) -> io::Result<()> {
+    /// Has something done, and returns what is answered. The error is the kernel's.
+    pub(crate) fn ask<M: Message>(&mut self, message: M, flags: u16) -> io::Result<Vec<M>> {
         self.send(message, NLM_F_REQUEST | NLM_F_ACK | flags)?;
-        self.receive(|_| {})
+        self.receive()
     }
 
     /// Lists something; what cannot be read is left out.
-    pub(crate) fn list(&mut self, message: RouteNetlinkMessage) -> io::Result<Vec<RouteNetlinkMessage>> {
+    pub(crate) fn list<M: Message>(&mut self, message: M) -> io::Result<Vec<M>> {
         self.send(message, NLM_F_REQUEST | NLM_F_DUMP)?;
-        let mut all = Vec::new();
-        self.receive(|message| all.push(message))?;
-        Ok(all)
+        self.receive()
     }
 
-    fn send(&mut self, message: RouteNetlinkMessage, flags: u16) -> io::Result<()> {
+    fn send<M: Message>(&mut self, message: M, flags: u16) -> io::Result<()> {
         self.sequence = self.sequence.wrapping_add(1);
         let mut header = NetlinkHeader::default();
         header.flags = flags;
         header.sequence_number = self.sequence;
-        let mut message = NetlinkMessage::new(header, NetlinkPayload::from(message));
+        let mut message = NetlinkMessage::new(header, NetlinkPayload::InnerMessage(message));
         message.finalize();
         let mut bytes = vec![0; message.buffer_len()];
         message.serialize(&mut bytes);
@@ -67,7 +75,8 @@ impl Netlink {
     }
 
     /// Reads answers until the last.
-    fn receive(&mut self, mut take: impl FnMut(RouteNetlinkMessage)) -> io::Result<()> {
+    fn receive<M: Message>(&mut self) -> io::Result<Vec<M>> {
+        let mut all = Vec::new();
         let mut buffer = vec![0; DATAGRAM];
         loop {
             let (length, _) = recv(&self.socket, buffer.as_mut_slice(), RecvFlags::empty())?;
@@ -76,14 +85,14 @@ impl Netlink {
                     continue;
                 }
                 // Of what others made of a link not everything can be read; it is none of ours then.
-                let Ok(message) = NetlinkMessage::<RouteNetlinkMessage>::deserialize(message) else {
+                let Ok(message) = NetlinkMessage::<M>::deserialize(message) else {
                     continue;
                 };
                 match message.payload {
-                    NetlinkPayload::InnerMessage(inner) => take(inner),
-                    NetlinkPayload::Done(_) => return Ok(()),
+                    NetlinkPayload::InnerMessage(inner) => all.push(inner),
+                    NetlinkPayload::Done(_) => return Ok(all),
                     NetlinkPayload::Error(error) => match error.code {
-                        None => return Ok(()),
+                        None => return Ok(all),
                         Some(code) => return Err(io::Error::from_raw_os_error(code.get().saturating_neg())),
                     },
                     NetlinkPayload::Overrun(_) => return Err(io::Error::other("netlink overrun")),
@@ -93,6 +102,11 @@ impl Netlink {
         }
     }
 }
+
+/// What a socket can carry.
+pub(crate) trait Message: NetlinkSerializable + NetlinkDeserializable {}
+
+impl<M: NetlinkSerializable + NetlinkDeserializable> Message for M {}
 
 /// The messages of a datagram. Each begins with its length and is padded to four bytes.
 fn messages(mut bytes: &[u8]) -> impl Iterator<Item = &[u8]> {

@@ -13,18 +13,22 @@ use tokio::net::{TcpListener, UdpSocket};
 use tokio::sync::Notify;
 use tokio::time::{Instant, sleep, sleep_until};
 
-use crate::Config;
 use crate::metrics::Metrics;
 use crate::namespace::Namespace;
 use crate::netlink::{self, Netlink};
 use crate::sync::Sync;
 use crate::watch::{self, Picture};
+use crate::{Config, Encryption, guard, keys, wireguard};
 use crate::{kernel, nat};
 
 /// What happens within this time is carried out together.
 const TOGETHER: Duration = Duration::from_millis(20);
 /// First and longest pause after a failure.
 const PAUSES: (Duration, Duration) = (Duration::from_millis(250), Duration::from_secs(30));
+
+/// With encryption, the longest time in which what others change unnoticed stays as they have changed it: peers, and the table that
+/// drops what comes in plaintext.
+const LOOK: Duration = Duration::from_secs(30);
 
 /// Why the controller cannot run.
 #[derive(Debug, thiserror::Error)]
@@ -73,6 +77,10 @@ pub async fn run(config: Config, stop: impl Future<Output = ()>) -> Result<(), E
     let metrics = Arc::new(Metrics::default());
     let sync = Sync::open(config.clone(), Arc::clone(&namespace), Arc::clone(&metrics));
     let sync = sync.map_err(failed("netlink"))?;
+    if config.encryption == Encryption::Wireguard {
+        // A kernel without it is no trouble that passes.
+        namespace.run(wireguard::probe).map_err(failed("encryption"))?;
+    }
     let changes = namespace.run(netlink::changes).map_err(failed("netlink"))?;
     let health = Health::default();
     let mut tasks = Tasks::new(&health);
@@ -95,6 +103,13 @@ pub async fn run(config: Config, stop: impl Future<Output = ()>) -> Result<(), E
     }
     let picture = Arc::new(Picture::default());
     tasks.spawn("watch of nodes", watch::nodes(client.clone(), Arc::clone(&picture)));
+    if config.encryption == Encryption::Wireguard {
+        let (client, namespace, node) =
+            (client.clone(), config.system_namespace.clone(), config.node.clone());
+        let (key, seen) = (sync.key(), Arc::clone(&picture));
+        tasks.spawn("watch of keys", keys::follow(client.clone(), namespace.clone(), Arc::clone(&picture)));
+        tasks.spawn("publisher of the key", keys::publish(client, namespace, node, key, seen));
+    }
     tasks.spawn("watch of VMs", watch::machines(client, Arc::clone(&picture)));
     let kernel = Arc::new(Notify::new());
     tasks.spawn("watch of the kernel", follow_kernel(changes, Arc::clone(&kernel)));
@@ -122,12 +137,14 @@ async fn work(
     let mut said = String::new();
     // An address that was given is reason enough to begin before anything was heard of the cluster.
     let mut begin = config.address.is_some();
+    let encrypts = config.encryption == Encryption::Wireguard;
     loop {
         if !std::mem::take(&mut begin) {
             tokio::select! {
                 () = picture.changed.notified() => {}
                 () = kernel.notified() => {}
                 () = sleep_until(retry.unwrap_or_else(Instant::now)), if retry.is_some() => {}
+                () = sleep(LOOK), if encrypts => {}
             }
             sleep(TOGETHER).await;
         }
@@ -135,10 +152,10 @@ async fn work(
             return Err(Error::Replaced);
         }
         let Some(local) = config.address.or_else(|| picture.address(&config.node)) else { continue };
-        let wanted = picture.wanted(&config.node, local);
+        let observed = picture.observed(encrypts);
         let started = Instant::now();
         let work = tokio::task::spawn_blocking(move || {
-            let done = sync.run(local, wanted);
+            let done = sync.run(local, observed);
             (sync, done)
         });
         let (back, done) = work.await.map_err(|error| failed("a comparison")(io::Error::other(error)))?;
@@ -191,7 +208,8 @@ async fn follow_kernel(socket: OwnedFd, changed: Arc<Notify>) {
     }
 }
 
-/// Removes everything that a controller with these settings makes. Blocks.
+/// Removes everything that a controller with these settings makes on its node. The lease with its key stays: it is of no use to anybody
+/// without the key, and goes with the node's object. Blocks.
 ///
 /// # Errors
 /// If something cannot be removed.
@@ -199,8 +217,12 @@ pub fn delete(config: &Config) -> Result<(), Error> {
     config.check().map_err(Error::Config)?;
     let namespace =
         Namespace::open(config.namespace.clone()).map_err(failed("network namespace of the node"))?;
-    let links = namespace.run(|| kernel::delete(&mut Netlink::open()?, config));
-    let rules = namespace.run(nat::delete);
+    let links = namespace.run(|| {
+        let mut netlink = Netlink::open()?;
+        kernel::delete(&mut netlink, config)?;
+        wireguard::delete(&mut netlink, config)
+    });
+    let rules = namespace.run(|| nat::delete().and_then(|()| guard::delete()));
     links.map_err(failed("links"))?;
     match rules {
         // Without the program no rules can have been made.

@@ -1,16 +1,22 @@
 //! One comparison of what is with what should be.
 
+use std::collections::BTreeMap;
 use std::io;
 use std::net::IpAddr;
 use std::sync::Arc;
 
+use neonvm_api::overlay::{OVERHEAD_V4, OVERHEAD_V6};
+use neonvm_core_overlay::encryption::{self, Key, Mesh, Own, Peer};
 use neonvm_core_overlay::forwarding::{Wanted, plan};
 use neonvm_kit::metrics::double;
+use tokio::sync::watch;
 
 use crate::metrics::Metrics;
 use crate::namespace::Namespace;
 use crate::netlink::Netlink;
-use crate::{Config, kernel, nat};
+use crate::watch::Observed;
+use crate::wireguard::{self, Device};
+use crate::{Config, Encryption, guard, kernel, nat};
 
 /// What is kept between comparisons.
 #[derive(Debug)]
@@ -20,6 +26,12 @@ pub(crate) struct Sync {
     netlink: Netlink,
     /// What was wanted when changes were made last.
     before: Wanted,
+    /// Peers that were wanted then.
+    peers: BTreeMap<Key, Peer>,
+    /// The key to publish; none without encryption.
+    key: watch::Sender<Option<Key>>,
+    /// What encryption leaves behind where it is off now is gone.
+    is_clean: bool,
     metrics: Arc<Metrics>,
     /// What is wrong with the rules against translation; told once.
     nat_problem: Option<String>,
@@ -36,29 +48,53 @@ impl Sync {
             namespace,
             netlink,
             before: Wanted::default(),
+            peers: BTreeMap::new(),
+            key: watch::Sender::new(None),
+            is_clean: false,
             metrics,
             nat_problem: None,
             is_exempt: false,
         })
     }
 
-    /// Makes everything what it should be; without `wanted` the forwarding table is left alone. Blocks.
-    pub(crate) fn run(&mut self, local: IpAddr, wanted: Option<Wanted>) -> io::Result<()> {
+    /// The key that the node has and that others are to know.
+    pub(crate) fn key(&self) -> watch::Receiver<Option<Key>> {
+        self.key.subscribe()
+    }
+
+    /// Makes everything what it should be; without `observed` peers and forwarding table are left alone. Blocks.
+    pub(crate) fn run(&mut self, underlay: IpAddr, observed: Option<Observed>) -> io::Result<()> {
         self.metrics.runs.inc();
-        let done = self.work(local, wanted);
+        let done = self.work(underlay, observed);
         if done.is_err() {
             self.metrics.failures.inc();
         }
         done
     }
 
-    fn work(&mut self, local: IpAddr, wanted: Option<Wanted>) -> io::Result<()> {
-        let kernel::Devices { tunnel, are_new } = kernel::ensure(&mut self.netlink, &self.config, local)?;
+    fn work(&mut self, underlay: IpAddr, observed: Option<Observed>) -> io::Result<()> {
+        let mut device = match self.config.encryption {
+            Encryption::None => None,
+            Encryption::Wireguard => Some(self.encrypt(underlay)?),
+        };
+        let path = match &device {
+            Some(device) => device.path,
+            None => self.plain(underlay)?,
+        };
+        let kernel::Devices { tunnel, are_new } = kernel::ensure(&mut self.netlink, &self.config, path)?;
         // Whoever removed the devices may have removed the rules as well.
         if are_new || !self.is_exempt {
             self.translate();
         }
-        let Some(wanted) = wanted else { return Ok(()) };
+        let Some(mut observed) = observed else { return Ok(()) };
+        observed.nodes.insert(self.config.node.clone(), underlay);
+        let wanted = match &mut device {
+            None => Wanted::of(&self.config.node, &observed.nodes, &observed.members),
+            Some(device) => {
+                let nodes = self.mesh(device, underlay, &observed)?;
+                Wanted::of(&self.config.node, &nodes, &observed.members)
+            }
+        };
         let have = kernel::entries(&mut self.netlink, tunnel)?;
         let mut failed = None;
         for change in plan(&wanted, &self.before, &have) {
@@ -77,6 +113,51 @@ impl Sync {
                 Ok(())
             }
         }
+    }
+
+    /// The path without encryption. What encryption has left behind would be in its way.
+    fn plain(&mut self, underlay: IpAddr) -> io::Result<kernel::Path> {
+        if !self.is_clean {
+            wireguard::delete(&mut self.netlink, &self.config)?;
+            // Without the program no table can have been made.
+            let gone = self.namespace.run(guard::delete);
+            gone.or_else(|error| if error.kind() == io::ErrorKind::NotFound { Ok(()) } else { Err(error) })?;
+            self.is_clean = true;
+        }
+        let overhead = if underlay.is_ipv4() { OVERHEAD_V4 } else { OVERHEAD_V6 };
+        let mtu = kernel::underlay_mtu(&mut self.netlink, underlay)?.saturating_sub(overhead).max(576);
+        Ok(kernel::Path { local: underlay, over: 0, mtu })
+    }
+
+    /// The encrypted path. Before anything else there is the table without which packets could pass it by; nobody tells when others
+    /// remove it, so it is made anew each time.
+    fn encrypt(&mut self, underlay: IpAddr) -> io::Result<Device> {
+        let (config, netlink) = (&self.config, &mut self.netlink);
+        let device = self.namespace.run(|| {
+            guard::ensure(config.port, config.vni, wireguard::LINK)?;
+            wireguard::ensure(netlink, config, underlay)
+        })?;
+        self.key.send_if_modified(|key| key.replace(device.key) != Some(device.key));
+        Ok(device)
+    }
+
+    /// Makes the peers what they should be; the nodes that the tunnel may lead to, with their addresses there.
+    fn mesh(
+        &mut self,
+        device: &mut Device,
+        underlay: IpAddr,
+        observed: &Observed,
+    ) -> io::Result<BTreeMap<String, IpAddr>> {
+        let own = Own { node: &self.config.node, address: underlay, key: device.key };
+        let mesh =
+            Mesh::of(own, &observed.nodes, &observed.keys, self.config.vni, self.config.encryption_port);
+        for change in encryption::plan(&mesh.peers, &self.peers, &device.peers) {
+            tracing::debug!(?change, "peers");
+            device.apply(&change)?;
+        }
+        self.peers = mesh.peers;
+        self.metrics.keyless.set(double(mesh.keyless.len() as u64));
+        Ok(mesh.nodes)
     }
 
     /// The overlay works without these rules wherever nobody translates; so they hold nothing up.

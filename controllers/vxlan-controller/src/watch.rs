@@ -1,4 +1,4 @@
-//! Nodes and machines, as watches bring them. While the API server is away, what was seen last holds.
+//! Nodes, their keys, and machines, as watches bring them. While the API server is away, what was seen last holds.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -12,7 +12,8 @@ use kube::{Api, Client};
 use neonvm_api::VirtualMachine;
 use neonvm_api::overlay::hardware_address;
 use neonvm_api::virtual_machine::Phase;
-use neonvm_core_overlay::forwarding::{Member, Wanted};
+use neonvm_core_overlay::encryption::Key;
+use neonvm_core_overlay::forwarding::Member;
 use neonvm_kit::watch::causes;
 use tokio::sync::Notify;
 
@@ -32,7 +33,7 @@ impl<T> Default for Seen<T> {
 }
 
 /// What a watch brought.
-enum News<T> {
+pub(crate) enum News<T> {
     Begin,
     /// An object of a list, or a new or changed one; none: it does not matter any more.
     Is(String, Option<T>),
@@ -74,43 +75,82 @@ impl<T: PartialEq> Seen<T> {
     }
 }
 
+/// A node as its object tells of it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Host {
+    pub(crate) address: IpAddr,
+    /// UID of the object.
+    pub(crate) uid: String,
+}
+
 #[derive(Debug, Default)]
-struct Both {
-    nodes: Seen<IpAddr>,
+struct All {
+    nodes: Seen<Host>,
+    keys: Seen<Key>,
     machines: Seen<Member>,
+}
+
+/// What a comparison is made with.
+#[derive(Clone, Debug)]
+pub(crate) struct Observed {
+    /// Addresses of nodes on the underlay.
+    pub(crate) nodes: BTreeMap<String, IpAddr>,
+    /// The key of each node that has published one.
+    pub(crate) keys: BTreeMap<String, Key>,
+    /// VMs on the overlay.
+    pub(crate) members: Vec<Member>,
 }
 
 /// The picture.
 #[derive(Debug, Default)]
 pub(crate) struct Picture {
-    both: Mutex<Both>,
+    all: Mutex<All>,
     pub(crate) changed: Notify,
+    /// Nodes or keys changed: for who publishes.
+    pub(crate) keys_changed: Notify,
 }
 
 impl Picture {
-    fn lock(&self) -> MutexGuard<'_, Both> {
-        self.both.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, All> {
+        self.all.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The address of a node.
     pub(crate) fn address(&self, node: &str) -> Option<IpAddr> {
-        self.lock().nodes.all.get(node).copied()
+        Some(self.lock().nodes.all.get(node)?.address)
     }
 
-    /// What a node should have, once everything was seen at least once.
-    pub(crate) fn wanted(&self, node: &str, address: IpAddr) -> Option<Wanted> {
-        let both = self.lock();
-        if !both.nodes.is_listed || !both.machines.is_listed {
+    /// A node, and the key that it has published, once both kinds were listed.
+    pub(crate) fn host(&self, node: &str) -> Option<(Host, Option<Key>)> {
+        let all = self.lock();
+        let host = all.nodes.all.get(node).filter(|_| all.nodes.is_listed && all.keys.is_listed)?;
+        Some((host.clone(), all.keys.all.get(node).copied()))
+    }
+
+    /// Everything, once it was seen at least once: without `keys`, but for those.
+    pub(crate) fn observed(&self, keys: bool) -> Option<Observed> {
+        let all = self.lock();
+        if !all.nodes.is_listed || !all.machines.is_listed || (keys && !all.keys.is_listed) {
             return None;
         }
-        let mut nodes = both.nodes.all.clone();
-        nodes.insert(node.to_owned(), address);
-        Some(Wanted::of(node, &nodes, both.machines.all.values()))
+        Some(Observed {
+            nodes: all.nodes.all.iter().map(|(name, host)| (name.clone(), host.address)).collect(),
+            keys: all.keys.all.clone(),
+            members: all.machines.all.values().cloned().collect(),
+        })
     }
 
-    fn take_node(&self, news: News<IpAddr>) {
+    pub(crate) fn take_key(&self, news: News<Key>) {
+        if self.lock().keys.take(news) {
+            self.changed.notify_one();
+            self.keys_changed.notify_one();
+        }
+    }
+
+    fn take_node(&self, news: News<Host>) {
         if self.lock().nodes.take(news) {
             self.changed.notify_one();
+            self.keys_changed.notify_one();
         }
     }
 
@@ -121,7 +161,7 @@ impl Picture {
     }
 }
 
-fn news<K, T>(
+pub(crate) fn news<K, T>(
     event: watcher::Event<K>,
     name: impl Fn(&K) -> String,
     of: impl Fn(&K) -> Option<T>,
@@ -144,7 +184,7 @@ pub(crate) async fn nodes(client: Client, picture: Arc<Picture>) {
         match events.try_next().await {
             Ok(Some(event)) => {
                 let name = |node: &Node| node.metadata.name.clone().unwrap_or_default();
-                picture.take_node(news(event, name, address_of));
+                picture.take_node(news(event, name, host_of));
             }
             Ok(None) => return,
             Err(error) => tracing::warn!(error = causes(&error), "nodes cannot be watched"),
@@ -152,9 +192,10 @@ pub(crate) async fn nodes(client: Client, picture: Arc<Picture>) {
     }
 }
 
-fn address_of(node: &Node) -> Option<IpAddr> {
+fn host_of(node: &Node) -> Option<Host> {
     let addresses = node.status.as_ref()?.addresses.as_ref()?;
-    addresses.iter().find(|address| address.type_ == "InternalIP")?.address.parse().ok()
+    let address = addresses.iter().find(|address| address.type_ == "InternalIP")?.address.parse().ok()?;
+    Some(Host { address, uid: node.metadata.uid.clone()? })
 }
 
 /// Follows machines; never returns.

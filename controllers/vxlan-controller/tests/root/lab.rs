@@ -180,7 +180,10 @@ impl Lab {
     }
 
     pub(crate) fn controller(&self, number: u8) -> Controller {
-        let config = self.config(number);
+        Self::run(self.config(number))
+    }
+
+    pub(crate) fn run(config: Config) -> Controller {
         Controller(tokio::spawn(async move { run(config, std::future::pending()).await.unwrap() }))
     }
 
@@ -207,7 +210,11 @@ impl Lab {
     }
 
     /// Runs something on a thread in a namespace.
-    fn enter<T: Send + 'static>(&self, name: &str, work: impl FnOnce() -> T + Send + 'static) -> T {
+    pub(crate) fn enter<T: Send + 'static>(
+        &self,
+        name: &str,
+        work: impl FnOnce() -> T + Send + 'static,
+    ) -> T {
         let file = std::fs::File::open(format!("/run/netns/{}", self.name(name))).unwrap();
         let inside = move || {
             let kind = Some(rustix::thread::LinkNameSpaceType::Network);

@@ -12,3 +12,4 @@
 mod lab;
 mod mesh;
 mod repair;
+mod wireguard;

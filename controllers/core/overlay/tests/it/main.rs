@@ -3,5 +3,6 @@
 
 mod book;
 mod crashes;
+mod encryption;
 mod forwarding;
 mod server;

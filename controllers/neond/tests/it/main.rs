@@ -10,4 +10,5 @@
 
 mod cluster;
 mod manifests;
+mod policies;
 mod service;

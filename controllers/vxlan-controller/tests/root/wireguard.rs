@@ -195,7 +195,7 @@ async fn a_forged_packet_does_not_arrive() {
     until("dropped again", || !arrives(&lab, to)).await;
 }
 
-/// A node that has published no key is not reached, in plaintext neither; nor is one any more whose key is withdrawn for good.
+/// A node that has published no key is not reached, in plaintext neither.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_node_without_a_key_is_not_reached() {
     need!(wireguard());

@@ -4,7 +4,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use k8s_openapi::api::core::v1::Secret;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use kube::api::{DeleteParams, DynamicObject, Patch};
+use kube::api::{DeleteParams, DynamicObject, Patch, Preconditions};
 use neonvm_api::VirtualMachine;
 use neonvm_api::names::tls_secret_name;
 use neonvm_api::virtual_machine::Tls;
@@ -34,6 +34,21 @@ pub(crate) const FINGERPRINT: &str = "vm.neon.tech/tls-for";
 pub(crate) const ATTEMPT: &str = "vm.neon.tech/tls-attempt";
 pub(crate) const NOT_BEFORE: &str = "vm.neon.tech/tls-not-before";
 pub(crate) const NOT_AFTER: &str = "vm.neon.tech/tls-not-after";
+
+/// Whose a secret is.
+#[derive(Debug, PartialEq, Eq)]
+enum Owner {
+    Missing,
+    Own { uid: Option<String> },
+    Foreign,
+}
+
+/// A secret of a name that we use is somebody else's: it is neither read nor written.
+fn foreign(name: &str) -> Failed {
+    failed(format!(
+        "secret {name} exists and does not belong to this VM; delete the secret, or give the VM another name"
+    ))
+}
 
 fn failed(message: impl Into<String>) -> Failed {
     Failed::new(CertificateFailed, message)
@@ -82,11 +97,11 @@ impl Context {
                 self.store(key, vm, tls, identity.key, identity.certificate).await
             }
             TlsAction::Request { attempt } => {
-                self.discard(key).await?;
+                self.discard(key, vm).await?;
                 self.request(key, vm, tls, *attempt).await
             }
             TlsAction::Store => self.take(key, vm, tls).await,
-            TlsAction::Discard => self.discard(key).await,
+            TlsAction::Discard => self.discard(key, vm).await,
         }
     }
 
@@ -116,6 +131,9 @@ impl Context {
         let kept = match self.write(api.create(&posting(), &secret)).await {
             Ok(kept) => kept,
             Err(error) if is_conflict(&error) => {
+                if self.own(key, vm, &name).await? == Owner::Foreign {
+                    return Err(foreign(&name));
+                }
                 let meta = json!({"labels": secret.metadata.labels, "annotations": secret.metadata.annotations,
                     "ownerReferences": secret.metadata.owner_references});
                 let change = json!({"metadata": meta, "data": secret.data});
@@ -126,6 +144,20 @@ impl Context {
         };
         self.cache.set_tls(key, Some(secret_view(&kept.metadata)));
         Ok(())
+    }
+
+    /// Whose secret has this name.
+    async fn own(&self, key: &Key, vm: &VirtualMachine, name: &str) -> Result<Owner, Failed> {
+        let found = within(self.secrets(&key.namespace).get_metadata_opt(name)).await;
+        let found =
+            found.map_err(|error| Failed::api(CertificateFailed, "a secret cannot be looked at", &error))?;
+        let Some(found) = found else { return Ok(Owner::Missing) };
+        let is_this = |uid: &String| Some(uid) == vm.metadata.uid.as_ref();
+        let mut owners = found.metadata.owner_references.iter().flatten();
+        if owners.any(|owner| owner.controller == Some(true) && is_this(&owner.uid)) {
+            return Ok(Owner::Own { uid: found.metadata.uid });
+        }
+        Ok(Owner::Foreign)
     }
 
     /// A key in a secret of its own, and a request signed with it.
@@ -142,6 +174,9 @@ impl Context {
         let mut secret = secret_of(vm, &temporary, "Opaque", [("tls.key", pair.serialize_pem())])?;
         secret.metadata.labels.get_or_insert_default().insert(TLS_LABEL.to_owned(), "true".to_owned());
         let made = self.write(self.secrets(&key.namespace).create(&posting(), &secret)).await;
+        if made.as_ref().is_err_and(is_conflict) {
+            return Err(foreign(&temporary));
+        }
         let made = made.map_err(|error| Failed::api(CertificateFailed, "the key cannot be kept", &error))?;
         self.cache.set_key(key, made.metadata.uid.as_deref().unwrap_or_default());
         let owner = pod::owner(vm).map_err(|error| failed(error.to_string()))?;
@@ -174,6 +209,9 @@ impl Context {
         let request =
             within(requests(&self.client, &key.namespace).get(&request_name)).await.map_err(api_failed)?;
         let key_name = key_secret_name(&key.name);
+        if self.own(key, vm, &key_name).await? == Owner::Foreign {
+            return Err(foreign(&key_name));
+        }
         let secret: Secret = within(self.secrets(&key.namespace).get(&key_name)).await.map_err(api_failed)?;
         let encoded = request.data.pointer("/status/certificate").and_then(Value::as_str).unwrap_or_default();
         let certificate = STANDARD.decode(encoded).ok().and_then(|bytes| String::from_utf8(bytes).ok());
@@ -185,7 +223,7 @@ impl Context {
         self.store(key, vm, tls, private, certificate).await
     }
 
-    async fn discard(&self, key: &Key) -> Result<(), Failed> {
+    async fn discard(&self, key: &Key, vm: &VirtualMachine) -> Result<(), Failed> {
         let what = "a used request cannot be removed";
         let how = DeleteParams::default();
         if self.cert_manager.is_present() {
@@ -197,10 +235,18 @@ impl Context {
             }
         }
         self.cache.drop_request(key, None);
-        match self.write(self.secrets(&key.namespace).delete(&key_secret_name(&key.name), &how)).await {
-            Ok(_) => {}
-            Err(error) if is_missing(&error) => {}
-            Err(error) => return Err(Failed::api(CertificateFailed, what, &error)),
+        let name = key_secret_name(&key.name);
+        // Another VM's, or somebody's, is none that we used.
+        if let Owner::Own { uid } = self.own(key, vm, &name).await? {
+            let this = DeleteParams {
+                preconditions: Some(Preconditions { uid, ..Preconditions::default() }),
+                ..DeleteParams::default()
+            };
+            match self.write(self.secrets(&key.namespace).delete(&name, &this)).await {
+                Ok(_) => {}
+                Err(error) if is_missing(&error) => {}
+                Err(error) => return Err(Failed::api(CertificateFailed, what, &error)),
+            }
         }
         self.cache.drop_key(key, None);
         Ok(())

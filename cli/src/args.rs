@@ -3,6 +3,7 @@
 pub mod cluster;
 pub mod config;
 pub mod image;
+pub mod images;
 pub mod kernel;
 pub mod local;
 pub mod migration;
@@ -109,6 +110,9 @@ pub enum Command {
     /// Disk images on this machine and in registries
     #[command(subcommand)]
     Image(image::Command),
+    /// Container images of this release: services and runner
+    #[command(subcommand)]
+    Images(images::Command),
     /// Kernels for virtual machines
     #[command(subcommand)]
     Kernel(kernel::Command),
@@ -185,6 +189,7 @@ impl Command {
             Self::Migration(command) => command.output(),
             Self::Podscaler(command) => command.output(),
             Self::Image(command) => command.output(),
+            Self::Images(command) => command.output(),
             Self::Kernel(command) => command.output(),
             Self::Status(args) => Some(&args.output),
             Self::Doctor(args) => Some(&args.output),

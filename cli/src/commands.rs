@@ -7,6 +7,7 @@ mod debug;
 mod doctor;
 mod health;
 mod image;
+mod images;
 mod job;
 mod kernel;
 mod local;
@@ -25,6 +26,7 @@ mod watching;
 
 use crate::args::config::Command as Config;
 use crate::args::image::Command as Image;
+use crate::args::images::Command as Images;
 use crate::args::kernel::Command as Kernel;
 use crate::args::local::Command as Local;
 use crate::args::migration::Command as Migration;
@@ -68,6 +70,7 @@ pub(crate) fn run(env: &Env, settings: &Settings, args: &Args) -> Result<Report>
         Command::Image(Image::Export(args)) => image::export::run(env, args, quiet),
         Command::Image(Image::Remove(args)) => image::remove::run(env, args),
         Command::Image(Image::Prune(args)) => image::prune::run(env, args),
+        Command::Images(command) => images(env, command, quiet),
         Command::Kernel(Kernel::Fetch(args)) => kernel::fetch::run(env, settings, args, quiet),
         Command::Kernel(Kernel::Build(args)) => kernel::build::run(env, args, quiet),
         Command::Kernel(Kernel::List(args)) => kernel::list::run(env, args),
@@ -106,5 +109,14 @@ fn podscaler(settings: &Settings, command: &Podscaler) -> Result<Report> {
         Podscaler::Wait(args) => podscaler::wait::run(settings, args),
         Podscaler::Pause(args) => podscaler::pause::run(settings, args, true),
         Podscaler::Resume(args) => podscaler::pause::run(settings, args, false),
+    }
+}
+
+fn images(env: &Env, command: &Images, quiet: bool) -> Result<Report> {
+    match command {
+        Images::List(args) => images::list::run(env, args),
+        Images::Push(args) => images::push::run(env, args, quiet),
+        Images::Save(args) => images::save::run(env, args, quiet),
+        Images::Load(args) => images::load::run(env, args, quiet),
     }
 }

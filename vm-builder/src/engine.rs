@@ -13,7 +13,7 @@ use neonvm_disk::tree::Time;
 use neonvm_types::guest::{Console, ImageConfig, Process};
 
 pub use error::Error;
-pub(crate) use output::whole;
+pub use output::whole;
 
 use crate::fragments;
 use crate::inject;

@@ -16,6 +16,7 @@ pub mod push;
 pub mod record;
 pub mod reference;
 pub mod registry;
+pub mod save;
 pub mod sbom;
 pub mod size;
 pub mod source;

@@ -329,6 +329,11 @@ impl Store {
     fn lock(&self, exclusive: bool) -> Result<File, Error> {
         let path = self.root.join(".lock");
         let file = File::options().write(true).create(true).truncate(false).open(&path);
+        let file = match file {
+            // A store that came with a package: nobody changes what this user cannot.
+            Err(error) if !exclusive && is_read_only(&error) => File::open(&self.root),
+            other => other,
+        };
         let file = file.map_err(|error| Error::io("create", &path, error))?;
         let deadline = Instant::now() + LOCK_DEADLINE;
         loop {
@@ -343,6 +348,10 @@ impl Store {
             }
         }
     }
+}
+
+fn is_read_only(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem)
 }
 
 /// A name as it is stored: without a digest, since the store says which one it means.

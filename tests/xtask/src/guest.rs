@@ -6,30 +6,13 @@ use anyhow::Context as _;
 
 use crate::package::{cargo, target};
 
-/// The target is named so that `RUSTFLAGS` do not concern build scripts, which a static C library would break.
+/// What the guest of this computer's VMs is built for.
 const TARGET: &str = "x86_64-unknown-linux-gnu";
 
 /// Builds the guest and copies it to where `neonctl` of each profile looks for it.
 pub(crate) fn run(root: &Path) -> anyhow::Result<bool> {
     let target = target(root)?;
-    let status = cargo()
-        .args([
-            "build",
-            "--locked",
-            "--quiet",
-            "--profile",
-            "guest",
-            "--target",
-            TARGET,
-            "-p",
-            "neonvm-guest",
-        ])
-        .env("RUSTFLAGS", "-C target-feature=+crt-static")
-        .env("CARGO_TARGET_DIR", &target)
-        .current_dir(root)
-        .status()
-        .context("cannot run cargo build")?;
-    if !status.success() {
+    if !build(root, &target, TARGET)? {
         return Ok(false);
     }
     let built = target.join(TARGET).join("guest/neonvm-guest");
@@ -43,4 +26,27 @@ pub(crate) fn run(root: &Path) -> anyhow::Result<bool> {
     }
     println!("guest: {} KiB", built.metadata()?.len() >> 10);
     Ok(true)
+}
+
+/// Builds the guest for a target, which is named so that `RUSTFLAGS` do not concern build scripts: a static C library would break
+/// them.
+pub(crate) fn build(root: &Path, target: &Path, triple: &str) -> anyhow::Result<bool> {
+    let status = cargo()
+        .args([
+            "build",
+            "--locked",
+            "--quiet",
+            "--profile",
+            "guest",
+            "--target",
+            triple,
+            "-p",
+            "neonvm-guest",
+        ])
+        .env("RUSTFLAGS", "-C target-feature=+crt-static")
+        .env("CARGO_TARGET_DIR", target)
+        .current_dir(root)
+        .status()
+        .context("cannot run cargo build")?;
+    Ok(status.success())
 }

@@ -14,6 +14,7 @@ mod failures;
 mod foreign;
 mod generated;
 mod guest;
+mod images;
 mod kernel;
 mod lanes;
 mod leftovers;
@@ -41,6 +42,8 @@ const USAGE: &str = "usage: cargo xtask <command>
           lanes can be named
   bare    make test and make demo from a clone, in a minimal Debian system with only Rust; --keep leaves the system
   guest   the program inside every VM, static and small, beside the other programs
+  images  the container images of services and runner: --arch amd64|arm64, --profile release|quick, --programs DIR of programs
+          built elsewhere, --kernel DIR, --offline
   kernel  the guest kernel from source, for the tests; --fetch: the distribution's kernel instead
   demo    a cluster, a VM with a database, and its size changed under load
   packages  licences, sources, bans and known weaknesses of the packages in use
@@ -68,6 +71,7 @@ fn main() -> anyhow::Result<ExitCode> {
         ("soak", _) => run::run(&root, lanes::chosen(lanes::soak(), &args)?)?,
         ("bare", None | Some("--keep")) => bare::run(&root, first.is_some())?,
         ("guest", None) => guest::run(&root)?,
+        ("images", _) => images::run(&root, &args)?,
         ("kernel", Some("--fetch")) => kernel::fetch(&root)?,
         ("kernel", None) => kernel::build(&root)?,
         ("demo", Some("--clean-up")) => demo::clean_up(&root)?,

@@ -17,11 +17,7 @@ const PLATFORM: &str = "x86_64-unknown-linux-gnu";
 
 /// Writes the document.
 pub(crate) fn run(root: &Path) -> anyhow::Result<bool> {
-    let metadata = package::resolved(root, PLATFORM)?;
-    let lock = std::fs::read_to_string(root.join("Cargo.lock")).context("cannot read Cargo.lock")?;
-    let head = commit(root)?;
-    let (id, time) = head.split_once(' ').context("git shows no time of the commit")?;
-    let document = document(&metadata, &checksums(&lock), id, time)?;
+    let document = of(root, &SHIPPED)?;
     let directory = package::target(root)?.join("dist");
     std::fs::create_dir_all(&directory)?;
     let path = directory.join("neonvm.spdx.json");
@@ -31,15 +27,25 @@ pub(crate) fn run(root: &Path) -> anyhow::Result<bool> {
     Ok(true)
 }
 
+/// The document of what some crates are made of.
+pub(crate) fn of(root: &Path, shipped: &[&str]) -> anyhow::Result<Value> {
+    let metadata = package::resolved(root, PLATFORM)?;
+    let lock = std::fs::read_to_string(root.join("Cargo.lock")).context("cannot read Cargo.lock")?;
+    let (id, time) = commit(root)?;
+    document(&metadata, &checksums(&lock), &id, &time, shipped)
+}
+
 /// The commit that is built, and its time as SPDX has it: in UTC.
-fn commit(root: &Path) -> anyhow::Result<String> {
+pub(crate) fn commit(root: &Path) -> anyhow::Result<(String, String)> {
     let mut git = Command::new("git");
     git.args(["log", "-1", "--date=format-local:%Y-%m-%dT%H:%M:%SZ", "--format=%H %cd"]);
     let output = git.env("TZ", "UTC").current_dir(root).output().context("cannot run git log")?;
     if !output.status.success() {
         bail!("git log failed: {}", String::from_utf8_lossy(&output.stderr).trim());
     }
-    Ok(String::from_utf8_lossy(&output.stdout).trim().to_owned())
+    let text = String::from_utf8_lossy(&output.stdout);
+    let (id, time) = text.trim().split_once(' ').context("git shows no time of the commit")?;
+    Ok((id.to_owned(), time.to_owned()))
 }
 
 /// SHA-256 of each package that came from a registry, by `name version`.
@@ -57,14 +63,14 @@ fn checksums(lock: &str) -> BTreeMap<String, String> {
 
 /// Identifiers of the packages that the shipped ones are built from, themselves included. Dependencies of builds and tests run on
 /// the computer of whoever builds, and are not shipped.
-fn reached(metadata: &Value) -> BTreeSet<&str> {
+fn reached<'a>(metadata: &'a Value, shipped: &[&str]) -> BTreeSet<&'a str> {
     let nodes = resolved(metadata);
     let of = |id: &str| nodes.iter().find(|node| node["id"] == id);
     let normal =
         |dependency: &&Value| items(&dependency["dep_kinds"]).iter().any(|kind| kind["kind"].is_null());
     let mut found: BTreeSet<&str> = BTreeSet::new();
     let packages = items(&metadata["packages"]).iter();
-    let shipped = packages.filter(|package| SHIPPED.iter().any(|name| package["name"] == *name));
+    let shipped = packages.filter(|package| shipped.iter().any(|name| package["name"] == *name));
     let mut open: Vec<&str> = shipped.filter_map(|package| package["id"].as_str()).collect();
     while let Some(id) = open.pop() {
         if found.insert(id) {
@@ -85,10 +91,11 @@ fn document(
     checksums: &BTreeMap<String, String>,
     commit: &str,
     time: &str,
+    shipped: &[&str],
 ) -> anyhow::Result<Value> {
-    let reached = reached(metadata);
+    let reached = reached(metadata, shipped);
     if reached.is_empty() {
-        bail!("cargo metadata shows none of {SHIPPED:?}");
+        bail!("cargo metadata shows none of {shipped:?}");
     }
     let all = items(&metadata["packages"]).iter();
     let all: Vec<&Value> =
@@ -99,7 +106,7 @@ fn document(
         all.iter().filter_map(|package| Some((package["id"].as_str()?, identifier(package)))).collect();
     let mut relations = Vec::new();
     for package in &all {
-        if SHIPPED.iter().any(|name| package["name"] == *name) {
+        if shipped.iter().any(|name| package["name"] == *name) {
             relations.push(relation("SPDXRef-DOCUMENT", "DESCRIBES", &identifier(package)));
         }
     }
@@ -174,7 +181,8 @@ mod tests {
         let root = package::root().unwrap();
         let metadata = package::resolved(&root, PLATFORM).unwrap();
         let lock = std::fs::read_to_string(root.join("Cargo.lock")).unwrap();
-        let document = document(&metadata, &checksums(&lock), "c0ffee", "2026-01-02T03:04:05Z").unwrap();
+        let document =
+            document(&metadata, &checksums(&lock), "c0ffee", "2026-01-02T03:04:05Z", &SHIPPED).unwrap();
         let packages = items(&document["packages"]);
         let found = |name: &str| packages.iter().find(|package| package["name"] == name);
         assert_eq!(found("neonvm-neond").unwrap()["downloadLocation"], "NOASSERTION");

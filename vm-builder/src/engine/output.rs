@@ -106,7 +106,10 @@ fn allocated(path: &Path) -> Result<u64, Error> {
 /// A file that appears when it is whole. What had its name stays until then. Until then it has no name of its own
 /// either, so that nothing is left whenever and however the process ends; file systems that cannot do that (some overlays
 /// and network file systems) get a hidden one.
-pub(crate) fn whole(path: &Path, fill: impl FnOnce(&mut File) -> io::Result<()>) -> Result<(), Error> {
+///
+/// # Errors
+/// If `fill` fails, or the file cannot be made or moved.
+pub fn whole(path: &Path, fill: impl FnOnce(&mut File) -> io::Result<()>) -> Result<(), Error> {
     let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let attempt = match unnamed(directory) {
         Ok(file) => name_when_filled(file, directory, path, fill),

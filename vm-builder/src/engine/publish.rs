@@ -9,10 +9,10 @@ use std::path::Path;
 use serde_json::json;
 
 use super::{Built, Error, Format, Reporter, Request, Step, created, output};
-use crate::push;
 use crate::reference::Digest;
-use crate::source::Loaded;
-use crate::store::{Blob, BlobContent, Image, LAYER, Store};
+use crate::source::{Loaded, Quiet};
+use crate::store::{Blob, Image, LAYER, Store};
+use crate::{push, save};
 
 /// Stores, pushes or exports the image.
 pub(super) async fn publish(
@@ -37,7 +37,8 @@ pub(super) async fn publish(
         }
     }
     if let Some(path) = request.file.as_deref().filter(|_| request.format == Format::Oci) {
-        output::whole(path, |file| archive(&image, request, file))?;
+        let name = request.tag.as_ref().map(ToString::to_string);
+        output::whole(path, |file| save::write(&[(name, &image)], file, &Quiet))?;
         let digest = File::open(path).and_then(|mut file| Digest::of_reader(&mut file));
         let (digest, _) = digest.map_err(|error| Error::file("read", path, error))?;
         built.digest = digest.to_string();
@@ -96,38 +97,4 @@ fn labels(loaded: &Loaded) -> BTreeMap<String, String> {
     labels.insert("tech.neon.vm.source".to_owned(), loaded.reference.clone());
     labels.insert("tech.neon.vm.source.digest".to_owned(), loaded.digest.to_string());
     labels
-}
-
-/// A tar of an image layout.
-fn archive(image: &Image, request: &Request, out: &mut File) -> io::Result<()> {
-    let mut tar = tar::Builder::new(io::BufWriter::new(out));
-    let mut add =
-        |name: &str, bytes: &[u8]| tar.append_data(&mut header(bytes.len() as u64, 0o644, 0), name, bytes);
-    let name = request.tag.as_ref().map_or_else(|| "latest".to_owned(), ToString::to_string);
-    let index = json!({
-        "schemaVersion": 2,
-        "mediaType": "application/vnd.oci.image.index.v1+json",
-        "manifests": [{
-            "mediaType": image.media_type,
-            "digest": image.digest().to_string(),
-            "size": image.manifest.len(),
-            "annotations": { "org.opencontainers.image.ref.name": name },
-        }],
-    });
-    add("oci-layout", br#"{"imageLayoutVersion":"1.0.0"}"#)?;
-    add("index.json", index.to_string().as_bytes())?;
-    add(&format!("blobs/sha256/{}", image.digest().hex()), &image.manifest)?;
-    for blob in std::iter::once(&image.config).chain(&image.layers) {
-        let name = format!("blobs/sha256/{}", blob.descriptor.digest.hex());
-        match &blob.content {
-            BlobContent::Bytes(bytes) => {
-                tar.append_data(&mut header(bytes.len() as u64, 0o644, 0), name, bytes.as_slice())?;
-            }
-            BlobContent::File(path) => {
-                let file = File::open(path)?;
-                tar.append_data(&mut header(file.metadata()?.len(), 0o644, 0), name, file)?;
-            }
-        }
-    }
-    tar.into_inner()?.into_inner().map_err(io::IntoInnerError::into_error).map(|_| ())
 }

@@ -19,7 +19,7 @@ pub const KEPT: CapabilitySet = CapabilitySet::KILL.union(CapabilitySet::DAC_OVE
 /// How long a thread of the pool lives without work.
 const IDLE: Duration = Duration::from_millis(1);
 /// How long is waited for the last of them.
-const PATIENCE: Duration = Duration::from_secs(5);
+const PATIENCE: Duration = Duration::from_secs(30);
 
 /// The runtime for [`crate::run`]. It has one thread, because QEMU's life hangs on the thread that started it, and a VM needs little;
 /// and a pool whose threads end with their work.

@@ -243,6 +243,17 @@ fn devices_are_asked_for_where_nodes_offer_them() {
     assert!(!limits(&vm).contains_key("neonvm/kvm"));
 }
 
+#[test]
+fn runners_are_told_to_emulate_where_that_is_set() {
+    let variable = |settings: &Settings| {
+        let pod: Pod = plan(&vm(), "p", settings).unwrap();
+        let all = pod.spec.unwrap().containers[0].env.clone().unwrap();
+        all.into_iter().find(|one| one.name == "NEONVM_ACCEL").and_then(|one| one.value)
+    };
+    assert_eq!(variable(&settings()), None);
+    assert_eq!(variable(&Settings { emulate: true, ..settings() }).as_deref(), Some("tcg"));
+}
+
 /// W-03: an extra term would make the user's terms optional.
 #[test]
 fn w03_the_operating_system_is_required_in_every_term() {

@@ -1,7 +1,8 @@
-//! What the end-to-end tests share: where the programs are, a client of the Kubernetes API, and looks at processes. The tests are
-//! the test programs beside this library; they start real programs.
+//! What the end-to-end tests share: where the programs are, a client of the Kubernetes API, what fuzzers send, and looks at
+//! processes. The tests are the test programs beside this library; they start real programs.
 
 pub mod client;
+pub mod fuzz;
 
 use std::path::{Path, PathBuf};
 use std::process::Command;

@@ -146,7 +146,8 @@ pub(crate) fn gate() -> Vec<Lane> {
     // They wait more than they compute.
     let services = Plan { at_once: 6, ..tests(is_service) };
     let local = Plan { at_once: 2, repeat: true, ..tests(|binary| binary.is_integration("local")) };
-    let adversary = Plan { at_once: 1, repeat: true, ..tests(|binary| binary.is_integration("adversary")) };
+    let adversary =
+        Plan { at_once: 2, limit: HEAVY, repeat: true, ..tests(|binary| binary.is_integration("adversary")) };
     vec![
         lane("format", 5, Work::Command(vec!["cargo", "fmt", "--all", "--check"])).needs("rustfmt"),
         // The unit tests compare the generated files.
@@ -160,13 +161,21 @@ pub(crate) fn gate() -> Vec<Lane> {
         lane("services", 90, Work::Tests(services)),
         lane("conformance", 30, Work::Counting(vec!["neonvm-conformance", "--quiet"])),
         lane("local", 20, Work::Tests(local)),
-        lane("adversary", 20, Work::Tests(adversary)),
+        lane("adversary", 60, Work::Tests(adversary)),
         lane("guests", 420, Work::Tests(guests)),
     ]
 }
 
 /// The long, the random and the chaotic.
 pub(crate) fn soak() -> Vec<Lane> {
+    // The fuzzers of the gate's lane, for ten minutes each.
+    let fuzz = Plan {
+        names: |name| name.starts_with("fuzz::"),
+        at_once: 1,
+        limit: Duration::from_secs(60 * 60),
+        environment: &[("NEONVM_FUZZ_SECONDS", "600")],
+        ..tests(|binary| binary.is_integration("adversary"))
+    };
     let storms =
         Plan { at_once: 1, limit: HEAVY, environment: &[("NEONVM_SIM_FRESH", "1")], ..tests(is_simulator) };
     let chaos = Plan {
@@ -191,6 +200,7 @@ pub(crate) fn soak() -> Vec<Lane> {
         lane("storms", 300, Work::Tests(storms)),
         lane("built", 360, Work::Tests(built)),
         lane("chaos", 60 * 60, Work::Tests(chaos)).limit(4 * 60),
+        lane("fuzz", 35 * 60, Work::Tests(fuzz)).limit(90),
         lane("packages", 30, Work::Counting(vec!["cargo", "xtask", "packages"])),
         lane("bare", 60 * 60, Work::Command(vec!["cargo", "xtask", "bare"])).limit(3 * 60),
     ]
@@ -260,7 +270,10 @@ mod tests {
             binary("neonvm-core-scaling", "it", Kind::Integration),
         ];
         let lanes = || {
-            [gate(), soak()].into_iter().flatten().filter(|lane| !["storms", "built"].contains(&lane.name))
+            [gate(), soak()]
+                .into_iter()
+                .flatten()
+                .filter(|lane| !["storms", "built", "fuzz"].contains(&lane.name))
         };
         for binary in all {
             let of = |lane: &Lane| matches!(&lane.work, Work::Tests(plan) if (plan.programs)(&binary));

@@ -14,7 +14,7 @@ pub(crate) const SYSTEM: &str = "neonvm-system";
 /// Service account of agents.
 const AGENT: &str = "neonvm-agent";
 
-async fn configuration(cluster: &Cluster) -> Config {
+pub(crate) async fn configuration(cluster: &Cluster) -> Config {
     let kubeconfig = Kubeconfig::read_from(cluster.kubeconfig()).unwrap();
     Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await.unwrap()
 }

@@ -24,11 +24,11 @@ use crate::cluster::Cluster;
 const SCHEDULER_LEASE: &str = "neonvm-scheduler";
 const AGENT_LEASE: &str = "neonvm-agent-n1";
 /// Time for an answer of a service.
-const WITHIN: Duration = Duration::from_secs(20);
+pub(crate) const WITHIN: Duration = Duration::from_secs(20);
 /// A VM's pod with this image is bound to a node and never runs.
 const NO_IMAGE: &str = "127.0.0.1:1/none:1";
 
-fn vm(name: &str, spec: &Value) -> Value {
+pub(crate) fn vm(name: &str, spec: &Value) -> Value {
     let mut vm = json!({"apiVersion": "vm.neon.tech/v1", "kind": "VirtualMachine", "metadata": {"name": name},
         "spec": {"guest": {"cpus": {"min": "250m", "max": 1, "use": "250m"}, "memorySlotSize": "128Mi",
             "memorySlots": {"min": 1, "max": 2, "use": 1}, "rootDisk": {"image": NO_IMAGE}}}});
@@ -39,7 +39,7 @@ fn vm(name: &str, spec: &Value) -> Value {
 }
 
 /// A VM whose pod is bound to a node; the pod's name.
-async fn bound(admin: &Client, name: &str, node: &str) -> String {
+pub(crate) async fn bound(admin: &Client, name: &str, node: &str) -> String {
     let spec = json!({"nodeSelector": {"kubernetes.io/hostname": node}});
     post(admin, VMS, &vm(name, &spec)).await.unwrap();
     eventually(&format!("VM {name} on {node}"), async || {

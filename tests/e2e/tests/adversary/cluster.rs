@@ -23,7 +23,12 @@ pub(crate) struct Process {
 impl Cluster {
     /// One with so many nodes, whose agents answer.
     pub(crate) fn start(nodes: u8) -> Self {
-        let cluster = Self(Home::new());
+        Self::in_home(Home::new(), nodes)
+    }
+
+    /// One whose user has this home.
+    pub(crate) fn in_home(home: Home, nodes: u8) -> Self {
+        let cluster = Self(home);
         cluster.0.good(&format!("local up --nodes {nodes} --accel tcg"));
         if nodes > 0 {
             eventually_blocking(
@@ -32,6 +37,15 @@ impl Cluster {
             );
         }
         cluster
+    }
+
+    pub(crate) const fn home(&self) -> &Home {
+        &self.0
+    }
+
+    /// Where its state and its logs are.
+    pub(crate) fn directory(&self) -> PathBuf {
+        self.0.cluster()
     }
 
     pub(crate) fn kubeconfig(&self) -> PathBuf {
@@ -57,6 +71,12 @@ impl Cluster {
         let found = self.services().into_iter().find(|one| one["name"] == service);
         let pid = found.and_then(|one| one["pid"].as_u64()).unwrap_or_else(|| panic!("no {service}"));
         Process { pid: u32::try_from(pid).unwrap(), role: service.to_owned() }
+    }
+
+    /// The processes of all services, in their order.
+    pub(crate) fn all_services(&self) -> Vec<Process> {
+        let names = self.services().into_iter().map(|one| one["name"].as_str().unwrap().to_owned());
+        names.map(|name| self.process(&name)).collect()
     }
 
     /// Services with their descendants: node and supervisor are among the former, runners among the latter.
@@ -106,5 +126,6 @@ fn command_line(pid: u32) -> Vec<String> {
 fn role(pid: u32) -> Option<String> {
     let line = command_line(pid);
     let program = line.first()?.rsplit('/').next().filter(|name| !name.is_empty())?.to_owned();
-    if program == "neond" { line.get(1).cloned() } else { Some(program) }
+    // A runner has a name of its own, and is the same program.
+    if ["neond", "neonvm-runner"].contains(&program.as_str()) { line.get(1).cloned() } else { Some(program) }
 }

@@ -37,6 +37,15 @@ impl Home {
         Self { home, data }
     }
 
+    /// With a kernel that VMs boot unless they name another one.
+    pub(crate) fn with_kernel(kernel: &Path) -> Self {
+        let home = Self::new();
+        let kernels = home.path().join(".local/share/neonvm/kernels");
+        std::fs::create_dir_all(&kernels).unwrap();
+        std::os::unix::fs::symlink(kernel, kernels.join("default")).unwrap();
+        home
+    }
+
     pub(crate) fn path(&self) -> &Path {
         self.home.path()
     }

@@ -1,5 +1,36 @@
-//! Attacks on a local cluster of real programs, each by a real attacker: a module for each finding of a review. What can be shown
-//! in a process of a test is shown there; here is what needs the whole.
+//! Attacks on a local cluster of real programs, each by a real attacker. What can be shown in a process of a test is shown there; here
+//! is what needs the whole. Findings of the review, and what shows that each is closed (without a crate: a test of this program):
+//!
+//! | Finding | Shown by |
+//! |---|---|
+//! | C1 a VM is root on its node | `tenant::a_vm_carries_no_power_over_its_node`; `neonvm-vm-controller` `policy::`; `neonvm-core-lifecycle` `pod::nothing_that_an_author_writes_is_privileged` |
+//! | C2 state on disk is open | `state::an_unprivileged_user_opens_no_file_of_a_running_cluster` |
+//! | C3 one node is the whole cluster | `authority::the_rights_of_one_agent_end_at_its_node` |
+//! | H1 strangers migrate VMs | `evictions::strangers_evict_nothing`; `neonvm-vm-controller` `evictions::strangers_are_not_heard_about_evictions`, `…a_request_of_unknown_origin_is_verified` |
+//! | H2 names in certificates of guests | `authority::a_certificate_of_a_guest_passes_for_no_service` |
+//! | H3 overcommit is the tenant's | as C1 |
+//! | H4 a guest takes another's address | `neonvm-runner` `network::overlay` (frames through the real rules), `network::nft`; `neonvm-vxlan-controller` `wireguard::a_forged_packet_does_not_arrive` |
+//! | H5 bodies before authorisation | `strangers::bodies_of_strangers_are_not_kept`; `neonvm-kit` `http::` |
+//! | H6 strangers lock a runner | `runners::strangers_do_not_lock_a_runner_and_qemus_are_strangers_to_each_other` |
+//! | H7 endpoints exhaust the pod-autoscaler | `scrapes::hostile_endpoints_neither_exhaust_nor_explore` |
+//! | M1 certificates end while in use | `neonvm-kit` `certificate::renewal::`, `certificate::tests::`; `neonvm-runner` `certificate::files_that_are_exchanged_are_taken_up`; `neonvm-vm-controller` `signing::a_runners_certificate_is_renewed_in_its_secret` |
+//! | M2 damaged state is served | `state::a_state_that_is_lost_or_damaged_is_refused_and_a_backup_brings_it_back`; `neonvm-local` `disk::tests::damage::` |
+//! | M3 escapes reach the terminal | `terminal::`; `neonvm-cli` test program `hostile` |
+//! | M4 QEMUs share a user | `runners::strangers_do_not_lock_a_runner_and_qemus_are_strangers_to_each_other` |
+//! | M5 a runner's key opens much, for long | `authority::a_runners_key_opens_nothing_else_and_not_for_long` |
+//! | M6 full disk | `state::a_full_disk_serves_reads_and_deletes_starts_and_recovers` |
+//! | Low: the key of `vm ssh` after a signal | there is no file any more: `neonvm-cli` `commands::vm::ssh::agent::` |
+//! | Low: `spec.tls` takes a foreign secret; VM `x-tmp` | `tenant::secrets_of_others_are_not_taken` |
+//! | Low: a flood of logs | `fuzz::guest::`; `neonvm-runner` `logs::bounded::a_flood_is_bounded_at_every_moment_and_lines_stay_whole` |
+//! | Low: metadata services, the node's kubelet | `neonvm-runner` `network::nft::rules_of_a_pod_with_both_families` |
+//! | Low: registries that drip, zip bombs | `neonvm-builder` `registry::tests::faults::a_registry_that_drips_is_given_up`, `…a_bomb_ends_at_the_limit` |
+//! | Low: VM rights read secrets | by design: `SECURITY.md`, actor `author` |
+//! | Likely: renewal of agent and scheduler | as M1 |
+//! | Likely: privileges of the runner's container | `neonvm-core-lifecycle` `pod::the_runner_has_what_it_needs_to_prepare_a_vm_and_no_more` |
+//! | Likely: `schedulerName`, `interface`, `multusNetwork` | as C1 |
+//! | Likely: source addresses at the tap | as H4 |
+//! | Likely: half-open connections at a migration's target | `neonvm-kit` `places::strangers_and_handshakes_take_no_place_of_known_peers` |
+//! | what nobody thought of | `fuzz::nobody::`, `fuzz::tenant::`, `fuzz::guest::`, `ports::` |
 
 #![allow(
     clippy::unwrap_used,
@@ -13,10 +44,14 @@
 mod attacker;
 mod authority;
 mod cluster;
+mod evictions;
+mod fuzz;
 mod home;
 mod ports;
+mod runners;
 mod scrapes;
 mod sockets;
 mod state;
 mod strangers;
+mod tenant;
 mod terminal;

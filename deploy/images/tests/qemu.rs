@@ -49,16 +49,12 @@ fn root(kernel: &Path, work: &Path) -> PathBuf {
         created: "1970-01-01T00:00:00Z".into(),
         labels: Labels { version: "1.2.3".into(), ..Labels::default() },
     };
-    let (first, second) = (work.join("first"), work.join("second"));
-    let [first, second] = [first, second].map(|path| {
-        let store = Store::open(&path).unwrap();
-        let built = build(&recipe, &inputs, &apt, &store, &|_| {}).unwrap();
-        (store.get(&built.digest.to_string()).unwrap(), built)
-    });
-    assert_eq!(first.1.digest, second.1.digest, "the same recipe gives the same image");
-    assert!(first.1.compressed < 150_000_000, "{}", first.1.compressed);
+    let store = Store::open(&work.join("store")).unwrap();
+    let built = build(&recipe, &inputs, &apt, &store, &|_| {}).unwrap();
+    assert!(built.compressed < 150_000_000, "{}", built.compressed);
+    let image = store.get(&built.digest.to_string()).unwrap();
     let root = work.join("root");
-    for layer in &first.0.layers {
+    for layer in &image.layers {
         let bytes = match &layer.content {
             BlobContent::File(path) => std::fs::read(path).unwrap(),
             BlobContent::Bytes(bytes) => bytes.clone(),
@@ -77,9 +73,12 @@ fn root(kernel: &Path, work: &Path) -> PathBuf {
 /// What kernels with and without an initramfs print when they have started.
 const ENDS: [&str; 2] = ["Run /init as init process", "Unable to mount root fs"];
 
+/// A command in the root, with `/proc` and `/dev` as container runtimes give them, in a mount namespace of its own.
 fn inside(root: &Path, arguments: &[&str]) -> Command {
-    let mut command = Command::new("chroot");
-    command.arg(root).args(arguments).env_clear().env("PATH", "/usr/sbin:/usr/bin").env("LC_ALL", "C");
+    const ENTER: &str = "root=$1; shift; mkdir -p \"$root/proc\" \"$root/dev\" && mount -t proc proc \"$root/proc\" \
+        && mount --rbind /dev \"$root/dev\" && exec env -i PATH=/usr/sbin:/usr/bin chroot \"$root\" \"$@\"";
+    let mut command = Command::new("unshare");
+    command.args(["--mount", "--propagation", "private", "sh", "-c", ENTER, "sh"]).arg(root).args(arguments);
     command.stdin(Stdio::null());
     command
 }
@@ -115,7 +114,7 @@ fn boots(root: &Path, firmware: &[&str], kernel: &str) {
         "-device",
         "virtio-mem-pci,id=vm0,memdev=vmem0,block-size=2M,requested-size=0",
         "-object",
-        "rng-builtin,id=rng0",
+        "rng-random,id=rng0,filename=/dev/urandom",
         "-device",
         "virtio-rng-pci,rng=rng0",
         "-device",
@@ -167,7 +166,7 @@ fn boots(root: &Path, firmware: &[&str], kernel: &str) {
 #[test]
 fn qemu_boots_a_kernel_from_the_runners_image() {
     need!(needs::root());
-    need!(needs::programs(&["apt-get", "dpkg-deb", "chroot"]));
+    need!(needs::programs(&["apt-get", "dpkg-deb", "chroot", "unshare"]));
     let kernel = need!(needs::kernel());
     let work = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
     let root = root(&kernel, work.path());

@@ -84,8 +84,9 @@ fn the_guest_is_reached_from_the_container_and_from_outside() {
     assert_eq!(secret["metadata"]["ownerReferences"][0]["uid"], vm["metadata"]["uid"]);
     let pod = cluster.pod("s");
     cluster.exec(&pod, &["ssh", "guest-vm", "true"]);
-    let file = cluster.write("letter.txt", "hello\n");
-    cluster.exec(&pod, &["scp", "-q", &file, "guest-vm:/tmp/letter.txt"]);
+    // A command in the container has files of its own, not those of the host.
+    let copy = "echo hello > /tmp/letter && scp -q /tmp/letter guest-vm:/tmp/letter.txt";
+    cluster.exec(&pod, &["sh", "-c", copy]);
     assert_eq!(cluster.inside("s", "cat /tmp/letter.txt"), "hello\n");
     let processes = cluster.inside("s", "ps");
     assert_eq!(processes.matches("neonvm-guest daemon").count(), 1, "{processes}");

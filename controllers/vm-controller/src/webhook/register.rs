@@ -1,10 +1,14 @@
 //! The registration of webhooks, kept in step: written by server-side apply at start and whenever somebody changes it. A side
-//! that is not wanted is removed, so that a controller that was started differently before leaves nothing that fails.
+//! that is not wanted is removed, so that a controller that was started differently before leaves nothing that fails. Where there is
+//! the controller's cluster role, that owns both: whoever removes an installation by its manifests removes them, too, instead of
+//! leaving webhooks that nobody answers and that refuse every write of a VM.
 
 use std::time::Duration;
 
 use base64::Engine as _;
 use futures_util::{StreamExt as _, TryStreamExt as _};
+use k8s_openapi::api::rbac::v1::ClusterRole;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::Client;
 use kube::api::{Api, ApiResource, DeleteParams, DynamicObject, Patch, PatchParams};
 use kube::runtime::{WatchStreamExt as _, watcher};
@@ -17,6 +21,9 @@ use crate::context::MANAGER;
 
 /// Pause after a failed write.
 const PAUSE: Duration = Duration::from_secs(5);
+
+/// The cluster role that goes with an installation.
+const OWNER: &str = "neonvm-vm-controller";
 
 /// How many configurations there are.
 pub(super) const SIDES: usize = 2;
@@ -40,6 +47,7 @@ pub(super) async fn keep(client: &Client, register: &Registered, authority: &str
 /// One configuration as it should be; without webhooks it should not be.
 struct Side {
     api: Api<DynamicObject>,
+    roles: Api<ClusterRole>,
     name: String,
     wanted: Option<Value>,
 }
@@ -60,7 +68,8 @@ impl Side {
             json!({"apiVersion": resource.api_version, "kind": kind, "metadata": {"name": name},
                 "webhooks": hooks})
         });
-        Self { api: Api::all_with(client.clone(), &resource), name, wanted }
+        let (api, roles) = (Api::all_with(client.clone(), &resource), Api::all(client.clone()));
+        Self { api, roles, name, wanted }
     }
 
     /// Makes it right; the version that is right then.
@@ -73,8 +82,26 @@ impl Side {
             };
         };
         let params = PatchParams::apply(MANAGER).force();
-        let object = within(self.api.patch(name, &params, &Patch::Apply(wanted))).await?;
+        let mut wanted = wanted.clone();
+        if let (Some(owner), Some(metadata)) =
+            (self.owner().await, wanted.pointer_mut("/metadata").and_then(Value::as_object_mut))
+        {
+            metadata.insert("ownerReferences".to_owned(), json!([owner]));
+        }
+        let object = within(self.api.patch(name, &params, &Patch::Apply(&wanted))).await?;
         Ok(object.metadata.resource_version)
+    }
+
+    /// Who owns it; nobody where there is no such role, as on a local cluster, or it may not be read.
+    async fn owner(&self) -> Option<OwnerReference> {
+        let role = within(self.roles.get_metadata_opt(OWNER)).await.ok().flatten()?;
+        Some(OwnerReference {
+            api_version: "rbac.authorization.k8s.io/v1".to_owned(),
+            kind: "ClusterRole".to_owned(),
+            name: OWNER.to_owned(),
+            uid: role.metadata.uid?,
+            ..OwnerReference::default()
+        })
     }
 }
 

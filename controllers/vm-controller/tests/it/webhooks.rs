@@ -126,6 +126,26 @@ async fn the_api_server_asks_and_refuses_when_nobody_answers() {
     assert!(refused.to_string().contains("webhook"), "{refused}");
 }
 
+/// Who deletes an installation by its manifests deletes the registrations with it: nothing is left that refuses writes of VMs.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_registration_goes_with_the_cluster_role() {
+    let cluster = Cluster::start().await;
+    let (config, _listen) = config(&cluster);
+    let _controller = cluster.controller_with(config);
+    until_registered(&cluster).await;
+    let roles: Api<k8s_openapi::api::rbac::v1::ClusterRole> = Api::all(cluster.client.clone());
+    let role = roles.get("neonvm-vm-controller").await.unwrap().metadata.uid.unwrap();
+    for side in ["Mutating", "Validating"] {
+        let kind = format!("{side}WebhookConfiguration");
+        let gvk = GroupVersionKind::gvk("admissionregistration.k8s.io", "v1", &kind);
+        let api: Api<DynamicObject> = Api::all_with(cluster.client.clone(), &ApiResource::from_gvk(&gvk));
+        let name = format!("neonvm-{}-webhook-configuration", side.to_lowercase());
+        let owners = api.get(&name).await.unwrap().metadata.owner_references.unwrap();
+        assert_eq!((owners.len(), owners[0].uid.as_str()), (1, role.as_str()), "{side}");
+    }
+    cluster.server.nothing_forbidden().await;
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn reviews_are_answered_as_specified() {
     let cluster = Cluster::start().await;

@@ -82,6 +82,8 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("neonvm-builder", &["neonvm-types", "neonvm-disk"]),
     ("neonvm-guest", &["neonvm-types", "neonvm-core-scaling"]),
     ("neonvm-kernel", &[]),
+    // The objects of an installation; pure.
+    ("neonvm-deploy", &["neonvm-api"]),
     // Makes the images of services and runner with the builder's layers and store; links none of the programs that it packs.
     ("neonvm-images", &["neonvm-types", "neonvm-builder", "neonvm-kernel"]),
     // Starts `neond local` as a process; does not link it. `podscaler explain` reckons with the core that decides.
@@ -91,6 +93,7 @@ const ARROWS: &[(&str, &[&str])] = &[
             "neonvm-types",
             "neonvm-api",
             "neonvm-core-podscale",
+            "neonvm-deploy",
             "neonvm-kit",
             "neonvm-builder",
             "neonvm-disk",

@@ -1,0 +1,63 @@
+//! What an installation consists of. [`Values`] are what may be chosen, [`objects`] makes of them the objects in the order in which
+//! they are to be applied; [`chart`] writes the same as a Helm chart and as a kustomization.
+//!
+//! For: `neonctl install`, `upgrade` and `uninstall`. Owns: `deploy/manifests` and everything that is generated of it. May not: read,
+//! write or connect; the files are embedded when it is compiled. The chart is made by the function that makes the objects, with places
+//! of Helm in the position of values, so that the two cannot come apart. Tested by properties over all values, and by a test that
+//! compares what is committed.
+
+pub mod chart;
+mod inventory;
+mod objects;
+mod order;
+mod source;
+mod values;
+mod version;
+
+pub use inventory::{INVENTORY, Named, Record, inventory};
+pub use objects::{Facts, WORKLOADS, is_workload, objects, runner_image};
+pub use order::rank;
+pub use source::everything;
+pub use values::choice::Choice;
+pub use values::{
+    Accelerator, Agent, Component, Encryption, Image, Network, Overlay, PullPolicy, Reference, Resources,
+    Runner, Scheduler, Service, Toleration, Values,
+};
+pub use version::{Release, release};
+
+/// Why there are no objects.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Error {
+    /// A file of ours cannot be read; a test reads them all.
+    #[error("the manifest {0} cannot be read: {1}")]
+    Manifest(&'static str, String),
+    /// A key that does not exist.
+    #[error("there is no value {path}{}", near(.nearest.as_deref()))]
+    Unknown {
+        /// With dots.
+        path: String,
+        /// The key that was probably meant.
+        nearest: Option<String>,
+    },
+    /// A value that cannot be used.
+    #[error("{path}: {why}")]
+    Invalid {
+        /// With dots.
+        path: String,
+        /// And what to do.
+        why: String,
+    },
+    /// Not YAML.
+    #[error("the values are not YAML of one object: {0}")]
+    Yaml(String),
+}
+
+fn near(nearest: Option<&str>) -> String {
+    nearest.map(|name| format!("; did you mean {name}?")).unwrap_or_default()
+}
+
+impl Error {
+    pub(crate) fn invalid(path: impl Into<String>, why: impl Into<String>) -> Self {
+        Self::Invalid { path: path.into(), why: why.into() }
+    }
+}

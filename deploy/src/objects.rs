@@ -1,0 +1,180 @@
+//! From values to objects.
+
+mod filled;
+
+use serde_json::{Value, json};
+
+use crate::inventory::inventory;
+use crate::source::{self, File, When};
+use crate::{Choice, Error, Network, Values, rank};
+pub(crate) use filled::{Filled, Mtu};
+
+/// The namespace that the manifests name.
+const NAMESPACE: &str = neonvm_api::names::SYSTEM_NAMESPACE;
+/// Version of the kube-scheduler where the cluster's is not known: that of the types that we are made with.
+const KUBERNETES: &str = "v1.36.0";
+/// Kinds that start pods.
+pub const WORKLOADS: [&str; 2] = ["Deployment", "DaemonSet"];
+
+/// What is known of the cluster.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Facts {
+    /// Version of its API server, such as `v1.36.2+k3s1`.
+    pub kubernetes: Option<String>,
+}
+
+/// Whether an object starts pods.
+#[must_use]
+pub fn is_workload(object: &Value) -> bool {
+    object.get("kind").and_then(Value::as_str).is_some_and(|kind| WORKLOADS.contains(&kind))
+}
+
+/// The objects of an installation, in the order in which they are to be applied: definitions, the namespace, then what needs them.
+/// The last but the services is a config map that names them all.
+///
+/// # Errors
+/// If a value cannot be used.
+pub fn objects(choice: &Choice, facts: &Facts) -> Result<Vec<Value>, Error> {
+    let values = choice.values()?;
+    let filled = Filled::of(&values, facts);
+    let mut all = neonvm_api::crds();
+    for file in source::files()?.into_iter().filter(|file| is_chosen(file.when, &values)) {
+        all.extend(file.objects.into_iter().map(|object| fill(object, &filled)));
+    }
+    all.sort_by_key(rank);
+    let record = inventory(&values.namespace, &values.image.version, &choice.yaml(), &all);
+    let first = all.iter().position(is_workload).unwrap_or(all.len());
+    all.insert(first, record);
+    Ok(all)
+}
+
+/// Image of runners.
+#[must_use]
+pub fn runner_image(values: &Values) -> String {
+    Filled::of(values, &Facts::default()).runner_image
+}
+
+fn is_chosen(when: When, values: &Values) -> bool {
+    match when {
+        When::Always => true,
+        When::Component(component) => values.has(component),
+        When::Overlay => values.overlay.network == Network::Multus,
+    }
+}
+
+/// The files with places in the position of values, without the namespace: for a chart.
+pub(crate) fn templates(filled: &Filled) -> Result<Vec<File>, Error> {
+    let mut files = source::files()?;
+    for file in &mut files {
+        let objects = std::mem::take(&mut file.objects);
+        let of_release = |object: &Value| object.get("kind").is_none_or(|kind| kind != "Namespace");
+        file.objects = objects.into_iter().filter(of_release).map(|object| fill(object, filled)).collect();
+    }
+    files.retain(|file| !file.objects.is_empty());
+    Ok(files)
+}
+
+/// The version of a kube-scheduler for a cluster.
+pub(crate) fn kube_scheduler(facts: &Facts) -> String {
+    let release = facts.kubernetes.as_deref().and_then(crate::release);
+    match release {
+        Some((major, minor, patch)) => format!("v{major}.{minor}.{patch}"),
+        None => KUBERNETES.to_owned(),
+    }
+}
+
+fn fill(mut object: Value, filled: &Filled) -> Value {
+    in_namespace(&mut object, &filled.namespace);
+    if is_workload(&object) {
+        workload(&mut object, filled);
+    }
+    if object.get("kind").is_some_and(|kind| kind == "NetworkAttachmentDefinition") {
+        attachment(&mut object, filled);
+    }
+    object
+}
+
+/// The namespace stands in names of service accounts and in flags, too: wherever it is written it is meant.
+fn in_namespace(value: &mut Value, namespace: &str) {
+    match value {
+        Value::String(text) if text.contains(NAMESPACE) => *text = text.replace(NAMESPACE, namespace),
+        Value::Array(all) => all.iter_mut().for_each(|one| in_namespace(one, namespace)),
+        Value::Object(map) => map.values_mut().for_each(|one| in_namespace(one, namespace)),
+        _ => {}
+    }
+}
+
+fn workload(object: &mut Value, filled: &Filled) {
+    let label = "/metadata/labels/app.kubernetes.io~1name";
+    let name = object.pointer(label).and_then(Value::as_str).unwrap_or_default().to_owned();
+    let name = name.strip_prefix("neonvm-").unwrap_or(&name).to_owned();
+    let service = filled.services.get(name.as_str());
+    if let Some(replicas) = service.and_then(|service| service.replicas.clone()) {
+        put(object, "/spec", "replicas", replicas);
+    }
+    if let Some(secrets) = &filled.pull_secrets {
+        put(object, "/spec/template/spec", "imagePullSecrets", secrets.clone());
+    }
+    if let Some(tolerations) = service.and_then(|service| service.tolerations.clone()) {
+        put(object, "/spec/template/spec", "tolerations", tolerations);
+    }
+    if let Some(selector) = service.and_then(|service| service.node_selector.clone()) {
+        put(object, "/spec/template/spec", "nodeSelector", selector);
+    }
+    let containers = object.pointer_mut("/spec/template/spec/containers").and_then(Value::as_array_mut);
+    for container in containers.into_iter().flatten() {
+        self::container(container, filled);
+    }
+}
+
+fn container(container: &mut Value, filled: &Filled) {
+    let name = container.get("name").and_then(Value::as_str).unwrap_or_default().to_owned();
+    let is_ours = container.pointer("/command/0").is_some_and(|program| program == "neond");
+    let image = if is_ours { &filled.image } else { &filled.kube_scheduler };
+    put(container, "", "image", json!(image));
+    put(container, "", "imagePullPolicy", filled.pull_policy.clone());
+    if let Some(resources) = filled.services.get(name.as_str()).and_then(|service| service.resources.clone())
+    {
+        put(container, "", "resources", resources);
+    }
+    match name.as_str() {
+        "vm-controller" => {
+            flag(container, "--runner-image", &filled.runner_image);
+            flag(container, "--accelerator", filled.accelerator.as_str().unwrap_or_default());
+        }
+        "vxlan-controller" => {
+            flag(container, "--encryption", filled.encryption.as_str().unwrap_or_default());
+        }
+        _ => {}
+    }
+}
+
+/// Sets a flag among the arguments.
+fn flag(container: &mut Value, name: &str, value: &str) {
+    let word = json!(format!("{name}={value}"));
+    let Some(map) = container.as_object_mut() else { return };
+    let arguments = map.entry("args").or_insert_with(|| json!([]));
+    let Some(arguments) = arguments.as_array_mut() else { return };
+    let prefix = format!("{name}=");
+    let is_it = |argument: &&mut Value| argument.as_str().is_some_and(|text| text.starts_with(&prefix));
+    match arguments.iter_mut().find(is_it) {
+        Some(argument) => *argument = word,
+        None => arguments.push(word),
+    }
+}
+
+/// What is on the overlay knows how much of a packet the tunnel takes. The text stays as it is written but for the number.
+fn attachment(object: &mut Value, filled: &Filled) {
+    let Some(Value::String(text)) = object.pointer_mut("/spec/config") else { return };
+    let config = serde_json::from_str::<Value>(text).unwrap_or_default();
+    if let Some(mtu) = config.get("mtu").and_then(Value::as_u64) {
+        let place = |value: &str| format!("\"mtu\": {value}");
+        *text = text.replace(&place(&mtu.to_string()), &place(&filled.mtu.of(mtu)));
+    }
+}
+
+fn put(object: &mut Value, path: &str, key: &str, value: Value) {
+    if let Some(map) = object.pointer_mut(path).and_then(Value::as_object_mut) {
+        map.insert(key.to_owned(), value);
+    }
+}

@@ -1,0 +1,127 @@
+//! What stands in the places of the objects: values, or the places of a chart where Helm puts them.
+
+use std::collections::BTreeMap;
+
+use serde_json::{Value, json};
+
+use super::kube_scheduler;
+use crate::{Encryption, Facts, Resources, Toleration, Values};
+
+/// Services whose places are filled: by the name in the label of their workload, and of the container that has the resources.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Filling {
+    /// None of these: as the manifest has it.
+    pub(crate) replicas: Option<Value>,
+    pub(crate) resources: Option<Value>,
+    pub(crate) tolerations: Option<Value>,
+    pub(crate) node_selector: Option<Value>,
+}
+
+/// What becomes of the size of packets that an attachment names.
+#[derive(Clone, Debug)]
+pub(crate) enum Mtu {
+    /// So many bytes less.
+    Less(u64),
+    /// A place of the chart, of the size without and that with encryption.
+    Place(fn(u64, u64) -> String),
+}
+
+impl Mtu {
+    pub(crate) fn of(&self, mtu: u64) -> String {
+        match self {
+            Self::Less(bytes) => mtu.saturating_sub(*bytes).to_string(),
+            Self::Place(place) => place(mtu, mtu.saturating_sub(smaller(Encryption::Wireguard))),
+        }
+    }
+}
+
+/// Bytes of each packet that encryption takes: WireGuard over IPv4 60, and the tunnel in it, which is over IPv6, 20 more.
+pub(crate) fn smaller(encryption: Encryption) -> u64 {
+    match encryption {
+        Encryption::None => 0,
+        Encryption::Wireguard => 80,
+    }
+}
+
+/// What is filled in.
+#[derive(Clone, Debug)]
+pub(crate) struct Filled {
+    pub(crate) namespace: String,
+    pub(crate) image: String,
+    pub(crate) kube_scheduler: String,
+    pub(crate) pull_policy: Value,
+    pub(crate) pull_secrets: Option<Value>,
+    pub(crate) runner_image: String,
+    pub(crate) accelerator: Value,
+    pub(crate) encryption: Value,
+    pub(crate) mtu: Mtu,
+    pub(crate) services: BTreeMap<&'static str, Filling>,
+}
+
+impl Filled {
+    /// By values.
+    pub(crate) fn of(values: &Values, facts: &Facts) -> Self {
+        let image = &values.image;
+        let ours = |name: &str| match image.registry.as_str() {
+            "" => format!("{name}:{}", image.version),
+            registry => format!("{registry}/{name}:{}", image.version),
+        };
+        let or = |text: &str, other: String| if text.is_empty() { other } else { text.to_owned() };
+        let stock = format!("registry.k8s.io/kube-scheduler:{}", kube_scheduler(facts));
+        Self {
+            namespace: values.namespace.clone(),
+            image: ours("neond"),
+            kube_scheduler: or(&values.scheduler.kube_scheduler_image, stock),
+            pull_policy: json!(image.pull_policy),
+            pull_secrets: (!image.pull_secrets.is_empty()).then(|| json!(image.pull_secrets)),
+            runner_image: or(&values.runner.image, ours("neonvm-runner")),
+            accelerator: json!(values.runner.accelerator),
+            encryption: json!(values.overlay.encryption),
+            mtu: Mtu::Less(smaller(values.overlay.encryption)),
+            services: services(values),
+        }
+    }
+}
+
+fn services(values: &Values) -> BTreeMap<&'static str, Filling> {
+    let filling = |replicas: Option<u16>,
+                   resources: &Option<Resources>,
+                   tolerations: &Option<Vec<Toleration>>,
+                   selector: &Option<BTreeMap<String, String>>| Filling {
+        replicas: replicas.map(|count| json!(count)),
+        resources: resources.as_ref().map(|one| json!(one)),
+        tolerations: tolerations.as_ref().map(|one| json!(one)),
+        node_selector: selector.as_ref().map(|one| json!(one)),
+    };
+    let (controller, autoscaler) = (&values.vm_controller, &values.pod_autoscaler);
+    let (scheduler, agent, overlay) = (&values.scheduler, &values.agent, &values.overlay);
+    let stock = Filling {
+        resources: scheduler.kube_scheduler_resources.as_ref().map(|one| json!(one)),
+        ..Filling::default()
+    };
+    [
+        (
+            "vm-controller",
+            filling(
+                controller.replicas,
+                &controller.resources,
+                &controller.tolerations,
+                &controller.node_selector,
+            ),
+        ),
+        (
+            "pod-autoscaler",
+            filling(
+                autoscaler.replicas,
+                &autoscaler.resources,
+                &autoscaler.tolerations,
+                &autoscaler.node_selector,
+            ),
+        ),
+        ("scheduler", filling(None, &scheduler.resources, &scheduler.tolerations, &scheduler.node_selector)),
+        ("kube-scheduler", stock),
+        ("agent", filling(None, &agent.resources, &agent.tolerations, &agent.node_selector)),
+        ("vxlan-controller", filling(None, &overlay.resources, &overlay.tolerations, &overlay.node_selector)),
+    ]
+    .into()
+}

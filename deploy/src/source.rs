@@ -1,0 +1,57 @@
+//! The manifests, read.
+
+use serde_json::Value;
+
+use crate::{Component, Error};
+
+/// Name of a file without its ending, and its text; in the order of names.
+const MANIFESTS: &[(&str, &str)] = include!(concat!(env!("OUT_DIR"), "/manifests.rs"));
+/// Network attachments, for clusters with Multus.
+const MULTUS: (&str, &str) = ("multus", include_str!("../multus/overlay.yaml"));
+/// The file of the overlay's controller, and how the names of others that are of use with it alone begin.
+const OVERLAY: (&str, &str) = ("vxlan-controller", "overlay-");
+
+/// What has to be chosen for a file to be part of an installation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum When {
+    Always,
+    /// This component is.
+    Component(Component),
+    /// The overlay is.
+    Overlay,
+}
+
+/// A file.
+#[derive(Clone, Debug)]
+pub(crate) struct File {
+    pub(crate) name: &'static str,
+    pub(crate) when: When,
+    pub(crate) objects: Vec<Value>,
+}
+
+/// Every file. One that bears the name of a component belongs to that, one of the overlay to that; the others belong to every
+/// installation.
+pub(crate) fn files() -> Result<Vec<File>, Error> {
+    MANIFESTS.iter().chain([&MULTUS]).map(|&(name, text)| file(name, text)).collect()
+}
+
+fn file(name: &'static str, text: &str) -> Result<File, Error> {
+    let objects: Vec<Value> =
+        serde_saphyr::from_multiple(text).map_err(|error| Error::Manifest(name, error.to_string()))?;
+    let when = match Component::ALL.into_iter().find(|component| component.name() == name) {
+        Some(component) => When::Component(component),
+        None if name == OVERLAY.0 || name.starts_with(OVERLAY.1) || name == MULTUS.0 => When::Overlay,
+        None => When::Always,
+    };
+    Ok(File { name, when, objects })
+}
+
+/// Every object of every component as it is written down, definitions included: what an installation may have made.
+///
+/// # Errors
+/// If a manifest cannot be read, which a test excludes.
+pub fn everything() -> Result<Vec<Value>, Error> {
+    let mut all = neonvm_api::crds();
+    all.extend(files()?.into_iter().flat_map(|file| file.objects));
+    Ok(all)
+}

@@ -1,0 +1,361 @@
+//! What may be chosen about an installation. The comments of the fields are the documentation: the chart's `values.yaml` and its schema
+//! are made of them.
+
+pub(crate) mod choice;
+pub(crate) mod describe;
+
+use std::collections::BTreeMap;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::Error;
+
+/// Namespaces that the services may not share: what an uninstallation removes must be ours.
+const RESERVED: [&str; 4] = ["default", "kube-system", "kube-public", "kube-node-lease"];
+/// Most replicas of a service: more than one of them wait, always.
+const REPLICAS: u16 = 9;
+
+/// What may be chosen about an installation.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+pub struct Values {
+    /// Namespace of the services, which have it for themselves. A Helm chart is installed into that of the release instead.
+    pub namespace: String,
+    /// Services that are installed: vm-controller, scheduler, agent, pod-autoscaler. agent and scheduler need vm-controller. Without
+    /// scheduler nobody permits growth, and VMs keep the size of their spec.
+    pub components: Vec<Component>,
+    /// Images of the services.
+    pub image: Image,
+    /// Reconciles VMs, migrations and address pools; serves the webhooks.
+    pub vm_controller: Service,
+    /// Places VMs and permits their sizes.
+    pub scheduler: Scheduler,
+    /// Scales the VMs of its node.
+    pub agent: Agent,
+    /// Scales replicas of workloads.
+    pub pod_autoscaler: Service,
+    /// Network between VMs of all nodes.
+    pub overlay: Overlay,
+    /// What runs each VM.
+    pub runner: Runner,
+}
+
+impl Default for Values {
+    fn default() -> Self {
+        Self {
+            namespace: neonvm_api::names::SYSTEM_NAMESPACE.to_owned(),
+            components: Component::ALL.to_vec(),
+            image: Image::default(),
+            vm_controller: Service::default(),
+            scheduler: Scheduler::default(),
+            agent: Agent::default(),
+            pod_autoscaler: Service::default(),
+            overlay: Overlay::default(),
+            runner: Runner::default(),
+        }
+    }
+}
+
+/// A service that can be left out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum Component {
+    /// Reconciles VMs.
+    VmController,
+    /// Places VMs and permits their sizes.
+    Scheduler,
+    /// Scales the VMs of its node.
+    Agent,
+    /// Scales replicas.
+    PodAutoscaler,
+}
+
+impl Component {
+    /// Every one, in the order in which they are shown.
+    pub const ALL: [Self; 4] = [Self::VmController, Self::Scheduler, Self::Agent, Self::PodAutoscaler];
+
+    /// As it is written.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::VmController => "vm-controller",
+            Self::Scheduler => "scheduler",
+            Self::Agent => "agent",
+            Self::PodAutoscaler => "pod-autoscaler",
+        }
+    }
+}
+
+/// Images of the services.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+pub struct Image {
+    /// Registry and path, without the names of the images: registry.example/neonvm. Empty: images that the nodes have.
+    pub registry: String,
+    /// Tag of the images.
+    pub version: String,
+    /// When nodes pull: Always, IfNotPresent or Never.
+    pub pull_policy: PullPolicy,
+    /// Secrets in the namespace of the services to pull with, each as {name: NAME}.
+    pub pull_secrets: Vec<Reference>,
+}
+
+impl Default for Image {
+    fn default() -> Self {
+        Self {
+            registry: String::new(),
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            pull_policy: PullPolicy::IfNotPresent,
+            pull_secrets: Vec::new(),
+        }
+    }
+}
+
+/// When nodes pull.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub enum PullPolicy {
+    /// At every start.
+    Always,
+    /// What a node lacks.
+    IfNotPresent,
+    /// Never.
+    Never,
+}
+
+/// The name of an object.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Reference {
+    /// Its name.
+    pub name: String,
+}
+
+/// A Deployment of ours.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+pub struct Service {
+    /// Replicas, 1 to 9; one works and the others wait to take over.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub replicas: Option<u16>,
+    /// What a replica requests and may use at most.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub resources: Option<Resources>,
+    /// Taints that are tolerated.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub tolerations: Option<Vec<Toleration>>,
+    /// Labels of nodes that it may run on.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub node_selector: Option<BTreeMap<String, String>>,
+}
+
+/// The scheduler: a stock kube-scheduler and our extender in one pod.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+pub struct Scheduler {
+    /// Image of the kube-scheduler. Empty: registry.k8s.io/kube-scheduler of the cluster's own version.
+    pub kube_scheduler_image: String,
+    /// What the kube-scheduler requests and may use at most.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub kube_scheduler_resources: Option<Resources>,
+    /// What the extender requests and may use at most.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub resources: Option<Resources>,
+    /// Taints that are tolerated.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub tolerations: Option<Vec<Toleration>>,
+    /// Labels of nodes that it may run on.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub node_selector: Option<BTreeMap<String, String>>,
+}
+
+/// The agent, on each node.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+pub struct Agent {
+    /// What it requests and may use at most.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub resources: Option<Resources>,
+    /// Taints that are tolerated.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub tolerations: Option<Vec<Toleration>>,
+    /// Labels of nodes that it runs on.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub node_selector: Option<BTreeMap<String, String>>,
+}
+
+/// The overlay.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+pub struct Overlay {
+    /// none: VMs have the network of their pods. multus: VMs with spec.extraNetwork have an address that moves with them, which needs
+    /// Multus in the cluster and rights on the network of each node.
+    pub network: Network,
+    /// none or wireguard: what nodes send each other on the overlay. wireguard needs that module in the kernel of each node.
+    pub encryption: Encryption,
+    /// What its controller on each node requests and may use at most.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub resources: Option<Resources>,
+    /// Taints that are tolerated.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub tolerations: Option<Vec<Toleration>>,
+    /// Labels of nodes that it runs on.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub node_selector: Option<BTreeMap<String, String>>,
+}
+
+/// How VMs are joined.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum Network {
+    /// Not at all.
+    #[default]
+    None,
+    /// By Multus.
+    Multus,
+}
+
+/// How the overlay is encrypted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum Encryption {
+    /// Not at all.
+    #[default]
+    None,
+    /// By WireGuard.
+    Wireguard,
+}
+
+/// What runs each VM.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+pub struct Runner {
+    /// Image of runners. Empty: neonvm-runner of the same registry and version.
+    pub image: String,
+    /// auto: KVM where it is in the pod and runs guest code, else emulation. tcg: emulation always.
+    pub accelerator: Accelerator,
+}
+
+/// What VMs run on.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum Accelerator {
+    /// The best there is.
+    #[default]
+    Auto,
+    /// Emulation.
+    Tcg,
+}
+
+/// Requests and limits, by the names of resources, as quantities such as 100m or 64Mi.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct Resources {
+    /// What is kept free for it.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub requests: BTreeMap<String, String>,
+    /// What it may use at most.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub limits: BTreeMap<String, String>,
+}
+
+/// A toleration, as pods have it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+pub struct Toleration {
+    /// Key of the taint.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub key: Option<String>,
+    /// Exists or Equal.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub operator: Option<String>,
+    /// Value of the taint.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub value: Option<String>,
+    /// `NoSchedule`, `PreferNoSchedule` or `NoExecute`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub effect: Option<String>,
+    /// Seconds that a taint with `NoExecute` is tolerated.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub toleration_seconds: Option<i64>,
+}
+
+impl Values {
+    /// Whether a service is chosen.
+    #[must_use]
+    pub fn has(&self, component: Component) -> bool {
+        self.components.contains(&component)
+    }
+
+    /// What no type says.
+    pub(crate) fn check(&self) -> Result<(), Error> {
+        if !is_label(&self.namespace) {
+            return Err(Error::invalid("namespace", "use lower-case letters, digits and dashes, at most 63"));
+        }
+        if RESERVED.contains(&self.namespace.as_str()) {
+            let why = format!(
+                "{} is shared with others; the services get a namespace of their own",
+                self.namespace
+            );
+            return Err(Error::invalid("namespace", why));
+        }
+        self.check_images()?;
+        if self.components.is_empty() {
+            return Err(Error::invalid("components", "name one at least"));
+        }
+        for component in [Component::Agent, Component::Scheduler] {
+            if self.has(component) && !self.has(Component::VmController) {
+                let why = format!("{} needs vm-controller, which signs its certificates", component.name());
+                return Err(Error::invalid("components", why));
+            }
+        }
+        for (path, service) in
+            [("vmController", &self.vm_controller), ("podAutoscaler", &self.pod_autoscaler)]
+        {
+            if service.replicas.is_some_and(|count| !(1..=REPLICAS).contains(&count)) {
+                return Err(Error::invalid(format!("{path}.replicas"), format!("choose 1 to {REPLICAS}")));
+            }
+        }
+        if self.overlay.encryption != Encryption::None && self.overlay.network == Network::None {
+            return Err(Error::invalid(
+                "overlay.encryption",
+                "there is no overlay to encrypt; set overlay.network too",
+            ));
+        }
+        Ok(())
+    }
+
+    fn check_images(&self) -> Result<(), Error> {
+        let tag = |c: char| c.is_ascii_alphanumeric() || "._-".contains(c);
+        let version = &self.image.version;
+        if version.is_empty() || version.len() > 128 || !version.chars().all(tag) {
+            return Err(Error::invalid("image.version", format!("{version:?} is not the tag of an image")));
+        }
+        let name = |c: char| tag(c) || "/:@".contains(c);
+        for (path, text) in [
+            ("image.registry", &self.image.registry),
+            ("runner.image", &self.runner.image),
+            ("scheduler.kubeSchedulerImage", &self.scheduler.kube_scheduler_image),
+        ] {
+            if text.contains("://") {
+                return Err(Error::invalid(path, "leave out the scheme: registry.example:5000/path"));
+            }
+            if !text.chars().all(name) || text.ends_with('/') || text.starts_with('/') {
+                return Err(Error::invalid(
+                    path,
+                    format!("{text:?} is not the name of an image or a registry"),
+                ));
+            }
+        }
+        Ok(())
+    }
+}
+
+fn is_label(text: &str) -> bool {
+    let inner = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
+    !text.is_empty()
+        && text.len() <= 63
+        && text.chars().all(inner)
+        && !text.starts_with('-')
+        && !text.ends_with('-')
+}

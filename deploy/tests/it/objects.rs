@@ -1,0 +1,201 @@
+//! Values to objects.
+
+use std::collections::BTreeSet;
+
+use neonvm_deploy::{Named, Record, is_workload, rank};
+use serde_json::{Value, json};
+
+use crate::{container, find, made};
+
+const NODES: &str = "neonvm-vxlan-controller";
+
+#[test]
+fn images_come_from_the_registry_in_the_version() {
+    let all = made(&[
+        "image.registry=registry.example:5000/vm",
+        "image.version=1.2.3",
+        "image.pullPolicy=Always",
+        "image.pullSecrets=[{name: login}]",
+    ]);
+    for workload in all.iter().filter(|object| is_workload(object)) {
+        let pod = &workload["spec"]["template"]["spec"];
+        assert_eq!(pod["imagePullSecrets"], json!([{"name": "login"}]));
+        for one in pod["containers"].as_array().unwrap() {
+            assert_eq!(one["imagePullPolicy"], "Always");
+            let image = one["image"].as_str().unwrap();
+            let is_stock = image == "registry.k8s.io/kube-scheduler:v1.36.2";
+            assert!(is_stock || image == "registry.example:5000/vm/neond:1.2.3", "{image}");
+        }
+    }
+    let controller = find(&all, "Deployment", "neonvm-vm-controller");
+    let arguments = container(controller, "vm-controller")["args"].as_array().unwrap();
+    assert!(arguments.contains(&json!("--runner-image=registry.example:5000/vm/neonvm-runner:1.2.3")));
+    let all = made(&["runner.image=other/runner:1", "scheduler.kubeSchedulerImage=mirror/kube-scheduler:v1"]);
+    let arguments = &container(find(&all, "Deployment", "neonvm-vm-controller"), "vm-controller")["args"];
+    assert!(arguments.as_array().unwrap().contains(&json!("--runner-image=other/runner:1")));
+    let stock = container(find(&all, "Deployment", "neonvm-scheduler"), "kube-scheduler");
+    assert_eq!(stock["image"], "mirror/kube-scheduler:v1");
+}
+
+#[test]
+fn each_service_has_its_own_place_and_size() {
+    for (path, kind, name, container_name) in [
+        ("vmController", "Deployment", "neonvm-vm-controller", "vm-controller"),
+        ("podAutoscaler", "Deployment", "neonvm-pod-autoscaler", "pod-autoscaler"),
+        ("scheduler", "Deployment", "neonvm-scheduler", "scheduler"),
+        ("agent", "DaemonSet", "neonvm-agent", "agent"),
+        ("overlay", "DaemonSet", NODES, "vxlan-controller"),
+    ] {
+        let set = [
+            format!("{path}.resources={{requests: {{cpu: 77m}}}}"),
+            format!("{path}.tolerations=[{{key: spot, operator: Exists}}]"),
+            format!("{path}.nodeSelector={{pool: vm}}"),
+            "overlay.network=multus".to_owned(),
+        ];
+        let all = made(&set.each_ref().map(String::as_str));
+        let workload = find(&all, kind, name);
+        let pod = &workload["spec"]["template"]["spec"];
+        assert_eq!(container(workload, container_name)["resources"], json!({"requests": {"cpu": "77m"}}));
+        assert_eq!(pod["tolerations"], json!([{"key": "spot", "operator": "Exists"}]));
+        assert_eq!(pod["nodeSelector"], json!({"pool": "vm"}));
+        let others = all.iter().filter(|object| is_workload(object) && object["metadata"]["name"] != name);
+        assert!(others.into_iter().all(|other| !other.to_string().contains("77m")), "{name}");
+    }
+    let all = made(&["vmController.replicas=1", "podAutoscaler.replicas=4"]);
+    assert_eq!(find(&all, "Deployment", "neonvm-vm-controller")["spec"]["replicas"], 1);
+    assert_eq!(find(&all, "Deployment", "neonvm-pod-autoscaler")["spec"]["replicas"], 4);
+    assert_eq!(find(&all, "Deployment", "neonvm-scheduler")["spec"]["replicas"], 1);
+}
+
+#[test]
+fn the_overlay_comes_when_it_is_chosen() {
+    let with = made(&["overlay.network=multus", "overlay.encryption=wireguard"]);
+    let arguments =
+        container(find(&with, "DaemonSet", NODES), "vxlan-controller")["args"].as_array().unwrap();
+    assert!(arguments.contains(&json!("--encryption=wireguard")));
+    let config = |all: &[Value]| -> Value {
+        let attachment = find(all, "NetworkAttachmentDefinition", "neonvm-overlay-for-vms");
+        serde_json::from_str(attachment["spec"]["config"].as_str().unwrap()).unwrap()
+    };
+    assert_eq!(config(&with)["mtu"], 1370);
+    assert_eq!(config(&made(&["overlay.network=multus"]))["mtu"], 1450);
+    let without = made(&[]);
+    assert!(without.iter().all(|object| object["metadata"]["name"] != "neonvm-overlay-for-vms"));
+    assert!(without.iter().all(|object| !is_workload(object) || object["metadata"]["name"] != NODES));
+}
+
+#[test]
+fn the_accelerator_of_runners_is_a_flag_of_the_controller() {
+    let arguments = |set: &[&str]| {
+        let all = made(set);
+        container(find(&all, "Deployment", "neonvm-vm-controller"), "vm-controller")["args"].to_string()
+    };
+    assert!(arguments(&["runner.accelerator=tcg"]).contains("--accelerator=tcg"));
+    assert!(arguments(&[]).contains("--accelerator=auto"));
+}
+
+#[test]
+fn another_namespace_is_meant_everywhere() {
+    let all = made(&["namespace=vms", "overlay.network=multus"]);
+    let words = Value::Array(all).to_string();
+    assert!(!words.contains("neonvm-system"));
+    assert!(words.contains("--namespace=vms"));
+}
+
+#[test]
+fn services_request_what_they_need_and_are_probed() {
+    let all = made(&["overlay.network=multus"]);
+    for workload in all.iter().filter(|object| is_workload(object)) {
+        let name = &workload["metadata"]["name"];
+        let pod = &workload["spec"]["template"]["spec"];
+        let priority = pod["priorityClassName"].as_str().unwrap_or_default();
+        let critical =
+            if workload["kind"] == "DaemonSet" { "system-node-critical" } else { "system-cluster-critical" };
+        assert_eq!(priority, critical, "{name}");
+        for one in pod["containers"].as_array().unwrap() {
+            for resource in ["cpu", "memory"] {
+                assert!(one["resources"]["requests"][resource].is_string(), "{name}: {resource}");
+            }
+            assert!(one["resources"]["limits"]["memory"].is_string(), "{name}");
+            // It listens on nothing in the network of its node.
+            if *name != NODES {
+                assert!(one["livenessProbe"].is_object() && one["readinessProbe"].is_object(), "{name}");
+            }
+        }
+        if workload["spec"]["replicas"].as_u64().is_some_and(|count| count > 1) {
+            let budget = find(&all, "PodDisruptionBudget", name.as_str().unwrap());
+            assert_eq!(budget["spec"]["selector"], workload["spec"]["selector"], "{name}");
+        }
+    }
+}
+
+#[test]
+fn the_inventory_names_everything_else() {
+    let all = made(&["image.version=7.7.7"]);
+    let map = find(&all, "ConfigMap", neonvm_deploy::INVENTORY);
+    let record = Record::read(map);
+    assert_eq!((record.version.as_str(), record.values.trim()), ("7.7.7", "image:\n  version: \"7.7.7\""));
+    let names: BTreeSet<Named> = record.objects.into_iter().collect();
+    let rest = all.iter().filter(|object| *object != map).map(Named::of);
+    assert_eq!(names, rest.collect());
+}
+
+/// What each object needs to be there before it.
+fn needs(object: &Value) -> Vec<(String, String)> {
+    let text = |path: &str| object.pointer(path).and_then(Value::as_str).unwrap_or_default().to_owned();
+    let mut all = Vec::new();
+    if !text("/metadata/namespace").is_empty() {
+        all.push(("Namespace".to_owned(), text("/metadata/namespace")));
+    }
+    if text("/kind").ends_with("RoleBinding") {
+        all.push((text("/roleRef/kind"), text("/roleRef/name")));
+        for subject in object["subjects"].as_array().unwrap() {
+            all.push((subject["kind"].as_str().unwrap().into(), subject["name"].as_str().unwrap().into()));
+        }
+    }
+    if text("/kind") == "ValidatingAdmissionPolicyBinding" {
+        all.push(("ValidatingAdmissionPolicy".to_owned(), text("/spec/policyName")));
+    }
+    if is_workload(object) {
+        all.push(("ServiceAccount".to_owned(), text("/spec/template/spec/serviceAccountName")));
+        for volume in
+            object.pointer("/spec/template/spec/volumes").and_then(Value::as_array).into_iter().flatten()
+        {
+            if let Some(name) = volume.pointer("/configMap/name").and_then(Value::as_str) {
+                all.push(("ConfigMap".to_owned(), name.to_owned()));
+            }
+        }
+    }
+    all
+}
+
+/// Whatever is chosen, an object comes after what it needs, as far as that is of this installation.
+#[test]
+fn the_order_is_topological() {
+    for chosen in 0..16_u8 {
+        let is = |bit: u8| chosen & (1 << bit) != 0;
+        let names =
+            [(true, "vm-controller"), (is(0), "scheduler"), (is(1), "agent"), (is(2), "pod-autoscaler")];
+        let names: Vec<&str> = names.iter().filter(|(is, _)| *is).map(|(_, name)| *name).collect();
+        let overlay = if is(3) { "overlay.network=multus" } else { "overlay.network=none" };
+        let all = made(&[&format!("components=[{}]", names.join(", ")), overlay]);
+        let key = |object: &Value| {
+            (
+                object["kind"].as_str().unwrap().to_owned(),
+                object["metadata"]["name"].as_str().unwrap().to_owned(),
+            )
+        };
+        let known: BTreeSet<(String, String)> = all.iter().map(key).collect();
+        let mut before = BTreeSet::new();
+        for object in &all {
+            for need in needs(object).into_iter().filter(|need| known.contains(need)) {
+                assert!(before.contains(&need), "{names:?}: {need:?} comes after {:?}", key(object));
+            }
+            before.insert(key(object));
+        }
+        let is_agent = |object: &Value| object["metadata"]["name"] == "neonvm-agent" && is_workload(object);
+        assert_eq!(all.iter().any(is_agent), is(1), "{names:?}");
+        let others = all.iter().filter(|object| object["metadata"]["name"] != neonvm_deploy::INVENTORY);
+        assert!(others.map(rank).is_sorted(), "{names:?}");
+    }
+}

@@ -4,6 +4,7 @@ pub mod cluster;
 pub mod config;
 pub mod image;
 pub mod images;
+pub mod install;
 pub mod kernel;
 pub mod local;
 pub mod migration;
@@ -11,6 +12,8 @@ pub mod podscaler;
 pub mod scaling;
 pub mod simulate;
 pub mod top;
+pub mod uninstall;
+pub mod upgrade;
 pub mod vm;
 
 use clap::{Parser, Subcommand, ValueEnum};
@@ -98,6 +101,12 @@ pub enum Command {
     /// Complete clusters on this machine
     #[command(subcommand)]
     Local(local::Command),
+    /// Install the services on a cluster, or change or complete an installation
+    Install(Box<install::Install>),
+    /// Bring an installation to another version, the controllers first
+    Upgrade(Box<upgrade::Upgrade>),
+    /// Remove the services from a cluster
+    Uninstall(uninstall::Uninstall),
     /// Virtual machines and their disks
     #[command(subcommand)]
     Vm(vm::Command),
@@ -184,6 +193,9 @@ impl Command {
     #[must_use]
     pub fn output(&self) -> Option<&Output> {
         match self {
+            Self::Install(args) => Some(&args.carrying.output),
+            Self::Upgrade(args) => Some(&args.carrying.output),
+            Self::Uninstall(args) => Some(&args.output),
             Self::Local(command) => command.output(),
             Self::Vm(command) => command.output(),
             Self::Migration(command) => command.output(),

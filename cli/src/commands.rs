@@ -8,6 +8,7 @@ mod doctor;
 mod health;
 mod image;
 mod images;
+mod install;
 mod job;
 mod kernel;
 mod local;
@@ -20,6 +21,8 @@ mod services;
 pub(crate) mod simulate;
 mod status;
 mod top;
+mod uninstall;
+mod upgrade;
 mod version;
 mod vm;
 mod watching;
@@ -43,6 +46,9 @@ use crate::settings::Settings;
 pub(crate) fn run(env: &Env, settings: &Settings, args: &Args) -> Result<Report> {
     let quiet = args.global.quiet || settings.find("quiet")?.0 == "true";
     match &args.command {
+        Command::Install(args) => install::run(env, settings, args, quiet),
+        Command::Upgrade(args) => upgrade::run(env, settings, args, quiet),
+        Command::Uninstall(args) => uninstall::run(env, settings, args, quiet),
         Command::Vm(Vm::Build(args)) => vm::build::run(env, settings, args, quiet),
         Command::Vm(Vm::Create(args)) => vm::create::run(settings, args, quiet),
         Command::Vm(Vm::List(args)) => vm::list::run(settings, args),

@@ -23,6 +23,8 @@ pub(crate) struct Connection {
     again: String,
     /// Namespace of the context.
     namespace: String,
+    /// Name of the cluster in the kubeconfig; none within a pod.
+    cluster: Option<String>,
 }
 
 /// Runs a future on this thread.
@@ -62,8 +64,9 @@ impl Connection {
                 }
             },
         };
+        let cluster = cluster_name(file.as_deref(), context.as_deref());
         let again = context.map(|context| format!(" --context {context}")).unwrap_or_default();
-        Self::with(config, limit, again)
+        Ok(Self { cluster, ..Self::with(config, limit, again)? })
     }
 
     /// A local cluster.
@@ -83,7 +86,7 @@ impl Connection {
         let namespace = config.default_namespace.clone();
         let server = config.cluster_url.to_string().trim_end_matches('/').to_owned();
         let client = neonvm_kit::client::of(config.clone()).map_err(|error| unusable(&error))?;
-        Ok(Self { client, config, server, limit, again, namespace })
+        Ok(Self { client, config, server, limit, again, namespace, cluster: None })
     }
 
     /// The client, for what is asked and watched.
@@ -133,6 +136,25 @@ impl Connection {
         parse(path, &self.text(path).await?)
     }
 
+    /// Name of the cluster in the kubeconfig.
+    pub(crate) fn cluster(&self) -> Option<&str> {
+        self.cluster.as_deref()
+    }
+
+    /// The response to a request with a body, which is JSON, or to one without.
+    pub(crate) async fn request(
+        &self,
+        method: http::Method,
+        path: &str,
+        body: Option<&Value>,
+    ) -> Result<Value> {
+        let kind =
+            if method == http::Method::PATCH { "application/apply-patch+yaml" } else { "application/json" };
+        let text = body.map(Value::to_string).unwrap_or_default();
+        let request = http::Request::builder().method(method).uri(path).header("content-type", kind);
+        parse(path, &self.send(path, request.body(text.into_bytes())).await?)
+    }
+
     /// Server-side apply.
     pub(crate) async fn apply(&self, path: &str, object: &Value) -> Result<Value> {
         let request = http::Request::patch(format!("{path}?fieldManager=neonctl&force=true"))
@@ -159,6 +181,18 @@ impl Connection {
         Error::new(Code::Unreachable, format!("cannot reach {}", self.server))
             .hint(format!("is the cluster running?  neonctl local list, neonctl status{}", self.again))
     }
+}
+
+/// The cluster that a context, or the current one, names.
+fn cluster_name(file: Option<&str>, context: Option<&str>) -> Option<String> {
+    let config = match file {
+        Some(path) => Kubeconfig::read_from(path),
+        None => Kubeconfig::read(),
+    };
+    let config = config.ok()?;
+    let name = context.map(str::to_owned).or(config.current_context)?;
+    let found = config.contexts.into_iter().find(|context| context.name == name)?;
+    Some(found.context?.cluster)
 }
 
 fn unusable(error: &kube::Error) -> Error {

@@ -12,7 +12,7 @@ use crate::error::{Code, Result};
 use crate::report::{API_VERSION, Document, Report, left};
 use look::items;
 pub(super) use look::{Clock, clock, view};
-pub(super) use view::{Service, View, is_true, text};
+pub(super) use view::{Service, View, condition, is_true, text};
 
 const DEFINITIONS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
 

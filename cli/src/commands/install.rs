@@ -1,0 +1,244 @@
+//! `install`: preflight, objects, waiting, and proof that the services work. Run again it changes what differs, completes what was
+//! interrupted, or says that there is nothing to do.
+
+pub(super) mod apply;
+pub(super) mod chosen;
+mod dry;
+mod preflight;
+pub(super) mod ready;
+mod verify;
+mod why;
+
+use std::time::Duration;
+
+use neonvm_deploy::{Choice, Component, Facts, Record, Values, release};
+use neonvm_kernel::Progress as _;
+use serde_json::{Value, json};
+
+use super::health::text;
+use super::vm::machines::duration;
+use crate::args::install::{Carrying, Choices, Install};
+use crate::connect::{Connection, block_on};
+use crate::env::Env;
+use crate::error::{Code, Error, Result};
+use crate::render::Reporter;
+use crate::report::{API_VERSION, Document, Report, left};
+use crate::settings::Settings;
+use apply::{Change, Outcome};
+
+/// Installs, changes or completes.
+pub(super) fn run(env: &Env, settings: &Settings, args: &Install, quiet: bool) -> Result<Report> {
+    let own = chosen::of_flags(&args.choices, &Choice::default())?;
+    own.values().map_err(|error| chosen::unusable(&error))?;
+    if args.dry_run.as_deref() == Some("client") {
+        return dry::client(settings, args, &own);
+    }
+    let limit = duration("timeout", &args.carrying.timeout)?;
+    let reporter = Reporter::new(env, &args.carrying.showing.progress, quiet);
+    block_on(interruptible("neonctl install", async {
+        let job = Job::open(settings, &args.choices, &args.carrying, &reporter, limit).await?;
+        job.not_older("neonctl upgrade --allow-downgrade")?;
+        if args.dry_run.is_some() {
+            return dry::server(&job).await;
+        }
+        let done = job.carry(false).await?;
+        Ok(job.report(&done, &[]))
+    }))
+}
+
+/// What is under way, ended by Ctrl-C with a word on how to go on.
+pub(super) async fn interruptible<T>(command: &str, work: impl Future<Output = Result<T>>) -> Result<T> {
+    tokio::select! {
+        ended = work => ended,
+        _ = tokio::signal::ctrl_c() => {
+            let hint = format!("what was applied stays; complete it: {command}");
+            Err(Error::new(Code::Interrupted, "interrupted").hint(hint))
+        }
+    }
+}
+
+/// An installation or an upgrade.
+pub(super) struct Job<'a> {
+    pub(super) connection: Connection,
+    reporter: &'a Reporter,
+    limit: Duration,
+    is_waiting: bool,
+    choice: Choice,
+    pub(super) values: Values,
+    facts: Facts,
+    pub(super) record: Option<Record>,
+}
+
+/// What was done.
+pub(super) struct Done {
+    changes: Vec<Change>,
+    notes: Vec<String>,
+    ready: Vec<ready::State>,
+}
+
+impl<'a> Job<'a> {
+    /// Reads what is installed and what was chosen then.
+    pub(super) async fn open(
+        settings: &Settings,
+        choices: &Choices,
+        carrying: &Carrying,
+        reporter: &'a Reporter,
+        limit: Duration,
+    ) -> Result<Self> {
+        let connection = Connection::open(settings, &carrying.access).await?;
+        let version = connection.json("/version").await?;
+        let facts = Facts { kubernetes: Some(text(&version, "/gitVersion").to_owned()) };
+        let namespace = chosen::of_flags(choices, &Choice::default())?
+            .values()
+            .map_err(|error| chosen::unusable(&error))?
+            .namespace;
+        let record = apply::record(&connection, &namespace).await?;
+        let before = match &record {
+            Some(record) if !choices.reset_values => chosen::of_record(record)?,
+            _ => Choice::default(),
+        };
+        let choice = chosen::of_flags(choices, &before)?;
+        let values = choice.values().map_err(|error| chosen::unusable(&error))?;
+        let is_waiting = !carrying.no_wait;
+        Ok(Self { connection, reporter, limit, is_waiting, choice, values, facts, record })
+    }
+
+    /// Refuses to go back.
+    pub(super) fn not_older(&self, how: &str) -> Result<()> {
+        let Some(record) = &self.record else { return Ok(()) };
+        let (now, wanted) = (&record.version, &self.values.image.version);
+        match (release(now), release(wanted)) {
+            (Some(old), Some(new)) if new < old => {
+                let message = format!("{wanted} is older than {now}, which is installed");
+                Err(Error::new(Code::Conflict, message).hint(format!("if that is meant: {how}")))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    pub(super) fn objects(&self) -> Result<Vec<Value>> {
+        neonvm_deploy::objects(&self.choice, &self.facts).map_err(|error| chosen::unusable(&error))
+    }
+
+    /// Preflight; its warnings.
+    pub(super) async fn preflight(&self, objects: &[Value]) -> Result<Vec<String>> {
+        self.reporter.begin("preflight", &self.connection.server);
+        let findings = preflight::findings(&self.connection, &self.values, &self.facts, objects).await?;
+        let (failed, warned) = preflight::divided(findings);
+        if let [first, rest @ ..] = failed.as_slice() {
+            let mut error = Error::new(Code::Conflict, first.message.clone()).hint(first.remedy.clone());
+            error.causes = rest.iter().map(|one| format!("{}: {}", one.message, one.remedy)).collect();
+            return Err(error);
+        }
+        let kubernetes = self.facts.kubernetes.clone().unwrap_or_default();
+        let warnings = match warned.len() {
+            0 => "all is well".to_owned(),
+            1 => "1 warning".to_owned(),
+            more => format!("{more} warnings"),
+        };
+        self.reporter.end(&format!("Kubernetes {kubernetes}, {warnings}"));
+        Ok(warned.iter().map(|one| format!("{}: {}", one.message, one.remedy)).collect())
+    }
+
+    /// Applies everything; `is_staged`: the controller works before the others are changed.
+    pub(super) async fn carry(&self, is_staged: bool) -> Result<Done> {
+        let objects = self.objects()?;
+        let notes = self.preflight(&objects).await?;
+        let (first, later): (Vec<Value>, Vec<Value>) = objects.iter().cloned().partition(|object| {
+            let is_controller = text(object, "/metadata/name") == "neonvm-vm-controller";
+            !is_staged || !neonvm_deploy::is_workload(object) || is_controller
+        });
+        let mut changes = self.apply(&first).await?;
+        if !later.is_empty() {
+            if self.is_waiting {
+                self.start(&first).await?;
+            }
+            changes.extend(self.apply(&later).await?);
+        }
+        changes.extend(self.prune(&objects).await?);
+        let mut ready = Vec::new();
+        if self.is_waiting {
+            ready = self.start(&objects).await?;
+            self.reporter.begin("verify", "leases, webhooks");
+            let verified = verify::all(&self.connection, &self.values, self.limit).await?;
+            self.reporter.end(&verified);
+        }
+        Ok(Done { changes, notes, ready })
+    }
+
+    async fn apply(&self, objects: &[Value]) -> Result<Vec<Change>> {
+        self.reporter.begin("apply", &format!("{} objects", objects.len()));
+        let mut changes = Vec::new();
+        for object in objects {
+            let change = apply::apply(&self.connection, object).await?;
+            self.reporter.line(&change.named.to_string());
+            changes.push(change);
+        }
+        let changed = changes.iter().filter(|change| change.outcome != Outcome::Unchanged).count();
+        self.reporter.end(&format!("{} objects, {changed} changed", objects.len()));
+        Ok(changes)
+    }
+
+    /// What an earlier installation made and this one does not.
+    async fn prune(&self, objects: &[Value]) -> Result<Vec<Change>> {
+        let known: Vec<_> = objects.iter().map(neonvm_deploy::Named::of).collect();
+        let before = self.record.as_ref().map(|record| record.objects.clone()).unwrap_or_default();
+        let mut changes = Vec::new();
+        for named in before.into_iter().filter(|old| !known.iter().any(|new| new.is(old))) {
+            // Objects that people have are lost with their definition.
+            if ["CustomResourceDefinition", "Namespace"].contains(&named.kind.as_str()) {
+                continue;
+            }
+            if apply::delete(&self.connection, &named).await? {
+                changes.push(Change { named, outcome: Outcome::Removed });
+            }
+        }
+        Ok(changes)
+    }
+
+    async fn start(&self, objects: &[Value]) -> Result<Vec<ready::State>> {
+        self.reporter.begin("start", "services");
+        let states = ready::wait(&self.connection, self.reporter, objects, self.limit).await?;
+        let shown: Vec<String> = states.iter().map(ToString::to_string).collect();
+        self.reporter.end(&shown.join(", "));
+        Ok(states)
+    }
+
+    /// What is said at the end.
+    pub(super) fn report(&self, done: &Done, more: &[String]) -> Report {
+        let (version, namespace) = (&self.values.image.version, &self.values.namespace);
+        let changed = done.changes.iter().filter(|change| change.outcome != Outcome::Unchanged).count();
+        let text = if changed == 0 {
+            format!("nothing to do: neonvm {version} is installed in namespace {namespace}")
+        } else {
+            let verb = if self.record.is_some() { "is installed, with" } else { "is installed by" };
+            format!("neonvm {version} {verb} {changed} changes, in namespace {namespace}\n{}", self.next())
+        };
+        let rows = done.changes.iter().map(Change::row).collect();
+        let items: Vec<Value> = done.changes.iter().map(Change::json).collect();
+        let services: Vec<Value> = done.ready.iter().map(ready::State::json).collect();
+        let mut report = Report::document(Document {
+            value: json!({"apiVersion": API_VERSION, "kind": "Installation", "version": version, "namespace": namespace,
+                "kubernetes": self.facts.kubernetes, "changed": changed, "waited": self.is_waiting,
+                "services": services, "items": items}),
+            names: done.changes.iter().map(|change| change.named.to_string()).collect(),
+            text: Some(text),
+            columns: vec![left("OBJECT"), left("CHANGE")],
+            rows,
+        });
+        report.notes.extend(done.notes.iter().chain(more).cloned());
+        if !self.values.has(Component::Scheduler) && self.values.has(Component::Agent) {
+            report.notes.push(
+                "without the scheduler nobody permits growth: VMs keep the size of their spec".to_owned(),
+            );
+        }
+        report
+    }
+
+    fn next(&self) -> String {
+        if !self.is_waiting {
+            return "next: neonctl status".to_owned();
+        }
+        "next: neonctl vm create demo --image IMAGE --wait; neonctl status".to_owned()
+    }
+}

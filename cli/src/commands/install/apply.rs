@@ -1,0 +1,163 @@
+//! Writing and removing objects, and what came of it.
+
+use http::Method;
+use kube::core::{ApiResource, GroupVersionKind};
+use neonvm_deploy::{INVENTORY, Named, Record};
+use serde_json::{Value, json};
+
+use crate::commands::health::{is_true, text};
+use crate::connect::Connection;
+use crate::error::{Code, Error, Result};
+
+/// Our field manager; `local up` writes definitions with the same.
+const MANAGER: &str = "neonctl";
+/// Reads of a definition until it is served, 100 ms apart.
+const READS: u32 = 600;
+
+/// What came of an object.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::commands) enum Outcome {
+    Created,
+    Changed,
+    Unchanged,
+    Removed,
+}
+
+impl Outcome {
+    fn word(self) -> &'static str {
+        match self {
+            Self::Created => "created",
+            Self::Changed => "changed",
+            Self::Unchanged => "unchanged",
+            Self::Removed => "removed",
+        }
+    }
+}
+
+/// An object and what came of it.
+#[derive(Clone, Debug)]
+pub(in crate::commands) struct Change {
+    pub(in crate::commands) named: Named,
+    pub(in crate::commands) outcome: Outcome,
+}
+
+impl Change {
+    pub(in crate::commands) fn row(&self) -> Vec<String> {
+        vec![self.named.to_string(), self.outcome.word().to_owned()]
+    }
+
+    pub(in crate::commands) fn json(&self) -> Value {
+        let Named { api_version, kind, namespace, name } = &self.named;
+        json!({"apiVersion": api_version, "kind": kind, "namespace": namespace, "name": name,
+            "change": self.outcome.word()})
+    }
+}
+
+/// Where an object is, without its name.
+pub(in crate::commands) fn place(named: &Named) -> String {
+    let (group, version) = named.api_version.split_once('/').unwrap_or(("", &named.api_version));
+    let plural = ApiResource::from_gvk(&GroupVersionKind::gvk(group, version, &named.kind)).plural;
+    let root = if group.is_empty() { format!("/api/{version}") } else { format!("/apis/{group}/{version}") };
+    match named.namespace.as_str() {
+        "" => format!("{root}/{plural}"),
+        namespace => format!("{root}/namespaces/{namespace}/{plural}"),
+    }
+}
+
+/// Where an object is.
+pub(in crate::commands) fn path(named: &Named) -> String {
+    format!("{}/{}", place(named), named.name)
+}
+
+/// An object that may not be there.
+pub(in crate::commands) async fn get(connection: &Connection, path: &str) -> Result<Option<Value>> {
+    match connection.json(path).await {
+        Err(error) if error.code == Code::NotFound => Ok(None),
+        found => found.map(Some),
+    }
+}
+
+/// What an installation in this namespace has written down about itself.
+pub(in crate::commands) async fn record(connection: &Connection, namespace: &str) -> Result<Option<Record>> {
+    let map = get(connection, &format!("/api/v1/namespaces/{namespace}/configmaps/{INVENTORY}")).await?;
+    Ok(map.as_ref().map(Record::read))
+}
+
+/// Applies an object; definitions are served afterwards.
+pub(in crate::commands) async fn apply(connection: &Connection, object: &Value) -> Result<Change> {
+    let named = Named::of(object);
+    let before = get(connection, &path(&named)).await?;
+    let after = send(connection, &named, object, "").await?;
+    let version = |object: &Value| text(object, "/metadata/resourceVersion").to_owned();
+    let outcome = match &before {
+        None => Outcome::Created,
+        Some(before) if version(before) == version(&after) => Outcome::Unchanged,
+        Some(_) => Outcome::Changed,
+    };
+    if named.kind == "CustomResourceDefinition" {
+        served(connection, &named, after).await?;
+    }
+    Ok(Change { named, outcome })
+}
+
+/// What the server would do.
+pub(super) async fn judge(connection: &Connection, object: &Value) -> Result<Change> {
+    let named = Named::of(object);
+    let before = get(connection, &path(&named)).await?;
+    let after = send(connection, &named, object, "&dryRun=All").await?;
+    let plain = |object: &Value| {
+        let mut object = object.clone();
+        if let Some(metadata) = object.pointer_mut("/metadata").and_then(Value::as_object_mut) {
+            metadata.remove("managedFields");
+            metadata.remove("resourceVersion");
+            metadata.remove("generation");
+        }
+        object
+    };
+    let outcome = match &before {
+        None => Outcome::Created,
+        Some(before) if plain(before) == plain(&after) => Outcome::Unchanged,
+        Some(_) => Outcome::Changed,
+    };
+    Ok(Change { named, outcome })
+}
+
+async fn send(connection: &Connection, named: &Named, object: &Value, more: &str) -> Result<Value> {
+    let path = format!("{}?fieldManager={MANAGER}&force=true&fieldValidation=Strict{more}", path(named));
+    connection.request(Method::PATCH, &path, Some(object)).await.map_err(|error| {
+        let is_unknown = error.code == Code::NotFound;
+        let error = Error { message: format!("cannot apply {named}"), ..error };
+        let hint = format!("does the API server have {} of {}?", named.kind, named.api_version);
+        if is_unknown { error.hint(hint) } else { error }
+    })
+}
+
+async fn served(connection: &Connection, named: &Named, mut object: Value) -> Result<()> {
+    for _ in 0..READS {
+        if is_true(&object, "Established") {
+            return Ok(());
+        }
+        if let Some(condition) = crate::commands::health::condition(&object, "NamesAccepted")
+            && text(condition, "/status") == "False"
+        {
+            return Err(Error::new(Code::Conflict, format!("{named} is not accepted"))
+                .cause(text(condition, "/message").to_owned())
+                .hint("another definition has these names; remove that one first"));
+        }
+        tokio::time::sleep(std::time::Duration::from_millis(100)).await;
+        object = connection.json(&path(named)).await?;
+    }
+    Err(Error::new(Code::Timeout, format!("{named} is not served after a minute"))
+        .hint("look at the conditions of the definition: kubectl describe"))
+}
+
+/// Removes an object; whether there was one.
+pub(in crate::commands) async fn delete(connection: &Connection, named: &Named) -> Result<bool> {
+    let options =
+        json!({"apiVersion": "meta.k8s.io/v1", "kind": "DeleteOptions", "propagationPolicy": "Background"});
+    match connection.request(Method::DELETE, &path(named), Some(&options)).await {
+        Ok(_) => Ok(true),
+        Err(error) if error.code == Code::NotFound => Ok(false),
+        Err(error) => Err(Error { message: format!("cannot remove {named}"), ..error }),
+    }
+}

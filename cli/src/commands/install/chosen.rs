@@ -1,0 +1,96 @@
+//! From flags and files to what is chosen.
+
+use neonvm_deploy::{Choice, Component, Record};
+use serde_json::{Value, json};
+
+use crate::args::install::Choices;
+use crate::error::{Code, Error, Result};
+
+/// An error about a value.
+pub(in crate::commands) fn unusable(error: &neonvm_deploy::Error) -> Error {
+    Error::new(Code::Usage, error.to_string()).hint("what there is: deploy/chart/values.yaml")
+}
+
+/// What was chosen at the last installation.
+pub(super) fn of_record(record: &Record) -> Result<Choice> {
+    let mut choice = Choice::default();
+    choice.file(&record.values).map_err(|error| {
+        let message = format!("what was chosen for {} cannot be used any more", record.version);
+        Error::new(Code::Usage, message).cause(error.to_string()).hint("choose anew: --reset-values")
+    })?;
+    Ok(choice)
+}
+
+/// What the flags say, over what is chosen already: files, then `--set`, then flags of their own.
+pub(in crate::commands) fn of_flags(args: &Choices, before: &Choice) -> Result<Choice> {
+    if args.kvm.as_deref() == Some("require") {
+        return Err(Error::new(
+            Code::Usage,
+            "--kvm require: this version has no device plugin, so that no pod gets /dev/kvm",
+        )
+        .hint("use --kvm auto: VMs are emulated where KVM is not in the runner's pod"));
+    }
+    let mut choice = before.clone();
+    for file in &args.values {
+        let text = std::fs::read_to_string(file).map_err(|error| Error::file("read", file, &error))?;
+        choice.file(&text).map_err(|error| unusable(&error).cause(format!("in {}", file.display())))?;
+    }
+    for text in &args.set {
+        choice.set(text).map_err(|error| unusable(&error))?;
+    }
+    for (path, value) in flags(args, &choice)? {
+        choice.put(path, value).map_err(|error| unusable(&error))?;
+    }
+    Ok(choice)
+}
+
+fn flags(args: &Choices, choice: &Choice) -> Result<Vec<(&'static str, Value)>> {
+    let mut all = Vec::new();
+    let mut text = |path: &'static str, value: Option<&String>| {
+        if let Some(value) = value {
+            all.push((path, json!(value)));
+        }
+    };
+    text("image.registry", args.registry.as_ref());
+    text("image.version", args.version.as_ref());
+    text("namespace", args.namespace.as_ref());
+    text("overlay.network", args.overlay.as_ref());
+    text("overlay.encryption", args.encryption.as_ref());
+    if let Some(kvm) = &args.kvm {
+        all.push(("runner.accelerator", json!(if kvm == "never" { "tcg" } else { "auto" })));
+    }
+    if let Some(replicas) = args.replicas {
+        all.push(("vmController.replicas", json!(replicas)));
+        all.push(("podAutoscaler.replicas", json!(replicas)));
+    }
+    if let Some(components) = components(args, choice)? {
+        all.push(("components", json!(components)));
+    }
+    Ok(all)
+}
+
+/// What `--components` names, with or without the scheduler as `--scheduler` says.
+fn components(args: &Choices, choice: &Choice) -> Result<Option<Vec<String>>> {
+    if args.components.is_empty() && args.scheduler.is_none() {
+        return Ok(None);
+    }
+    let mut names = args.components.clone();
+    if names.is_empty() {
+        let values = choice.values().map_err(|error| unusable(&error))?;
+        names = values.components.iter().map(|component| component.name().to_owned()).collect();
+    }
+    if let Some(bad) =
+        names.iter().find(|name| Component::ALL.iter().all(|known| known.name() != name.as_str()))
+    {
+        let known: Vec<&str> = Component::ALL.iter().map(|component| component.name()).collect();
+        return Err(Error::new(Code::Usage, format!("--components: there is no {bad:?}"))
+            .hint(format!("there are {}; vxlan-controller comes with --overlay multus", known.join(", "))));
+    }
+    let scheduler = Component::Scheduler.name();
+    match args.scheduler.as_deref() {
+        Some("none") => names.retain(|name| name != scheduler),
+        Some(_) if names.iter().all(|name| name != scheduler) => names.push(scheduler.to_owned()),
+        _ => {}
+    }
+    Ok(Some(names))
+}

@@ -1,0 +1,138 @@
+//! Waiting until services run.
+
+use std::fmt;
+use std::time::Duration;
+
+use neonvm_deploy::{Named, is_workload};
+use neonvm_kernel::Progress as _;
+use serde_json::{Value, json};
+use tokio::time::Instant;
+
+use super::apply::path;
+use super::why;
+use crate::commands::health::text;
+use crate::connect::Connection;
+use crate::error::{Code, Error, Result};
+use crate::render::Reporter;
+
+/// Pause between two looks.
+const PAUSE: Duration = Duration::from_millis(500);
+
+/// How far a service is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(in crate::commands) struct State {
+    /// Without our prefix.
+    pub(super) name: String,
+    pub(super) ready: u64,
+    pub(super) wanted: u64,
+    pub(super) is_done: bool,
+}
+
+impl fmt::Display for State {
+    /// `agent 2/3`
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {}/{}", self.name, self.ready, self.wanted)
+    }
+}
+
+impl State {
+    pub(super) fn json(&self) -> Value {
+        json!({"name": self.name, "ready": self.ready, "wanted": self.wanted})
+    }
+
+    /// Of a Deployment or a DaemonSet, as `kubectl rollout status` judges it.
+    pub(super) fn of(object: &Value) -> Self {
+        let number = |path: &str| object.pointer(path).and_then(Value::as_u64);
+        let status = |key: &str| number(&format!("/status/{key}")).unwrap_or_default();
+        let is_seen = number("/status/observedGeneration") >= number("/metadata/generation");
+        let name = text(object, "/metadata/name");
+        let name = name.strip_prefix("neonvm-").unwrap_or(name).to_owned();
+        let (wanted, ready, updated, all) = if text(object, "/kind") == "DaemonSet" {
+            let wanted = status("desiredNumberScheduled");
+            (wanted, status("numberAvailable"), status("updatedNumberScheduled"), wanted)
+        } else {
+            let wanted = number("/spec/replicas").unwrap_or(1);
+            (wanted, status("availableReplicas"), status("updatedReplicas"), status("replicas"))
+        };
+        let is_done = is_seen && updated >= wanted && all <= wanted.max(updated) && ready >= wanted;
+        Self { name, ready, wanted, is_done }
+    }
+}
+
+/// Waits until all that start pods among these objects are rolled out. At the deadline the error names what was not, and why.
+pub(super) async fn wait(
+    connection: &Connection,
+    reporter: &Reporter,
+    objects: &[Value],
+    limit: Duration,
+) -> Result<Vec<State>> {
+    let workloads: Vec<Named> = objects.iter().filter(|object| is_workload(object)).map(Named::of).collect();
+    let deadline = Instant::now() + limit;
+    let mut told: Vec<String> = Vec::new();
+    loop {
+        let (mut live, mut states) = (Vec::new(), Vec::new());
+        for named in &workloads {
+            let mut object = connection.json(&path(named)).await?;
+            // A single object says its kind; some servers leave it out.
+            if let Some(map) = object.as_object_mut() {
+                map.insert("kind".to_owned(), json!(named.kind));
+            }
+            states.push(State::of(&object));
+            live.push(object);
+        }
+        let late: Vec<&Value> =
+            live.iter().zip(&states).filter(|(_, state)| !state.is_done).map(|(object, _)| object).collect();
+        if late.is_empty() {
+            return Ok(states);
+        }
+        for state in states.iter().filter(|state| state.is_done && state.wanted > 0) {
+            if !told.contains(&state.name) {
+                told.push(state.name.clone());
+                reporter.tell(&format!("{:<10} {state}", ""));
+            }
+        }
+        let waiting: Vec<String> =
+            states.iter().filter(|state| !state.is_done).map(ToString::to_string).collect();
+        reporter.line(&waiting.join(", "));
+        if Instant::now() >= deadline {
+            let mut error =
+                Error::new(Code::Timeout, format!("not ready after {limit:?}: {}", waiting.join(", ")));
+            for object in late {
+                error.causes.extend(why::reasons(connection, object).await);
+            }
+            return Err(
+                error.hint("it goes on in the cluster; mend the cause and run the same command again")
+            );
+        }
+        tokio::time::sleep(PAUSE).await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_rollout_is_over_when_the_new_pods_are_available_and_the_old_are_gone() {
+        let deployment = |observed: u64, replicas: u64, updated: u64, available: u64| {
+            State::of(
+                &json!({"kind": "Deployment", "metadata": {"name": "neonvm-scheduler", "generation": 2},
+                "spec": {"replicas": 2}, "status": {"observedGeneration": observed, "replicas": replicas,
+                "updatedReplicas": updated, "availableReplicas": available}}),
+            )
+        };
+        assert!(deployment(2, 2, 2, 2).is_done);
+        assert!(!deployment(1, 2, 2, 2).is_done, "of an older generation");
+        assert!(!deployment(2, 3, 2, 2).is_done, "an old pod is left");
+        assert!(!deployment(2, 2, 2, 1).is_done && !deployment(2, 2, 1, 2).is_done);
+        assert_eq!(deployment(2, 2, 2, 1).to_string(), "scheduler 1/2");
+        let new = json!({"kind": "Deployment", "metadata": {"name": "a", "generation": 1}, "spec": {"replicas": 0}});
+        assert!(!State::of(&new).is_done, "nobody has looked at it");
+        let daemon = |available: u64| {
+            State::of(&json!({"kind": "DaemonSet", "metadata": {"name": "neonvm-agent", "generation": 1},
+                "status": {"observedGeneration": 1, "desiredNumberScheduled": 2, "updatedNumberScheduled": 2,
+                "numberAvailable": available}}))
+        };
+        assert!(daemon(2).is_done && !daemon(1).is_done);
+    }
+}

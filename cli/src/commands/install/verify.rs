@@ -1,0 +1,151 @@
+//! Proof that services work: each one's lease is held and renewed, the webhooks are registered, and a VM that is tried is admitted.
+
+use std::time::Duration;
+
+use http::Method;
+use jiff::Timestamp;
+use neonvm_api::names::{SCHEDULER_LEASE, agent_lease};
+use neonvm_deploy::{Component, Values};
+use serde_json::{Value, json};
+use tokio::time::Instant;
+
+use super::apply::get;
+use crate::commands::health::{self, text};
+use crate::connect::Connection;
+use crate::error::{Code, Error, Result};
+
+/// Lease of the vm-controller that leads.
+const CONTROLLER: &str = "a3b22509.neon.tech";
+/// Lease of the pod-autoscaler that leads.
+const AUTOSCALER: &str = "neonvm-pod-autoscaler";
+/// Pause between two looks.
+const PAUSE: Duration = Duration::from_millis(500);
+
+/// Waits until all of it holds; says what was proved.
+pub(super) async fn all(connection: &Connection, values: &Values, limit: Duration) -> Result<String> {
+    let deadline = Instant::now() + limit;
+    loop {
+        let missing = missing(connection, values).await?;
+        let Some((what, hint)) = missing else { break };
+        if Instant::now() >= deadline {
+            return Err(Error::new(Code::Timeout, format!("not proved after {limit:?}: {what}")).hint(hint));
+        }
+        tokio::time::sleep(PAUSE).await;
+    }
+    let leases = "leases are held";
+    Ok(if values.has(Component::VmController) {
+        format!("{leases}, webhooks answer, a VM that was tried is admitted")
+    } else {
+        leases.to_owned()
+    })
+}
+
+/// The first thing that does not hold, and what to do.
+async fn missing(connection: &Connection, values: &Values) -> Result<Option<(String, String)>> {
+    let namespace = &values.namespace;
+    let clock = health::clock(connection).await?;
+    let now = clock.server.unwrap_or(clock.own);
+    let mut leases = Vec::new();
+    for (component, lease) in [
+        (Component::VmController, CONTROLLER),
+        (Component::Scheduler, SCHEDULER_LEASE),
+        (Component::PodAutoscaler, AUTOSCALER),
+    ] {
+        if values.has(component) {
+            leases.push((component.name(), lease.to_owned()));
+        }
+    }
+    if values.has(Component::Agent) {
+        leases.extend(agents(connection, namespace).await?);
+    }
+    for (service, lease) in leases {
+        let path = format!("/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases/{lease}");
+        let found = get(connection, &path).await?;
+        if !found.is_some_and(|found| is_held(&found, now)) {
+            let hint = format!(
+                "see what it says: kubectl logs -n {namespace} -l app.kubernetes.io/name=neonvm-{service}"
+            );
+            return Ok(Some((format!("nobody holds the lease {lease} of {service}"), hint)));
+        }
+    }
+    if values.has(Component::VmController) {
+        return webhooks(connection, namespace).await;
+    }
+    Ok(None)
+}
+
+/// The leases of agents, by the nodes of their pods.
+async fn agents(connection: &Connection, namespace: &str) -> Result<Vec<(&'static str, String)>> {
+    let path =
+        format!("/api/v1/namespaces/{namespace}/pods?labelSelector=app.kubernetes.io%2Fname%3Dneonvm-agent");
+    let list = get(connection, &path).await?.unwrap_or_default();
+    let pods = list.get("items").and_then(Value::as_array).cloned().unwrap_or_default();
+    let nodes = pods.iter().map(|pod| text(pod, "/spec/nodeName")).filter(|node| !node.is_empty());
+    Ok(nodes.map(|node| (Component::Agent.name(), agent_lease(node))).collect())
+}
+
+/// Somebody has it, and has renewed it in time.
+fn is_held(lease: &Value, now: Timestamp) -> bool {
+    let renewed: Option<Timestamp> = text(lease, "/spec/renewTime").parse().ok();
+    let seconds = lease.pointer("/spec/leaseDurationSeconds").and_then(Value::as_i64).unwrap_or_default();
+    let is_fresh = renewed.is_some_and(|at| now.as_second().saturating_sub(at.as_second()) <= seconds);
+    is_fresh && !text(lease, "/spec/holderIdentity").is_empty()
+}
+
+/// Both sides are registered, and the API server gets an answer from them: it tries to make a VM.
+async fn webhooks(connection: &Connection, namespace: &str) -> Result<Option<(String, String)>> {
+    let hint = format!("see what it says: kubectl logs -n {namespace} deployment/neonvm-vm-controller");
+    for side in ["mutating", "validating"] {
+        let name = format!("neonvm-{side}-webhook-configuration");
+        let path = format!("/apis/admissionregistration.k8s.io/v1/{side}webhookconfigurations/{name}");
+        if get(connection, &path).await?.is_none() {
+            return Ok(Some((format!("the vm-controller has not registered {name}"), hint)));
+        }
+    }
+    let path = format!(
+        "/apis/vm.neon.tech/v1/namespaces/{namespace}/virtualmachines?dryRun=All&fieldValidation=Strict"
+    );
+    match connection.request(Method::POST, &path, Some(&probe())).await {
+        Ok(made) if text(&made, "/spec/restartPolicy").is_empty() => {
+            Ok(Some(("a VM that was tried got no defaults".to_owned(), hint)))
+        }
+        Ok(_) => Ok(None),
+        Err(error) if error.code == Code::Unreachable => Err(error),
+        Err(error) => {
+            let cause = error.causes.first().cloned().unwrap_or(error.message);
+            Ok(Some((format!("a VM that was tried is not admitted: {cause}"), hint)))
+        }
+    }
+}
+
+/// A VM that is never made.
+fn probe() -> Value {
+    json!({"apiVersion": "vm.neon.tech/v1", "kind": "VirtualMachine", "metadata": {"name": "neonvm-probe"}, "spec": {
+        "guest": {"cpus": {"min": 1, "max": 1, "use": 1}, "memorySlots": {"min": 1, "max": 1, "use": 1},
+            "rootDisk": {"image": "neonvm-probe:none"}}}})
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_lease_is_held_while_it_is_renewed() {
+        let now: Timestamp = "2026-01-01T00:01:00Z".parse().unwrap();
+        let lease = |holder: &str, renewed: &str| {
+            is_held(
+                &json!({"spec": {"holderIdentity": holder, "renewTime": renewed, "leaseDurationSeconds": 15}}),
+                now,
+            )
+        };
+        assert!(lease("a", "2026-01-01T00:00:50.000000Z"));
+        assert!(!lease("a", "2026-01-01T00:00:40.000000Z") && !lease("", "2026-01-01T00:00:59.000000Z"));
+        assert!(!is_held(&json!({}), now));
+    }
+
+    #[test]
+    fn what_is_tried_is_a_vm() {
+        let verdict = neonvm_api::admit("VirtualMachine", &mut probe(), None);
+        assert!(verdict.errors.is_empty(), "{:?}", verdict.errors);
+    }
+}

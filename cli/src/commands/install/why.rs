@@ -1,0 +1,146 @@
+//! Why a service is not ready: what its pods say, or why it has none.
+
+use serde_json::Value;
+
+use super::apply::get;
+use crate::commands::health::{condition, is_true, text};
+use crate::connect::Connection;
+
+/// Waiting that needs no explanation.
+const USUAL: [&str; 2] = ["ContainerCreating", "PodInitializing"];
+/// Last lines of a container that are shown.
+const LINES: u32 = 3;
+/// Pods of a service that are named: the others mostly have the same trouble.
+const PODS: usize = 3;
+
+/// Reasons, one a line. What cannot be read is left out.
+pub(super) async fn reasons(connection: &Connection, workload: &Value) -> Vec<String> {
+    let (namespace, name) = (text(workload, "/metadata/namespace"), text(workload, "/metadata/name"));
+    let path = format!("/api/v1/namespaces/{namespace}/pods?labelSelector=app.kubernetes.io%2Fname%3D{name}");
+    let list = get(connection, &path).await.ok().flatten().unwrap_or_default();
+    let pods = list.get("items").and_then(Value::as_array).cloned().unwrap_or_default();
+    let mut all = Vec::new();
+    for pod in pods.iter().filter(|pod| !is_true(pod, "Ready")).take(PODS) {
+        let mut line = format!("pod {}: {}", text(pod, "/metadata/name"), of_pod(pod));
+        if let Some(container) = crashed(pod) {
+            line.push_str(&last_lines(connection, pod, container).await);
+        }
+        all.push(line);
+    }
+    if pods.is_empty() {
+        all.push(format!("{name}: {}", without_pods(connection, workload).await));
+    }
+    all
+}
+
+fn statuses(pod: &Value) -> impl Iterator<Item = &Value> {
+    let of = |key: &str| pod.pointer(key).and_then(Value::as_array);
+    let init = of("/status/initContainerStatuses").into_iter().flatten();
+    init.chain(of("/status/containerStatuses").into_iter().flatten())
+}
+
+/// What a pod that is not ready waits for.
+fn of_pod(pod: &Value) -> String {
+    if let Some(found) = condition(pod, "PodScheduled").filter(|found| text(found, "/status") == "False") {
+        return format!("no node takes it: {}", text(found, "/message"));
+    }
+    for status in statuses(pod) {
+        let reason = text(status, "/state/waiting/reason");
+        if !reason.is_empty() && !USUAL.contains(&reason) {
+            let image = text(status, "/image");
+            let message = text(status, "/state/waiting/message");
+            let image = if reason.contains("Image") && !message.contains(image) {
+                format!(" {image}")
+            } else {
+                String::new()
+            };
+            return format!("{reason}{image}: {message}");
+        }
+    }
+    for status in statuses(pod) {
+        let reason = text(status, "/state/terminated/reason");
+        if !reason.is_empty() && reason != "Completed" {
+            return format!(
+                "{} ended: {reason} {}",
+                text(status, "/name"),
+                text(status, "/state/terminated/message")
+            );
+        }
+    }
+    match condition(pod, "Ready").map(|found| text(found, "/message")).filter(|message| !message.is_empty()) {
+        Some(message) => message.to_owned(),
+        None if text(pod, "/spec/nodeName").is_empty() => "no scheduler has looked at it yet".to_owned(),
+        None => format!("it starts on {}", text(pod, "/spec/nodeName")),
+    }
+}
+
+/// The container that ended again and again.
+fn crashed(pod: &Value) -> Option<&str> {
+    let is_it = |status: &&Value| {
+        text(status, "/state/waiting/reason") == "CrashLoopBackOff"
+            || status.pointer("/lastState/terminated").is_some()
+    };
+    statuses(pod).find(is_it).map(|status| text(status, "/name"))
+}
+
+async fn last_lines(connection: &Connection, pod: &Value, container: &str) -> String {
+    let (namespace, name) = (text(pod, "/metadata/namespace"), text(pod, "/metadata/name"));
+    let path = format!(
+        "/api/v1/namespaces/{namespace}/pods/{name}/log?container={container}&previous=true&tailLines={LINES}"
+    );
+    match connection.text(&path).await {
+        Ok(lines) if !lines.trim().is_empty() => {
+            format!("; its last words: {}", lines.trim().replace('\n', " | "))
+        }
+        _ => String::new(),
+    }
+}
+
+/// Why there are no pods.
+async fn without_pods(connection: &Connection, workload: &Value) -> String {
+    if let Some(found) =
+        condition(workload, "ReplicaFailure").filter(|found| text(found, "/status") == "True")
+    {
+        return text(found, "/message").to_owned();
+    }
+    if workload.pointer("/status/observedGeneration").is_none() {
+        return "no controller has looked at it yet; does a kube-controller-manager run?".to_owned();
+    }
+    let (namespace, name) = (text(workload, "/metadata/namespace"), text(workload, "/metadata/name"));
+    let path = format!(
+        "/api/v1/namespaces/{namespace}/events?fieldSelector=involvedObject.name%3D{name},type%3DWarning"
+    );
+    let list = get(connection, &path).await.ok().flatten().unwrap_or_default();
+    let events = list.get("items").and_then(Value::as_array).cloned().unwrap_or_default();
+    match events.last().map(|event| text(event, "/message")) {
+        Some(message) if !message.is_empty() => message.to_owned(),
+        _ => "it has no pods yet".to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn the_reason_is_that_of_the_pod() {
+        let waiting = |reason: &str, message: &str| {
+            of_pod(&json!({"status": {"containerStatuses": [{"name": "agent", "image": "r/neond:1",
+                "state": {"waiting": {"reason": reason, "message": message}}}]}, "spec": {"nodeName": "n1"}}))
+        };
+        assert_eq!(waiting("ImagePullBackOff", "back-off"), "ImagePullBackOff r/neond:1: back-off");
+        assert_eq!(waiting("ErrImagePull", "cannot pull r/neond:1"), "ErrImagePull: cannot pull r/neond:1");
+        assert_eq!(waiting("ContainerCreating", ""), "it starts on n1");
+        let unscheduled = json!({"status": {"conditions": [{"type": "PodScheduled", "status": "False",
+            "message": "0/2 nodes are available"}]}});
+        assert_eq!(of_pod(&unscheduled), "no node takes it: 0/2 nodes are available");
+        let ended = json!({"status": {"containerStatuses": [{"name": "a", "state": {"terminated": {"reason": "Error",
+            "message": "x"}}}]}});
+        assert_eq!(of_pod(&ended), "a ended: Error x");
+        assert_eq!(of_pod(&json!({})), "no scheduler has looked at it yet");
+        let crashing = json!({"status": {"containerStatuses": [{"name": "a",
+            "state": {"waiting": {"reason": "CrashLoopBackOff"}}}]}});
+        assert_eq!(crashed(&crashing), Some("a"));
+    }
+}

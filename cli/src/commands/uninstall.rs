@@ -1,0 +1,234 @@
+//! `uninstall`: removes the services. Not while VMs exist: nobody would look after them, and nobody could delete them.
+//!
+//! Order: first the rights of the vm-controller, which would register its webhooks anew; then the registrations, so that whatever
+//! interrupts this leaves no webhook that nobody answers and that refuses every write of a VM; then the rest. The authorities stay, or a
+//! new installation could not reach runners that an old one has made.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use neonvm_deploy::{INVENTORY, Named, Record, is_workload, rank};
+use neonvm_kernel::Progress as _;
+use serde_json::{Value, json};
+use tokio::time::Instant;
+
+use super::health::text;
+use super::install::apply::{self, Change, Outcome, get};
+use super::install::interruptible;
+use super::vm::machines::duration;
+use crate::args::uninstall::Uninstall;
+use crate::connect::{Connection, block_on};
+use crate::env::Env;
+use crate::error::{Code, Error, Result};
+use crate::render::Reporter;
+use crate::report::{API_VERSION, Document, Report, left};
+use crate::settings::Settings;
+
+/// Authorities, each a secret and a config map.
+const AUTHORITIES: [&str; 2] = ["neonvm-internal-ca", "neonvm-vm-ca"];
+/// VMs that are named.
+const SHOWN: usize = 10;
+/// Pause between two looks.
+const PAUSE: Duration = Duration::from_millis(300);
+
+/// Removes an installation.
+pub(super) fn run(env: &Env, settings: &Settings, args: &Uninstall, quiet: bool) -> Result<Report> {
+    let limit = duration("timeout", &args.timeout)?;
+    let reporter = Reporter::new(env, &args.showing.progress, quiet);
+    block_on(interruptible("neonctl uninstall", async {
+        let connection = Connection::open(settings, &args.access).await?;
+        let namespace =
+            args.namespace.clone().unwrap_or_else(|| neonvm_api::names::SYSTEM_NAMESPACE.to_owned());
+        purge_is_meant(&connection, args.purge.as_deref())?;
+        no_vms(&connection).await?;
+        let mut removed = services(&connection, &reporter, &namespace, limit).await?;
+        if args.purge.is_some() {
+            removed.extend(everything(&connection, &reporter, &namespace).await?);
+        }
+        Ok(report(&namespace, &removed, args.purge.is_some()))
+    }))
+}
+
+/// Whoever removes everything has typed which cluster.
+fn purge_is_meant(connection: &Connection, typed: Option<&str>) -> Result<()> {
+    let Some(typed) = typed else { return Ok(()) };
+    match connection.cluster() {
+        Some(cluster) if cluster == typed => Ok(()),
+        Some(cluster) => {
+            Err(Error::new(Code::Usage, format!("--purge {typed}: the context leads to cluster {cluster:?}"))
+                .hint(format!("if that one is meant: --purge {cluster}")))
+        }
+        None => Err(Error::new(Code::Usage, "--purge needs a kubeconfig with the name of the cluster")
+            .hint("name it with --kubeconfig")),
+    }
+}
+
+async fn no_vms(connection: &Connection) -> Result<()> {
+    let list = get(connection, "/apis/vm.neon.tech/v1/virtualmachines").await?.unwrap_or_default();
+    let vms = list.get("items").and_then(Value::as_array).map_or(&[][..], Vec::as_slice);
+    if vms.is_empty() {
+        return Ok(());
+    }
+    let name = |vm: &Value| format!("{}/{}", text(vm, "/metadata/namespace"), text(vm, "/metadata/name"));
+    let mut names: Vec<String> = vms.iter().take(SHOWN).map(name).collect();
+    if vms.len() > SHOWN {
+        names.push(format!("{} more", vms.len() - SHOWN));
+    }
+    let noun = if vms.len() == 1 { "VM exists" } else { "VMs exist" };
+    Err(Error::new(Code::Conflict, format!("{} {noun}: {}", vms.len(), names.join(", ")))
+        .hint("delete them first: neonctl vm delete NAME -n NAMESPACE"))
+}
+
+/// What an installation may have made, in the order in which it is removed.
+fn doomed(record: &Record, namespace: &str) -> Result<Vec<Named>> {
+    let all = neonvm_deploy::everything().map_err(|error| {
+        Error::new(Code::Failed, "cannot read our own manifests").cause(error.to_string())
+    })?;
+    let mut ranked: Vec<(u8, Named)> = Vec::new();
+    for object in &all {
+        let mut named = Named::of(object);
+        if !named.namespace.is_empty() && named.namespace == neonvm_api::names::SYSTEM_NAMESPACE {
+            named.namespace = namespace.to_owned();
+        }
+        ranked.push((rank(object), named));
+    }
+    let known: BTreeSet<Named> = ranked.iter().map(|(_, named)| named.clone()).collect();
+    for named in record.objects.iter().filter(|named| !known.contains(*named)) {
+        ranked.push((rank(&json!({"kind": named.kind})), named.clone()));
+    }
+    ranked.retain(|(_, named)| !["CustomResourceDefinition", "Namespace"].contains(&named.kind.as_str()));
+    // What runs goes first.
+    ranked.sort_by_key(|(rank, _)| std::cmp::Reverse(*rank));
+    Ok(ranked.into_iter().map(|(_, named)| named).collect())
+}
+
+fn named(api_version: &str, kind: &str, namespace: &str, name: &str) -> Named {
+    Named {
+        api_version: api_version.to_owned(),
+        kind: kind.to_owned(),
+        namespace: namespace.to_owned(),
+        name: name.to_owned(),
+    }
+}
+
+/// Removes services and what they need.
+async fn services(
+    connection: &Connection,
+    reporter: &Reporter,
+    namespace: &str,
+    limit: Duration,
+) -> Result<Vec<Named>> {
+    let record = apply::record(connection, namespace).await?.unwrap_or_default();
+    let mut removed = Vec::new();
+    reporter.begin("webhooks", "registrations");
+    let rights = named("rbac.authorization.k8s.io/v1", "ClusterRoleBinding", "", "neonvm-vm-controller");
+    let mut first = vec![rights];
+    for side in ["Mutating", "Validating"] {
+        let name = format!("neonvm-{}-webhook-configuration", side.to_lowercase());
+        let kind = format!("{side}WebhookConfiguration");
+        first.push(named("admissionregistration.k8s.io/v1", &kind, "", &name));
+    }
+    remove(connection, &first, &mut removed).await?;
+    reporter.end("removed");
+    reporter.begin("services", namespace);
+    let all = doomed(&record, namespace)?;
+    let (running, rest): (Vec<Named>, Vec<Named>) =
+        all.into_iter().partition(|named| is_workload(&json!({"kind": named.kind})));
+    remove(connection, &running, &mut removed).await?;
+    gone(connection, reporter, namespace, limit).await?;
+    // A replica that was about to write them may have done so before it lost its rights.
+    remove(connection, &first, &mut removed).await?;
+    remove(connection, &rest, &mut removed).await?;
+    remove(connection, &leases(connection, namespace).await?, &mut removed).await?;
+    // The last of all: what has an inventory is not removed completely.
+    remove(connection, &[named("v1", "ConfigMap", namespace, INVENTORY)], &mut removed).await?;
+    reporter.end(&format!("{} objects removed", removed.len()));
+    Ok(removed)
+}
+
+async fn remove(connection: &Connection, all: &[Named], removed: &mut Vec<Named>) -> Result<()> {
+    for named in all {
+        // A kind that the cluster does not know has no objects.
+        if apply::delete(connection, named).await? {
+            removed.push(named.clone());
+        }
+    }
+    Ok(())
+}
+
+/// Waits until no pod of a service is left.
+async fn gone(connection: &Connection, reporter: &Reporter, namespace: &str, limit: Duration) -> Result<()> {
+    let deadline = Instant::now() + limit;
+    let path =
+        format!("/api/v1/namespaces/{namespace}/pods?labelSelector=app.kubernetes.io%2Fpart-of%3Dneonvm");
+    loop {
+        let list = get(connection, &path).await?.unwrap_or_default();
+        let pods = list.get("items").and_then(Value::as_array).map_or(&[][..], Vec::as_slice);
+        let names: Vec<&str> = pods.iter().map(|pod| text(pod, "/metadata/name")).collect();
+        if names.is_empty() {
+            return Ok(());
+        }
+        reporter.line(&format!("{} pods end", names.len()));
+        if Instant::now() >= deadline {
+            let message = format!("pods have not ended after {limit:?}: {}", names.join(", "));
+            return Err(Error::new(Code::Timeout, message)
+                .hint("see why: kubectl describe pod; then run neonctl uninstall again"));
+        }
+        tokio::time::sleep(PAUSE).await;
+    }
+}
+
+/// Leases of our services; others may have theirs in the namespace.
+async fn leases(connection: &Connection, namespace: &str) -> Result<Vec<Named>> {
+    let path = format!("/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases");
+    let list = get(connection, &path).await?.unwrap_or_default();
+    let items = list.get("items").and_then(Value::as_array).cloned().unwrap_or_default();
+    let names = items.iter().map(|lease| text(lease, "/metadata/name"));
+    let ours = names.filter(|name| name.starts_with("neonvm-") || name.ends_with(".neon.tech"));
+    Ok(ours.map(|name| named("coordination.k8s.io/v1", "Lease", namespace, name)).collect())
+}
+
+/// Removes what is kept otherwise.
+async fn everything(connection: &Connection, reporter: &Reporter, namespace: &str) -> Result<Vec<Named>> {
+    reporter.begin("purge", "definitions, authorities, namespace");
+    let mut removed = Vec::new();
+    let mut all: Vec<Named> = neonvm_api::crds().iter().map(Named::of).collect();
+    for name in AUTHORITIES {
+        all.push(named("v1", "Secret", namespace, name));
+        all.push(named("v1", "ConfigMap", namespace, name));
+    }
+    let path = format!("/api/v1/namespaces/{namespace}");
+    let found = get(connection, &path).await?.unwrap_or_default();
+    // One that we have not made is not ours to remove.
+    if text(&found, "/metadata/labels/app.kubernetes.io~1part-of") == "neonvm" {
+        all.push(named("v1", "Namespace", "", namespace));
+    }
+    remove(connection, &all, &mut removed).await?;
+    reporter.end(&format!("{} objects removed", removed.len()));
+    Ok(removed)
+}
+
+fn report(namespace: &str, removed: &[Named], is_purged: bool) -> Report {
+    let changes: Vec<Change> =
+        removed.iter().cloned().map(|named| Change { named, outcome: Outcome::Removed }).collect();
+    let mut text = match removed.len() {
+        0 => format!("nothing to do: neonvm is not installed in namespace {namespace}"),
+        count => format!("neonvm is removed from namespace {namespace} ({count} objects)"),
+    };
+    if !is_purged {
+        text.push_str(
+            "\nkept: custom resource definitions, the namespace, and the authorities in its secrets ",
+        );
+        text.push_str(&AUTHORITIES.join(" and "));
+        text.push_str("; a new installation takes them up");
+    }
+    let items: Vec<Value> = changes.iter().map(Change::json).collect();
+    Report::document(Document {
+        value: json!({"apiVersion": API_VERSION, "kind": "Uninstallation", "namespace": namespace, "purged": is_purged,
+            "items": items}),
+        names: removed.iter().map(ToString::to_string).collect(),
+        text: Some(text),
+        columns: vec![left("OBJECT"), left("CHANGE")],
+        rows: changes.iter().map(Change::row).collect(),
+    })
+}

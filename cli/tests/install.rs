@@ -1,0 +1,363 @@
+//! `install`, `upgrade` and `uninstall` against a real API server with strict validation. It has no kubelet and no controllers of
+//! Kubernetes: the test plays those, and the webhooks of the vm-controller.
+
+#![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, reason = "tests")]
+
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use kube::Client;
+use neonvm_kit::authority;
+use neonvm_test_cluster::{ApiServer, NAMESPACE, apply, eventually};
+use serde_json::{Value, json};
+use tokio::task::JoinHandle;
+
+/// What a command said and how it ended.
+struct Said {
+    code: i32,
+    out: String,
+    error: String,
+}
+
+/// Runs `neonctl`.
+async fn neonctl(server: &ApiServer, arguments: &[&str]) -> Said {
+    let home = tempfile::tempdir().unwrap();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_neonctl"));
+    command
+        .args(arguments)
+        .env_clear()
+        .env("HOME", home.path())
+        .env("KUBECONFIG", server.kubeconfig())
+        .stdin(Stdio::null());
+    let output = tokio::task::spawn_blocking(move || command.output().unwrap()).await.unwrap();
+    let text = |raw: &[u8]| String::from_utf8_lossy(raw).into_owned();
+    Said { code: output.status.code().unwrap_or(-1), out: text(&output.stdout), error: text(&output.stderr) }
+}
+
+async fn get(client: &Client, path: &str) -> Option<Value> {
+    client.request(http::Request::get(path).body(Vec::new()).unwrap()).await.ok()
+}
+
+async fn patch(client: &Client, path: &str, change: &Value) -> Option<Value> {
+    let request = http::Request::patch(path).header("content-type", "application/merge-patch+json");
+    client.request(request.body(change.to_string().into_bytes()).unwrap()).await.ok()
+}
+
+const HOOKS: &str = "/apis/admissionregistration.k8s.io/v1";
+const CONTROLLER: &str = "/apis/apps/v1/namespaces/neonvm-system/deployments/neonvm-vm-controller";
+
+/// Plays what runs in a cluster, until it is dropped.
+struct Played(JoinHandle<()>);
+
+impl Drop for Played {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
+impl Played {
+    fn start(server: &ApiServer) -> Self {
+        let client = server.client.clone();
+        Self(tokio::spawn(async move {
+            loop {
+                round(&client).await;
+                tokio::time::sleep(Duration::from_millis(50)).await;
+            }
+        }))
+    }
+}
+
+/// Every workload is rolled out, and its service holds its lease.
+async fn round(client: &Client) {
+    for plural in ["deployments", "daemonsets"] {
+        let place = format!("/apis/apps/v1/namespaces/{NAMESPACE}/{plural}");
+        let list = get(client, &place).await.unwrap_or_default();
+        for object in list["items"].as_array().into_iter().flatten() {
+            let (name, generation) =
+                (object["metadata"]["name"].as_str().unwrap(), &object["metadata"]["generation"]);
+            let count = &object["spec"]["replicas"];
+            let status = if plural == "daemonsets" {
+                json!({"observedGeneration": generation, "desiredNumberScheduled": 1, "currentNumberScheduled": 1,
+                    "updatedNumberScheduled": 1, "numberAvailable": 1, "numberReady": 1, "numberMisscheduled": 0})
+            } else {
+                json!({"observedGeneration": generation, "replicas": count, "updatedReplicas": count,
+                    "availableReplicas": count, "readyReplicas": count})
+            };
+            if object["status"]["observedGeneration"] != *generation {
+                patch(client, &format!("{place}/{name}/status"), &json!({"status": status})).await;
+            }
+            if name == "neonvm-vm-controller" {
+                register(client).await;
+            }
+        }
+        if list["items"].as_array().is_some_and(|all| !all.is_empty()) {
+            for lease in ["a3b22509.neon.tech", "neonvm-scheduler", "neonvm-pod-autoscaler"] {
+                hold(client, lease).await;
+            }
+        }
+    }
+}
+
+async fn create(client: &Client, path: &str, object: &Value) {
+    let request = http::Request::post(path).header("content-type", "application/json");
+    let _ = client.request::<Value>(request.body(object.to_string().into_bytes()).unwrap()).await;
+}
+
+async fn hold(client: &Client, name: &str) {
+    let place = format!("/apis/coordination.k8s.io/v1/namespaces/{NAMESPACE}/leases");
+    if get(client, &format!("{place}/{name}")).await.is_none() {
+        let lease = json!({"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": {"name": name},
+            "spec": {"holderIdentity": "played", "leaseDurationSeconds": 3600, "renewTime": "2100-01-01T00:00:00.000000Z"}});
+        create(client, &place, &lease).await;
+    }
+}
+
+/// As the vm-controller does it, as long as it has the right to.
+async fn register(client: &Client) {
+    let bound = "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings/neonvm-vm-controller";
+    if get(client, bound).await.is_none() {
+        return;
+    }
+    for side in ["Mutating", "Validating"] {
+        let (kind, name) = (
+            format!("{side}WebhookConfiguration"),
+            format!("neonvm-{}-webhook-configuration", side.to_lowercase()),
+        );
+        let place = format!("{HOOKS}/{}s", kind.to_lowercase());
+        if get(client, &format!("{place}/{name}")).await.is_none() {
+            let object = json!({"apiVersion": "admissionregistration.k8s.io/v1", "kind": kind,
+                "metadata": {"name": name}, "webhooks": []});
+            create(client, &place, &object).await;
+        }
+    }
+}
+
+fn vm(name: &str) -> Value {
+    json!({"apiVersion": "vm.neon.tech/v1", "kind": "VirtualMachine",
+        "metadata": {"name": name, "namespace": "default"}, "spec": {"guest": {
+            "cpus": {"min": 1, "max": 1, "use": 1}, "memorySlots": {"min": 1, "max": 1, "use": 1},
+            "rootDisk": {"image": "i:1"}}}})
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_rerun_finds_nothing_to_do_and_changes_what_is_chosen() {
+    let server = ApiServer::start().await;
+    let _played = Played::start(&server);
+    let said = neonctl(&server, &["install", "--registry", "registry.example/vm"]).await;
+    assert_eq!(said.code, 0, "{}{}", said.out, said.error);
+    assert!(
+        said.out.contains("is installed by") && said.out.contains("next: neonctl vm create"),
+        "{}",
+        said.out
+    );
+    assert!(
+        said.error.contains("vm-controller 3/3") && said.error.contains("webhooks answer"),
+        "{}",
+        said.error
+    );
+    let container = "/spec/template/spec/containers/0";
+    let deployed = get(&server.client, CONTROLLER).await.unwrap();
+    assert_eq!(
+        deployed.pointer(&format!("{container}/image")).unwrap(),
+        concat!("registry.example/vm/neond:", env!("CARGO_PKG_VERSION"))
+    );
+    // What was chosen stays chosen.
+    let before = server.until_quiet().await;
+    let said = neonctl(&server, &["install"]).await;
+    assert_eq!(said.code, 0, "{}{}", said.out, said.error);
+    assert!(said.out.starts_with("nothing to do"), "{}", said.out);
+    assert_eq!(server.revision(), before, "nothing was written");
+    let said = neonctl(&server, &["install", "--replicas", "2", "-o", "json"]).await;
+    assert_eq!(said.code, 0, "{}{}", said.out, said.error);
+    let told: Value = serde_json::from_str(&said.out).unwrap();
+    let changed: Vec<&str> = told["items"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .filter(|one| one["change"] != "unchanged")
+        .map(|one| one["name"].as_str().unwrap())
+        .collect();
+    assert_eq!(changed, ["neonvm-install", "neonvm-vm-controller"]);
+    // What is no longer part of it is removed.
+    let said = neonctl(&server, &["install", "--scheduler", "none"]).await;
+    assert_eq!(said.code, 0, "{}{}", said.out, said.error);
+    assert!(said.error.contains("without the scheduler nobody permits growth"), "{}", said.error);
+    let scheduler = "/apis/apps/v1/namespaces/neonvm-system/deployments/neonvm-scheduler";
+    assert!(get(&server.client, scheduler).await.is_none());
+    let said = neonctl(&server, &["install", "--reset-values", "--no-wait"]).await;
+    assert_eq!(said.code, 0, "{}{}", said.out, said.error);
+    assert!(get(&server.client, scheduler).await.is_some());
+    assert_eq!(get(&server.client, CONTROLLER).await.unwrap()["spec"]["replicas"], 3);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_not_ready_is_named_with_its_reason() {
+    let server = ApiServer::start().await;
+    let said = neonctl(&server, &["install", "--timeout", "500ms", "--components", "vm-controller"]).await;
+    assert_eq!(said.code, 6, "{}{}", said.out, said.error);
+    assert!(said.error.contains("vm-controller 0/3"), "{}", said.error);
+    assert!(said.error.contains("no controller has looked at it yet"), "{}", said.error);
+    let pod = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "c-0", "namespace": NAMESPACE,
+        "labels": {"app.kubernetes.io/name": "neonvm-vm-controller"}}, "spec": {"containers": [{"name": "c", "image": "i"}]}});
+    apply(&server.client, &pod).await;
+    let status = json!({"status": {"containerStatuses": [{"name": "c", "image": "neond:9", "imageID": "", "ready": false,
+        "restartCount": 0, "state": {"waiting": {"reason": "ImagePullBackOff", "message": "no such image"}}}]}});
+    patch(&server.client, &format!("/api/v1/namespaces/{NAMESPACE}/pods/c-0/status"), &status).await.unwrap();
+    let said = neonctl(&server, &["install", "--timeout", "500ms"]).await;
+    assert_eq!(said.code, 6, "{}{}", said.out, said.error);
+    assert!(said.error.contains("pod c-0: ImagePullBackOff neond:9: no such image"), "{}", said.error);
+    // The same command completes it.
+    let _played = Played::start(&server);
+    let said = neonctl(&server, &["install"]).await;
+    assert_eq!(said.code, 0, "{}{}", said.out, said.error);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_a_dry_run_prints_is_what_is_installed() {
+    let server = ApiServer::start().await;
+    let said = neonctl(&server, &["install", "--dry-run=server", "-o", "json"]).await;
+    assert_eq!(said.code, 0, "{}{}", said.out, said.error);
+    assert!(said.error.contains("namespace neonvm-system does not exist yet"), "{}", said.error);
+    assert!(get(&server.client, &format!("/api/v1/namespaces/{NAMESPACE}")).await.is_none());
+    let said = neonctl(&server, &["install", "--dry-run=client", "-o", "yaml"]).await;
+    assert_eq!((said.code, said.error.as_str()), (0, ""));
+    let documents: Vec<Value> = serde_saphyr::from_multiple(&said.out).unwrap();
+    // In the order in which they are printed, as kubectl sends them.
+    for object in &documents {
+        apply(&server.client, object).await;
+    }
+    let said = neonctl(&server, &["install", "--dry-run=server", "-o", "json"]).await;
+    assert_eq!(said.code, 0, "{}{}", said.out, said.error);
+    let told: Value = serde_json::from_str(&said.out).unwrap();
+    let items = told["items"].as_array().unwrap();
+    assert_eq!(items.len(), documents.len());
+    for item in items {
+        assert_eq!(item["change"], "unchanged", "{item}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_upgrade_goes_up_and_replaces_runners_one_by_one() {
+    let server = ApiServer::start().await;
+    let _played = Played::start(&server);
+    assert_eq!(neonctl(&server, &["upgrade"]).await.code, 3, "nothing is installed");
+    let said = neonctl(&server, &["install", "--version", "0.2.0"]).await;
+    assert_eq!(said.code, 0, "{}{}", said.out, said.error);
+    for command in ["install", "upgrade"] {
+        let said = neonctl(&server, &[command, "--version", "0.1.9"]).await;
+        assert_eq!(said.code, 5, "{}{}", said.out, said.error);
+        assert!(
+            said.error.contains("0.1.9 is older than 0.2.0") && said.error.contains("--allow-downgrade"),
+            "{}",
+            said.error
+        );
+    }
+    apply(&server.client, &vm("db")).await;
+    let pod = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "db-0", "namespace": "default",
+        "labels": {"app.kubernetes.io/name": "NeonVM"}},
+        "spec": {"containers": [{"name": neonvm_api::names::RUNNER_CONTAINER, "image": "neonvm-runner:0.2.0"}]}});
+    apply(&server.client, &pod).await;
+    let machines = "/apis/vm.neon.tech/v1/namespaces/default/virtualmachines/db/status";
+    patch(&server.client, machines, &json!({"status": {"phase": "Running", "podName": "db-0"}}))
+        .await
+        .unwrap();
+    let said = neonctl(&server, &["upgrade", "--version", "0.3.0"]).await;
+    assert_eq!(said.code, 0, "{}{}", said.out, said.error);
+    assert!(said.error.contains("1 runners are of another version"), "{}", said.error);
+    for (phase, code) in [("Failed", 1), ("Succeeded", 0)] {
+        let place = "/apis/vm.neon.tech/v1/namespaces/default/virtualmachinemigrations";
+        let end = eventually("a migration", async || {
+            let list = get(&server.client, place).await?;
+            let is_new = |one: &&Value| one["status"]["phase"].is_null();
+            let new = list["items"].as_array()?.iter().find(is_new)?.clone();
+            let path = format!("{place}/{}/status", new["metadata"]["name"].as_str()?);
+            let status = json!({"status": {"phase": phase, "message": "as played"}});
+            patch(&server.client, &path, &status).await
+        });
+        let (said, _) = tokio::join!(neonctl(&server, &["upgrade", "--runners", "migrate"]), end);
+        assert_eq!(said.code, code, "{phase}: {}{}", said.out, said.error);
+        if phase == "Failed" {
+            assert!(said.error.contains("0 runners were replaced, 1 are left"), "{}", said.error);
+            assert!(
+                said.error.contains("as played") && said.error.contains("go on: neonctl upgrade"),
+                "{}",
+                said.error
+            );
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_uninstallation_keeps_what_running_vms_trust() {
+    let server = ApiServer::start().await;
+    let played = Played::start(&server);
+    let said = neonctl(&server, &["install"]).await;
+    assert_eq!(said.code, 0, "{}{}", said.out, said.error);
+    let made = authority::open(&server.client, NAMESPACE, authority::INTERNAL, "test").await.unwrap();
+    apply(&server.client, &vm("db")).await;
+    let said = neonctl(&server, &["uninstall"]).await;
+    assert_eq!(said.code, 5, "{}{}", said.out, said.error);
+    assert!(said.error.contains("1 VM exists: default/db"), "{}", said.error);
+    assert!(get(&server.client, CONTROLLER).await.is_some());
+    let path = "/apis/vm.neon.tech/v1/namespaces/default/virtualmachines/db";
+    let request = http::Request::delete(path).body(Vec::new()).unwrap();
+    let _: Value = server.client.request(request).await.unwrap();
+    eventually("the VM is gone", async || get(&server.client, path).await.is_none().then_some(())).await;
+    let said = neonctl(&server, &["uninstall"]).await;
+    assert_eq!(said.code, 0, "{}{}", said.out, said.error);
+    assert!(
+        said.out.contains("kept: custom resource definitions") && said.out.contains("neonvm-internal-ca"),
+        "{}",
+        said.out
+    );
+    for side in ["mutating", "validating"] {
+        let path = format!("{HOOKS}/{side}webhookconfigurations/neonvm-{side}-webhook-configuration");
+        assert!(get(&server.client, &path).await.is_none(), "{side}");
+    }
+    // A VM can be written: no webhook is in the way.
+    apply(&server.client, &vm("later")).await;
+    let left = get(&server.client, "/apis/rbac.authorization.k8s.io/v1/clusterroles").await.unwrap();
+    assert!(!left.to_string().contains("neonvm-vm-controller"));
+    let said = neonctl(&server, &["install"]).await;
+    assert_eq!(said.code, 0, "{}{}", said.out, said.error);
+    let again = authority::open(&server.client, NAMESPACE, authority::INTERNAL, "test").await.unwrap();
+    assert_eq!(again.certificate(), made.certificate(), "running VMs trust it");
+    drop(played);
+    purge(&server).await;
+}
+
+async fn purge(server: &ApiServer) {
+    let path = "/apis/vm.neon.tech/v1/namespaces/default/virtualmachines/later";
+    let _: Value =
+        server.client.request(http::Request::delete(path).body(Vec::new()).unwrap()).await.unwrap();
+    let said = neonctl(server, &["uninstall", "--purge", "production"]).await;
+    assert_eq!(said.code, 2, "{}{}", said.out, said.error);
+    let name = said.error.split("--purge ").last().unwrap().trim().to_owned();
+    assert!(get(&server.client, CONTROLLER).await.is_some(), "nothing was removed");
+    let said = neonctl(server, &["uninstall", "--purge", &name]).await;
+    assert_eq!(said.code, 0, "{}{}", said.out, said.error);
+    let definitions =
+        get(&server.client, "/apis/apiextensions.k8s.io/v1/customresourcedefinitions").await.unwrap();
+    assert_eq!(definitions["items"], json!([]));
+    let secret = format!("/api/v1/namespaces/{NAMESPACE}/secrets/neonvm-internal-ca");
+    assert!(get(&server.client, &secret).await.is_none());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_would_fail_later_is_refused_before() {
+    let server = ApiServer::start().await;
+    let said = neonctl(&server, &["install", "--overlay", "multus"]).await;
+    assert_eq!(said.code, 5, "{}{}", said.out, said.error);
+    assert!(said.error.contains("the cluster has no Multus"), "{}", said.error);
+    let other = json!({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "a", "namespace": "default",
+        "labels": {"app.kubernetes.io/name": "neonvm-vm-controller"}}, "spec": {"selector": {"matchLabels": {"a": "b"}},
+        "template": {"metadata": {"labels": {"a": "b"}}, "spec": {"containers": [{"name": "c", "image": "i"}]}}}});
+    apply(&server.client, &other).await;
+    let said = neonctl(&server, &["install"]).await;
+    assert_eq!(said.code, 5, "{}{}", said.out, said.error);
+    assert!(said.error.contains("neonvm is installed in namespace default already"), "{}", said.error);
+    assert!(
+        get(&server.client, &format!("/api/v1/namespaces/{NAMESPACE}")).await.is_none(),
+        "nothing was made"
+    );
+}

@@ -64,7 +64,7 @@ fn has_guests(binary: &Binary) -> bool {
 }
 
 /// Tests with guests that take longer than what they add to the others is worth in the gate; the soak runs them.
-const LONG: [&str; 23] = [
+const LONG: [&str; 22] = [
     "disk::workloads::postgres_goes_from_a_registry_into_a_vm_and_back",
     "down::a_vm_that_does_not_stop_is_killed_in_time",
     "down::vms_are_powered_off_and_start_again",
@@ -80,7 +80,6 @@ const LONG: [&str; 23] = [
     "moves::a_target_without_its_source_ends",
     "moves::nobody_but_a_twin_is_let_in",
     "overlay::vms_of_two_nodes_reach_each_other_on_the_overlay",
-    "qemu_boots_a_kernel_from_the_runners_image",
     "scenarios::swap_and_quotas_can_be_changed_from_inside",
     "scaling::a_full_node_refuses_and_says_so",
     "scaling::a_hold_keeps_a_size_until_it_ends",

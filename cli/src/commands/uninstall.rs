@@ -1,6 +1,6 @@
 //! `uninstall`: removes the services. Not while VMs exist: nobody would look after them, and nobody could delete them.
 //!
-//! Order: first the rights of the vm-controller, which would register its webhooks anew; then the registrations, so that whatever
+//! Order: first the rights of the vm-controller, which would register its webhooks again; then the registrations, so that whatever
 //! interrupts this leaves no webhook that nobody answers and that refuses every write of a VM; then the rest. The authorities stay, or a
 //! new installation could not reach runners that an old one has made.
 

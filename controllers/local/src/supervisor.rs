@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use neonvm_kit::supervise::panic_of;
 use tokio::sync::watch;
-use tokio::task::JoinSet;
+use tokio::task::{JoinError, JoinSet};
 
 pub use record::{Record, ServiceState};
 
@@ -32,6 +32,8 @@ pub struct Service {
     pub argv: Vec<String>,
     /// Where its output goes; appended. Beyond 10 MiB the file is moved to `<file>.1`.
     pub log: PathBuf,
+    /// It ends after all services that do not: the API server, in which the others release their leases.
+    pub ends_last: bool,
 }
 
 /// Settings of a supervisor.
@@ -41,7 +43,7 @@ pub struct Config {
     pub data: PathBuf,
     /// What to run. All are started at once.
     pub services: Vec<Service>,
-    /// How long children may take to end before they are killed.
+    /// How long children may take to end before they are killed; those that end last get it once more.
     pub grace: Duration,
 }
 
@@ -86,24 +88,43 @@ pub async fn run(config: Config, stop: impl Future<Output = ()>) -> Result<(), E
         }
     }
     let record = Arc::new(Record::create(&config.data)?);
-    let (ending, _) = watch::channel(false);
-    let mut children = JoinSet::new();
+    let (mut first, mut last) = (Group::new(), Group::new());
     for service in config.services {
-        let (record, ending) = (Arc::clone(&record), ending.subscribe());
-        children.spawn(async move { keep(service, &record, ending, config.grace).await });
+        let group = if service.ends_last { &mut last } else { &mut first };
+        let (record, ending) = (Arc::clone(&record), group.ending.subscribe());
+        group.children.spawn(async move { keep(service, &record, ending, config.grace).await });
     }
+    let ended = |ended: Result<(), JoinError>| ended.err().map_or_else(|| "it returned".to_owned(), panic_of);
     let failed = tokio::select! {
         () = stop => None,
-        Some(ended) = children.join_next() => Some(ended.err().map_or_else(|| "it returned".to_owned(), panic_of)),
+        Some(result) = first.children.join_next() => Some(ended(result)),
+        Some(result) = last.children.join_next() => Some(ended(result)),
     };
-    ending.send_replace(true);
-    while let Some(ended) = children.join_next().await {
-        if let Err(error) = ended {
-            tracing::error!(%error, "a task of the supervisor failed");
-        }
-    }
+    first.end().await;
+    last.end().await;
     record.remove();
     failed.map_or(Ok(()), |why| Err(Error::Task(why)))
+}
+
+/// Services that end together.
+struct Group {
+    ending: watch::Sender<bool>,
+    children: JoinSet<()>,
+}
+
+impl Group {
+    fn new() -> Self {
+        Self { ending: watch::channel(false).0, children: JoinSet::new() }
+    }
+
+    async fn end(mut self) {
+        self.ending.send_replace(true);
+        while let Some(ended) = self.children.join_next().await {
+            if let Err(error) = ended {
+                tracing::error!(%error, "a task of the supervisor failed");
+            }
+        }
+    }
 }
 
 /// Keeps one service running.

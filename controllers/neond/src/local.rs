@@ -125,6 +125,8 @@ fn say(line: &str) {
 /// Flags of a child, from those that are set.
 struct Flags(Vec<String>);
 
+/// Name of the service that the others need until they have ended: they release their leases in it.
+const API_SERVER: &str = "apiserver";
 /// Where the embedded API server takes addresses of Services from.
 const SERVICES: &str = "10.96.0.0/16";
 /// Loopback addresses of pods, which are scraped: 127.2.0.0 to 127.63.255.255 of those that `workload` simulates, up to
@@ -177,9 +179,9 @@ fn services(
     let start = |service: &str| Flags(vec![program.clone(), service.to_owned()]);
     let kubeconfig = directory.join("kubeconfig");
     let mut all = vec![(
-        "apiserver".to_owned(),
+        API_SERVER.to_owned(),
         args.api.tls_names.iter().fold(
-            start("apiserver")
+            start(API_SERVER)
                 .set("--name", &args.api.name)
                 .set("--data-dir", &directory.display())
                 .set("--listen", &listen)
@@ -279,7 +281,8 @@ fn addresses(directory: &Path, number: u8) -> anyhow::Result<PathBuf> {
 
 fn service(logs: &Path, name: String, flags: Flags) -> Service {
     let log = logs.join(format!("{name}.log"));
-    Service { name, argv: flags.0, log }
+    let ends_last = name == API_SERVER;
+    Service { name, argv: flags.0, log, ends_last }
 }
 
 #[cfg(test)]

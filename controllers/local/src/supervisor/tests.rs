@@ -14,7 +14,7 @@ async fn until<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
 
 fn shell(directory: &Path, name: &str, script: &str) -> Service {
     let argv = ["/bin/sh", "-c", script].map(str::to_owned).to_vec();
-    Service { name: name.into(), argv, log: directory.join(format!("logs/{name}.log")) }
+    Service { name: name.into(), argv, log: directory.join(format!("logs/{name}.log")), ends_last: false }
 }
 
 fn pid(directory: &Path, name: &str, restarts: u64) -> Option<u32> {
@@ -61,6 +61,35 @@ async fn services_are_started_again_and_end_with_the_supervisor() {
     running.await.unwrap().unwrap();
     assert!(!is_alive(second) && !is_alive(stubborn));
     assert_eq!(Record::read(&path).unwrap(), []);
+}
+
+#[tokio::test]
+async fn a_service_that_ends_last_outlives_the_others() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().to_path_buf();
+    let order = path.join("order");
+    let noting = |name: &str, pause: &str| {
+        let note = format!("echo {name} >> {}", order.display());
+        shell(
+            &path,
+            name,
+            &format!("trap '{pause} {note}; exit 0' TERM; echo armed; while :; do sleep 0.05; done"),
+        )
+    };
+    // The one that ends last is the quicker one: without an order it would be the first.
+    let needed = Service { ends_last: true, ..noting("needed", "") };
+    let config = Config::new(path.clone(), vec![needed, noting("user", "sleep 0.5;")]);
+    let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
+    let running = tokio::spawn(run(config, async move {
+        let _ = stopped.await;
+    }));
+    for name in ["needed", "user"] {
+        let log = path.join(format!("logs/{name}.log"));
+        until("the trap", || std::fs::read_to_string(&log).ok().filter(|text| !text.is_empty())).await;
+    }
+    stop.send(()).unwrap();
+    running.await.unwrap().unwrap();
+    assert_eq!(std::fs::read_to_string(&order).unwrap(), "user\nneeded\n");
 }
 
 #[tokio::test]

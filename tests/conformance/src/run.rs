@@ -50,7 +50,7 @@ pub async fn replay(options: Options) -> anyhow::Result<Totals> {
 }
 
 fn is_kubectl(file: &Path) -> bool {
-    file.file_name().is_some_and(|name| name.to_string_lossy().starts_with("kubectl-"))
+    file.file_name().is_some_and(|name| name.to_string_lossy().contains("kubectl"))
 }
 
 /// Replays some files, `jobs` at once.

@@ -13,6 +13,8 @@ mod name;
 mod node;
 mod pod;
 mod rbac;
+pub(crate) mod resize;
+pub(crate) mod resources;
 mod service;
 mod volume;
 mod webhook;

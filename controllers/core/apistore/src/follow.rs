@@ -54,6 +54,13 @@ impl Engine {
         self.store.range(table, "", None).map(|(_, stored)| render::parse(&stored.json)).collect()
     }
 
+    /// Every object of a table in a namespace.
+    pub(crate) fn values_in(&self, table: &str, namespace: &str) -> Vec<Value> {
+        let prefix = format!("{namespace}/");
+        let range = self.store.range(table, &prefix, None);
+        range.map(|(_, stored)| render::parse(&stored.json)).collect()
+    }
+
     fn reload_rules(&mut self) {
         let of = |name: &str| self.values(&format!("rbac.authorization.k8s.io/{name}"));
         self.rules = RuleIndex::build(

@@ -62,6 +62,16 @@ pub fn negotiate(accept: &str) -> Result<Accepted, ApiError> {
     clauses.iter().find_map(|(_, clause)| clause.accepted()).ok_or_else(not_acceptable)
 }
 
+/// An `Accept` header without the tables that it asks for, for objects that are not shown as one.
+///
+/// # Errors
+/// 406 if it asks for nothing else.
+pub fn without_tables(accept: &str) -> Result<String, ApiError> {
+    let others: Vec<&str> =
+        accept.split(',').filter(|clause| !Clause::parse(clause).1.form.starts_with("Table")).collect();
+    if others.is_empty() { Err(not_acceptable()) } else { Ok(others.join(",")) }
+}
+
 /// The 406 a real server gives.
 pub fn not_acceptable() -> ApiError {
     ApiError::plain(

@@ -180,6 +180,10 @@ fn read_subresource(
         return Ok(to_node(value, target, request));
     }
     let mut done = match target.subresource.as_str() {
+        "resize" => {
+            let accept = media::without_tables(request.accept)?;
+            Engine::answer(&Request { accept: &accept, ..*request }, context, kind, 200, &value)?
+        }
         "scale" => Engine::plain(request, 200, &scale::of(kind, &value))?,
         _ => Engine::answer(request, context, kind, 200, &value)?,
     };
@@ -345,10 +349,6 @@ fn put(engine: &mut Engine, write: &mut Write<'_>) -> Result<Reply, Halt> {
         }
         "finalize" => {
             let done = write.finalize(engine)?;
-            shown(write, 200, &done)
-        }
-        "ephemeralcontainers" | "resize" => {
-            let done = write.partial(engine)?;
             shown(write, 200, &done)
         }
         name if NODE_WORK.contains(&name) => {

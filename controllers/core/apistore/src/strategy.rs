@@ -31,6 +31,9 @@ pub(crate) fn prepare_create(kind: &Kind, object: &mut Value, context: &Context,
     if kind.has_status() && !(kind.kind == "Node" && kind.is_builtin()) {
         object::drop_key(object, "status");
     }
+    if kind.kind == "Pod" && kind.is_builtin() {
+        object::set(object, "status", json!({ "phase": "Pending" }));
+    }
 }
 
 /// Prepares a changed object: puts back what this write may not touch, and counts the generation.

@@ -8,7 +8,7 @@ use serde_json::{Map, Value};
 use super::fields::{FieldSet, SERVER_FIELDS, field, is_struct};
 use super::typed::{ANY, View, by_element, child_schema, item_schema, view};
 use crate::patch::MAX_DEPTH;
-use crate::schema::Schema;
+use crate::schema::{JsonType, Schema};
 
 /// The difference from one state to another.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -46,6 +46,7 @@ pub(super) fn compare(schema: &Schema, before: Option<&Value>, after: &Value) ->
 }
 
 static EMPTY: LazyLock<Value> = LazyLock::new(|| Value::Object(Map::new()));
+static NO_ITEMS: Value = Value::Array(Vec::new());
 
 fn walk(schema: &Schema, before: Option<&Value>, after: Option<&Value>, depth: usize) -> Difference {
     if depth > MAX_DEPTH {
@@ -53,10 +54,10 @@ fn walk(schema: &Schema, before: Option<&Value>, after: Option<&Value>, depth: u
     }
     let mut difference = match (view(schema, before), view(schema, after)) {
         (View::Map(left), View::Map(right)) if !(left.is_empty() && right.is_empty()) => {
-            maps(schema, left, right, depth)
+            maps(schema, Some(left), Some(right), depth)
         }
-        (View::Map(left), View::Nothing) if !left.is_empty() => maps(schema, left, &Map::new(), depth),
-        (View::Nothing, View::Map(right)) if !right.is_empty() => maps(schema, &Map::new(), right, depth),
+        (View::Map(left), View::Nothing) if !left.is_empty() => maps(schema, Some(left), None, depth),
+        (View::Nothing, View::Map(right)) if !right.is_empty() => maps(schema, None, Some(right), depth),
         (View::List(left), View::List(right)) if !(left.is_empty() && right.is_empty()) => {
             lists(schema, left, right, depth)
         }
@@ -92,14 +93,16 @@ fn replaced(schema: &Schema, before: Option<&Value>, after: Option<&Value>, dept
 
 fn maps(
     schema: &Schema,
-    before: &Map<String, Value>,
-    after: &Map<String, Value>,
+    before: Option<&Map<String, Value>>,
+    after: Option<&Map<String, Value>>,
     depth: usize,
 ) -> Difference {
     let mut difference = Difference::default();
-    let added = after.keys().filter(|key| !before.contains_key(*key));
-    for key in before.keys().chain(added) {
-        let (mut left, mut right) = (before.get(key), after.get(key));
+    let known = before.into_iter().flat_map(Map::keys);
+    let added = after.into_iter().flat_map(Map::keys);
+    for key in known.chain(added.filter(|key| before.is_none_or(|before| !before.contains_key(*key)))) {
+        let mut left = before.and_then(|before| before.get(key));
+        let mut right = after.and_then(|after| after.get(key));
         let skipped = match depth {
             0 => key == "apiVersion" || key == "kind",
             1 => schema.type_name.as_deref() == Some(OBJECT_META) && SERVER_FIELDS.contains(&key.as_str()),
@@ -109,9 +112,10 @@ fn maps(
             continue;
         }
         let child = child_schema(schema, key, depth).unwrap_or(&ANY);
-        if (left.is_none() || right.is_none()) && always_there(schema, key, child, depth) {
-            left = left.or(Some(&EMPTY));
-            right = right.or(Some(&EMPTY));
+        // What holds it must be there, too.
+        if let Some(empty) = always_there(schema, key, child, depth) {
+            left = left.or(before.map(|_| empty));
+            right = right.or(after.map(|_| empty));
         }
         let below = walk(child, left, right, depth + 1);
         if !below.is_empty() {
@@ -139,13 +143,17 @@ const BY_VALUE: [&str; 11] = [
     "nodeInfo",
 ];
 
-fn always_there(schema: &Schema, key: &str, child: &Schema, depth: usize) -> bool {
+/// What stands where such a field is left out.
+fn always_there(schema: &Schema, key: &str, child: &Schema, depth: usize) -> Option<&'static Value> {
     if depth == 0 && key == "metadata" {
-        return true;
+        return Some(&EMPTY);
     }
-    schema.type_name.is_some()
-        && is_struct(child)
-        && (BY_VALUE.contains(&key) || schema.required.iter().any(|name| name == key))
+    schema.type_name.as_ref()?;
+    let required = schema.required.iter().any(|name| name == key);
+    if is_struct(child) && (BY_VALUE.contains(&key) || required) {
+        return Some(&EMPTY);
+    }
+    (required && child.json_type == JsonType::Array).then_some(&NO_ITEMS)
 }
 
 fn lists(schema: &Schema, before: &[Value], after: &[Value], depth: usize) -> Difference {

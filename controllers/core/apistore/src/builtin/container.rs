@@ -2,16 +2,19 @@
 
 use serde_json::{Value, json};
 
-use super::{items, name, number, one_of};
+use super::{items, name, number, one_of, resources};
 use crate::field::FieldError;
 use crate::object::{at, text_at};
-use crate::schema::quantity::Quantity;
 
 const PORT_RANGE: &str = "must be between 1 and 65535, inclusive";
 
 /// What containers may refer to.
 pub(super) struct Surroundings<'a> {
     pub(super) volumes: &'a [&'a str],
+    /// Names of `resourceClaims`.
+    pub(super) claims: &'a [&'a str],
+    /// The pod's `restartPolicy`.
+    pub(super) restarts: &'a str,
 }
 
 /// The containers and init containers of the pod spec at `prefix` (`spec.`).
@@ -34,6 +37,9 @@ pub(super) fn validate_all(
             }
             names.push(name);
             validate(container, &path, around, errors);
+            if list == "initContainers" && text_at(container, "restartPolicy") != "Always" {
+                validate_init(container, &path, errors);
+            }
         }
     }
 }
@@ -60,16 +66,26 @@ fn validate(container: &Value, path: &str, around: &Surroundings<'_>, errors: &m
     validate_ports(container, path, errors);
     validate_env(container, path, errors);
     validate_mounts(container, path, around, errors);
-    validate_resources(
-        at(container, "resources").unwrap_or(&Value::Null),
-        &format!("{path}.resources"),
-        errors,
-    );
+    let own = at(container, "resources").unwrap_or(&Value::Null);
+    resources::validate(own, &format!("{path}.resources"), around.claims, errors);
+    resources::validate_policy(container, path, around.restarts, errors);
     for probe in ["livenessProbe", "readinessProbe", "startupProbe"] {
         for field in
             ["initialDelaySeconds", "timeoutSeconds", "periodSeconds", "successThreshold", "failureThreshold"]
         {
             super::not_negative(container, &below, &format!("{probe}.{field}"), errors);
+        }
+    }
+}
+
+/// An init container that ends before the others start is not restarted for a resize.
+fn validate_init(container: &Value, path: &str, errors: &mut Vec<FieldError>) {
+    for (index, policy) in items(container, "resizePolicy").iter().enumerate() {
+        let restart = text_at(policy, "restartPolicy");
+        if restart == "RestartContainer" {
+            let field = format!("{path}.resizePolicy[{index}].restartPolicy");
+            let detail = "must not be set to 'RestartContainer' for non-sidecar initContainers";
+            errors.push(FieldError::invalid(field, &json!(restart), detail));
         }
     }
 }
@@ -120,9 +136,10 @@ fn validate_env(container: &Value, path: &str, errors: &mut Vec<FieldError>) {
 }
 
 fn validate_mounts(container: &Value, path: &str, around: &Surroundings<'_>, errors: &mut Vec<FieldError>) {
+    let mounts = format!("{path}.volumeMounts");
     let mut places = Vec::new();
     for (index, mount) in items(container, "volumeMounts").iter().enumerate() {
-        let path = format!("{path}.volumeMounts[{index}]");
+        let path = format!("{mounts}[{index}]");
         let (name, place) = (text_at(mount, "name"), text_at(mount, "mountPath"));
         if name.is_empty() {
             errors.push(FieldError::required(format!("{path}.name"), ""));
@@ -136,53 +153,10 @@ fn validate_mounts(container: &Value, path: &str, around: &Surroundings<'_>, err
             errors.push(FieldError::invalid(format!("{path}.mountPath"), &json!(place), "must be unique"));
         }
         places.push(place);
-    }
-}
-
-/// Resources that are counted in whole units and never overcommitted: those with a domain of their own.
-fn is_extended(name: &str) -> bool {
-    let foreign = name.split_once('/').is_some_and(|(domain, _)| !domain.ends_with("kubernetes.io"));
-    foreign || name.starts_with("hugepages-")
-}
-
-/// `requests` and `limits`.
-pub(super) fn validate_resources(resources: &Value, path: &str, errors: &mut Vec<FieldError>) {
-    let read = |list: &str| -> Vec<(&str, &Value, Option<Quantity>)> {
-        let map = resources.get(list).and_then(Value::as_object).into_iter().flatten();
-        map.map(|(name, value)| (name.as_str(), value, value.as_str().and_then(Quantity::parse))).collect()
-    };
-    let limits = read("limits");
-    for (list, entries) in [("limits", &limits), ("requests", &read("requests"))] {
-        for (name, value, quantity) in entries {
-            let field = format!("{path}.{list}[{name}]");
-            if quantity.is_some_and(|quantity| quantity.sign() < 0) {
-                errors.push(FieldError::invalid(field.clone(), value, super::NOT_NEGATIVE));
-            }
-            if is_extended(name) && quantity.is_some_and(|quantity| quantity.as_int().is_none()) {
-                errors.push(FieldError::invalid(field, value, "must be an integer"));
-            }
-        }
-    }
-    for (name, value, request) in read("requests") {
-        let limit = limits.iter().find(|(other, ..)| *other == name);
-        match limit {
-            Some((_, limit_text, limit)) => {
-                let (kind, wrong) = if is_extended(name) {
-                    ("equal to", request != *limit)
-                } else {
-                    ("less than or equal to", request > *limit)
-                };
-                if wrong {
-                    let limit_text = limit_text.as_str().unwrap_or_default();
-                    let detail = format!("must be {kind} {name} limit of {limit_text}");
-                    errors.push(FieldError::invalid(format!("{path}.requests"), value, &detail));
-                }
-            }
-            None if is_extended(name) => {
-                let detail = "Limit must be set for non overcommitable resources";
-                errors.push(FieldError::required(format!("{path}.limits"), detail));
-            }
-            None => {}
+        let below = text_at(mount, "subPath");
+        if below.split('/').any(|part| part == "..") {
+            let field = format!("{mounts}.subPath");
+            errors.push(FieldError::invalid(field, &json!(below), "must not contain '..'"));
         }
     }
 }

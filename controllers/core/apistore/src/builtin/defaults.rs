@@ -89,8 +89,10 @@ fn fill_type(name: &str, map: &mut Object) {
     }
     match name {
         "core.v1.Pod" => pod::default(map),
-        "core.v1.Container" | "core.v1.EphemeralContainer" => pull_policy(map),
+        "core.v1.Container" | "core.v1.EphemeralContainer" => pull_policy(map, "image", "imagePullPolicy"),
+        "core.v1.ImageVolumeSource" => pull_policy(map, "reference", "pullPolicy"),
         "core.v1.Volume" if map.keys().all(|key| key == "name") => set(map, "emptyDir", json!({})),
+        "core.v1.LimitRangeItem" => limit_range_item(map),
         "core.v1.NodeSpec" => {
             if let Some(range) = map.get("podCIDR").cloned() {
                 set(map, "podCIDRs", json!([range]));
@@ -131,6 +133,21 @@ pub(super) fn set(map: &mut Object, key: &str, value: Value) {
     }
 }
 
+/// Containers get at most the maximum, and request what they are limited to, or else the minimum.
+fn limit_range_item(map: &mut Object) {
+    if map.get("type").and_then(Value::as_str) != Some("Container") {
+        return;
+    }
+    for (from, to) in [("max", "default"), ("default", "defaultRequest"), ("min", "defaultRequest")] {
+        let Some(amounts) = map.get(from).and_then(Value::as_object).cloned() else { continue };
+        if let Some(defaults) = map.entry(to).or_insert_with(|| json!({})).as_object_mut() {
+            for (name, amount) in amounts {
+                set(defaults, &name, amount);
+            }
+        }
+    }
+}
+
 fn rolling(strategy: &mut Object, defaults: &[(&str, Value)]) {
     if strategy.get("type").and_then(Value::as_str) != Some("RollingUpdate") {
         return;
@@ -143,10 +160,38 @@ fn rolling(strategy: &mut Object, defaults: &[(&str, Value)]) {
 }
 
 /// Images that can change under their name are pulled each time.
-fn pull_policy(container: &mut Object) {
-    let image = container.get("image").and_then(Value::as_str).unwrap_or_default();
-    let last = image.rsplit('/').next().unwrap_or(image);
-    let moving = !image.contains('@') && last.split_once(':').is_none_or(|(_, tag)| tag == "latest");
-    let policy = if moving { "Always" } else { "IfNotPresent" };
-    set(container, "imagePullPolicy", json!(policy));
+fn pull_policy(map: &mut Object, image: &str, policy: &str) {
+    let image = map.get(image).and_then(Value::as_str).unwrap_or_default();
+    let moving = tag(image) == Some("latest");
+    set(map, policy, json!(if moving { "Always" } else { "IfNotPresent" }));
+}
+
+/// The tag of an image, `latest` if it has neither a tag nor a digest; none if it has only a digest, or is no reference.
+fn tag(image: &str) -> Option<&str> {
+    let (named, digest) =
+        image.split_once('@').map_or((image, None), |(named, digest)| (named, Some(digest)));
+    let last = named.rfind('/').map_or(0, |at| at + 1);
+    let (name, tag) = match named.rfind(':').filter(|at| *at >= last) {
+        Some(at) => (named.get(..at)?, named.get(at + 1..)),
+        None => (named, None),
+    };
+    let plain = |part: &str| {
+        let allowed = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit();
+        part.starts_with(allowed)
+            && part.ends_with(allowed)
+            && part.chars().all(|c| allowed(c) || "._-".contains(c))
+    };
+    let host = |part: &str| {
+        let allowed = |c: char| c.is_ascii_alphanumeric() || ".-:[]".contains(c);
+        (part.contains(['.', ':']) || part == "localhost") && part.chars().all(allowed)
+    };
+    let mut parts = name.split('/');
+    let first = parts.next()?;
+    let known = (plain(first) || host(first) && name.contains('/')) && parts.all(plain);
+    let word = |c: char| c.is_ascii_alphanumeric() || "._-".contains(c);
+    match (known, tag, digest) {
+        (true, Some(tag), _) => Some(tag).filter(|tag| !tag.is_empty() && tag.chars().all(word)),
+        (true, None, None) => Some("latest"),
+        _ => None,
+    }
 }

@@ -7,6 +7,8 @@ use crate::field::{FieldError, FieldReason};
 use crate::kinds::Kind;
 use crate::object::{finalizers, is_deleting, meta, meta_text};
 
+/// The annotation of a pod that stands for one that a node runs by itself.
+pub(super) const MIRROR: &str = "kubernetes.io/config.mirror";
 /// Bytes that all annotations together may take.
 const MAX_ANNOTATIONS: usize = 256 << 10;
 

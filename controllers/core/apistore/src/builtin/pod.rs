@@ -4,12 +4,10 @@ use serde_json::{Map, Value, json};
 
 use super::container::{self, Surroundings};
 use super::defaults::set;
-use super::{items, meta, node, number, one_of, volume};
+use super::resources::{self, LISTS};
+use super::{items, meta, node, number, one_of, resize, volume};
 use crate::field::FieldError;
 use crate::object::{at, text_at};
-use crate::schema::quantity::Quantity;
-
-const LISTS: [&str; 2] = ["containers", "initContainers"];
 
 /// Defaults of a pod that templates do not get.
 pub(super) fn default(pod: &mut Map<String, Value>) {
@@ -24,27 +22,17 @@ pub(super) fn default(pod: &mut Map<String, Value>) {
         let on_host = spec.get("hostNetwork").and_then(Value::as_bool).unwrap_or(false);
         for list in LISTS {
             for container in spec.get_mut(list).and_then(Value::as_array_mut).into_iter().flatten() {
-                default_requests(container);
+                resources::default_requests(container);
                 if on_host {
                     default_host_ports(container);
                 }
             }
         }
+        resources::default_pod_requests(spec);
     }
-    let class = quality_class(pod.get("spec").unwrap_or(&Value::Null));
+    let class = resources::quality_class(pod.get("spec").unwrap_or(&Value::Null));
     if let Some(status) = pod.get_mut("status").and_then(Value::as_object_mut) {
         set(status, "qosClass", json!(class));
-    }
-}
-
-/// What is limited but not requested is requested to the limit.
-fn default_requests(container: &mut Value) {
-    let Some(resources) = container.get_mut("resources").and_then(Value::as_object_mut) else { return };
-    let Some(limits) = resources.get("limits").and_then(Value::as_object).cloned() else { return };
-    if let Some(requests) = resources.entry("requests").or_insert_with(|| json!({})).as_object_mut() {
-        for (name, limit) in limits {
-            requests.entry(name).or_insert(limit);
-        }
     }
 }
 
@@ -59,27 +47,6 @@ fn default_host_ports(container: &mut Value) {
     }
 }
 
-/// `Guaranteed` if every container's limits of CPU and memory equal its requests, `BestEffort` if there are neither.
-fn quality_class(spec: &Value) -> &'static str {
-    let (mut any, mut all) = (false, true);
-    for container in LISTS.into_iter().flat_map(|list| items(spec, list)) {
-        for resource in ["cpu", "memory"] {
-            let get = |list: &str| {
-                let text = container.get("resources").and_then(|r| r.get(list)?.get(resource)?.as_str());
-                text.and_then(Quantity::parse).filter(|quantity| quantity.sign() > 0)
-            };
-            let (request, limit) = (get("requests"), get("limits"));
-            any |= request.is_some() || limit.is_some();
-            all &= limit.is_some() && request == limit;
-        }
-    }
-    match (any, all) {
-        (false, _) => "BestEffort",
-        (true, true) => "Guaranteed",
-        (true, false) => "Burstable",
-    }
-}
-
 pub(super) fn validate(pod: &Value, errors: &mut Vec<FieldError>) {
     validate_spec(at(pod, "spec").unwrap_or(&Value::Null), "spec.", errors);
 }
@@ -87,7 +54,12 @@ pub(super) fn validate(pod: &Value, errors: &mut Vec<FieldError>) {
 /// A pod spec whose fields stand at `prefix`.
 pub(super) fn validate_spec(spec: &Value, prefix: &str, errors: &mut Vec<FieldError>) {
     let volumes = volume::validate_volumes(spec, prefix, errors);
-    container::validate_all(spec, prefix, &Surroundings { volumes: &volumes }, errors);
+    let claims: Vec<&str> =
+        items(spec, "resourceClaims").iter().map(|claim| text_at(claim, "name")).collect();
+    let around =
+        Surroundings { volumes: &volumes, claims: &claims, restarts: text_at(spec, "restartPolicy") };
+    container::validate_all(spec, prefix, &around, errors);
+    resources::validate_pod(spec, prefix, &claims, errors);
     one_of(spec, prefix, "restartPolicy", &["Always", "Never", "OnFailure"], errors);
     one_of(
         spec,
@@ -154,19 +126,15 @@ const FIXED: &str = "pod updates may not change fields other than `spec.containe
 pub(super) fn validate_update(subresource: &str, pod: &Value, live: &Value) -> Vec<FieldError> {
     let mut errors = Vec::new();
     validate(pod, &mut errors);
+    if subresource == "resize" {
+        return resize::validate(pod, live, errors);
+    }
     let (new, old) = (at(pod, "spec"), at(live, "spec"));
     let (Some(new), Some(old)) = (new, old) else { return errors };
     match subresource {
         "ephemeralcontainers" => {
             if without(new, &["ephemeralContainers"]) != without(old, &["ephemeralContainers"]) {
                 errors.push(FieldError::forbidden("spec", FIXED));
-            }
-        }
-        "resize" => {
-            let rest = |spec: &Value| same_but(spec, &["resources", "resizePolicy"], &[]);
-            if rest(new) != rest(old) {
-                let why = "only cpu and memory resources are mutable";
-                errors.push(FieldError::forbidden("spec", why));
             }
         }
         _ => validate_spec_update(new, old, &mut errors),
@@ -245,6 +213,20 @@ fn same_but(spec: &Value, of_containers: &[&str], own: &[&str]) -> Value {
 
 /// The status as a kubelet reports it.
 pub(super) fn validate_status(pod: &Value, errors: &mut Vec<FieldError>) {
+    let conditions = items(pod, "status.conditions").iter().enumerate();
+    let observed = conditions
+        .map(|(index, condition)| (format!("status.conditions[{index}]"), condition))
+        .chain([("status".to_owned(), at(pod, "status").unwrap_or(&Value::Null))]);
+    for (path, holder) in observed {
+        if let Some(generation) = number(holder, "observedGeneration").filter(|number| *number < 0) {
+            let detail = "must be a non-negative integer";
+            errors.push(FieldError::invalid(
+                format!("{path}.observedGeneration"),
+                &json!(generation),
+                detail,
+            ));
+        }
+    }
     for (index, entry) in items(pod, "status.podIPs").iter().enumerate() {
         let address = text_at(entry, "ip");
         if address.parse::<std::net::IpAddr>().is_err() {

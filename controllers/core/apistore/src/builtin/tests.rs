@@ -75,7 +75,7 @@ fn the_smallest_pod_is_filled_in_as_recorded() {
         "dnsPolicy": "ClusterFirst", "securityContext": {}, "schedulerName": "default-scheduler",
         "enableServiceLinks": true});
     assert_eq!(found["spec"], spec);
-    assert_eq!(found["status"], json!({"phase": "Pending", "qosClass": "BestEffort"}));
+    assert_eq!(found["status"], json!({"qosClass": "BestEffort"}));
 }
 
 #[test]

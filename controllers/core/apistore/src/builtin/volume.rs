@@ -69,6 +69,15 @@ pub(super) fn validate_volumes<'a>(
             let why = "may not specify more than 1 volume type";
             errors.push(FieldError::forbidden(format!("{path}.{second}"), why));
         }
+        // A template may leave the reference out.
+        if let Some(image) = volume.get("image") {
+            let below = format!("{path}.image.");
+            one_of(image, &below, "pullPolicy", &["Always", "IfNotPresent", "Never"], errors);
+            if prefix == "spec." && crate::object::text_at(image, "reference").is_empty() {
+                errors.push(FieldError::required(format!("{below}reference"), ""));
+                continue;
+            }
+        }
         names.push(name);
     }
     names

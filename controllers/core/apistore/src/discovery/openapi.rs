@@ -15,6 +15,9 @@ use crate::schema::{JsonType, ListType, Schema};
 /// Deepest nesting of inlined (custom) schemas.
 const MAX_DEPTH: usize = 64;
 
+/// The type of the body of a patch.
+const PATCH: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.Patch";
+
 /// The `/openapi/v3` index: one entry per document, with a hash that changes when it does.
 pub(super) fn index(engine: &Engine) -> Value {
     let mut paths = Map::new();
@@ -61,6 +64,8 @@ pub(super) fn v3(kinds: &Kinds, name: &str) -> Option<Bytes> {
         writer.kind(kind);
         kind_paths(kind, &writer, &mut paths);
     }
+    let text = "A change to an object, in the form that the media type of the request names.";
+    writer.schemas.insert(PATCH.to_owned(), json!({ "type": "object", "description": text }));
     let schemas: Map<String, Value> = writer.schemas.into_iter().collect();
     // `to_bytes` puts kind and apiVersion first; this document has neither.
     let document =
@@ -150,7 +155,8 @@ impl Writer {
             self.schemas.insert(name.clone(), body);
         }
         let reference = json!({ "$ref": format!("{}{name}", self.root) });
-        if schema.description.is_empty() {
+        let own = crate::schema::builtin::named(&name);
+        if schema.description.is_empty() || own.is_some_and(|own| own.description == schema.description) {
             return reference;
         }
         match self.v3 {
@@ -275,20 +281,20 @@ fn kind_paths(kind: &Kind, writer: &Writer, paths: &mut Map<String, Value>) {
     let place = if kind.namespaced { "/namespaces/{namespace}" } else { "" };
     let collection = format!("/{base}{place}/{}", kind.plural);
     let body = json!({ "$ref": format!("{}{}", writer.root, type_name(kind)) });
-    let operation = |action: &str| operation(kind, action, &body, writer.v3);
     let all: &[(&str, &str)] = match kind.verbs {
         Verbs::All => &[("get", "list"), ("post", "post"), ("delete", "deletecollection")],
         Verbs::Create => &[("post", "post")],
         Verbs::Read => &[("get", "list")],
     };
-    let of = |list: &[(&str, &str)]| -> Value {
+    let of = |list: &[(&str, &str)], sub: &str| -> Value {
+        let operation = |action: &str| operation(kind, action, sub, &body, writer);
         let mut item: Map<String, Value> =
             list.iter().map(|(method, action)| ((*method).to_owned(), operation(action))).collect();
         let names: Vec<&str> = if kind.namespaced { vec!["namespace"] } else { Vec::new() };
         item.insert("parameters".into(), parameters(&names, writer.v3));
         Value::Object(item)
     };
-    paths.insert(collection.clone(), of(all));
+    paths.insert(collection.clone(), of(all, ""));
     if kind.verbs == Verbs::Create {
         return;
     }
@@ -296,13 +302,14 @@ fn kind_paths(kind: &Kind, writer: &Writer, paths: &mut Map<String, Value>) {
         Verbs::All => &[("get", "get"), ("put", "put"), ("patch", "patch"), ("delete", "delete")],
         Verbs::Create | Verbs::Read => &[("get", "get")],
     };
-    paths.insert(format!("{collection}/{{name}}"), of(one));
-    for sub in kind.subresources.iter().filter(|sub| matches!(sub.name.as_str(), "status" | "scale")) {
+    paths.insert(format!("{collection}/{{name}}"), of(one, ""));
+    let described = |name: &str| matches!(name, "resize" | "scale" | "status");
+    for sub in kind.subresources.iter().filter(|sub| described(&sub.name)) {
         let list = [("get", "get"), ("put", "put"), ("patch", "patch")];
-        paths.insert(format!("{collection}/{{name}}/{}", sub.name), of(&list));
+        paths.insert(format!("{collection}/{{name}}/{}", sub.name), of(&list, &sub.name));
     }
     if kind.namespaced {
-        paths.insert(format!("/{base}/{}", kind.plural), of(&[("get", "list")]));
+        paths.insert(format!("/{base}/{}", kind.plural), of(&[("get", "list")], ""));
     }
 }
 
@@ -338,14 +345,40 @@ fn query_options(action: &str, v3: bool) -> Value {
     json!(all)
 }
 
-fn operation(kind: &Kind, action: &str, body: &Value, v3: bool) -> Value {
+/// `readCoreV1NamespacedPodResize`: what is done, to which kind, through which subresource.
+fn operation_id(kind: &Kind, action: &str, sub: &str) -> String {
+    let verb = match action {
+        "get" => "read",
+        "post" => "create",
+        "put" => "replace",
+        "deletecollection" => "deleteCollection",
+        other => other,
+    };
+    let group = if kind.group.is_empty() { "core" } else { kind.group.trim_end_matches(".k8s.io") };
+    let place = if kind.namespaced { "namespaced" } else { "" };
+    let parts = group.split('.').chain([kind.version.as_str(), place, kind.kind.as_str(), sub]);
+    let capital = |part: &str| {
+        let mut letters = part.chars();
+        letters
+            .next()
+            .map(|first| first.to_uppercase().chain(letters).collect::<String>())
+            .unwrap_or_default()
+    };
+    parts.fold(verb.to_owned(), |name, part| name + &capital(part))
+}
+
+fn operation(kind: &Kind, action: &str, sub: &str, body: &Value, writer: &Writer) -> Value {
+    let v3 = writer.v3;
     let mut operation = json!({
-        "operationId": format!("{action}{}{}{}", reversed(&kind.group).replace('.', ""), kind.version, kind.kind),
+        "operationId": operation_id(kind, action, sub),
         "x-kubernetes-action": action,
         "x-kubernetes-group-version-kind": gvk(kind, &kind.kind),
-        "parameters": query_options(action, v3),
         "responses": { "200": { "description": "OK" } },
     });
+    let options = query_options(action, v3);
+    if options.as_array().is_some_and(|options| !options.is_empty()) {
+        object::set(&mut operation, "parameters", options);
+    }
     if action == "patch" {
         let types = [
             "application/apply-patch+yaml",
@@ -355,8 +388,9 @@ fn operation(kind: &Kind, action: &str, body: &Value, v3: bool) -> Value {
         ];
         let types = types.iter().filter(|t| kind.is_builtin() || !t.contains("strategic"));
         if v3 {
+            let schema = json!({ "$ref": format!("{}{PATCH}", writer.root) });
             let content: Map<String, Value> =
-                types.map(|t| ((*t).to_owned(), json!({ "schema": { "type": "object" } }))).collect();
+                types.map(|t| ((*t).to_owned(), json!({ "schema": schema }))).collect();
             object::set(&mut operation, "requestBody", json!({ "content": content, "required": true }));
         } else {
             object::set(&mut operation, "consumes", json!(types.collect::<Vec<_>>()));

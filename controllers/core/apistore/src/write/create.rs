@@ -43,6 +43,7 @@ impl Write<'_> {
             ownership::track(self, None, &mut object);
         }
         self.check_create(engine, &object)?;
+        self.check_limit_ranges(engine, &object)?;
         self.validate_by_webhooks(engine, "CREATE", None, &object)?;
         if let Some(existing) = engine.store.read(&self.kind.table, &key) {
             let mut error = ApiError::already_exists(self.subject(object::name(&object)));

@@ -9,7 +9,6 @@ use crate::engine::{Engine, Reply, TokenRequest};
 use crate::field::FieldError;
 use crate::object;
 use crate::options::DeleteOptions;
-use crate::ownership::Ownership;
 use crate::request::Query;
 use crate::status::{ApiError, Subject};
 
@@ -238,26 +237,6 @@ impl Write<'_> {
             self.request.user,
             &engine.rules,
         )?)
-    }
-
-    /// `resize` and `ephemeralcontainers` are updates whose other half stays.
-    pub(crate) fn partial(&mut self, engine: &mut Engine) -> Result<Value, Halt> {
-        let given = self.decode(engine)?;
-        let live = self.live(engine)?;
-        let mut object = live.clone();
-        let revision = object::meta(&given).get("resourceVersion").cloned().unwrap_or_default();
-        object::set_meta(&mut object, "resourceVersion", revision);
-        let key = "ephemeralContainers";
-        if self.target.subresource == "ephemeralcontainers" {
-            let wanted = object::at(&given, "spec.ephemeralContainers").cloned();
-            match wanted {
-                Some(list) => drop(object::child_mut(&mut object, "spec").insert(key.into(), list)),
-                None => drop(object::child_mut(&mut object, "spec").remove(key)),
-            }
-        } else if let Some(list) = object::at(&given, "spec.containers").cloned() {
-            object::child_mut(&mut object, "spec").insert("containers".into(), list);
-        }
-        self.change_to(engine, &live, object, Ownership::Update)
     }
 }
 

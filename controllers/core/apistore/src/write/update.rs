@@ -72,13 +72,20 @@ impl Write<'_> {
         engine: &mut Engine,
         live: &Value,
         mut object: Value,
-        ownership: Ownership,
+        mut ownership: Ownership,
     ) -> Result<Value, Halt> {
         self.preconditions(live, &object)?;
         if let Some(map) = object.as_object_mut() {
             for key in ["apiVersion", "kind"] {
                 map.insert(key.to_owned(), live.get(key).cloned().unwrap_or_default());
             }
+        }
+        if self.is_part_of_pod() {
+            // What is dropped belongs to the manager all the same.
+            if std::mem::replace(&mut ownership, Ownership::Applied) == Ownership::Update {
+                ownership::track(self, Some(live), &mut object);
+            }
+            builtin::resize::keep(&self.target.subresource, &mut object, live);
         }
         self.reset_for(&mut object, live);
         self.admit(engine, Some(live), &mut object)?;
@@ -93,9 +100,16 @@ impl Write<'_> {
         }
         set_meta(&mut object, "resourceVersion", json!(object::resource_version(live)));
         self.check_update(engine, &object, live)?;
+        self.admit_resize(engine, &object, live)?;
         self.validate_by_webhooks(engine, "UPDATE", Some(live), &object)?;
         self.before_update(engine, &mut object, live)?;
+        self.charge_quotas(engine, &object, live)?;
         self.finish(engine, object, live)
+    }
+
+    /// Whether a subresource is written that takes no more than its part of a pod.
+    fn is_part_of_pod(&self) -> bool {
+        matches!(self.target.subresource.as_str(), "resize" | "ephemeralcontainers")
     }
 
     /// Stores a checked change; removes the object if that was what its last finalizer held up.

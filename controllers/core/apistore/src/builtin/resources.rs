@@ -1,0 +1,348 @@
+//! Requests and limits, of containers and of pods as a whole: names, amounts, defaults, sums, quality of service.
+
+use std::collections::BTreeMap;
+
+use serde_json::{Map, Value, json};
+
+use super::{items, name};
+use crate::field::{FieldError, FieldReason};
+use crate::object::{at, text_at};
+use crate::schema::quantity::Quantity;
+
+/// The lists of containers that can have requests and limits.
+pub(super) const LISTS: [&str; 2] = ["containers", "initContainers"];
+
+/// What can be given to a pod as a whole.
+const OF_PODS: [&str; 3] = ["cpu", "hugepages-", "memory"];
+
+/// Resources by name.
+pub(crate) type Amounts = BTreeMap<String, Quantity>;
+
+/// Whether a resource has no domain, or one of Kubernetes.
+fn is_native(name: &str) -> bool {
+    !name.contains('/') || name.contains("kubernetes.io/")
+}
+
+fn is_huge_page(name: &str) -> bool {
+    name.starts_with("hugepages-")
+}
+
+/// Whether a resource is counted in whole units: those with a domain of their own.
+pub(super) fn is_extended(name: &str) -> bool {
+    !is_native(name)
+        && !name.starts_with("requests.")
+        && name::qualified(&format!("requests.{name}")).is_empty()
+}
+
+fn of_containers(name: &str) -> bool {
+    matches!(name, "cpu" | "memory" | "ephemeral-storage") || is_huge_page(name)
+}
+
+fn is_standard(name: &str) -> bool {
+    const OTHERS: [&str; 12] = [
+        "pods",
+        "services",
+        "replicationcontrollers",
+        "resourcequotas",
+        "secrets",
+        "configmaps",
+        "persistentvolumeclaims",
+        "storage",
+        "requests.cpu",
+        "requests.memory",
+        "limits.cpu",
+        "limits.memory",
+    ];
+    of_containers(name) || OTHERS.contains(&name)
+}
+
+/// What is wrong with the name of a resource of a container.
+fn name_faults(name: &str) -> Vec<String> {
+    // The real server calls them label keys here, and qualified names elsewhere.
+    let faults = name::qualified(name).into_iter();
+    let mut faults: Vec<String> =
+        faults.map(|fault| fault.replace("a qualified name must", "a valid label key must")).collect();
+    if name.contains('/') {
+        if !is_native(name) && !is_extended(name) {
+            faults.push("doesn't follow extended resource name standard".to_owned());
+        }
+        return faults;
+    }
+    if faults.is_empty() && !is_standard(name) {
+        faults.push("must be a standard resource type or fully qualified".to_owned());
+    }
+    if !of_containers(name) {
+        faults.push("must be a standard resource for containers".to_owned());
+    }
+    faults
+}
+
+/// What is wrong with an amount of a resource.
+pub(super) fn amount_faults(name: &str, amount: Quantity) -> Vec<&'static str> {
+    let mut faults = Vec::new();
+    if amount.sign() < 0 {
+        faults.push(super::NOT_NEGATIVE);
+    }
+    if is_extended(name) && amount.as_int().is_none() {
+        faults.push("must be an integer");
+    }
+    faults
+}
+
+/// The amounts of a list (`requests`, `limits`) of resource requirements.
+pub(crate) fn amounts(resources: &Value, list: &str) -> Amounts {
+    let map = resources.get(list).and_then(Value::as_object).into_iter().flatten();
+    map.filter_map(|(name, value)| Some((name.clone(), Quantity::parse(value.as_str()?)?))).collect()
+}
+
+/// `requests` and `limits` of a container; `claims` are the names that the pod declares.
+pub(super) fn validate(resources: &Value, path: &str, claims: &[&str], errors: &mut Vec<FieldError>) {
+    validate_names(resources, path, errors, |name, path, errors| {
+        for fault in name_faults(name) {
+            errors.push(FieldError::invalid(path, &json!(name), &fault));
+        }
+    });
+    validate_amounts(resources, path, claims, errors);
+}
+
+fn validate_names(
+    resources: &Value,
+    path: &str,
+    errors: &mut Vec<FieldError>,
+    check: impl Fn(&str, &str, &mut Vec<FieldError>),
+) {
+    for list in ["limits", "requests"] {
+        for name in resources.get(list).and_then(Value::as_object).into_iter().flat_map(Map::keys) {
+            check(name, &format!("{path}.{list}[{name}]"), errors);
+        }
+    }
+}
+
+fn validate_amounts(resources: &Value, path: &str, claims: &[&str], errors: &mut Vec<FieldError>) {
+    let (limits, requests) = (amounts(resources, "limits"), amounts(resources, "requests"));
+    for (list, entries) in [("limits", &limits), ("requests", &requests)] {
+        for (name, amount) in entries {
+            for fault in amount_faults(name, *amount) {
+                let field = format!("{path}.{list}[{name}]");
+                errors.push(FieldError::invalid(field, &json!(amount.to_string()), fault));
+            }
+        }
+    }
+    for (name, request) in &requests {
+        let whole = !is_native(name) || is_huge_page(name);
+        let Some(limit) = limits.get(name) else {
+            if whole {
+                let detail = "Limit must be set for non overcommitable resources";
+                errors.push(FieldError::required(format!("{path}.limits"), detail));
+            }
+            continue;
+        };
+        let (relation, wrong) =
+            if whole { ("equal to", request != limit) } else { ("less than or equal to", request > limit) };
+        if wrong {
+            let detail = format!("must be {relation} {name} limit of {limit}");
+            errors.push(FieldError::invalid(
+                format!("{path}.requests"),
+                &json!(request.to_string()),
+                &detail,
+            ));
+        }
+    }
+    validate_claims(resources, path, claims, errors);
+}
+
+fn validate_claims(resources: &Value, path: &str, declared: &[&str], errors: &mut Vec<FieldError>) {
+    for (index, claim) in items(resources, "claims").iter().enumerate() {
+        let name = text_at(claim, "name");
+        if declared.contains(&name) {
+            continue;
+        }
+        let mut detail = "must be one of the names in pod.spec.resourceClaims".to_owned();
+        if declared.is_empty() {
+            detail.push_str(" which is empty");
+        }
+        let field = format!("{path}.claims[{index}]");
+        errors.push(FieldError::with_value(FieldReason::NotFound, field, &json!(name), &detail));
+    }
+}
+
+/// `spec.resources` of a pod or template whose spec stands at `prefix`.
+pub(super) fn validate_pod(spec: &Value, prefix: &str, claims: &[&str], errors: &mut Vec<FieldError>) {
+    let Some(resources) = spec.get("resources") else { return };
+    let path = format!("{prefix}resources");
+    if !items(resources, "claims").is_empty() {
+        let why = "claims may not be set for Resources at pod-level";
+        errors.push(FieldError::forbidden(format!("{path}.claims"), why));
+    }
+    validate_names(resources, &path, errors, |name, path, errors| {
+        if !of_pods(name) {
+            errors.push(FieldError::not_supported(path, &json!(name), &OF_PODS));
+        }
+    });
+    validate_amounts(resources, &path, claims, errors);
+    let (limits, requests) = (amounts(resources, "limits"), amounts(resources, "requests"));
+    for (name, sum) in container_sum(spec, "requests") {
+        if let Some(request) = requests.get(&name).filter(|request| sum > **request) {
+            let detail = format!("must be greater than or equal to aggregate container requests of {sum}");
+            let field = format!("{path}.requests[{name}]");
+            errors.push(FieldError::invalid(field, &json!(request.to_string()), &detail));
+        }
+    }
+    for (index, container) in items(spec, "containers").iter().enumerate() {
+        for (name, limit) in amounts(container.get("resources").unwrap_or(&Value::Null), "limits") {
+            if let Some(most) = limits.get(&name).filter(|most| limit > **most) {
+                let detail = format!("must be less than or equal to pod limits of {most}");
+                let field = format!("{path}.containers[{index}][{name}].limits");
+                errors.push(FieldError::invalid(field, &json!(limit.to_string()), &detail));
+            }
+        }
+    }
+}
+
+fn of_pods(name: &str) -> bool {
+    matches!(name, "cpu" | "memory") || is_huge_page(name)
+}
+
+/// `resizePolicy` of a container at `path`.
+pub(super) fn validate_policy(
+    container: &Value,
+    path: &str,
+    pod_restarts: &str,
+    errors: &mut Vec<FieldError>,
+) {
+    let path = format!("{path}.resizePolicy");
+    let mut seen = Vec::new();
+    for (index, policy) in items(container, "resizePolicy").iter().enumerate() {
+        let (resource, restart) = (text_at(policy, "resourceName"), text_at(policy, "restartPolicy"));
+        if seen.contains(&resource) {
+            errors.push(FieldError::duplicate(format!("{path}[{index}]"), &json!(resource)));
+        }
+        seen.push(resource);
+        for (given, supported) in
+            [(resource, ["cpu", "memory"]), (restart, ["NotRequired", "RestartContainer"])]
+        {
+            if given.is_empty() {
+                errors.push(FieldError::required(path.clone(), ""));
+            } else if !supported.contains(&given) {
+                errors.push(FieldError::not_supported(path.clone(), &json!(given), &supported));
+            }
+        }
+        if pod_restarts == "Never" && restart == "RestartContainer" {
+            let detail = "must be 'NotRequired' when pod `restartPolicy` is 'Never'";
+            errors.push(FieldError::invalid(path.clone(), &json!(restart), detail));
+        }
+    }
+}
+
+/// What is limited but not requested is requested to the limit.
+pub(super) fn default_requests(container: &mut Value) {
+    let Some(resources) = container.get_mut("resources").and_then(Value::as_object_mut) else { return };
+    let Some(limits) = resources.get("limits").and_then(Value::as_object).cloned() else { return };
+    if let Some(requests) = resources.entry("requests").or_insert_with(|| json!({})).as_object_mut() {
+        for (name, limit) in limits {
+            requests.entry(name).or_insert(limit);
+        }
+    }
+}
+
+/// A pod that is limited as a whole requests the sum of its containers, or else its limit.
+pub(super) fn default_pod_requests(spec: &mut Map<String, Value>) {
+    let whole = Value::Object(spec.clone());
+    let Some(resources) = spec.get_mut("resources").and_then(Value::as_object_mut) else { return };
+    let Some(limits) = resources.get("limits").and_then(Value::as_object).cloned() else { return };
+    if limits.is_empty() {
+        return;
+    }
+    let Some(requests) = resources.entry("requests").or_insert_with(|| json!({})).as_object_mut() else {
+        return;
+    };
+    for (name, sum) in container_sum(&whole, "requests") {
+        if matches!(name.as_str(), "cpu" | "memory") {
+            requests.entry(name).or_insert_with(|| json!(sum.to_string()));
+        }
+    }
+    for (name, limit) in limits.into_iter().filter(|(name, _)| of_pods(name)) {
+        requests.entry(name).or_insert(limit);
+    }
+}
+
+fn add(sum: &mut Amounts, more: &Amounts) {
+    for (name, amount) in more {
+        let total = sum.get(name).map_or(*amount, |total| total.plus(*amount));
+        sum.insert(name.clone(), total);
+    }
+}
+
+fn raise(most: &mut Amounts, to: Amounts) {
+    for (name, amount) in to {
+        let higher = most.get(&name).map_or(amount, |known| (*known).max(amount));
+        most.insert(name, higher);
+    }
+}
+
+/// What all containers together need in `list`: those that run at the same time are added up, and each init container
+/// runs beside the sidecars before it.
+pub(crate) fn container_sum(spec: &Value, list: &str) -> Amounts {
+    let of = |container: &Value| amounts(container.get("resources").unwrap_or(&Value::Null), list);
+    let mut sum = Amounts::new();
+    for container in items(spec, "containers") {
+        add(&mut sum, &of(container));
+    }
+    let (mut sidecars, mut start) = (Amounts::new(), Amounts::new());
+    for container in items(spec, "initContainers") {
+        if text_at(container, "restartPolicy") == "Always" {
+            add(&mut sum, &of(container));
+            add(&mut sidecars, &of(container));
+            raise(&mut start, sidecars.clone());
+        } else {
+            let mut alone = of(container);
+            add(&mut alone, &sidecars);
+            raise(&mut start, alone);
+        }
+    }
+    raise(&mut sum, start);
+    sum
+}
+
+/// What a pod needs in `list` (`requests`, `limits`): its own amounts before the sum of its containers, and its overhead.
+pub(crate) fn pod_sum(spec: &Value, list: &str) -> Amounts {
+    let mut sum = container_sum(spec, list);
+    sum.extend(amounts(spec.get("resources").unwrap_or(&Value::Null), list));
+    let overhead = json!({ "overhead": spec.get("overhead") });
+    for (name, amount) in amounts(&overhead, "overhead") {
+        // What is not limited is not limited by its overhead.
+        if list == "requests" || sum.contains_key(&name) {
+            add(&mut sum, &Amounts::from([(name, amount)]));
+        }
+    }
+    sum
+}
+
+/// `Guaranteed` if every limit of CPU and memory equals its request, `BestEffort` if there are neither. What the pod has as
+/// a whole counts before what its containers have.
+pub(super) fn quality_class(spec: &Value) -> &'static str {
+    let (mut any, mut all) = (false, true);
+    let mut count = |resources: &Value| {
+        for resource in ["cpu", "memory"] {
+            let get = |list: &str| {
+                let text = resources.get(list).and_then(|list| list.get(resource)?.as_str());
+                text.and_then(Quantity::parse).filter(|quantity| quantity.sign() > 0)
+            };
+            let (request, limit) = (get("requests"), get("limits"));
+            any |= request.is_some() || limit.is_some();
+            all &= limit.is_some() && request == limit;
+        }
+    };
+    match spec.get("resources") {
+        Some(own) => count(own),
+        None => {
+            let containers = LISTS.into_iter().flat_map(|list| items(spec, list));
+            containers.for_each(|container| count(at(container, "resources").unwrap_or(&Value::Null)));
+        }
+    }
+    match (any, all) {
+        (false, _) => "BestEffort",
+        (true, true) => "Guaranteed",
+        (true, false) => "Burstable",
+    }
+}

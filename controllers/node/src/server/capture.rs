@@ -38,8 +38,12 @@ pub(super) fn streams(command: &mut Command) {
 ///
 /// # Errors
 /// If the command cannot be waited for.
-pub(super) async fn run(child: Child) -> io::Result<(ExitStatus, Vec<u8>)> {
-    let mut child = Group(child);
+pub(super) fn run(child: Child) -> impl Future<Output = io::Result<(ExitStatus, Vec<u8>)>> + Send {
+    // Now, not at the first poll: the future may be dropped before it.
+    wait(Group(child))
+}
+
+async fn wait(mut child: Group) -> io::Result<(ExitStatus, Vec<u8>)> {
     let kept = Mutex::new(Vec::new());
     let (output, errors) = (child.0.stdout.take(), child.0.stderr.take());
     let status = {
@@ -109,22 +113,24 @@ mod tests {
         rustix::process::kill_process(left, rustix::process::Signal::KILL).unwrap();
     }
 
-    #[tokio::test]
-    async fn the_whole_group_ends_with_the_wait_for_it() {
+    /// Runs a command that leaves a process behind; once both run, `before` and then the end of the wait for it.
+    async fn the_group_ends(before: impl AsyncFn()) {
         let directory = tempfile::tempdir().unwrap();
         let file = directory.path().join("pids");
         let script = format!(
             "sleep 1000 & echo $! >> {0}; echo $$ >> {0}; while :; do echo more; done",
             file.display()
         );
-        let running = tokio::spawn(run(shell(&script)));
+        let future = run(shell(&script));
         let pids = loop {
             let text = std::fs::read_to_string(&file).unwrap_or_default();
             if text.lines().count() == 2 {
                 break text;
             }
-            tokio::task::yield_now().await;
+            std::thread::yield_now();
         };
+        let running = tokio::spawn(future);
+        before().await;
         running.abort();
         assert!(running.await.unwrap_err().is_cancelled());
         let deadline = std::time::Instant::now() + Duration::from_secs(60);
@@ -139,5 +145,15 @@ mod tests {
                 tokio::task::yield_now().await;
             }
         }
+    }
+
+    #[tokio::test]
+    async fn the_whole_group_ends_with_the_wait_for_it() {
+        the_group_ends(async || tokio::task::yield_now().await).await;
+    }
+
+    #[tokio::test]
+    async fn the_whole_group_ends_when_the_wait_has_not_begun() {
+        the_group_ends(async || {}).await;
     }
 }

@@ -2,11 +2,11 @@
 
 mod agent;
 mod apiserver;
+mod device_plugin;
 mod local;
 mod log;
 mod node;
 mod pod_autoscaler;
-mod runner;
 mod scheduler;
 mod service;
 mod state;
@@ -14,6 +14,11 @@ mod vm_controller;
 mod vxlan_controller;
 mod workload;
 
+use std::ffi::OsString;
+use std::os::unix::process::CommandExt as _;
+use std::path::PathBuf;
+
+use anyhow::{Context as _, ensure};
 use clap::{Parser, Subcommand};
 
 #[derive(Debug, Parser)]
@@ -44,15 +49,19 @@ enum Service {
     Agent(Box<agent::Args>),
     /// Joins a node to the overlay network of machines
     VxlanController(Box<vxlan_controller::Args>),
+    /// Gives the pods of VMs the devices of their node
+    DevicePlugin(device_plugin::Args),
     /// Scales the replicas of workloads by their metrics
     PodAutoscaler(pod_autoscaler::Args),
     /// A node on this machine
     Node(Box<node::Args>),
-    /// One virtual machine; runs in its pod
-    Runner(Box<runner::Args>),
-    /// Whether KVM really runs guests: a line of JSON
-    #[command(hide = true)]
-    KvmProbe,
+    /// One virtual machine; runs in its pod: `neonvm-runner`, which takes the place of this process
+    #[command(disable_help_flag = true)]
+    Runner {
+        /// Its flags and subcommands
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        arguments: Vec<OsString>,
+    },
     /// Plays the pods of Deployments on this machine, for demonstrations
     #[command(hide = true)]
     Workload(workload::Args),
@@ -63,8 +72,7 @@ enum Service {
 
 fn main() -> anyhow::Result<()> {
     match Args::parse().service {
-        Service::Runner(args) => runner::run(&args),
-        Service::KvmProbe => runner::probe(),
+        Service::Runner { arguments } => become_runner(&arguments),
         service => {
             log::to(std::io::stderr);
             match service {
@@ -75,12 +83,28 @@ fn main() -> anyhow::Result<()> {
                 Service::Scheduler(args) => scheduler::run(&args),
                 Service::Agent(args) => agent::run(&args),
                 Service::VxlanController(args) => vxlan_controller::run(&args),
+                Service::DevicePlugin(args) => device_plugin::run(&args),
                 Service::PodAutoscaler(args) => pod_autoscaler::run(&args),
                 Service::Node(args) => node::run(&args),
                 Service::Workload(args) => workload::run(&args),
                 Service::WorkloadPod(args) => workload::server::run(&args),
-                Service::Runner(_) | Service::KvmProbe => Ok(()),
+                Service::Runner { .. } => Ok(()),
             }
         }
     }
+}
+
+/// There is a runner for each virtual machine: in a program of its own it takes half of the memory.
+fn become_runner(arguments: &[OsString]) -> anyhow::Result<()> {
+    let program = runner_program()?;
+    let error = std::process::Command::new(&program).arg("runner").args(arguments).exec();
+    Err(error).with_context(|| format!("cannot run {}", program.display()))
+}
+
+/// The runner's program beside this one.
+fn runner_program() -> anyhow::Result<PathBuf> {
+    let program =
+        std::env::current_exe().context("cannot find this program")?.with_file_name("neonvm-runner");
+    ensure!(program.is_file(), "{} is missing: neond needs it beside itself to run VMs", program.display());
+    Ok(program)
 }

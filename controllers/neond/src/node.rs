@@ -79,9 +79,7 @@ fn config(args: &Args) -> anyhow::Result<Config> {
         config.kubeconfig.clone_from(kubeconfig);
     }
     config.listen = args.listen;
-    // Beside this program, if it is there: there is one for each machine, so it should be small.
-    let own = std::env::current_exe().context("cannot find this program")?;
-    config.executable = Some(own.with_file_name("neonvm-runner")).filter(|path| path.is_file());
+    config.executable = Some(crate::runner_program()?);
     config.capacity.cpu_milli = args.cpu_milli;
     config.capacity.memory = args.memory;
     if !args.user_network {

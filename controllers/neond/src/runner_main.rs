@@ -1,4 +1,4 @@
-//! `neonvm-runner`: the part of `neond` that runs in the pod of a machine, and nothing else. Nodes start it in neond's place.
+//! `neonvm-runner`: what runs in the pod of a virtual machine, as a program of its own because it takes little memory.
 
 mod log;
 mod runner;
@@ -6,7 +6,7 @@ mod runner;
 use clap::{Parser, Subcommand};
 
 #[derive(Debug, Parser)]
-#[command(name = "neonvm-runner", version, about = "One virtual machine; as `neond runner`, in less memory")]
+#[command(name = "neonvm-runner", version, about = "One virtual machine, in the pod that runs it")]
 struct Args {
     #[command(subcommand)]
     service: Service,

@@ -11,4 +11,5 @@
 mod cluster;
 mod manifests;
 mod policies;
+mod runner;
 mod service;

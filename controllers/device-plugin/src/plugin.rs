@@ -1,0 +1,112 @@
+//! What the kubelet may call of one resource.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use futures_util::stream;
+use hyper::body::Incoming;
+use tokio::sync::watch;
+use tonic::body::Body;
+use tonic::server::Grpc;
+use tonic::{Code, Request, Response, Status};
+use tonic_prost::ProstCodec;
+
+use crate::api::{
+    self, AllocateRequest, AllocateResponse, ContainerAllocateRequest, ContainerAllocateResponse,
+    DevicePluginOptions, DeviceSpec, Empty, ListAndWatchResponse, Unit,
+};
+use crate::offer::{Device, Offer, SLOTS, is_unit, unit};
+
+/// One resource.
+#[derive(Debug)]
+pub(crate) struct Plugin {
+    pub(crate) device: Device,
+    /// Renewed while the plugin runs.
+    pub(crate) offer: watch::Receiver<Offer>,
+}
+
+/// Handles one call.
+pub(crate) async fn answer(plugin: Arc<Plugin>, request: http::Request<Incoming>) -> http::Response<Body> {
+    match request.uri().path() {
+        api::OPTIONS => unary(request, |_: Empty| Ok(DevicePluginOptions {})).await,
+        api::ALLOCATE => unary(request, move |wanted| plugin.allocate(&wanted)).await,
+        api::LIST_AND_WATCH => list_and_watch(&plugin, request).await,
+        other => {
+            let mut response = Status::unimplemented(other.to_owned()).into_http();
+            response.headers_mut().insert(http::header::CONTENT_TYPE, tonic::metadata::GRPC_CONTENT_TYPE);
+            response
+        }
+    }
+}
+
+/// A call with one request and one response.
+pub(crate) async fn unary<Q, A>(
+    request: http::Request<Incoming>,
+    handle: impl FnOnce(Q) -> Result<A, Status> + Clone + Send + 'static,
+) -> http::Response<Body>
+where
+    Q: prost::Message + Default + 'static,
+    A: prost::Message + Default + 'static,
+{
+    let service = tower::service_fn(move |request: Request<Q>| {
+        let handle = handle.clone();
+        async move { handle(request.into_inner()).map(Response::new) }
+    });
+    Grpc::new(ProstCodec::<A, Q>::default()).unary(service, request).await
+}
+
+async fn list_and_watch(plugin: &Plugin, request: http::Request<Incoming>) -> http::Response<Body> {
+    let (device, mut offers) = (plugin.device, plugin.offer.clone());
+    offers.mark_changed();
+    let service = tower::service_fn(move |_: Request<Empty>| {
+        let lists = stream::unfold(offers.clone(), move |mut offers| async move {
+            // The sender is gone when the plugin ends: so does the stream.
+            offers.changed().await.ok()?;
+            let offer = *offers.borrow_and_update();
+            Some((Ok::<_, Status>(list(device, offer)), offers))
+        });
+        async move { Ok::<_, Status>(Response::new(lists)) }
+    });
+    Grpc::new(ProstCodec::<ListAndWatchResponse, Empty>::default()).server_streaming(service, request).await
+}
+
+fn list(device: Device, offer: Offer) -> ListAndWatchResponse {
+    let health = if offer.healthy { "Healthy" } else { "Unhealthy" };
+    let units = (0..SLOTS).map(|number| Unit { id: unit(device, number), health: health.to_owned() });
+    ListAndWatchResponse { devices: units.collect() }
+}
+
+impl Plugin {
+    fn allocate(&self, wanted: &AllocateRequest) -> Result<AllocateResponse, Status> {
+        let offer = *self.offer.borrow();
+        let containers = wanted.container_requests.iter().map(|container| self.container(container, offer));
+        Ok(AllocateResponse { container_responses: containers.collect::<Result<_, _>>()? })
+    }
+
+    fn container(
+        &self,
+        wanted: &ContainerAllocateRequest,
+        offer: Offer,
+    ) -> Result<ContainerAllocateResponse, Status> {
+        if let Some(unknown) = wanted.devices_ids.iter().find(|id| !is_unit(self.device, id)) {
+            let text = format!("{} has no unit {unknown:?}", self.device.resource());
+            return Err(Status::new(Code::InvalidArgument, text));
+        }
+        if !offer.healthy {
+            let text = format!("this node has no {}", self.device.path().display());
+            return Err(Status::new(Code::FailedPrecondition, text));
+        }
+        let is_given = offer.given && !wanted.devices_ids.is_empty();
+        Ok(ContainerAllocateResponse { devices: is_given.then(|| self.file()).into_iter().collect() })
+    }
+
+    fn file(&self) -> DeviceSpec {
+        let path = self.device.path().display().to_string();
+        DeviceSpec { container_path: path.clone(), host_path: path, permissions: "rw".to_owned() }
+    }
+
+    /// Name of the socket in the kubelet's directory.
+    pub(crate) fn endpoint(&self) -> PathBuf {
+        PathBuf::from(format!("neonvm-{}.sock", self.device.short()))
+    }
+}

@@ -1,0 +1,107 @@
+//! The plugin's process: looks at the devices and keeps all resources registered.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use neonvm_kit::supervise::panic_of;
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+use tokio::time::sleep;
+
+use crate::offer::{Device, Kvm, Offer};
+use crate::plugin::Plugin;
+use crate::registration;
+
+/// How often the node's devices are looked at: a module may be loaded later.
+const LOOK: Duration = Duration::from_secs(5);
+
+/// Settings.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// The kubelet's directory of sockets, usually `/var/lib/kubelet/device-plugins`.
+    pub directory: PathBuf,
+    /// Where the node's `/dev` is.
+    pub devices: PathBuf,
+    /// How VMs get `/dev/kvm`.
+    pub kvm: Kvm,
+}
+
+/// Why the plugin ended.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The kubelet's directory cannot be read.
+    #[error("{path}: {source}; give the kubelet's directory with --kubelet-directory")]
+    Directory {
+        /// Its path.
+        path: String,
+        /// Why not.
+        #[source]
+        source: std::io::Error,
+    },
+    /// A task ended.
+    #[error("a task of the device plugin ended unexpectedly: {0}")]
+    Task(String),
+}
+
+/// Runs until `stop` ends; the sockets are removed then.
+///
+/// # Errors
+/// If the kubelet's directory is not there, or a task ends by itself. A kubelet that does not answer is no error: it may
+/// start later.
+pub async fn run(config: Config, stop: impl Future<Output = ()>) -> Result<(), Error> {
+    if let Err(source) = std::fs::read_dir(&config.directory) {
+        return Err(Error::Directory { path: config.directory.display().to_string(), source });
+    }
+    let mut tasks = JoinSet::new();
+    for device in Device::ALL.into_iter().filter(|device| device.is_registered(config.kvm)) {
+        let first = look(device, &config.devices, config.kvm);
+        announce(device, first, config.kvm);
+        let (sender, offer) = watch::channel(first);
+        let plugin = Arc::new(Plugin { device, offer });
+        let directory = config.directory.clone();
+        tasks.spawn(async move { registration::keep(plugin, &directory).await });
+        tasks.spawn(observe(device, config.devices.clone(), config.kvm, sender));
+    }
+    let ended = tokio::select! {
+        () = stop => None,
+        Some(ended) = tasks.join_next() => Some(ended.err().map_or_else(|| "it returned".to_owned(), panic_of)),
+    };
+    tasks.shutdown().await;
+    ended.map_or(Ok(()), |why| Err(Error::Task(why)))
+}
+
+/// Renews the offer.
+async fn observe(device: Device, devices: PathBuf, kvm: Kvm, offer: watch::Sender<Offer>) {
+    loop {
+        sleep(LOOK).await;
+        let now = look(device, &devices, kvm);
+        let changed = offer.send_if_modified(|before| std::mem::replace(before, now) != now);
+        if changed {
+            announce(device, now, kvm);
+        }
+    }
+}
+
+fn look(device: Device, devices: &Path, kvm: Kvm) -> Offer {
+    use std::os::unix::fs::FileTypeExt as _;
+    let found = std::fs::metadata(device.below(devices));
+    device.offer(found.is_ok_and(|found| found.file_type().is_char_device()), kvm)
+}
+
+fn announce(device: Device, offer: Offer, kvm: Kvm) {
+    let resource = device.resource();
+    match (offer.given, offer.healthy) {
+        (true, _) => tracing::info!(resource, "this node has the device"),
+        (false, true) if device == Device::Kvm => {
+            tracing::warn!(resource, ?kvm, "this node has no /dev/kvm: the code of its guests is emulated");
+        }
+        (false, true) => tracing::warn!(resource, "this node lacks the device: packets pass through QEMU"),
+        (false, false) => {
+            tracing::error!(resource, "this node lacks the device: it runs no VMs that request it");
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,31 @@
+//! `neond device-plugin`
+
+use std::path::PathBuf;
+
+use neonvm_device_plugin::{Config, offer::Kvm};
+
+/// Flags.
+#[derive(clap::Args, Debug)]
+pub(crate) struct Args {
+    /// Directory in which the kubelet listens for device plugins
+    #[arg(long, default_value = "/var/lib/kubelet/device-plugins")]
+    kubelet_directory: PathBuf,
+    /// Where the node's /dev is
+    #[arg(long, default_value = "/dev")]
+    devices: PathBuf,
+    /// How VMs get /dev/kvm: auto (where it is; elsewhere the guest's code is emulated), require (only nodes that have it
+    /// run VMs) or never
+    #[arg(long, default_value = "auto", value_parser = ["auto", "require", "never"])]
+    kvm: String,
+}
+
+/// Runs until SIGTERM or SIGINT.
+pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
+    let kvm = match args.kvm.as_str() {
+        "require" => Kvm::Require,
+        "never" => Kvm::Never,
+        _ => Kvm::Auto,
+    };
+    let config = Config { directory: args.kubelet_directory.clone(), devices: args.devices.clone(), kvm };
+    crate::service::run(async { Ok(neonvm_device_plugin::run(config, crate::service::stop()?).await?) })
+}

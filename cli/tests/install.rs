@@ -1,5 +1,5 @@
 //! `install`, `upgrade` and `uninstall` against a real API server with strict validation. It has no kubelet and no controllers of
-//! Kubernetes: the test plays those, and the webhooks of the vm-controller.
+//! Kubernetes: the test simulates those, and the webhooks of the vm-controller.
 
 #![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, reason = "tests")]
 
@@ -46,16 +46,16 @@ async fn patch(client: &Client, path: &str, change: &Value) -> Option<Value> {
 const HOOKS: &str = "/apis/admissionregistration.k8s.io/v1";
 const CONTROLLER: &str = "/apis/apps/v1/namespaces/neonvm-system/deployments/neonvm-vm-controller";
 
-/// Plays what runs in a cluster, until it is dropped.
-struct Played(JoinHandle<()>);
+/// Simulates what runs in a cluster, until it is dropped.
+struct Simulated(JoinHandle<()>);
 
-impl Drop for Played {
+impl Drop for Simulated {
     fn drop(&mut self) {
         self.0.abort();
     }
 }
 
-impl Played {
+impl Simulated {
     fn start(server: &ApiServer) -> Self {
         let client = server.client.clone();
         Self(tokio::spawn(async move {
@@ -107,7 +107,7 @@ async fn hold(client: &Client, name: &str) {
     let place = format!("/apis/coordination.k8s.io/v1/namespaces/{NAMESPACE}/leases");
     if get(client, &format!("{place}/{name}")).await.is_none() {
         let lease = json!({"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": {"name": name},
-            "spec": {"holderIdentity": "played", "leaseDurationSeconds": 3600, "renewTime": "2100-01-01T00:00:00.000000Z"}});
+            "spec": {"holderIdentity": "simulated", "leaseDurationSeconds": 3600, "renewTime": "2100-01-01T00:00:00.000000Z"}});
         create(client, &place, &lease).await;
     }
 }
@@ -142,7 +142,7 @@ fn vm(name: &str) -> Value {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_rerun_finds_nothing_to_do_and_changes_what_is_chosen() {
     let server = ApiServer::start().await;
-    let _played = Played::start(&server);
+    let _simulated = Simulated::start(&server);
     let said = neonctl(&server, &["install", "--registry", "registry.example/vm"]).await;
     assert_eq!(said.code, 0, "{}{}", said.out, said.error);
     assert!(
@@ -207,7 +207,7 @@ async fn what_is_not_ready_is_named_with_its_reason() {
     assert_eq!(said.code, 6, "{}{}", said.out, said.error);
     assert!(said.error.contains("pod c-0: ImagePullBackOff neond:9: no such image"), "{}", said.error);
     // The same command completes it.
-    let _played = Played::start(&server);
+    let _simulated = Simulated::start(&server);
     let said = neonctl(&server, &["install"]).await;
     assert_eq!(said.code, 0, "{}{}", said.out, said.error);
 }
@@ -239,7 +239,7 @@ async fn what_a_dry_run_prints_is_what_is_installed() {
 #[tokio::test(flavor = "multi_thread")]
 async fn an_upgrade_goes_up_and_replaces_runners_one_by_one() {
     let server = ApiServer::start().await;
-    let _played = Played::start(&server);
+    let _simulated = Simulated::start(&server);
     assert_eq!(neonctl(&server, &["upgrade"]).await.code, 3, "nothing is installed");
     let said = neonctl(&server, &["install", "--version", "0.2.0"]).await;
     assert_eq!(said.code, 0, "{}{}", said.out, said.error);
@@ -271,7 +271,7 @@ async fn an_upgrade_goes_up_and_replaces_runners_one_by_one() {
             let is_new = |one: &&Value| one["status"]["phase"].is_null();
             let new = list["items"].as_array()?.iter().find(is_new)?.clone();
             let path = format!("{place}/{}/status", new["metadata"]["name"].as_str()?);
-            let status = json!({"status": {"phase": phase, "message": "as played"}});
+            let status = json!({"status": {"phase": phase, "message": "as simulated"}});
             patch(&server.client, &path, &status).await
         });
         let (said, _) = tokio::join!(neonctl(&server, &["upgrade", "--runners", "migrate"]), end);
@@ -279,7 +279,7 @@ async fn an_upgrade_goes_up_and_replaces_runners_one_by_one() {
         if phase == "Failed" {
             assert!(said.error.contains("0 runners were replaced, 1 are left"), "{}", said.error);
             assert!(
-                said.error.contains("as played") && said.error.contains("go on: neonctl upgrade"),
+                said.error.contains("as simulated") && said.error.contains("go on: neonctl upgrade"),
                 "{}",
                 said.error
             );
@@ -290,7 +290,7 @@ async fn an_upgrade_goes_up_and_replaces_runners_one_by_one() {
 #[tokio::test(flavor = "multi_thread")]
 async fn an_uninstallation_keeps_what_running_vms_trust() {
     let server = ApiServer::start().await;
-    let played = Played::start(&server);
+    let simulated = Simulated::start(&server);
     let said = neonctl(&server, &["install"]).await;
     assert_eq!(said.code, 0, "{}{}", said.out, said.error);
     let made = authority::open(&server.client, NAMESPACE, authority::INTERNAL, "test").await.unwrap();
@@ -322,7 +322,7 @@ async fn an_uninstallation_keeps_what_running_vms_trust() {
     assert_eq!(said.code, 0, "{}{}", said.out, said.error);
     let again = authority::open(&server.client, NAMESPACE, authority::INTERNAL, "test").await.unwrap();
     assert_eq!(again.certificate(), made.certificate(), "running VMs trust it");
-    drop(played);
+    drop(simulated);
     purge(&server).await;
 }
 

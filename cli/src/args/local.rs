@@ -236,7 +236,7 @@ pub struct Backup {
 /// `local restore`
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Examples:\n  neonctl local restore dev.backup\n  neonctl local down --name dev && neonctl local restore --name dev --force dev.backup\n\nObjects keep their resource versions. What is written afterwards gets versions that no client has seen, and watches begin anew."
+    after_help = "Examples:\n  neonctl local restore dev.backup\n  neonctl local down --name dev && neonctl local restore --name dev --force dev.backup\n\nObjects keep their resource versions. What is written afterwards gets versions that no client has seen, and watches start again."
 )]
 pub struct Restore {
     /// A file that `local backup` wrote

@@ -125,7 +125,7 @@ pub struct Logs {
     /// The time in front of each line
     #[arg(long)]
     pub timestamps: bool,
-    /// How the machine ended the last time, with its last words
+    /// How the VM ended the last time, with the last lines of its console
     #[arg(long)]
     pub previous: bool,
     /// Lines as the guest wrote them. Otherwise control characters are shown, such as \x1b: they would steer this terminal

@@ -37,7 +37,7 @@ pub(crate) fn run(env: &Env, args: &Inspect) -> Result<Report> {
 fn of_disk(env: &Env, args: &Inspect, path: &Path) -> Result<Report> {
     let attempt = || format!("cannot inspect {}", path.display());
     let failed = |error: inspect::Error| {
-        Error::new(Code::Failed, attempt()).cause(error.to_string()).hint("write it anew: neonctl vm build")
+        Error::new(Code::Failed, attempt()).cause(error.to_string()).hint("build it again: neonctl vm build")
     };
     let found = inspect::inspect(path).map_err(failed)?;
     if args.boot_command {

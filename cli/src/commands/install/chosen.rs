@@ -16,7 +16,7 @@ pub(super) fn of_record(record: &Record) -> Result<Choice> {
     let mut choice = Choice::default();
     choice.file(&record.values).map_err(|error| {
         let message = format!("what was chosen for {} cannot be used any more", record.version);
-        Error::new(Code::Usage, message).cause(error.to_string()).hint("choose anew: --reset-values")
+        Error::new(Code::Usage, message).cause(error.to_string()).hint("forget it: --reset-values")
     })?;
     Ok(choice)
 }

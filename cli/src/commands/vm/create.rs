@@ -109,7 +109,7 @@ fn up(name: &str, machine: Option<&VirtualMachine>) -> Seen {
             Seen::Never(
                 Error::new(Code::Failed, format!("{name} failed to start"))
                     .cause(waiting::state(machine))
-                    .hint(format!("see its last words: neonctl vm logs {name} --previous")),
+                    .hint(format!("see its last lines: neonctl vm logs {name} --previous")),
             )
         }
         _ => Seen::NotYet,

@@ -107,7 +107,7 @@ async fn follow(
     Ok(())
 }
 
-/// The last words of the machine before this one: its pod is gone, its status has kept them.
+/// The last lines of the console before this start: the pod is gone, the VM's status has kept them.
 fn last_words(machine: &VirtualMachine) -> Result<Vec<String>> {
     let name = super::machines::name_of(machine);
     let Some(exit) = machine.status.as_ref().and_then(|status| status.last_exit.clone()) else {

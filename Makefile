@@ -1,6 +1,6 @@
 # Thin: each target makes sure of its tools and calls `cargo xtask`.
 .DEFAULT_GOAL := help
-.PHONY: help demo test soak check bench clean tools
+.PHONY: help demo test test-cluster soak check bench clean tools
 
 # Debian packages the lanes need: a linker for Rust, git for the list of tracked files, QEMU, file systems, a database, a registry
 # and tools to fill it. `soak` also builds a kernel from source. Each pair is a file that shows, after a colon, that a package is
@@ -24,6 +24,7 @@ help:
 	@echo 'make demo    a VM with a database, from nothing, that follows its load and is migrated under it; KEEP=1 leaves it running'
 	@echo 'make check   what can be checked without running: format, arrows, sizes, links, wording, generated files'
 	@echo 'make test    the gate: checks, unit tests, services, real guests; ends with: N passed, N failed, N skipped'
+	@echo 'make test-cluster KUBECONFIG=FILE [ARGS=…]   a VM through its whole life on that cluster: neonctl test cluster ARGS'
 	@echo 'make soak    the long, the random and the chaotic: fresh seeds, chaos, endurance, the kernel from source, a bare system'
 	@echo 'make bench   measure the service level objectives of SPEC.md'
 	@echo 'make clean   remove what was built'
@@ -54,6 +55,11 @@ check bench: tools
 # Interrupted, they end what they started.
 test soak demo: tools
 	@trap 'cargo xtask $@ --clean-up; exit 130' INT TERM; cargo xtask $@
+
+# Tests the cluster that KUBECONFIG leads to; ARGS are those of `neonctl test cluster`, such as --image.
+test-cluster: tools
+	@[ -n '$(KUBECONFIG)' ] || { echo 'which cluster? make test-cluster KUBECONFIG=FILE [ARGS="--image REF"]' >&2; exit 2; }
+	@cargo run --quiet --locked --bin neonctl -- test cluster --kubeconfig '$(KUBECONFIG)' $(ARGS)
 
 clean:
 	cargo clean

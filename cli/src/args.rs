@@ -11,6 +11,7 @@ pub mod migration;
 pub mod podscaler;
 pub mod scaling;
 pub mod simulate;
+pub mod test;
 pub mod top;
 pub mod uninstall;
 pub mod upgrade;
@@ -61,12 +62,23 @@ pub struct Output {
     pub no_headers: bool,
 }
 
-/// How registries are talked to.
+/// How images are read from registries.
 #[derive(Debug, Default, clap::Args)]
 pub struct Registry {
     /// When the registry is asked: always, missing (only for what the cache lacks) or never
     #[arg(long, default_value = "always", value_parser = ["always", "missing", "never"])]
     pub pull: String,
+    /// How they are reached.
+    #[command(flatten)]
+    pub access: RegistryAccess,
+    /// Directory for fetched layers [default: $XDG_CACHE_HOME/neonvm]
+    #[arg(long, value_name = "DIR")]
+    pub cache_dir: Option<std::path::PathBuf>,
+}
+
+/// How registries are reached, to read or to write.
+#[derive(Clone, Debug, Default, clap::Args)]
+pub struct RegistryAccess {
     /// User for the registry; the password is read from NEONCTL_REGISTRY_PASSWORD
     #[arg(long, value_name = "USER")]
     pub username: Option<String>,
@@ -79,12 +91,9 @@ pub struct Registry {
     /// Allow plain HTTP for registries that are not on this machine
     #[arg(long)]
     pub insecure: bool,
-    /// Layers fetched at the same time
+    /// Layers transferred at the same time
     #[arg(long, default_value_t = 3, value_name = "N")]
     pub parallel: usize,
-    /// Directory for fetched layers [default: $XDG_CACHE_HOME/neonvm]
-    #[arg(long, value_name = "DIR")]
-    pub cache_dir: Option<std::path::PathBuf>,
 }
 
 /// How progress is shown.
@@ -129,6 +138,9 @@ pub enum Command {
     Status(cluster::Status),
     /// Probe what the system needs
     Doctor(cluster::Doctor),
+    /// Tests of a cluster
+    #[command(subcommand)]
+    Test(test::Command),
     /// Use of CPU and memory, live
     #[command(subcommand)]
     Top(top::Command),
@@ -205,6 +217,7 @@ impl Command {
             Self::Kernel(command) => command.output(),
             Self::Status(args) => Some(&args.output),
             Self::Doctor(args) => Some(&args.output),
+            Self::Test(command) => Some(command.output()),
             Self::Top(command) => Some(command.output()),
             Self::Agent(scaling::Agent::Inspect(args)) => Some(&args.output),
             Self::Scheduler(scaling::Scheduler::Inspect(args)) => Some(&args.output),

@@ -15,11 +15,14 @@ mod local;
 mod migration;
 mod place;
 mod podscaler;
+mod preflight;
 mod registry;
+mod rights;
 mod scheduler;
 mod services;
 pub(crate) mod simulate;
 mod status;
+mod test;
 mod top;
 mod uninstall;
 mod upgrade;
@@ -35,6 +38,7 @@ use crate::args::local::Command as Local;
 use crate::args::migration::Command as Migration;
 use crate::args::podscaler::Command as Podscaler;
 use crate::args::scaling::{Agent, Debug, Scheduler};
+use crate::args::test::Command as Test;
 use crate::args::vm::Command as Vm;
 use crate::args::{Args, Command};
 use crate::env::Env;
@@ -92,6 +96,7 @@ pub(crate) fn run(env: &Env, settings: &Settings, args: &Args) -> Result<Report>
         Command::Local(Local::Kubeconfig(args)) => local::kubeconfig::run(env, settings, args),
         Command::Status(args) => status::run(settings, args),
         Command::Doctor(args) => doctor::run(env, settings, args),
+        Command::Test(Test::Cluster(args)) => test::cluster::run(env, settings, args, quiet),
         Command::Top(command) => top::run(env, settings, args, command),
         Command::Agent(Agent::Inspect(args)) => agent::inspect(settings, args),
         Command::Scheduler(Scheduler::Inspect(args)) => scheduler::inspect(settings, args),

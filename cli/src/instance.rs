@@ -82,6 +82,12 @@ pub(crate) fn all(root: &Path) -> Vec<Instance> {
     found
 }
 
+/// The cluster of this host at this address; none: it is another's.
+pub(crate) fn of_server(env: &Env, settings: &Settings, server: &str) -> Option<Instance> {
+    let root = root(env, settings, &Root::default()).ok()?;
+    all(&root).into_iter().find(|instance| instance.server().as_deref() == Some(server))
+}
+
 /// Names for completion.
 pub(crate) fn candidates() -> Vec<CompletionCandidate> {
     let env = Env::of_process();

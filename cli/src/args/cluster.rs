@@ -20,8 +20,13 @@ pub struct Access {
 
 /// `status`
 #[derive(Debug, clap::Args)]
-#[command(after_help = "Examples:\n  neonctl status\n  neonctl status --context staging -o json")]
+#[command(after_help = "Examples:\n  neonctl status\n  neonctl status --context staging -o json\n\n\
+                  A service is judged by its pods, its lease, and what it has done. What may not be read is reported with the \
+                  right that is missing. Exit code 7: something is not well.")]
 pub struct Status {
+    /// Namespace of the services [default: where they are installed]
+    #[arg(short, long, value_name = "NAME")]
+    pub namespace: Option<String>,
     /// Which cluster.
     #[command(flatten)]
     pub access: Access,
@@ -45,6 +50,9 @@ pub struct Doctor {
     /// Of the cluster, only this node and what is on it
     #[arg(long, value_name = "NAME")]
     pub node: Option<String>,
+    /// Namespace of the services [default: where they are installed]
+    #[arg(short, long, value_name = "NAME")]
+    pub namespace: Option<String>,
     /// Which cluster.
     #[command(flatten)]
     pub access: Access,
@@ -57,7 +65,10 @@ impl Doctor {
     /// Whether the cluster is probed: said, meant by naming a part of it, or because nothing else is.
     #[must_use]
     pub fn of_cluster(&self) -> bool {
-        let named = self.node.is_some() || self.access.kubeconfig.is_some() || self.access.context.is_some();
+        let named = self.node.is_some()
+            || self.namespace.is_some()
+            || self.access.kubeconfig.is_some()
+            || self.access.context.is_some();
         self.cluster || named || !self.local
     }
 }

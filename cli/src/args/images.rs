@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use super::{Output, Registry, Showing};
+use super::{Output, RegistryAccess, Showing};
 
 /// Container images of this release: services and runner.
 #[derive(Debug, clap::Subcommand)]
@@ -22,8 +22,8 @@ impl Command {
         match self {
             Self::List(args) => Some(&args.output),
             Self::Push(args) => Some(&args.output),
-            Self::Save(args) => Some(&args.output),
-            Self::Load(args) => Some(&args.output),
+            Self::Save(args) => Some(&args.copied.output),
+            Self::Load(args) => Some(&args.copied.output),
         }
     }
 }
@@ -40,40 +40,24 @@ pub struct Which {
     pub arch: Option<String>,
 }
 
-/// How a registry is written to.
-#[derive(Clone, Debug, Default, clap::Args)]
-pub struct Access {
-    /// User for the registry; the password is read from NEONCTL_REGISTRY_PASSWORD
-    #[arg(long, value_name = "USER")]
-    pub username: Option<String>,
-    /// File with logins, as docker and podman write it [default: theirs]
-    #[arg(long, value_name = "FILE")]
-    pub auth_file: Option<PathBuf>,
-    /// Certificate authority (PEM) to trust besides the system's
-    #[arg(long, value_name = "FILE")]
-    pub ca_file: Option<PathBuf>,
-    /// Allow plain HTTP for registries that are not on this machine
+/// What is done with images outside of a registry: which, and named how.
+#[derive(Debug, Default, clap::Args)]
+pub struct Copied {
+    /// Name the images as in this registry: HOST[:PORT][/PREFIX] [default: as the manifests name them]
+    #[arg(long, value_name = "REGISTRY")]
+    pub registry: Option<String>,
+    /// Take images of another version than this program's as well
     #[arg(long)]
-    pub insecure: bool,
-    /// Layers sent at the same time
-    #[arg(long, default_value_t = 3, value_name = "N")]
-    pub parallel: usize,
-}
-
-impl Access {
-    /// As commands that read from registries have it.
-    #[must_use]
-    pub fn registry(&self) -> Registry {
-        Registry {
-            pull: "always".to_owned(),
-            username: self.username.clone(),
-            auth_file: self.auth_file.clone(),
-            ca_file: self.ca_file.clone(),
-            insecure: self.insecure,
-            parallel: self.parallel,
-            cache_dir: None,
-        }
-    }
+    pub any_version: bool,
+    /// Which.
+    #[command(flatten)]
+    pub which: Which,
+    /// How progress is shown.
+    #[command(flatten)]
+    pub showing: Showing,
+    /// Form.
+    #[command(flatten)]
+    pub output: Output,
 }
 
 /// `images list`
@@ -104,7 +88,7 @@ pub struct Push {
     pub which: Which,
     /// The registry.
     #[command(flatten)]
-    pub access: Access,
+    pub access: RegistryAccess,
     /// How progress is shown.
     #[command(flatten)]
     pub showing: Showing,
@@ -122,21 +106,9 @@ pub struct Save {
     /// Archive to write
     #[arg(short = 'O', long, value_name = "FILE")]
     pub out: PathBuf,
-    /// Name the images as in this registry: HOST[:PORT][/PREFIX] [default: as the manifests name them]
-    #[arg(long, value_name = "REGISTRY")]
-    pub registry: Option<String>,
-    /// Save images of another version than this program's as well
-    #[arg(long)]
-    pub any_version: bool,
-    /// Which.
+    /// What they have in common.
     #[command(flatten)]
-    pub which: Which,
-    /// How progress is shown.
-    #[command(flatten)]
-    pub showing: Showing,
-    /// Form.
-    #[command(flatten)]
-    pub output: Output,
+    pub copied: Copied,
 }
 
 /// `images load`
@@ -144,22 +116,10 @@ pub struct Save {
 #[command(after_help = "Examples:\n  sudo neonctl images load\n  \
                   sudo neonctl images load --address /run/k3s/containerd/containerd.sock")]
 pub struct Load {
-    /// Name the images as in this registry: HOST[:PORT][/PREFIX] [default: as the manifests name them]
-    #[arg(long, value_name = "REGISTRY")]
-    pub registry: Option<String>,
     /// Socket of containerd [default: that of ctr]
     #[arg(long, value_name = "PATH")]
     pub address: Option<PathBuf>,
-    /// Load images of another version than this program's as well
-    #[arg(long)]
-    pub any_version: bool,
-    /// Which.
+    /// What they have in common.
     #[command(flatten)]
-    pub which: Which,
-    /// How progress is shown.
-    #[command(flatten)]
-    pub showing: Showing,
-    /// Form.
-    #[command(flatten)]
-    pub output: Output,
+    pub copied: Copied,
 }

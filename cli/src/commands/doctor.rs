@@ -1,6 +1,6 @@
 //! `doctor`: what this machine, or a cluster, has and lacks, and what to do about it.
 
-mod check;
+pub(super) mod check;
 mod child;
 mod cluster;
 mod kvm;

@@ -1,6 +1,9 @@
 //! Looking at a cluster: its API, our definitions, services, nodes, machines.
 
+mod component;
+mod installed;
 mod look;
+mod parts;
 mod view;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -10,9 +13,11 @@ use serde_json::{Value, json};
 use crate::connect::Connection;
 use crate::error::{Code, Result};
 use crate::report::{API_VERSION, Document, Report, left};
-use look::items;
-pub(super) use look::{Clock, clock, view};
-pub(super) use view::{Service, View, condition, is_true, text};
+pub(super) use component::{AUTOSCALER_LEASE, CONTROLLER_LEASE, Component};
+pub(super) use installed::{checked, installed};
+pub(super) use look::{Clock, clock, items, view};
+pub(super) use parts::{Part, hooks};
+pub(super) use view::{View, condition, is_true, text};
 
 const DEFINITIONS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
 
@@ -24,70 +29,73 @@ struct Row {
     good: bool,
 }
 
-/// Of a service.
-fn service(component: &'static str, service: &Service) -> Row {
-    Row { component, ready: service.word().into(), note: service.note().into(), good: !service.fails() }
+impl Row {
+    fn cells(self) -> Vec<String> {
+        let none = || "-".to_owned();
+        vec![self.component.to_owned(), self.ready, none(), none(), none(), self.note]
+    }
 }
 
 /// The report on a cluster; the exit code is the verdict.
-pub(super) async fn report(connection: &Connection, name: &str) -> Result<Report> {
+pub(super) async fn report(connection: &Connection, name: &str, namespace: Option<&str>) -> Result<Report> {
     let version = connection.json("/version").await?;
     let version = version.get("gitVersion").and_then(Value::as_str).unwrap_or("unknown").to_owned();
     let ready = connection.text("/readyz").await.is_ok();
     let (present, missing) = definitions(connection).await?;
-    let view = view(connection).await?;
-    let (controller, scheduler, autoscaler) = (view.vm_controller(), view.scheduler(), view.pod_autoscaler());
-    let mut rows = vec![
-        Row {
-            component: "api-server",
-            ready: yes(ready),
-            note: format!("{version} at {}", connection.server),
-            good: ready,
-        },
-        Row {
-            component: "definitions",
-            ready: format!("{}/{}", present.len(), present.len() + missing.len()),
-            note: if missing.is_empty() { "-".into() } else { format!("missing {}", missing.join(", ")) },
-            good: missing.is_empty(),
-        },
-        service("vm-controller", &controller),
-        service("scheduler", &scheduler),
-        service("pod-autoscaler", &autoscaler),
-    ];
-    rows.extend(objects(&view));
-    let healthy = rows.iter().all(|row| row.good);
-    let value = json!({ "apiVersion": API_VERSION, "kind": "Status", "healthy": healthy,
+    let view = view(connection, namespace).await?;
+    let server = Row {
+        component: "api-server",
+        ready: yes(ready),
+        note: format!("{version} at {}", connection.server),
+        good: ready,
+    };
+    let defined = Row {
+        component: "definitions",
+        ready: format!("{}/{}", present.len(), present.len() + missing.len()),
+        note: if missing.is_empty() { "-".into() } else { format!("missing {}", missing.join(", ")) },
+        good: missing.is_empty(),
+    };
+    let (components, objects) = (view.components(), objects(&view));
+    let healthy = [&server, &defined].into_iter().chain(&objects).all(|row| row.good)
+        && components.iter().all(|component| component.is_well != Some(false));
+    let value = json!({ "apiVersion": API_VERSION, "kind": "Status", "healthy": healthy, "namespace": view.parts.namespace,
         "apiServer": { "server": connection.server, "version": version, "ready": ready },
         "definitions": { "installed": present, "missing": missing },
-        "vmController": { "working": working(&controller), "note": controller.note(), "unattended": view.unattended() },
-        "scheduler": { "working": working(&scheduler), "note": scheduler.note(), "waiting": view.waiting() },
-        "podAutoscaler": { "working": working(&autoscaler), "note": autoscaler.note(),
-            "unattended": view.unattended_autoscalers(), "total": view.autoscalers.len() },
+        "components": components.iter().map(Component::json).collect::<Vec<_>>(),
+        "vmController": working(&components, "vm-controller", &json!({ "unattended": view.unattended() })),
+        "scheduler": working(&components, "scheduler", &json!({ "waiting": view.waiting() })),
+        "podAutoscaler": working(&components, "pod-autoscaler",
+            &json!({ "unattended": view.unattended_autoscalers(), "total": view.autoscalers.len() })),
         "nodes": { "ready": view.nodes.len() - view.unready().len(), "total": view.nodes.len(),
             "notReady": view.unready().into_iter().map(|(name, why)| json!({ "name": name, "reason": why })).collect::<Vec<_>>() },
         "machines": { "total": view.machines.len(), "phases": phases(&view.machines), "troubled": view.troubled().len() } });
+    let mut rows = vec![server.cells(), defined.cells()];
+    rows.extend(components.iter().map(Component::cells));
+    rows.extend(objects.map(Row::cells));
     let document = Document {
         value,
         names: vec![format!("status/{name}")],
         text: None,
-        columns: vec![left("COMPONENT"), left("READY"), left("NOTE")],
-        rows: rows.into_iter().map(|row| vec![row.component.to_owned(), row.ready, row.note]).collect(),
+        columns: ["COMPONENT", "READY", "VERSION", "LEADER", "RENEWED", "NOTE"].map(left).to_vec(),
+        rows,
     };
     let mut report = Report::document(document).note(if healthy { "healthy" } else { "not healthy" });
     report.code = if healthy { 0 } else { Code::Unhealthy.number() };
     Ok(report)
 }
 
-/// Null: nothing says so or otherwise.
-fn working(service: &Service) -> Option<bool> {
-    match service {
-        Service::Works(_) => Some(true),
-        Service::Unknown(_) => None,
-        Service::Fails(_) => Some(false),
+/// What is known of a service, with more. `working` is null where nothing shows it.
+fn working(components: &[Component], name: &str, more: &Value) -> Value {
+    let found = components.iter().find(|component| component.name == name);
+    let mut value = json!({ "working": found.and_then(|found| found.is_well),
+        "note": found.map(|found| found.note.clone()).unwrap_or_default() });
+    if let (Some(value), Some(more)) = (value.as_object_mut(), more.as_object()) {
+        value.extend(more.clone());
     }
+    value
 }
 
-/// Nodes and machines.
+/// Nodes and VMs.
 fn objects(view: &View) -> [Row; 2] {
     let (unready, troubled) = (view.unready(), view.troubled());
     let why: Vec<String> = unready.iter().map(|(name, why)| format!("{name}: {why}")).collect();
@@ -114,7 +122,7 @@ fn objects(view: &View) -> [Row; 2] {
             good: unready.is_empty(),
         },
         Row {
-            component: "machines",
+            component: "vms",
             ready: view.machines.len().to_string(),
             note: dash(shown.join(", ")),
             good: true,

@@ -4,10 +4,9 @@
 pub(super) mod apply;
 pub(super) mod chosen;
 mod dry;
-mod preflight;
 pub(super) mod ready;
 mod verify;
-mod why;
+pub(super) mod why;
 
 use std::time::Duration;
 
@@ -15,7 +14,9 @@ use neonvm_deploy::{Choice, Component, Facts, Record, Values, release};
 use neonvm_kernel::Progress as _;
 use serde_json::{Value, json};
 
+use super::doctor::check::{Check, Verdict};
 use super::health::text;
+use super::preflight;
 use super::vm::machines::duration;
 use crate::args::install::{Carrying, Choices, Install};
 use crate::connect::{Connection, block_on};
@@ -123,21 +124,23 @@ impl<'a> Job<'a> {
     /// Preflight; its warnings.
     pub(super) async fn preflight(&self, objects: &[Value]) -> Result<Vec<String>> {
         self.reporter.begin("preflight", &self.connection.server);
-        let findings = preflight::findings(&self.connection, &self.values, &self.facts, objects).await?;
-        let (failed, warned) = preflight::divided(findings);
+        let kubernetes = self.facts.kubernetes.clone().unwrap_or_default();
+        let checks = preflight::run(&self.connection, &kubernetes, &self.values, objects).await?;
+        let of = |verdict: Verdict| checks.iter().filter(move |check| check.verdict == verdict);
+        let (failed, warned): (Vec<&Check>, Vec<&Check>) =
+            (of(Verdict::Fail).collect(), of(Verdict::Warn).collect());
         if let [first, rest @ ..] = failed.as_slice() {
-            let mut error = Error::new(Code::Conflict, first.message.clone()).hint(first.remedy.clone());
-            error.causes = rest.iter().map(|one| format!("{}: {}", one.message, one.remedy)).collect();
+            let mut error = Error::new(Code::Conflict, first.detail.clone()).hint(first.remedy.clone());
+            error.causes = rest.iter().map(|check| check.line()).collect();
             return Err(error);
         }
-        let kubernetes = self.facts.kubernetes.clone().unwrap_or_default();
         let warnings = match warned.len() {
             0 => "all is well".to_owned(),
             1 => "1 warning".to_owned(),
             more => format!("{more} warnings"),
         };
         self.reporter.end(&format!("Kubernetes {kubernetes}, {warnings}"));
-        Ok(warned.iter().map(|one| format!("{}: {}", one.message, one.remedy)).collect())
+        Ok(warned.iter().map(|check| check.line()).collect())
     }
 
     /// Applies everything; `is_staged`: the controller works before the others are changed.

@@ -5,7 +5,7 @@ pub(super) mod cancel;
 pub(super) mod describe;
 mod dry_run;
 pub(super) mod list;
-mod show;
+pub(super) mod show;
 mod table;
 pub(super) mod wait;
 

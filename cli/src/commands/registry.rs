@@ -1,11 +1,11 @@
 //! From flags to how images are loaded, and from the builder's errors to ours.
 
 use neonvm_builder::registry::auth_files;
-use neonvm_builder::source::{self, Login, Options, Platform, Pull};
+use neonvm_builder::source::{self, Login, Network, Options, Platform, Pull};
 use neonvm_builder::{engine, reference};
 
 use super::place;
-use crate::args::Registry;
+use crate::args::{Registry, RegistryAccess};
 use crate::env::Env;
 use crate::error::{Code, Error, Result};
 
@@ -20,23 +20,35 @@ pub(super) fn options(env: &Env, args: &Registry, arch: Option<&str>) -> Result<
         "never" => Pull::Never,
         _ => Pull::Always,
     };
-    let network = &mut options.network;
-    network.insecure = args.insecure;
-    network.ca_file.clone_from(&args.ca_file);
-    network.parallel = args.parallel.max(1);
-    network.auth_files = match &args.auth_file {
+    options.network = network(env, &args.access)?;
+    Ok(options)
+}
+
+/// How registries are reached.
+pub(super) fn network(env: &Env, args: &RegistryAccess) -> Result<Network> {
+    let login = match &args.username {
+        None => None,
+        Some(username) => {
+            let missing = || {
+                Error::new(Code::Usage, "--username needs a password")
+                    .hint("set NEONCTL_REGISTRY_PASSWORD; a flag would be seen by everyone on this machine")
+            };
+            let password = env.var("NEONCTL_REGISTRY_PASSWORD").ok_or_else(missing)?.to_owned();
+            Some(Login { username: username.clone(), password })
+        }
+    };
+    let auth_files = match &args.auth_file {
         Some(path) => vec![path.clone()],
         None => auth_files(&|name| env.var(name).map(str::to_owned)),
     };
-    if let Some(username) = &args.username {
-        let missing = || {
-            Error::new(Code::Usage, "--username needs a password")
-                .hint("set NEONCTL_REGISTRY_PASSWORD; a flag would be seen by everyone on this machine")
-        };
-        let password = env.var("NEONCTL_REGISTRY_PASSWORD").ok_or_else(missing)?.to_owned();
-        network.login = Some(Login { username: username.clone(), password });
-    }
-    Ok(options)
+    Ok(Network {
+        insecure: args.insecure,
+        ca_file: args.ca_file.clone(),
+        parallel: args.parallel.max(1),
+        auth_files,
+        login,
+        ..Network::default()
+    })
 }
 
 /// `amd64`, `x86_64`, `linux/arm64`, …

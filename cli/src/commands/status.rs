@@ -10,6 +10,6 @@ use crate::settings::Settings;
 pub(super) fn run(settings: &Settings, args: &Status) -> Result<Report> {
     block_on(async {
         let connection = Connection::open(settings, &args.access).await?;
-        super::health::report(&connection, "cluster").await
+        super::health::report(&connection, "cluster", args.namespace.as_deref()).await
     })
 }

@@ -18,4 +18,4 @@ pub(in crate::commands) mod size;
 pub(super) mod ssh;
 pub(in crate::commands) mod table;
 pub(super) mod wait;
-mod waiting;
+pub(in crate::commands) mod waiting;

@@ -7,7 +7,7 @@ use crate::report::{API_VERSION, Document, Report, left};
 
 /// What came of a check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Verdict {
+pub(in crate::commands) enum Verdict {
     Ok,
     /// It works, but worse than it could.
     Warn,
@@ -27,14 +27,16 @@ impl Verdict {
 
 /// Something that was looked at.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Check {
-    pub(super) name: &'static str,
+pub(in crate::commands) struct Check {
+    pub(in crate::commands) name: &'static str,
+    /// What it is part of: `host`, `cluster`, `preflight`, `services` or `objects`.
+    pub(in crate::commands) group: &'static str,
     /// Where: `local`, `client`, `cluster`, or the name of a node, a machine or a pod.
-    pub(super) place: String,
-    pub(super) verdict: Verdict,
-    pub(super) detail: String,
+    pub(in crate::commands) place: String,
+    pub(in crate::commands) verdict: Verdict,
+    pub(in crate::commands) detail: String,
     /// What to do; empty if nothing need be done.
-    pub(super) remedy: String,
+    pub(in crate::commands) remedy: String,
 }
 
 fn check(
@@ -43,29 +45,58 @@ fn check(
     detail: impl Into<String>,
     remedy: impl Into<String>,
 ) -> Check {
-    Check { name, place: "local".to_owned(), verdict, detail: detail.into(), remedy: remedy.into() }
+    Check {
+        name,
+        group: "host",
+        place: "local".to_owned(),
+        verdict,
+        detail: detail.into(),
+        remedy: remedy.into(),
+    }
 }
 
-pub(super) fn ok(name: &'static str, detail: impl Into<String>) -> Check {
+pub(in crate::commands) fn ok(name: &'static str, detail: impl Into<String>) -> Check {
     check(name, Verdict::Ok, detail, "")
 }
 
-pub(super) fn warn(name: &'static str, detail: impl Into<String>, remedy: impl Into<String>) -> Check {
+pub(in crate::commands) fn warn(
+    name: &'static str,
+    detail: impl Into<String>,
+    remedy: impl Into<String>,
+) -> Check {
     check(name, Verdict::Warn, detail, remedy)
 }
 
-pub(super) fn fail(name: &'static str, detail: impl Into<String>, remedy: impl Into<String>) -> Check {
+pub(in crate::commands) fn fail(
+    name: &'static str,
+    detail: impl Into<String>,
+    remedy: impl Into<String>,
+) -> Check {
     check(name, Verdict::Fail, detail, remedy)
 }
 
 impl Check {
     /// The same, elsewhere than on this machine.
-    pub(super) fn at(self, place: impl Into<String>) -> Self {
+    pub(in crate::commands) fn at(self, place: impl Into<String>) -> Self {
         Self { place: place.into(), ..self }
     }
 
+    /// The same, as part of something.
+    pub(in crate::commands) fn of(self, group: &'static str) -> Self {
+        Self { group, ..self }
+    }
+
+    /// In one line: where it is not the whole cluster, what was found, and what to do.
+    pub(in crate::commands) fn line(&self) -> String {
+        let place = match self.place.as_str() {
+            "cluster" | "client" => String::new(),
+            place => format!("{place}: "),
+        };
+        format!("{place}{}: {}", self.detail, self.remedy)
+    }
+
     /// A lesser evil.
-    pub(super) fn at_most_warn(mut self) -> Self {
+    pub(in crate::commands) fn at_most_warn(mut self) -> Self {
         if self.verdict == Verdict::Fail {
             self.verdict = Verdict::Warn;
         }
@@ -79,12 +110,12 @@ fn count(checks: &[Check], verdict: Verdict) -> usize {
 }
 
 /// Every check as a table and a list; the exit code is the verdict.
-pub(super) fn report(checks: &[Check]) -> Report {
+pub(in crate::commands) fn report(checks: &[Check]) -> Report {
     let good = count(checks, Verdict::Fail) == 0;
     let items: Vec<Value> = checks
         .iter()
         .map(|check| {
-            json!({ "name": check.name, "where": check.place, "result": check.verdict.word(), "detail": check.detail,
+            json!({ "group": check.group, "name": check.name, "where": check.place, "result": check.verdict.word(), "detail": check.detail,
                 "remedy": check.remedy })
         })
         .collect();
@@ -92,7 +123,7 @@ pub(super) fn report(checks: &[Check]) -> Report {
         value: json!({ "apiVersion": API_VERSION, "kind": "Diagnosis", "ready": good, "items": items }),
         names: checks.iter().map(|check| format!("check/{}", check.name)).collect(),
         text: None,
-        columns: vec![left("CHECK"), left("WHERE"), left("RESULT"), left("DETAIL")],
+        columns: vec![left("GROUP"), left("CHECK"), left("WHERE"), left("RESULT"), left("DETAIL")],
         rows: checks.iter().flat_map(rows).collect(),
     };
     let mut report = Report::document(document);
@@ -104,16 +135,16 @@ pub(super) fn report(checks: &[Check]) -> Report {
 fn rows(check: &Check) -> Vec<Vec<String>> {
     let detail = if check.detail.is_empty() { "-" } else { &check.detail };
     let word = check.verdict.word();
-    let mut rows = vec![[check.name, &check.place, word, detail].map(str::to_owned).to_vec()];
+    let mut rows = vec![[check.group, check.name, &check.place, word, detail].map(str::to_owned).to_vec()];
     if !check.remedy.is_empty() {
         let empty = String::new;
-        rows.push(vec![empty(), empty(), empty(), format!("  hint: {}", check.remedy)]);
+        rows.push(vec![empty(), empty(), empty(), empty(), format!("  hint: {}", check.remedy)]);
     }
     rows
 }
 
 /// `1 failed, 2 warnings`.
-pub(super) fn sum(checks: &[Check]) -> String {
+pub(in crate::commands) fn sum(checks: &[Check]) -> String {
     let (failed, warned) = (count(checks, Verdict::Fail), count(checks, Verdict::Warn));
     let warnings = match warned {
         0 => String::new(),

@@ -5,12 +5,14 @@ mod objects;
 use std::path::Path;
 use std::time::Duration;
 
+use neonvm_deploy::Choice;
 use serde::Deserialize;
 
 use super::check::{Check, fail, ok, warn};
 use crate::args::cluster::Doctor;
-use crate::args::local::Root;
-use crate::commands::health::{self, Clock, Service, View, text};
+use crate::commands::health::{self, Clock, Component, Part, View, text};
+use crate::commands::install::apply::record;
+use crate::commands::preflight;
 use crate::connect::Connection;
 use crate::env::Env;
 use crate::error::{Code, Error, Result};
@@ -21,6 +23,8 @@ use crate::settings::Settings;
 const SLOW: Duration = Duration::from_secs(1);
 /// Clocks that differ by more, in milliseconds, lead to wrong conclusions: the server's has whole seconds.
 const SKEW: i64 = 2000;
+/// How notes begin about what could not be read.
+const UNREAD: &str = "you may not";
 /// Restarts of a service that are not worth a word.
 const RESTARTS: u64 = 3;
 
@@ -28,7 +32,7 @@ const RESTARTS: u64 = 3;
 pub(super) async fn checks(env: &Env, settings: &Settings, args: &Doctor) -> Result<Vec<Check>> {
     let connection = match Connection::open(settings, &args.access).await {
         Ok(connection) => connection,
-        Err(error) => return Ok(vec![told("kubeconfig", &error).at("client")]),
+        Err(error) => return Ok(vec![told("kubeconfig", &error).at("client").of("cluster")]),
     };
     let mut checks = vec![ok("kubeconfig", connection.server.clone()).at("client")];
     let clock = match health::clock(&connection).await {
@@ -36,23 +40,73 @@ pub(super) async fn checks(env: &Env, settings: &Settings, args: &Doctor) -> Res
         Err(error) => {
             checks.push(told("api", &error).at("cluster"));
             checks.extend(services(env, settings, &connection.server));
-            return Ok(checks);
+            return Ok(grouped(checks, "cluster"));
         }
     };
     checks.extend([latency(&clock), skew(&clock)]);
     checks.extend(services(env, settings, &connection.server));
-    let view = match definitions(&connection).await {
-        Ok(check) => {
-            checks.push(check);
-            health::view(&connection).await
-        }
-        Err(error) => Err(error),
+    let mut checks = grouped(checks, "cluster");
+    if let Some(named) = &args.namespace {
+        health::checked(named)?;
+    }
+    let namespace = health::installed(&connection, args.namespace.as_deref()).await;
+    let view = match &namespace {
+        Ok(namespace) => health::view(&connection, Some(namespace)).await,
+        Err(error) => Err(error.clone()),
     };
     match view {
-        Ok(view) => checks.extend(of_view(view, args.node.as_deref())?),
-        Err(error) => checks.push(told("objects", &error).at("cluster")),
+        Ok(view) => {
+            match preflight(&connection, &view).await {
+                Ok(found) => checks.extend(found),
+                Err(error) => checks.push(told("preflight", &error).at("cluster").of("preflight")),
+            }
+            checks.extend(definitions(&connection, &view).await.map(|check| check.of("services")));
+            checks.extend(of_view(view, args.node.as_deref())?);
+        }
+        Err(error) => checks.push(told("objects", &error).at("cluster").of("objects")),
     }
     Ok(checks)
+}
+
+fn grouped(checks: Vec<Check>, group: &'static str) -> Vec<Check> {
+    checks.into_iter().map(|check| check.of(group)).collect()
+}
+
+/// What an installation needs, or the one that there is. Who has no right to install may look on: that is no fault of the cluster.
+async fn preflight(connection: &Connection, view: &View) -> Result<Vec<Check>> {
+    let version = connection.json("/version").await?;
+    let version = text(&version, "/gitVersion").to_owned();
+    let choice = chosen(connection, view).await?;
+    let facts = neonvm_deploy::Facts { kubernetes: Some(version.clone()) };
+    let bad = |error: neonvm_deploy::Error| Error::new(Code::Failed, error.to_string());
+    let values = choice.values().map_err(bad)?;
+    let objects = neonvm_deploy::objects(&choice, &facts).map_err(bad)?;
+    let checks = preflight::run(connection, &version, &values, &objects).await?;
+    let eased = |check: Check| if check.name == "rights" { check.at_most_warn() } else { check };
+    Ok(checks.into_iter().map(eased).collect())
+}
+
+/// What was chosen at the installation, as far as it may be read; in its namespace.
+async fn chosen(connection: &Connection, view: &View) -> Result<Choice> {
+    let namespace = &view.parts.namespace;
+    let mut choice = Choice::default();
+    match record(connection, namespace).await {
+        Ok(Some(found)) => {
+            let mut read = Choice::default();
+            if read.file(&found.values).is_ok() && read.values().is_ok() {
+                choice = read;
+            }
+        }
+        Ok(None) => {}
+        Err(error) if error.code == Code::Denied => {}
+        Err(error) => return Err(error),
+    }
+    // A name that a namespace can have; whether an installation may have it is no matter of this cluster's.
+    let mut own = choice.clone();
+    if own.put("namespace", serde_json::json!(namespace)).is_ok() && own.values().is_ok() {
+        choice = own;
+    }
+    Ok(choice)
 }
 
 /// An error as a check that failed.
@@ -94,25 +148,62 @@ fn skew(clock: &Clock) -> Check {
     .at("cluster")
 }
 
-async fn definitions(connection: &Connection) -> Result<Check> {
-    let (present, missing) = match health::definitions(connection).await {
-        Err(error) if error.code == Code::Denied => {
-            return Ok(warn(
-                "definitions",
-                "they may not be listed",
-                "ask for the right to list customresourcedefinitions",
-            )
-            .at("cluster"));
+async fn definitions(connection: &Connection, view: &View) -> Option<Check> {
+    let check = match health::definitions(connection).await {
+        Err(error) => told("definitions", &error),
+        Ok((present, missing)) if missing.is_empty() => {
+            ok("definitions", format!("{} installed", present.len()))
         }
-        found => found?,
+        // Nothing is installed: that is reported of the services.
+        Ok((present, _)) if present.is_empty() && is_absent(view) => return None,
+        Ok((_, missing)) => fail(
+            "definitions",
+            format!("missing {}", missing.join(", ")),
+            "neonctl install, or on a local cluster neonctl local up, installs them",
+        ),
     };
-    let check = if missing.is_empty() {
-        ok("definitions", format!("{} installed", present.len()))
-    } else {
-        let remedy = "on a local cluster: neonctl local up installs them";
-        fail("definitions", format!("missing {}", missing.join(", ")), remedy)
+    Some(check.at("cluster"))
+}
+
+/// Whether there is nothing of an installation.
+fn is_absent(view: &View) -> bool {
+    let is_read = view.parts.leases.missing().is_none();
+    is_read
+        && view.parts.workloads == Part::default()
+        && view.components().iter().all(|component| component.is_well.is_none())
+}
+
+/// Every service of which something is known.
+fn components(view: &View) -> Vec<Check> {
+    let namespace = &view.parts.namespace;
+    if is_absent(view) && view.machines.is_empty() {
+        let found = "no pods and no leases of services in namespace";
+        return vec![ok("services", format!("{found} {namespace}")).at("cluster")];
+    }
+    let check = |component: &Component| {
+        let [_, ready, version, leader, _, note] = component.cells().try_into().ok()?;
+        let check = match component.is_well {
+            Some(false) => fail(
+                component.name,
+                if component.ready.is_some() { format!("{ready} ready: {note}") } else { note },
+                format!(
+                    "see more: kubectl describe pods -n {namespace}; on a local cluster: neonctl local logs"
+                ),
+            ),
+            None if component.note.starts_with(UNREAD) => {
+                warn(component.name, note, format!("ask for the role view in namespace {namespace}"))
+            }
+            None if component.ready.is_none() => return None,
+            _ => {
+                let ready = component.ready.map(|_| format!("{ready} ready")).unwrap_or_default();
+                let known = [&ready, &version, &leader, &note].map(String::as_str);
+                let known: Vec<&str> = known.into_iter().filter(|text| !["", "-"].contains(text)).collect();
+                ok(component.name, known.join(", "))
+            }
+        };
+        Some(check.at(namespace.clone()))
     };
-    Ok(check.at("cluster"))
+    view.components().iter().filter_map(check).collect()
 }
 
 /// A process of a local cluster, as its supervisor writes it to `services.json`.
@@ -127,11 +218,7 @@ struct Process {
 
 /// The processes of the cluster, if it is one of this machine.
 fn services(env: &Env, settings: &Settings, server: &str) -> Vec<Check> {
-    let root = instance::root(env, settings, &Root::default());
-    let all = root.map(|root| instance::all(&root)).unwrap_or_default();
-    let Some(found) = all.into_iter().find(|instance| instance.server().as_deref() == Some(server)) else {
-        return Vec::new();
-    };
+    let Some(found) = instance::of_server(env, settings, server) else { return Vec::new() };
     processes(&found.directory.join("services.json"))
         .into_iter()
         .map(|process| service(&process, &found.name))
@@ -156,21 +243,9 @@ fn service(process: &Process, cluster: &str) -> Check {
     check.at(name.clone())
 }
 
-/// What the objects say.
+/// What the objects show.
 fn of_view(mut view: View, node: Option<&str>) -> Result<Vec<Check>> {
-    let mut checks = vec![
-        known("vm-controller", &view.vm_controller(), "start it; on a local cluster see: neonctl local logs"),
-        known(
-            "scheduler",
-            &view.scheduler(),
-            "start a scheduler; on a local cluster see: neonctl local logs",
-        ),
-        known(
-            "pod-autoscaler",
-            &view.pod_autoscaler(),
-            "start it; on a local cluster see: neonctl local logs",
-        ),
-    ];
+    let mut checks = components(&view);
     if let Some(node) = node {
         objects::only(&mut view, node);
         if view.nodes.is_empty() {
@@ -178,21 +253,17 @@ fn of_view(mut view: View, node: Option<&str>) -> Result<Vec<Check>> {
                 .hint("see what there is: neonctl top nodes --once"));
         }
     }
-    checks.extend(objects::nodes(&view));
     checks.extend(objects::versions(&view, env!("CARGO_PKG_VERSION")));
-    checks.extend(objects::accelerators(&view));
-    checks.extend(objects::machines(&view));
-    checks.extend(objects::pods(&view));
-    checks.extend(objects::autoscalers(&view));
+    let mut checks = grouped(checks, "services");
+    let found = [
+        objects::nodes(&view),
+        objects::accelerators(&view),
+        objects::machines(&view),
+        objects::pods(&view),
+        objects::autoscalers(&view),
+    ];
+    checks.extend(grouped(found.concat(), "objects"));
     Ok(checks)
-}
-
-fn known(name: &'static str, service: &Service, remedy: &str) -> Check {
-    match service {
-        Service::Works(note) | Service::Unknown(note) => ok(name, note.clone()),
-        Service::Fails(note) => fail(name, note.clone(), remedy),
-    }
-    .at("cluster")
 }
 
 #[cfg(test)]

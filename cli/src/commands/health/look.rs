@@ -6,6 +6,8 @@ use jiff::Timestamp;
 use kube::client::Body;
 use serde_json::Value;
 
+use super::installed::installed;
+use super::parts::parts;
 use super::view::View;
 use crate::connect::Connection;
 use crate::error::{Code, Error, Result};
@@ -14,12 +16,6 @@ const MACHINES: &str = "/apis/vm.neon.tech/v1/virtualmachines";
 const AUTOSCALERS: &str = "/apis/autoscaling.aibrix.ai/v1alpha1/podautoscalers";
 const UNBOUND: &str = "/api/v1/pods?fieldSelector=spec.nodeName%3D";
 const HEARTBEATS: &str = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases";
-/// Of the vm-controller, in the namespace in which it is installed.
-const LEASE: &str = "/apis/coordination.k8s.io/v1/namespaces/neonvm-system/leases/a3b22509.neon.tech";
-/// Of the pod-autoscaler, in the same place.
-const AUTOSCALER_LEASE: &str =
-    "/apis/coordination.k8s.io/v1/namespaces/neonvm-system/leases/neonvm-pod-autoscaler";
-const DEPLOYMENTS: &str = "/apis/apps/v1/namespaces/neonvm-system/deployments";
 
 /// The server's clock, and how long its answer took.
 #[derive(Clone, Copy, Debug)]
@@ -45,25 +41,24 @@ pub(in crate::commands) async fn clock(connection: &Connection) -> Result<Clock>
     Ok(Clock { server, own: before.checked_add(latency / 2).unwrap_or(before), latency })
 }
 
-/// Everything that is looked at.
-pub(in crate::commands) async fn view(connection: &Connection) -> Result<View> {
+/// Everything that is looked at. The services are those of the namespace that is named, else of the installation that there is.
+pub(in crate::commands) async fn view(connection: &Connection, namespace: Option<&str>) -> Result<View> {
     let clock = clock(connection).await?;
-    let (nodes, machines, autoscalers, unbound, heartbeats, lease, autoscaler_lease, deployments) = tokio::try_join!(
+    let namespace = installed(connection, namespace).await?;
+    let (nodes, machines, autoscalers, unbound, heartbeats, parts) = tokio::try_join!(
         if_there(items(connection, "/api/v1/nodes")),
         // Without the definition there are none.
         if_there(items(connection, MACHINES)),
         if_there(items(connection, AUTOSCALERS)),
         if_there(items(connection, UNBOUND)),
         if_there(items(connection, HEARTBEATS)),
-        if_there(async { Ok(Some(connection.json(LEASE).await?)) }),
-        if_there(async { Ok(Some(connection.json(AUTOSCALER_LEASE).await?)) }),
-        if_there(items(connection, DEPLOYMENTS)),
+        parts(connection, &namespace),
     )?;
     let now = clock.server.unwrap_or(clock.own);
-    Ok(View { now, nodes, machines, autoscalers, unbound, heartbeats, lease, autoscaler_lease, deployments })
+    Ok(View { now, nodes, machines, autoscalers, unbound, heartbeats, parts })
 }
 
-pub(super) async fn items(connection: &Connection, path: &str) -> Result<Vec<Value>> {
+pub(in crate::commands) async fn items(connection: &Connection, path: &str) -> Result<Vec<Value>> {
     let mut list = connection.json(path).await?;
     Ok(list.get_mut("items").and_then(Value::as_array_mut).map(std::mem::take).unwrap_or_default())
 }

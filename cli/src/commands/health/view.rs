@@ -3,6 +3,9 @@
 use jiff::Timestamp;
 use serde_json::Value;
 
+use super::component::{self, Component};
+use super::parts::Parts;
+
 /// How old, in seconds, something must be before it counts that nobody has looked at it.
 const PATIENCE: i64 = 10;
 /// Seconds after which a node without a sign of life is taken for dead, if its lease does not say.
@@ -27,12 +30,8 @@ pub(in crate::commands) struct View {
     pub(in crate::commands) autoscalers: Vec<Value>,
     /// Pods that have no node.
     pub(in crate::commands) unbound: Vec<Value>,
-    /// The vm-controller's lease, if it competes for one.
-    pub(in crate::commands) lease: Option<Value>,
-    /// The pod-autoscaler's lease, if it competes for one.
-    pub(in crate::commands) autoscaler_lease: Option<Value>,
-    /// Deployments in the namespace of the system.
-    pub(in crate::commands) deployments: Vec<Value>,
+    /// The services' own objects.
+    pub(in crate::commands) parts: Parts,
 }
 
 /// How a service does.
@@ -44,28 +43,6 @@ pub(in crate::commands) enum Service {
     Unknown(String),
     /// It does not do its work.
     Fails(String),
-}
-
-impl Service {
-    /// How that is known, or what is wrong.
-    pub(in crate::commands) fn note(&self) -> &str {
-        match self {
-            Self::Works(note) | Self::Unknown(note) | Self::Fails(note) => note,
-        }
-    }
-
-    /// `yes`, `-` or `no`.
-    pub(in crate::commands) fn word(&self) -> &'static str {
-        match self {
-            Self::Works(_) => "yes",
-            Self::Unknown(_) => "-",
-            Self::Fails(_) => "no",
-        }
-    }
-
-    pub(in crate::commands) fn fails(&self) -> bool {
-        matches!(self, Self::Fails(_))
-    }
 }
 
 /// Something that is wrong with a machine or a pod.
@@ -146,21 +123,25 @@ impl View {
         objects.iter().filter(|object| !seen(object) && self.is_old(object)).map(full_name).collect()
     }
 
-    /// The vm-controller, by what it does, by its lease and by its Deployment.
-    pub(in crate::commands) fn vm_controller(&self) -> Service {
-        self.controller("vm-controller", "machine", &self.machines, self.lease.as_ref())
+    /// Every service: by its pods, its lease and by what it does.
+    pub(in crate::commands) fn components(&self) -> Vec<Component> {
+        let nodes: Vec<&str> = self.nodes.iter().map(name).collect();
+        let with = |component: Component| match component.name {
+            "vm-controller" => component.with(&self.reconciled("VM", &self.machines)),
+            "scheduler" => component.with(&self.scheduler()),
+            "pod-autoscaler" => {
+                // Where there is nothing for it to do, a replica that has left its lease is no fault.
+                let is_idle = self.autoscalers.is_empty() && component.ready.is_none();
+                let component = component.with(&self.reconciled("pod autoscaler", &self.autoscalers));
+                if is_idle { Component { is_well: None, ..component } } else { component }
+            }
+            _ => component,
+        };
+        component::all(&self.parts, &nodes, self.now).into_iter().map(with).collect()
     }
 
-    /// The pod-autoscaler, in the same way. Where there is nothing for it to do, it need not run.
-    pub(in crate::commands) fn pod_autoscaler(&self) -> Service {
-        let kinds = &self.autoscalers;
-        match self.controller("pod-autoscaler", "pod autoscaler", kinds, self.autoscaler_lease.as_ref()) {
-            Service::Fails(note) if kinds.is_empty() => Service::Unknown(note),
-            service => service,
-        }
-    }
-
-    fn controller(&self, own: &str, noun: &str, objects: &[Value], lease: Option<&Value>) -> Service {
+    /// Whether objects are reconciled, as their statuses show it.
+    fn reconciled(&self, noun: &str, objects: &[Value]) -> Service {
         let unattended = self.unseen(objects);
         if !unattended.is_empty() {
             return Service::Fails(format!(
@@ -169,25 +150,8 @@ impl View {
                 some(&unattended)
             ));
         }
-        if let Some(lease) = lease {
-            let holder = text(lease, "/spec/holderIdentity");
-            let lasts = lease.pointer("/spec/leaseDurationSeconds").and_then(Value::as_i64).unwrap_or(15);
-            return match self.since(lease, "/spec/renewTime") {
-                Some(age) if !holder.is_empty() && age <= lasts => Service::Works(format!("{holder} leads")),
-                Some(age) if !holder.is_empty() => {
-                    Service::Fails(format!("its leader {holder} has not renewed its lease for {age} s"))
-                }
-                _ => Service::Fails("nobody holds its lease".to_owned()),
-            };
-        }
-        if let Some(deployment) = self.deployments.iter().find(|found| name(found).contains(own)) {
-            let number = |path: &str| deployment.pointer(path).and_then(Value::as_i64);
-            let ready = number("/status/readyReplicas").unwrap_or(0);
-            let note = format!("{ready}/{} replicas ready", number("/spec/replicas").unwrap_or(1));
-            return if ready > 0 { Service::Works(note) } else { Service::Fails(note) };
-        }
         match objects.len() {
-            0 => Service::Unknown(format!("there are no {noun}s to tell by")),
+            0 => Service::Unknown(format!("there are no {noun}s to judge by")),
             _ => Service::Works(format!("every {noun} has a status")),
         }
     }
@@ -223,7 +187,7 @@ impl View {
             0 if self.machines.iter().any(|machine| !text(machine, "/status/node").is_empty()) => {
                 Service::Works("no pod waits for a node".to_owned())
             }
-            0 => Service::Unknown("there are no pods to tell by".to_owned()),
+            0 => Service::Unknown("there are no pods to judge by".to_owned()),
             count => Service::Works(format!("{} on no node: see neonctl doctor", plural(count, "pod"))),
         }
     }

@@ -24,9 +24,9 @@ const KEPT: u64 = 64 << 10;
 
 /// Hands both images to containerd.
 pub(crate) fn run(env: &Env, args: &Load, quiet: bool) -> Result<Report> {
-    let images = fitting(env, &args.which, args.any_version)?;
+    let images = fitting(env, &args.copied.which, args.copied.any_version)?;
     let names: Vec<String> =
-        named(&images, args.registry.as_deref())?.iter().map(|(name, _)| name.to_string()).collect();
+        named(&images, args.copied.registry.as_deref())?.iter().map(|(name, _)| name.to_string()).collect();
     let ctr = env.program("ctr").ok_or_else(|| {
         Error::new(Code::Conflict, "cannot load the images: ctr, which comes with containerd, is not on this machine")
             .hint("write an archive with neonctl images save -O neonvm.tar, and load it where containerd is; or push the images to a registry")
@@ -36,7 +36,8 @@ pub(crate) fn run(env: &Env, args: &Load, quiet: bool) -> Result<Report> {
         command.arg("--address").arg(address);
     }
     command.args(["--namespace", NAMESPACE, "images", "import", "-"]);
-    let (reporter, to) = (Reporter::new(env, &args.showing.progress, quiet), args.registry.clone());
+    let (reporter, to) =
+        (Reporter::new(env, &args.copied.showing.progress, quiet), args.copied.registry.clone());
     job::run(move || import(command, &images, to.as_deref(), &reporter))?;
     Ok(Report::document(Document {
         value: json!({ "apiVersion": API_VERSION, "kind": "LoadedImages", "namespace": NAMESPACE, "images": names }),

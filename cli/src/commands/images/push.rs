@@ -17,7 +17,7 @@ pub(crate) fn run(env: &Env, args: &Push, quiet: bool) -> Result<Report> {
     let images = fitting(env, &args.which, args.any_version)?;
     // Named before anything is sent.
     named(&images, Some(&args.registry))?;
-    let network = registry::options(env, &args.access.registry(), None)?.network;
+    let network = registry::network(env, &args.access)?;
     let (reporter, to) = (Reporter::new(env, &args.showing.progress, quiet), args.registry.clone());
     let pushed = job::run(move || {
         let runtime = job::runtime()?;

@@ -15,11 +15,11 @@ use crate::report::{API_VERSION, Document, Report, left, right};
 
 /// Writes both images into one archive.
 pub(crate) fn run(env: &Env, args: &Save, quiet: bool) -> Result<Report> {
-    let images = fitting(env, &args.which, args.any_version)?;
+    let images = fitting(env, &args.copied.which, args.copied.any_version)?;
     let names: Vec<String> =
-        named(&images, args.registry.as_deref())?.iter().map(|(name, _)| name.to_string()).collect();
-    let reporter = Reporter::new(env, &args.showing.progress, quiet);
-    let (out, to) = (args.out.clone(), args.registry.clone());
+        named(&images, args.copied.registry.as_deref())?.iter().map(|(name, _)| name.to_string()).collect();
+    let reporter = Reporter::new(env, &args.copied.showing.progress, quiet);
+    let (out, to) = (args.out.clone(), args.copied.registry.clone());
     let size = job::run(move || {
         let named = named(&images, to.as_deref())?;
         let all: Vec<(_, &Image)> = named.into_iter().map(|(name, packed)| (name, &packed.image)).collect();

@@ -23,9 +23,9 @@ const PAUSE: Duration = Duration::from_millis(500);
 pub(in crate::commands) struct State {
     /// Without our prefix.
     pub(super) name: String,
-    pub(super) ready: u64,
-    pub(super) wanted: u64,
-    pub(super) is_done: bool,
+    pub(in crate::commands) ready: u64,
+    pub(in crate::commands) wanted: u64,
+    pub(in crate::commands) is_done: bool,
 }
 
 impl fmt::Display for State {
@@ -41,7 +41,7 @@ impl State {
     }
 
     /// Of a Deployment or a DaemonSet, as `kubectl rollout status` judges it.
-    pub(super) fn of(object: &Value) -> Self {
+    pub(in crate::commands) fn of(object: &Value) -> Self {
         let number = |path: &str| object.pointer(path).and_then(Value::as_u64);
         let status = |key: &str| number(&format!("/status/{key}")).unwrap_or_default();
         let is_seen = number("/status/observedGeneration") >= number("/metadata/generation");

@@ -10,14 +10,10 @@ use serde_json::{Value, json};
 use tokio::time::Instant;
 
 use super::apply::get;
-use crate::commands::health::{self, text};
+use crate::commands::health::{self, AUTOSCALER_LEASE, CONTROLLER_LEASE, text};
 use crate::connect::Connection;
 use crate::error::{Code, Error, Result};
 
-/// Lease of the vm-controller that leads.
-const CONTROLLER: &str = "a3b22509.neon.tech";
-/// Lease of the pod-autoscaler that leads.
-const AUTOSCALER: &str = "neonvm-pod-autoscaler";
 /// Pause between two looks.
 const PAUSE: Duration = Duration::from_millis(500);
 
@@ -47,9 +43,9 @@ async fn missing(connection: &Connection, values: &Values) -> Result<Option<(Str
     let now = clock.server.unwrap_or(clock.own);
     let mut leases = Vec::new();
     for (component, lease) in [
-        (Component::VmController, CONTROLLER),
+        (Component::VmController, CONTROLLER_LEASE),
         (Component::Scheduler, SCHEDULER_LEASE),
-        (Component::PodAutoscaler, AUTOSCALER),
+        (Component::PodAutoscaler, AUTOSCALER_LEASE),
     ] {
         if values.has(component) {
             leases.push((component.name(), lease.to_owned()));

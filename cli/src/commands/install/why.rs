@@ -23,7 +23,7 @@ pub(super) async fn reasons(connection: &Connection, workload: &Value) -> Vec<St
     for pod in pods.iter().filter(|pod| !is_true(pod, "Ready")).take(PODS) {
         let mut line = format!("pod {}: {}", text(pod, "/metadata/name"), of_pod(pod));
         if let Some(container) = crashed(pod) {
-            line.push_str(&last_lines(connection, pod, container).await);
+            line.push_str(&final_lines(connection, pod, container).await);
         }
         all.push(line);
     }
@@ -40,7 +40,7 @@ fn statuses(pod: &Value) -> impl Iterator<Item = &Value> {
 }
 
 /// What a pod that is not ready waits for.
-fn of_pod(pod: &Value) -> String {
+pub(in crate::commands) fn of_pod(pod: &Value) -> String {
     if let Some(found) = condition(pod, "PodScheduled").filter(|found| text(found, "/status") == "False") {
         return format!("no node takes it: {}", text(found, "/message"));
     }
@@ -83,28 +83,33 @@ fn crashed(pod: &Value) -> Option<&str> {
     statuses(pod).find(is_it).map(|status| text(status, "/name"))
 }
 
-async fn last_lines(connection: &Connection, pod: &Value, container: &str) -> String {
+async fn final_lines(connection: &Connection, pod: &Value, container: &str) -> String {
     let (namespace, name) = (text(pod, "/metadata/namespace"), text(pod, "/metadata/name"));
     let path = format!(
         "/api/v1/namespaces/{namespace}/pods/{name}/log?container={container}&previous=true&tailLines={LINES}"
     );
     match connection.text(&path).await {
         Ok(lines) if !lines.trim().is_empty() => {
-            format!("; its last words: {}", lines.trim().replace('\n', " | "))
+            format!("; its last lines: {}", lines.trim().replace('\n', " | "))
         }
         _ => String::new(),
     }
 }
 
+/// Why a workload has no pods, as far as its own object shows it.
+pub(in crate::commands) fn of_workload(workload: &Value) -> Option<&str> {
+    let failure = condition(workload, "ReplicaFailure").filter(|found| text(found, "/status") == "True");
+    if let Some(found) = failure {
+        return Some(text(found, "/message"));
+    }
+    let is_new = workload.pointer("/status/observedGeneration").is_none();
+    is_new.then_some("no controller has looked at it yet; does a kube-controller-manager run?")
+}
+
 /// Why there are no pods.
 async fn without_pods(connection: &Connection, workload: &Value) -> String {
-    if let Some(found) =
-        condition(workload, "ReplicaFailure").filter(|found| text(found, "/status") == "True")
-    {
-        return text(found, "/message").to_owned();
-    }
-    if workload.pointer("/status/observedGeneration").is_none() {
-        return "no controller has looked at it yet; does a kube-controller-manager run?".to_owned();
+    if let Some(reason) = of_workload(workload) {
+        return reason.to_owned();
     }
     let (namespace, name) = (text(workload, "/metadata/namespace"), text(workload, "/metadata/name"));
     let path = format!(

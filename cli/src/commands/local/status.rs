@@ -29,6 +29,6 @@ pub(crate) fn run(env: &Env, settings: &Settings, args: &One) -> Result<Report> 
     }
     block_on(async {
         let connection = Connection::local(&instance.kubeconfig(), limit).await?;
-        crate::commands::health::report(&connection, name).await
+        crate::commands::health::report(&connection, name, None).await
     })
 }

@@ -7,7 +7,7 @@ use neonvm_types::Bytes;
 
 use super::{name_of, phase};
 
-pub(super) fn status(migration: &VirtualMachineMigration) -> VirtualMachineMigrationStatus {
+pub(in crate::commands) fn status(migration: &VirtualMachineMigration) -> VirtualMachineMigrationStatus {
     migration.status.clone().unwrap_or_default()
 }
 
@@ -30,7 +30,7 @@ pub(super) fn size(amount: i64) -> String {
 }
 
 /// The phase as people see it: one that was called off has not failed.
-pub(super) fn phase_word(migration: &VirtualMachineMigration) -> String {
+pub(in crate::commands) fn phase_word(migration: &VirtualMachineMigration) -> String {
     let status = status(migration);
     match status.phase {
         None => "Queued".to_owned(),
@@ -64,7 +64,7 @@ pub(super) fn took(migration: &VirtualMachineMigration, now: Instant) -> Option<
 }
 
 /// Why it is where it is: the word and, if there is one, the message.
-pub(super) fn reason(migration: &VirtualMachineMigration) -> String {
+pub(in crate::commands) fn reason(migration: &VirtualMachineMigration) -> String {
     let status = status(migration);
     match (status.reason.as_str(), status.message.as_str()) {
         ("", "") => "nobody has looked at it yet; is vm-controller running?".to_owned(),
@@ -75,7 +75,7 @@ pub(super) fn reason(migration: &VirtualMachineMigration) -> String {
 }
 
 /// Where it is, in a few words.
-pub(super) fn state(migration: &VirtualMachineMigration) -> String {
+pub(in crate::commands) fn state(migration: &VirtualMachineMigration) -> String {
     let status = status(migration);
     let passes = status.info.passes;
     match (phase(migration), percent(migration)) {
@@ -175,7 +175,7 @@ pub(super) fn step_result(migration: &VirtualMachineMigration, step: &str) -> St
 }
 
 /// How long the machine stood still.
-pub(super) fn downtime(info: &MigrationInfo) -> String {
+pub(in crate::commands) fn downtime(info: &MigrationInfo) -> String {
     match info.downtime_ms {
         ..=0 => "unknown: the source was lost before it told".to_owned(),
         known => format!("{known} ms"),

@@ -38,7 +38,7 @@ fn timed_out(name: &str, limit: Duration, what: &str, last: Option<&VirtualMachi
 }
 
 /// The state in a few words: the phase, and what stands in the way.
-pub(super) fn state(machine: &VirtualMachine) -> String {
+pub(in crate::commands) fn state(machine: &VirtualMachine) -> String {
     let Some(status) = &machine.status else {
         return "nobody has looked at it yet; is vm-controller running?".to_owned();
     };

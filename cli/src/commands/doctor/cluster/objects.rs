@@ -49,7 +49,7 @@ pub(super) fn versions(view: &View, own: &str) -> Vec<Check> {
             other.entry(version).or_default().insert(text(node, "/metadata/name"));
         }
     }
-    for deployment in &view.deployments {
+    for deployment in view.parts.workloads.objects() {
         let images = deployment.pointer("/spec/template/spec/containers").and_then(Value::as_array);
         for image in images.into_iter().flatten().map(|container| text(container, "/image")) {
             // Beside ours there may be others, such as a kube-scheduler: their versions are their own.

@@ -52,9 +52,9 @@ fn versions_that_differ_are_told_once() {
     let mut view = view();
     assert_eq!(objects::versions(&view, "0.1.0")[0].detail, "all 0.1.0");
     view.nodes.push(node("n3", "v1.36.0-neonvm.0.0.9"));
-    view.deployments = vec![json!({ "metadata": { "name": "vm-controller" },
+    view.parts.workloads = Part::Read(vec![json!({ "metadata": { "name": "vm-controller" },
         "spec": { "template": { "spec": { "containers": [{ "image": "reg:5000/neonvm/neond:v0.0.9" }, { "image": "x@sha256:0" },
-            { "image": "registry.k8s.io/kube-scheduler:v1.36.2" }] } } } })];
+            { "image": "registry.k8s.io/kube-scheduler:v1.36.2" }] } } } })]);
     let told = objects::versions(&view, "0.1.0");
     assert_eq!(told.len(), 1);
     assert_eq!((told[0].place.as_str(), told[0].verdict), ("n3,vm-controller", Verdict::Warn));

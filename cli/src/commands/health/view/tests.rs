@@ -1,6 +1,7 @@
 use serde_json::json;
 
 use super::*;
+use crate::commands::health::parts::Part;
 
 const LONG_AGO: &str = "2024-01-01T00:00:00Z";
 const JUST_NOW: &str = "2024-01-01T00:59:55Z";
@@ -18,63 +19,46 @@ fn pod(name: &str, created: &str, conditions: &Value) -> Value {
         "status": { "phase": "Pending", "conditions": conditions } })
 }
 
+/// Whether a service works, and what is told about it.
+fn told(view: &View, name: &str) -> (Option<bool>, String) {
+    let found = view.components().into_iter().find(|component| component.name == name).unwrap();
+    (found.is_well, found.note)
+}
+
 #[test]
-fn a_machine_without_status_for_long_means_that_nobody_reconciles() {
+fn a_vm_without_status_for_long_means_that_nobody_reconciles() {
     let mut view = view();
-    assert!(matches!(view.vm_controller(), Service::Unknown(_)));
+    assert_eq!(
+        told(&view, "vm-controller"),
+        (None, "no pods and no lease of it; there are no VMs to judge by".into())
+    );
     view.machines =
         vec![machine("new", JUST_NOW, &Value::Null), machine("a", LONG_AGO, &json!({ "phase": "Running" }))];
-    assert_eq!(view.vm_controller(), Service::Works("every machine has a status".into()));
+    assert_eq!(told(&view, "vm-controller"), (Some(true), "every VM has a status".into()));
     for name in ["b", "c", "d", "e"] {
         view.machines.push(machine(name, LONG_AGO, &json!({})));
     }
-    let note = "4 machines without a status for more than 10 s: db/b, db/c, db/d and 1 more";
-    assert_eq!(view.vm_controller(), Service::Fails(note.into()));
+    let note = "4 VMs without a status for more than 10 s: db/b, db/c, db/d and 1 more";
+    assert_eq!(told(&view, "vm-controller"), (Some(false), note.into()));
 }
 
 #[test]
 fn pod_autoscalers_are_looked_at_by_their_service() {
     let mut view = view();
     // A stale lease is no fault where there is nothing to do.
-    view.autoscaler_lease = Some(json!({ "spec": { "holderIdentity": "x", "renewTime": LONG_AGO } }));
+    view.parts.leases = Part::Read(vec![json!({ "metadata": { "name": "neonvm-pod-autoscaler" },
+        "spec": { "holderIdentity": "x", "renewTime": LONG_AGO } })]);
     let note = "its leader x has not renewed its lease for 3600 s";
-    assert_eq!(view.pod_autoscaler(), Service::Unknown(note.into()));
+    assert_eq!(told(&view, "pod-autoscaler"), (None, note.into()));
     let ready = json!({ "conditions": [{ "type": "Ready", "status": "True" }] });
     view.autoscalers = vec![machine("a", LONG_AGO, &ready)];
-    assert_eq!(view.pod_autoscaler(), Service::Fails(note.into()));
-    view.autoscaler_lease = None;
-    assert_eq!(view.pod_autoscaler(), Service::Works("every pod autoscaler has a status".into()));
+    assert_eq!(told(&view, "pod-autoscaler"), (Some(false), note.into()));
+    view.parts.leases = Part::default();
+    assert_eq!(told(&view, "pod-autoscaler"), (Some(true), "every pod autoscaler has a status".into()));
     view.autoscalers.push(machine("b", LONG_AGO, &Value::Null));
     let note = "1 pod autoscaler without a status for more than 10 s: db/b";
-    assert_eq!(view.pod_autoscaler(), Service::Fails(note.into()));
+    assert_eq!(told(&view, "pod-autoscaler"), (Some(false), note.into()));
     assert_eq!((view.unattended_autoscalers(), view.unattended()), (vec!["db/b".to_owned()], Vec::new()));
-}
-
-#[test]
-fn a_lease_says_who_leads() {
-    let lease = |holder: &str, renewed: &str| {
-        Some(
-            json!({ "spec": { "holderIdentity": holder, "renewTime": renewed, "leaseDurationSeconds": 15 } }),
-        )
-    };
-    let told = |lease| View { lease, ..view() }.vm_controller();
-    assert_eq!(told(lease("x-1", "2024-01-01T00:59:50.000000Z")), Service::Works("x-1 leads".into()));
-    assert_eq!(
-        told(lease("x-1", LONG_AGO)),
-        Service::Fails("its leader x-1 has not renewed its lease for 3600 s".into())
-    );
-    assert!(told(lease("", JUST_NOW)).fails());
-    assert!(told(Some(json!({}))).fails());
-}
-
-#[test]
-fn a_deployment_says_how_many_are_ready() {
-    let told = |status: Value| {
-        let deployment = json!({ "metadata": { "name": "neonvm-vm-controller" }, "spec": { "replicas": 2 }, "status": status });
-        View { deployments: vec![deployment], ..view() }.vm_controller()
-    };
-    assert_eq!(told(json!({ "readyReplicas": 1 })), Service::Works("1/2 replicas ready".into()));
-    assert_eq!(told(json!({})), Service::Fails("0/2 replicas ready".into()));
 }
 
 #[test]
@@ -88,7 +72,7 @@ fn pods_that_fit_nowhere_are_not_pods_that_nobody_looked_at() {
         pod("new", JUST_NOW, &json!([])),
     ];
     assert_eq!(view.waiting(), Vec::<String>::new());
-    assert!(!view.scheduler().fails());
+    assert!(!matches!(view.scheduler(), Service::Fails(_)));
     let told = view.unschedulable();
     assert_eq!((told.len(), told[0].name.as_str(), told[0].why.as_str()), (1, "big", "0/1 nodes: too small"));
     view.unbound.push(pod("old", LONG_AGO, &json!([])));

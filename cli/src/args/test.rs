@@ -1,0 +1,57 @@
+//! `test`
+
+use super::cluster::Access;
+use super::{Output, Showing};
+
+/// Tests of a cluster.
+#[derive(Debug, clap::Subcommand)]
+pub enum Command {
+    /// Run a VM through its whole life on a cluster: create, scale, migrate, drain, delete
+    Cluster(Box<Cluster>),
+}
+
+impl Command {
+    pub(super) fn output(&self) -> &Output {
+        match self {
+            Self::Cluster(args) => &args.output,
+        }
+    }
+}
+
+/// `test cluster`
+#[derive(Debug, Default, clap::Args)]
+#[command(after_help = "Examples:\n  neonctl test cluster --image registry.example/vm/postgres:16\n  \
+                  neonctl test cluster --only load,migrate\n  neonctl test cluster --namespace trial --keep\n\n\
+                  Steps: create, scale (by hand), load (a busy loop in the guest), migrate, drain, database, delete. drain cordons the \
+                  VM's node, evicts the VM's own pod and no other, and uncordons the node. A step that cannot run is reported as not \
+                  run, with the reason. Everything that was made is removed at the end, also after Ctrl-C. Exit code 7: a step failed.")]
+pub struct Cluster {
+    /// Image with the disk of the VM [default: neonvm-test of --registry; on a local cluster a small one that is built]
+    #[arg(long, value_name = "REF")]
+    pub image: Option<String>,
+    /// Registry and path with the image neonvm-test [default: the registry that the services were installed from]
+    #[arg(long, value_name = "REGISTRY", conflicts_with = "image")]
+    pub registry: Option<String>,
+    /// Namespace to test in; one that exists stays [default: a new one, which is removed]
+    #[arg(short, long, value_name = "NAME")]
+    pub namespace: Option<String>,
+    /// Steps to run, comma separated; create and delete always run
+    #[arg(long, value_name = "STEP", value_delimiter = ',',
+        value_parser = ["create", "scale", "load", "migrate", "drain", "database", "delete"])]
+    pub only: Vec<String>,
+    /// Time for each step, such as 90s or 5m
+    #[arg(long, value_name = "DURATION", default_value = "5m")]
+    pub timeout: String,
+    /// Leave the VM and the namespace, to look at them
+    #[arg(long)]
+    pub keep: bool,
+    /// Which cluster.
+    #[command(flatten)]
+    pub access: Access,
+    /// How progress is shown.
+    #[command(flatten)]
+    pub showing: Showing,
+    /// Form.
+    #[command(flatten)]
+    pub output: Output,
+}

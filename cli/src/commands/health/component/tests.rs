@@ -1,0 +1,188 @@
+use super::*;
+
+const NOW: &str = "2026-01-01T01:00:00Z";
+const FRESH: &str = "2026-01-01T00:59:55.000000Z";
+const STALE: &str = "2026-01-01T00:59:00.000000Z";
+
+fn workload(kind: &str, name: &str, desired: u64, ready: u64) -> Value {
+    json!({"kind": kind, "metadata": {"name": format!("neonvm-{name}"), "generation": 1},
+        "spec": {"replicas": desired, "template": {"spec": {"containers": [
+            {"name": "kube-scheduler", "image": "registry.k8s.io/kube-scheduler:v1.36.2"},
+            {"name": name, "image": "reg:5000/vm/neond:0.1.0@sha256:0"}]}}},
+        "status": {"observedGeneration": 1, "replicas": desired, "updatedReplicas": desired, "availableReplicas": ready,
+            "desiredNumberScheduled": desired, "updatedNumberScheduled": desired, "numberAvailable": ready}})
+}
+
+fn lease(name: &str, holder: &str, renewed: &str) -> Value {
+    json!({"metadata": {"name": name},
+        "spec": {"holderIdentity": holder, "renewTime": renewed, "leaseDurationSeconds": 15}})
+}
+
+fn pod(name: &str, service: &str, status: &Value) -> Value {
+    json!({"metadata": {"name": name, "labels": {"app.kubernetes.io/name": format!("neonvm-{service}")}},
+        "spec": {"nodeName": "n1"}, "status": status})
+}
+
+fn hook(namespace: &str) -> Value {
+    json!({"webhooks": [{"clientConfig": {"service": {"namespace": namespace, "name": "neonvm-webhook"}}}]})
+}
+
+fn slice(ready: &[bool]) -> Value {
+    let endpoints: Vec<Value> = ready.iter().map(|ready| json!({"conditions": {"ready": ready}})).collect();
+    json!({ "endpoints": endpoints })
+}
+
+/// Everything installed on two nodes, and well.
+fn well() -> Parts {
+    Parts {
+        namespace: "vms".into(),
+        workloads: Part::Read(vec![
+            workload("Deployment", "vm-controller", 3, 3),
+            workload("Deployment", "scheduler", 1, 1),
+            workload("DaemonSet", "agent", 2, 2),
+            workload("DaemonSet", "vxlan-controller", 2, 2),
+            workload("Deployment", "pod-autoscaler", 2, 2),
+        ]),
+        pods: Part::default(),
+        leases: Part::Read(vec![
+            lease(CONTROLLER_LEASE, "c-0", FRESH),
+            lease(SCHEDULER_LEASE, "s-0", FRESH),
+            lease("neonvm-agent-n1", "a-0", FRESH),
+            lease("neonvm-agent-n2", "a-1", "2026-01-01T00:59:51.000000Z"),
+            lease("neonvm-agent-gone", "a-2", STALE),
+            lease(AUTOSCALER_LEASE, "p-0", FRESH),
+        ]),
+        hooks: Part::Read(vec![hook("vms"), hook("vms")]),
+        endpoints: Part::Read(vec![slice(&[true, true, true])]),
+    }
+}
+
+fn found(parts: &Parts, name: &str) -> Component {
+    let all = all(parts, &["n1", "n2"], NOW.parse().unwrap());
+    all.into_iter().find(|component| component.name == name).unwrap()
+}
+
+fn change(part: &mut Part, name: &str, to: Value) {
+    let Part::Read(objects) = part else { panic!("unread") };
+    let is_it =
+        |object: &Value| object["metadata"]["name"].as_str().is_some_and(|found| found.ends_with(name));
+    let at = objects.iter().position(is_it);
+    match at {
+        Some(at) => objects[at] = to,
+        None => objects.push(to),
+    }
+}
+
+#[test]
+fn services_that_are_well() {
+    let parts = well();
+    let rows: Vec<Vec<String>> =
+        all(&parts, &["n1", "n2"], NOW.parse().unwrap()).iter().map(Component::cells).collect();
+    let wanted = [
+        ["vm-controller", "3/3", "0.1.0", "c-0", "5s ago", "-"],
+        ["scheduler", "1/1", "0.1.0", "s-0", "5s ago", "-"],
+        ["agent", "2/2", "0.1.0", "2 nodes", "9s ago", "-"],
+        ["vxlan-controller", "2/2", "0.1.0", "-", "-", "-"],
+        ["pod-autoscaler", "2/2", "0.1.0", "p-0", "5s ago", "-"],
+        ["webhooks", "2/2", "-", "-", "-", "3 ready endpoints"],
+    ];
+    assert_eq!(rows, wanted);
+}
+
+#[test]
+fn pods_that_are_not_ready_give_the_reason() {
+    let mut parts = well();
+    change(&mut parts.workloads, "neonvm-agent", workload("DaemonSet", "agent", 2, 1));
+    let status = json!({"containerStatuses": [{"name": "agent", "image": "r/neond:0.1.0",
+        "state": {"waiting": {"reason": "ImagePullBackOff", "message": "not found"}}}]});
+    parts.pods = Part::Read(vec![pod("agent-x", "agent", &status), pod("other", "scheduler", &json!({}))]);
+    let agent = found(&parts, "agent");
+    assert_eq!((agent.is_well, agent.ready), (Some(false), Some((1, 2))));
+    assert_eq!(agent.note, "pod agent-x: ImagePullBackOff r/neond:0.1.0: not found");
+
+    let status = json!({"conditions": [{"type": "PodScheduled", "status": "False", "message": "0/2 nodes are available"}]});
+    parts.pods = Part::Read(vec![pod("agent-x", "agent", &status)]);
+    assert_eq!(found(&parts, "agent").note, "pod agent-x: no node takes it: 0/2 nodes are available");
+
+    change(&mut parts.workloads, "neonvm-scheduler", workload("Deployment", "scheduler", 1, 0));
+    assert_eq!(found(&parts, "scheduler").note, "it has no pods yet");
+}
+
+#[test]
+fn a_lease_that_is_not_renewed_is_a_fault() {
+    let mut parts = well();
+    change(&mut parts.leases, SCHEDULER_LEASE, lease(SCHEDULER_LEASE, "s-0", STALE));
+    let scheduler = found(&parts, "scheduler");
+    assert_eq!((scheduler.is_well, scheduler.renewed), (Some(false), Some(60)));
+    assert_eq!(scheduler.note, "its leader s-0 has not renewed its lease for 60 s");
+
+    change(&mut parts.leases, SCHEDULER_LEASE, lease(SCHEDULER_LEASE, "", FRESH));
+    assert_eq!(found(&parts, "scheduler").note, "nobody holds its lease");
+    change(&mut parts.leases, "neonvm-agent-n2", lease("neonvm-agent-n2", "a-1", STALE));
+    let agent = found(&parts, "agent");
+    assert_eq!((agent.is_well, agent.leader.as_str()), (Some(false), "1 node"));
+    assert_eq!(agent.note, "leases that are not renewed: n2 for 60 s");
+    parts.leases = Part::default();
+    assert_eq!(
+        found(&parts, "vm-controller").note,
+        format!("nobody has ever held its lease {CONTROLLER_LEASE}")
+    );
+}
+
+#[test]
+fn webhooks_need_somebody_behind_them() {
+    let mut parts = well();
+    parts.endpoints = Part::Read(vec![slice(&[false])]);
+    let webhooks = found(&parts, "webhooks");
+    assert_eq!((webhooks.is_well, webhooks.ready), (Some(false), Some((2, 2))));
+    assert_eq!(webhooks.note, "service vms/neonvm-webhook has no ready endpoint: no VM can be written");
+    parts.hooks = Part::Read(vec![hook("old"), hook("old")]);
+    let note =
+        "they are registered at old/neonvm-webhook, which is not this installation: no VM can be written";
+    assert_eq!(found(&parts, "webhooks").note, note);
+    parts.hooks = Part::Read(vec![hook("vms")]);
+    assert_eq!(found(&parts, "webhooks").note, "the vm-controller has not registered them");
+    // On a local cluster.
+    let by_url = json!({"webhooks": [{"clientConfig": {"url": "https://127.0.0.1:1/"}}]});
+    let parts = Parts { hooks: Part::Read(vec![by_url]), ..Parts::default() };
+    assert_eq!(found(&parts, "webhooks").cells(), ["webhooks", "yes", "-", "-", "-", "served by a process"]);
+}
+
+#[test]
+fn what_may_not_be_read_is_no_fault_and_is_named() {
+    let unread = |plural: &str| Part::Unread(format!("you may not list {plural} in namespace vms"));
+    let parts = Parts {
+        namespace: "vms".into(),
+        workloads: unread("deployments"),
+        pods: unread("pods"),
+        leases: unread("leases"),
+        hooks: Part::Unread("you may not get mutatingwebhookconfigurations".into()),
+        endpoints: Part::default(),
+    };
+    let scheduler = found(&parts, "scheduler");
+    assert_eq!((scheduler.is_well, scheduler.ready), (None, None));
+    let note = "you may not list deployments in namespace vms; you may not list leases in namespace vms";
+    assert_eq!(scheduler.note, note);
+    assert_eq!(found(&parts, "webhooks").note, "you may not get mutatingwebhookconfigurations");
+    // With the role view, pods can be read and leases cannot.
+    let parts = Parts { leases: unread("leases"), ..well() };
+    let scheduler = found(&parts, "scheduler");
+    assert_eq!(
+        (scheduler.is_well, scheduler.note.as_str()),
+        (Some(true), "you may not list leases in namespace vms")
+    );
+}
+
+#[test]
+fn what_does_its_work_runs() {
+    let parts = Parts { namespace: "vms".into(), ..Parts::default() };
+    let absent = || found(&parts, "vm-controller");
+    assert_eq!(
+        absent().with(&Service::Works("every VM has a status".into())).cells()[1..],
+        ["yes", "-", "-", "-", "every VM has a status"]
+    );
+    let idle = absent().with(&Service::Unknown("there are no VMs to judge by".into()));
+    assert_eq!(idle.note, "no pods and no lease of it; there are no VMs to judge by");
+    assert_eq!(absent().with(&Service::Fails("1 VM without a status".into())).cells()[1], "no");
+    assert_eq!(found(&parts, "webhooks").note, "not registered");
+}

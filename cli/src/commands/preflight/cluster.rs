@@ -1,0 +1,83 @@
+//! Version, rights, image volumes, Pod Security. Pure.
+
+use neonvm_deploy::release;
+use serde_json::Value;
+
+use crate::commands::doctor::check::{Check, fail, ok, warn};
+use crate::commands::health::text;
+use crate::commands::rights::Right;
+
+/// Oldest Kubernetes: it names the node in tokens and decides by CEL.
+const OLDEST: (u64, u64) = (1, 31);
+/// From here pods are resized in place and image volumes are on by default.
+const WHOLE: (u64, u64) = (1, 35);
+/// Rights that are named.
+const NAMED: usize = 5;
+/// Label of a namespace with the level of Pod Security that is enforced.
+const LEVEL: &str = "/metadata/labels/pod-security.kubernetes.io~1enforce";
+
+pub(super) fn version(text: &str) -> Check {
+    let check = match release(text) {
+        Some((major, minor, _)) if (major, minor) < OLDEST => fail(
+            "kubernetes",
+            format!("Kubernetes {text} is too old: 1.31 is the oldest that works"),
+            "upgrade the cluster",
+        ),
+        Some((major, minor, _)) if (major, minor) < WHOLE => warn(
+            "kubernetes",
+            format!(
+                "Kubernetes {text}: pods are not resized in place and image volumes are off by default before 1.35"
+            ),
+            "switch on the feature gates InPlacePodVerticalScaling and ImageVolume, or upgrade; without the first, other \
+             schedulers do not see what a VM uses, without the second, VMs whose disk comes in an image do not start",
+        ),
+        Some(_) => ok("kubernetes", text),
+        None => warn(
+            "kubernetes",
+            format!("the server calls its version {text:?}"),
+            "set scheduler.kubeSchedulerImage, which follows the version",
+        ),
+    };
+    check.at("cluster")
+}
+
+/// The caller may write what is to be written.
+pub(super) fn rights(missing: &[Right]) -> Vec<Check> {
+    if missing.is_empty() {
+        return vec![ok("rights", "every object of an installation may be applied").at("client")];
+    }
+    let shown: Vec<String> = missing.iter().take(NAMED).map(ToString::to_string).collect();
+    let more = missing.len().saturating_sub(shown.len());
+    let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+    let detail = format!("you may not {}{more}", shown.join(", "));
+    let remedy = "to install, use a context of an administrator (cluster role cluster-admin): --context";
+    vec![fail("rights", detail, remedy).at("client")]
+}
+
+pub(super) fn image_volumes(has: Option<bool>) -> Option<Check> {
+    let check = match has? {
+        true => ok("image-volumes", "kept by the API server"),
+        false => warn(
+            "image-volumes",
+            "the API server has image volumes switched off (feature gate ImageVolume)",
+            "VMs whose root disk comes in an image do not start; switch it on for API server and kubelets",
+        ),
+    };
+    Some(check.at("cluster"))
+}
+
+/// Services need what Pod Security calls privileged. The namespace that an installation makes has that level.
+pub(super) fn pod_security(name: &str, namespace: Option<&Value>) -> Option<Check> {
+    let level = text(namespace?, LEVEL);
+    let check = match level {
+        "" | "privileged" => ok("pod-security", if level.is_empty() { "not set by a label" } else { level }),
+        _ => warn(
+            "pod-security",
+            format!("{level} is enforced: pods of an overlay's controller are refused"),
+            format!(
+                "kubectl label namespace {name} pod-security.kubernetes.io/enforce=privileged --overwrite"
+            ),
+        ),
+    };
+    Some(check.at(name))
+}

@@ -1,0 +1,119 @@
+//! What each node has: container runtime, KVM, kernel. Pure.
+
+use neonvm_deploy::release;
+use serde_json::Value;
+
+use crate::commands::doctor::check::{Check, ok, warn};
+use crate::commands::health::{Part, is_true, text};
+
+/// Oldest containerd with image volumes.
+const CONTAINERD: (u64, u64) = (2, 1);
+/// Oldest CRI-O with image volumes.
+const CRIO: (u64, u64) = (1, 33);
+/// Oldest kernel with what runners use of cgroups.
+const KERNEL: (u64, u64) = (5, 10);
+/// Resources by which a device plugin hands out KVM end so.
+const KVM: &str = "/kvm";
+
+/// All nodes.
+pub(super) fn all(nodes: &Part) -> Vec<Check> {
+    if let Some(missing) = nodes.missing() {
+        return vec![
+            warn("nodes", missing, "ask for the right to list nodes, to have them checked").at("cluster"),
+        ];
+    }
+    let nodes = nodes.objects();
+    let mut checks = vec![ready(nodes)];
+    for node in nodes {
+        let name = text(node, "/metadata/name");
+        checks.extend([runtime(node), kvm(node), platform(node)].map(|check| check.at(name)));
+    }
+    checks
+}
+
+fn ready(nodes: &[Value]) -> Check {
+    let down = nodes.iter().filter(|node| !is_true(node, "Ready"));
+    let down: Vec<&str> = down.map(|node| text(node, "/metadata/name")).collect();
+    let check = if down.len() == nodes.len() {
+        warn("nodes", "no node is Ready", "services start when one is; see: kubectl get nodes")
+    } else if down.is_empty() {
+        ok("nodes", format!("{} Ready", nodes.len()))
+    } else {
+        warn("nodes", format!("not Ready: {}", down.join(", ")), "see: kubectl describe node")
+    };
+    check.at("cluster")
+}
+
+/// The container runtime: without image volumes VMs whose disk comes in an image do not start.
+fn runtime(node: &Value) -> Check {
+    let shown = text(node, "/status/nodeInfo/containerRuntimeVersion");
+    let (name, version) = shown.split_once("://").unwrap_or((shown, ""));
+    let detail = format!("{name} {version}");
+    let oldest = match name {
+        "containerd" => Some(CONTAINERD),
+        "cri-o" => Some(CRIO),
+        _ => None,
+    };
+    match (oldest, release(version)) {
+        (Some((major, minor)), Some(found)) if (found.0, found.1) < (major, minor) => warn(
+            "runtime",
+            format!("{detail} has no image volumes, which {major}.{minor} has"),
+            "VMs whose root disk comes in an image do not start there; upgrade it",
+        ),
+        (Some(_), Some(_)) => ok("runtime", detail),
+        _ => warn(
+            "runtime",
+            format!("{shown:?} is not known"),
+            "containerd 2.1 and CRI-O 1.33 have image volumes",
+        ),
+    }
+}
+
+/// A node does not say whether it has KVM; the resources of a device plugin do.
+fn kvm(node: &Value) -> Check {
+    let allocatable = node.pointer("/status/allocatable").and_then(Value::as_object);
+    let found = allocatable.into_iter().flatten().find(|(name, _)| name.ends_with(KVM));
+    match found {
+        Some((name, amount)) if amount.as_str() != Some("0") => ok("kvm", format!("handed out as {name}")),
+        Some((name, _)) => warn(
+            "kvm",
+            format!("{name} is there and 0: VMs are emulated"),
+            "probe it on that node: neonctl doctor --local; is virtualisation switched on, and the module kvm loaded?",
+        ),
+        None => ok("kvm", "unknown: visible after the installation"),
+    }
+}
+
+/// Architecture, operating system, kernel.
+fn platform(node: &Value) -> Check {
+    let info = |key: &str| text(node, &format!("/status/nodeInfo/{key}"));
+    let (architecture, system, kernel) =
+        (info("architecture"), info("operatingSystem"), info("kernelVersion"));
+    let detail = format!("{architecture}, {}, Linux {kernel}", info("osImage"));
+    if system != "linux" && !system.is_empty() {
+        return warn(
+            "platform",
+            format!("{system}: VMs do not run there"),
+            "leave it out with nodeSelector values",
+        );
+    }
+    if architecture == "arm64" {
+        return warn(
+            "platform",
+            detail,
+            "it needs images of that architecture in the registry, or nodeSelector values that leave it out",
+        );
+    }
+    match kernel_release(kernel) {
+        Some(found) if found < KERNEL => {
+            warn("platform", format!("{detail} is old"), "upgrade to Linux 5.10 or later")
+        }
+        _ => ok("platform", detail),
+    }
+}
+
+/// Of `6.1.0-28-amd64` and the like.
+fn kernel_release(text: &str) -> Option<(u64, u64)> {
+    let mut parts = text.split(|c: char| !c.is_ascii_digit());
+    Some((parts.next()?.parse().ok()?, parts.next()?.parse().ok()?))
+}

@@ -1,0 +1,148 @@
+//! Makes the namespace and the VM, and waits until the VM runs.
+
+use http::Method;
+use neonvm_api::VirtualMachine;
+use neonvm_api::virtual_machine::Phase;
+use serde_json::{Value, json};
+
+use super::nodes;
+use super::step::Outcome;
+use super::trial::{Trial, VM, node_of};
+use crate::commands::health::{installed, items};
+use crate::commands::install::apply::get;
+use crate::commands::watching::Seen;
+use crate::error::{Code, Error, Result};
+
+/// The VM: a quarter of a CPU to a whole one, 1Gi to 2Gi, small enough for any node.
+fn vm(image: &str) -> Value {
+    json!({"apiVersion": "vm.neon.tech/v1", "kind": "VirtualMachine", "metadata": {"name": VM}, "spec": {
+        "restartPolicy": "Always", "terminationGracePeriodSeconds": 5, "guest": {
+            "cpus": {"min": "250m", "max": 1, "use": "250m"},
+            "memorySlotSize": "1Gi", "memorySlots": {"min": 1, "max": 2, "use": 1},
+            "rootDisk": {"image": image}}}})
+}
+
+/// Runner pods need what Pod Security calls privileged.
+fn namespace(name: &str) -> Value {
+    json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, "labels": {
+        "app.kubernetes.io/managed-by": "neonctl", "pod-security.kubernetes.io/enforce": "privileged"}}})
+}
+
+pub(super) async fn run(trial: &mut Trial<'_>) -> Result<Outcome> {
+    space(trial).await?;
+    trial.nodes = runnable(trial).await?;
+    let path = format!(
+        "/apis/vm.neon.tech/v1/namespaces/{}/virtualmachines?fieldManager=neonctl",
+        trial.namespace()
+    );
+    // Before it is made, as the namespace.
+    trial.made_vm = true;
+    if let Err(error) = trial.connection().request(Method::POST, &path, Some(&vm(&trial.image))).await {
+        trial.made_vm = error.code == Code::Unreachable;
+        return Err(refused(error, trial.namespace()));
+    }
+    let running = trial.until("the VM runs", is_up).await.map_err(|error| of_image(error, trial))?;
+    trial.has_vm = true;
+    Ok(Outcome::Passed(format!("runs on {}", node_of(&running))))
+}
+
+/// Makes the namespace, unless it was named and exists.
+async fn space(trial: &mut Trial<'_>) -> Result<()> {
+    let name = trial.namespace().to_owned();
+    if trial.is_named {
+        match get(trial.connection(), &format!("/api/v1/namespaces/{name}")).await {
+            Ok(None) => {}
+            Ok(Some(_)) => return Ok(()),
+            // With rights in one namespace alone it cannot be read.
+            Err(error) if error.code == Code::Denied => return Ok(()),
+            Err(error) => return Err(error),
+        }
+    }
+    // Before it is made: a request that was sent may be carried out after an interruption.
+    trial.owns_namespace = true;
+    let made = trial.connection().request(Method::POST, "/api/v1/namespaces", Some(&namespace(&name))).await;
+    made.map(drop).map_err(|error| {
+        trial.owns_namespace = error.code == Code::Unreachable;
+        let denied = error.code == Code::Denied;
+        let error = Error { message: format!("cannot create namespace {name}"), ..error };
+        if denied { error.hint("name one in which you may create VMs: --namespace NAME") } else { error }
+    })
+}
+
+/// Nodes that run VMs; none where they may not be listed.
+async fn runnable(trial: &Trial<'_>) -> Result<Option<Vec<String>>> {
+    let connection = trial.connection();
+    let nodes = match items(connection, "/api/v1/nodes").await {
+        Err(error) if error.code == Code::Denied => return Ok(None),
+        nodes => nodes?,
+    };
+    let system = installed(connection, None).await?;
+    let path = format!("/apis/coordination.k8s.io/v1/namespaces/{system}/leases");
+    // Without them every node counts that takes pods.
+    let leases = items(connection, &path).await.unwrap_or_default();
+    Ok(Some(nodes::that_run_vms(&nodes, &leases)))
+}
+
+fn refused(error: Error, namespace: &str) -> Error {
+    let code = error.code;
+    let error = Error { message: format!("cannot create VM {VM} in namespace {namespace}"), ..error };
+    match code {
+        Code::NotFound => error.hint("the cluster does not know VMs: neonctl install"),
+        Code::Conflict => error.hint(format!(
+            "remove what an earlier test left: neonctl vm delete {VM} -n {namespace}; or use another namespace"
+        )),
+        _ => error,
+    }
+}
+
+/// Whether it runs and its guest is ready.
+fn is_up(vm: &VirtualMachine) -> Seen {
+    let Some(status) = &vm.status else { return Seen::NotYet };
+    let is_available = status
+        .conditions
+        .iter()
+        .any(|condition| condition.type_ == "Available" && condition.status == "True");
+    match status.phase {
+        Some(Phase::Running | Phase::Scaling) if is_available => Seen::Done,
+        Some(Phase::Succeeded) => Seen::Never(
+            Error::new(Code::Failed, "the VM ended at once")
+                .hint("use an image whose workload runs on, or leave --image out"),
+        ),
+        _ => Seen::NotYet,
+    }
+}
+
+/// An image that this program chose may not be there.
+fn of_image(error: Error, trial: &Trial<'_>) -> Error {
+    let is_missing = error.causes.iter().any(|cause| cause.to_lowercase().contains("image"));
+    match is_missing {
+        true if trial.is_default_image => error.hint(super::image::how_to_push(&trial.image)),
+        true => error.hint("can nodes pull the image? name another one with --image"),
+        false => error,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_made_is_valid() {
+        let verdict = neonvm_api::admit("VirtualMachine", &mut vm("a:1"), None);
+        assert!(verdict.errors.is_empty() && verdict.warnings.is_empty(), "{verdict:?}");
+    }
+
+    #[test]
+    fn up_is_what_runs_and_is_available() {
+        let vm = |phase: &str, available: &str| {
+            let mut object = vm("a:1");
+            object["status"] = json!({"phase": phase, "conditions": [{"type": "Available", "status": available,
+                "reason": "Ready", "message": "", "lastTransitionTime": "2026-01-01T00:00:00Z"}]});
+            serde_json::from_value::<VirtualMachine>(object).unwrap()
+        };
+        assert!(matches!(is_up(&vm("Running", "True")), Seen::Done));
+        assert!(matches!(is_up(&vm("Running", "False")), Seen::NotYet));
+        assert!(matches!(is_up(&vm("Pending", "False")), Seen::NotYet));
+        assert!(matches!(is_up(&vm("Succeeded", "False")), Seen::Never(_)));
+    }
+}

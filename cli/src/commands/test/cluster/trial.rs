@@ -1,0 +1,220 @@
+//! The VM that is tested with, and what every step does: begin, wait, end.
+
+use std::time::Duration;
+
+use neonvm_api::VirtualMachine;
+use neonvm_kernel::Progress as _;
+use tokio::time::Instant;
+
+use super::guest::Guest;
+use super::step::{Outcome, Row, Step};
+use super::{clean_up, create, database, delete, drain, load, migrate, scale};
+use crate::args::cluster::Access;
+use crate::args::test::Cluster;
+use crate::commands::vm::machines::Machines;
+use crate::commands::vm::waiting::state;
+use crate::commands::watching::Seen;
+use crate::connect::Connection;
+use crate::env::Env;
+use crate::error::{Code, Error, Result};
+use crate::render::Reporter;
+
+/// Name of the VM.
+pub(super) const VM: &str = "trial";
+/// Pause between two reads of an object.
+const PAUSE: Duration = Duration::from_millis(200);
+
+/// What reading has shown.
+pub(super) enum Polled<T> {
+    Done(T),
+    /// With the state, for people.
+    NotYet(String),
+}
+
+/// A test of a cluster.
+pub(super) struct Trial<'a> {
+    env: &'a Env,
+    access: Access,
+    reporter: &'a Reporter,
+    pub(super) machines: Machines,
+    pub(super) image: String,
+    /// Whether the image was chosen by this program.
+    pub(super) is_default_image: bool,
+    pub(super) limit: Duration,
+    only: Vec<String>,
+    pub(super) keep: bool,
+    /// Whether the namespace was named; else it is made.
+    pub(super) is_named: bool,
+    /// Whether the namespace is ours to remove.
+    pub(super) owns_namespace: bool,
+    /// Whether a VM may exist.
+    pub(super) made_vm: bool,
+    /// Whether the VM runs.
+    pub(super) has_vm: bool,
+    /// The node that is to be uncordoned.
+    pub(super) cordoned: Option<String>,
+    /// Nodes that run VMs; none: they may not be read.
+    pub(super) nodes: Option<Vec<String>>,
+}
+
+impl<'a> Trial<'a> {
+    pub(super) fn new(
+        env: &'a Env,
+        connection: Connection,
+        args: &Cluster,
+        reporter: &'a Reporter,
+        image: String,
+        limit: Duration,
+    ) -> Self {
+        let namespace = args.namespace.clone().unwrap_or_else(generated);
+        Self {
+            env,
+            access: args.access.clone(),
+            reporter,
+            machines: Machines { connection, namespace },
+            image,
+            is_default_image: args.image.is_none(),
+            limit,
+            only: args.only.clone(),
+            keep: args.keep,
+            is_named: args.namespace.is_some(),
+            owns_namespace: false,
+            made_vm: false,
+            has_vm: false,
+            cordoned: None,
+            nodes: None,
+        }
+    }
+
+    pub(super) fn namespace(&self) -> &str {
+        &self.machines.namespace
+    }
+
+    pub(super) fn connection(&self) -> &Connection {
+        &self.machines.connection
+    }
+
+    /// The way into the guest; none where `ssh` is not installed.
+    pub(super) fn guest(&self) -> Result<Option<Guest>> {
+        Guest::of(self.env, &self.access, self.namespace(), VM)
+    }
+
+    /// What is left, and how it is removed.
+    pub(super) fn kept(&self) -> Option<String> {
+        let namespace = self.namespace();
+        (self.keep && self.made_vm).then(|| match self.owns_namespace {
+            true => format!(
+                "kept: VM {VM} in namespace {namespace}; remove both: kubectl delete namespace {namespace}"
+            ),
+            false => format!("kept: VM {VM}; remove it: neonctl vm delete {VM} -n {namespace}"),
+        })
+    }
+
+    /// Runs the steps one after the other; rows of those that are over stay if this is dropped.
+    pub(super) async fn steps(&mut self, rows: &mut Vec<Row>) {
+        for step in Step::ALL {
+            if let Some(reason) =
+                step.left_out(&self.only, self.keep, self.has_vm || (step == Step::Delete && self.made_vm))
+            {
+                rows.push(Row { step, outcome: Outcome::NotRun(reason.to_owned()), took: Duration::ZERO });
+                continue;
+            }
+            self.reporter.begin(step.name(), &format!("{}/{VM}", self.namespace()));
+            let begun = Instant::now();
+            let outcome = self.step(step).await.unwrap_or_else(Outcome::Failed);
+            self.reporter.end(&format!("{}: {}", outcome.word(), outcome.detail()));
+            rows.push(Row { step, outcome, took: begun.elapsed() });
+        }
+    }
+
+    async fn step(&mut self, step: Step) -> Result<Outcome> {
+        match step {
+            Step::Create => create::run(self).await,
+            Step::Scale => scale::run(self).await,
+            Step::Load => load::run(self).await,
+            Step::Migrate => migrate::run(self).await,
+            Step::Drain => {
+                let drained = drain::run(self).await;
+                let uncordoned = clean_up::uncordon(self).await;
+                drained.and_then(|outcome| uncordoned.map(|()| outcome))
+            }
+            Step::Database => database::run(self).await,
+            Step::Delete => delete::run(self).await,
+            Step::CleanUp => clean_up::run(self).await,
+        }
+    }
+
+    /// Reads until something is so. A server that cannot be reached is tried until the time is up.
+    pub(super) async fn poll<T>(
+        &self,
+        what: &str,
+        mut look: impl AsyncFnMut() -> Result<Polled<T>>,
+    ) -> Result<T> {
+        let deadline = Instant::now() + self.limit;
+        loop {
+            let state = match look().await {
+                Ok(Polled::Done(value)) => return Ok(value),
+                Ok(Polled::NotYet(state)) => state,
+                Err(error) if error.code == Code::Unreachable => error.message,
+                Err(error) => return Err(error),
+            };
+            self.reporter.line(&state);
+            if Instant::now() >= deadline {
+                let late = Error::new(Code::Timeout, format!("{what}: not within {:?}", self.limit));
+                return Err(late
+                    .cause(state)
+                    .hint("see more: run it again with --keep, then neonctl vm describe"));
+            }
+            tokio::time::sleep(PAUSE).await;
+        }
+    }
+
+    /// Reads the VM until `look` has seen enough.
+    pub(super) async fn until(
+        &self,
+        what: &str,
+        mut look: impl FnMut(&VirtualMachine) -> Seen,
+    ) -> Result<VirtualMachine> {
+        self.poll(what, async || {
+            let vm = self.machines.get(VM).await?;
+            Ok(match look(&vm) {
+                Seen::Done => Polled::Done(vm),
+                Seen::NotYet => Polled::NotYet(state(&vm)),
+                Seen::Never(error) => return Err(error),
+            })
+        })
+        .await
+    }
+
+    /// The other nodes that run VMs, or why there is nothing to migrate to.
+    pub(super) fn others(&self, node: &str) -> std::result::Result<Vec<String>, Outcome> {
+        let not_run = |text: &str| Err(Outcome::NotRun(text.to_owned()));
+        let Some(nodes) = &self.nodes else { return not_run("you may not list nodes") };
+        let others: Vec<String> = nodes.iter().filter(|name| *name != node).cloned().collect();
+        if others.is_empty() { not_run("no other node runs VMs") } else { Ok(others) }
+    }
+}
+
+/// A name that no other test has: time and process.
+fn generated() -> String {
+    let now = jiff::Timestamp::now().as_second();
+    format!("neonvm-test-{:x}-{:x}", now & 0xff_ffff, std::process::id())
+}
+
+/// Node of a VM.
+pub(super) fn node_of(vm: &VirtualMachine) -> String {
+    vm.status.as_ref().map(|status| status.node.clone()).unwrap_or_default()
+}
+
+/// The pod in which the VM runs.
+pub(super) fn pod_of(vm: &VirtualMachine) -> String {
+    vm.status.as_ref().map(|status| status.pod_name.clone()).unwrap_or_default()
+}
+
+/// How often the VM has been started again.
+pub(super) fn restarts_of(vm: &VirtualMachine) -> u64 {
+    vm.status
+        .as_ref()
+        .map(|status| u64::try_from(status.restart_count).unwrap_or_default())
+        .unwrap_or_default()
+}

@@ -1,0 +1,235 @@
+//! `test cluster`, `status` and `doctor` against a real API server. It has no kubelet and no controllers: the test simulates what the
+//! vm-controller writes.
+
+#![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, reason = "tests")]
+
+use std::path::Path;
+use std::process::{Command, Output, Stdio};
+use std::time::Duration;
+
+use kube::Client;
+use neonvm_test_cluster::{ApiServer, NAMESPACE, apply, eventually};
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::{Value, json};
+use tokio::task::JoinHandle;
+
+fn command(kubeconfig: &Path, home: &Path, arguments: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_neonctl"));
+    // Without PATH there is no ssh, so that nothing enters a guest.
+    command.args(arguments).env_clear().env("HOME", home).env("KUBECONFIG", kubeconfig).stdin(Stdio::null());
+    command
+}
+
+async fn run(kubeconfig: &Path, arguments: &[&str]) -> (i32, String, String) {
+    let home = tempfile::tempdir().unwrap();
+    let mut command = command(kubeconfig, home.path(), arguments);
+    ended(&tokio::task::spawn_blocking(move || command.output().unwrap()).await.unwrap())
+}
+
+fn ended(output: &Output) -> (i32, String, String) {
+    let text = |raw: &[u8]| String::from_utf8_lossy(raw).into_owned();
+    (output.status.code().unwrap_or(-1), text(&output.stdout), text(&output.stderr))
+}
+
+async fn get(client: &Client, path: &str) -> Option<Value> {
+    client.request(http::Request::get(path).body(Vec::new()).unwrap()).await.ok()
+}
+
+async fn items(client: &Client, path: &str) -> Vec<Value> {
+    get(client, path).await.and_then(|list| list["items"].as_array().cloned()).unwrap_or_default()
+}
+
+/// VMs of a controller that starts and resizes them at once, until it is dropped.
+struct Simulated(JoinHandle<()>);
+
+impl Drop for Simulated {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
+impl Simulated {
+    fn start(server: &ApiServer) -> Self {
+        let client = server.client.clone();
+        Self(tokio::spawn(async move {
+            loop {
+                for vm in items(&client, "/apis/vm.neon.tech/v1/virtualmachines").await {
+                    settle(&client, &vm).await;
+                }
+                tokio::time::sleep(Duration::from_millis(20)).await;
+            }
+        }))
+    }
+}
+
+/// The VM runs, with the size of its spec.
+async fn settle(client: &Client, vm: &Value) {
+    let (namespace, name) =
+        (vm["metadata"]["namespace"].as_str().unwrap(), vm["metadata"]["name"].as_str().unwrap());
+    let guest = &vm["spec"]["guest"];
+    let memory = format!("{}Gi", guest["memorySlots"]["use"]);
+    let status = json!({"phase": "Running", "node": "n1", "podName": "p", "cpus": guest["cpus"]["use"], "memorySize": memory,
+        "observedGeneration": vm["metadata"]["generation"], "conditions": [{"type": "Available", "status": "True",
+        "reason": "Ready", "message": "", "lastTransitionTime": "2026-01-01T00:00:00Z"}]});
+    let path = format!("/apis/vm.neon.tech/v1/namespaces/{namespace}/virtualmachines/{name}/status");
+    let request = http::Request::patch(path).header("content-type", "application/merge-patch+json");
+    let body = json!({ "status": status }).to_string().into_bytes();
+    // It may have been deleted meanwhile.
+    let _ = client.request::<Value>(request.body(body).unwrap()).await;
+}
+
+/// Namespaces of tests.
+async fn spaces(server: &ApiServer) -> Vec<String> {
+    let all = items(&server.client, "/api/v1/namespaces").await;
+    let names = all.iter().map(|one| one["metadata"]["name"].as_str().unwrap().to_owned());
+    names.filter(|name| name.starts_with("neonvm-test-")).collect()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn each_step_has_its_result_and_nothing_is_left() {
+    let server = ApiServer::with_our_kinds().await;
+    let _simulated = Simulated::start(&server);
+    let (code, out, error) =
+        run(&server.kubeconfig(), &["test", "cluster", "--image", "i:1", "-o", "json"]).await;
+    assert_eq!(code, 0, "{out}{error}");
+    let told: Value = serde_json::from_str(&out).unwrap();
+    let steps: Vec<(&str, &str, &str)> = told["items"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|step| {
+            (
+                step["step"].as_str().unwrap(),
+                step["result"].as_str().unwrap(),
+                step["detail"].as_str().unwrap(),
+            )
+        })
+        .collect();
+    assert_eq!(steps[0], ("create", "passed", "runs on n1"));
+    assert_eq!((steps[1].0, steps[1].1), ("scale", "passed"));
+    let no_ssh = "ssh is not installed here: apt-get install openssh-client";
+    assert_eq!(steps[2], ("load", "not run", no_ssh));
+    assert_eq!(steps[3], ("migrate", "not run", "no other node runs VMs"));
+    assert_eq!(steps[4], ("drain", "not run", "no other node runs VMs"));
+    assert_eq!(steps[5], ("database", "not run", no_ssh));
+    assert_eq!((steps[6].0, steps[6].1), ("delete", "passed"));
+    assert_eq!((steps[7].0, steps[7].1), ("clean-up", "passed"));
+    assert_eq!(told["counts"], json!({"passed": 4, "failed": 0, "notRun": 4}));
+    assert_eq!(spaces(&server).await, Vec::<String>::new());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_failed_step_is_the_verdict_and_leaves_nothing_either() {
+    let server = ApiServer::with_our_kinds().await;
+    let arguments = ["test", "cluster", "--image", "i:1", "--timeout", "300ms"];
+    let (code, out, error) = run(&server.kubeconfig(), &arguments).await;
+    assert_eq!(code, 7, "{out}{error}");
+    assert!(out.contains("the VM runs: not within 300ms: nobody has looked at it yet"), "{out}");
+    assert!(out.contains("scale     not run") && out.contains("there is no running VM"), "{out}");
+    assert!(out.trim_end().lines().last().unwrap().starts_with("the cluster failed: "), "{out}");
+    assert_eq!(spaces(&server).await, Vec::<String>::new());
+
+    // A namespace that exists stays, with what is not ours.
+    apply(&server.client, &json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "mine"}}))
+        .await;
+    let (code, out, _) =
+        run(&server.kubeconfig(), &[&arguments[..], &["--namespace", "mine", "--keep"]].concat()).await;
+    assert_eq!(code, 7, "{out}");
+    let vm = "/apis/vm.neon.tech/v1/namespaces/mine/virtualmachines/trial";
+    assert!(get(&server.client, vm).await.is_some(), "--keep");
+    let (code, out, _) =
+        run(&server.kubeconfig(), &[&arguments[..], &["--namespace", "mine"]].concat()).await;
+    assert_eq!(code, 7, "{out}");
+    assert!(out.contains("neonctl vm delete trial -n mine"), "{out}");
+    assert!(get(&server.client, "/api/v1/namespaces/mine").await.is_some());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_interruption_removes_what_was_made() {
+    let server = ApiServer::with_our_kinds().await;
+    let home = tempfile::tempdir().unwrap();
+    let mut command = command(&server.kubeconfig(), home.path(), &["test", "cluster", "--image", "i:1"]);
+    let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let pid = Pid::from_raw(i32::try_from(child.id()).unwrap()).unwrap();
+    let vms = "/apis/vm.neon.tech/v1/virtualmachines";
+    eventually("a VM is made", async || (!items(&server.client, vms).await.is_empty()).then_some(())).await;
+    kill_process(pid, Signal::INT).unwrap();
+    let output = tokio::task::spawn_blocking(move || child.wait_with_output().unwrap()).await.unwrap();
+    let (code, out, error) = ended(&output);
+    assert_eq!(code, 130, "{out}{error}");
+    assert!(error.contains("interrupted, what was made is removed"), "{error}");
+    assert_eq!(spaces(&server).await, Vec::<String>::new());
+    assert!(items(&server.client, vms).await.is_empty());
+}
+
+fn lease(holder: &str) -> Value {
+    json!({"apiVersion": "coordination.k8s.io/v1", "kind": "Lease",
+        "metadata": {"name": "neonvm-scheduler", "namespace": "vms"}, "spec": {"holderIdentity": holder,
+        "leaseDurationSeconds": 15, "renewTime": "2026-01-01T00:00:00.000000Z"}})
+}
+
+fn scheduler() -> Value {
+    let labels = json!({"app.kubernetes.io/name": "neonvm-scheduler", "app.kubernetes.io/part-of": "neonvm"});
+    json!({"apiVersion": "apps/v1", "kind": "Deployment",
+        "metadata": {"name": "neonvm-scheduler", "namespace": "vms", "labels": labels},
+        "spec": {"replicas": 1, "selector": {"matchLabels": labels}, "template": {"metadata": {"labels": labels},
+            "spec": {"containers": [{"name": "scheduler", "image": "registry.example/neond:0.0.9"}]}}}})
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn status_finds_the_installation_and_gives_reasons() {
+    let server = ApiServer::with_our_kinds().await;
+    apply(&server.client, &json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "vms"}}))
+        .await;
+    for object in [scheduler(), lease("old-0")] {
+        apply(&server.client, &object).await;
+    }
+    let component = |text: &str| {
+        let told: Value = serde_json::from_str(text).unwrap();
+        assert_eq!(told["namespace"], "vms");
+        told["components"].as_array().unwrap().iter().find(|one| one["name"] == "scheduler").unwrap().clone()
+    };
+    let (code, out, error) = run(&server.kubeconfig(), &["status", "-o", "json"]).await;
+    assert_eq!(code, 7, "{out}{error}");
+    let found = component(&out);
+    assert_eq!(
+        (&found["ready"], &found["desired"], &found["version"]),
+        (&json!(0), &json!(1), &json!("0.0.9"))
+    );
+    assert_eq!((&found["leader"], &found["working"]), (&json!("old-0"), &json!(false)));
+    let note = found["note"].as_str().unwrap();
+    assert!(
+        note.contains("no controller has looked at it yet") && note.contains("has not renewed its lease"),
+        "{note}"
+    );
+    let (code, out, _) = run(&server.kubeconfig(), &["doctor"]).await;
+    assert_eq!(code, 7, "{out}");
+    assert!(out.contains("services   scheduler") && out.contains("0/1 ready: no controller"), "{out}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_a_viewer_may_not_read_is_named() {
+    let server = ApiServer::with_our_kinds().await;
+    apply(&server.client, &json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}}))
+        .await;
+    let account = json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "viewer", "namespace": NAMESPACE}});
+    let role = json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole", "metadata": {"name": "viewer"},
+        "rules": [{"apiGroups": ["", "apps", "discovery.k8s.io", "vm.neon.tech"],
+            "resources": ["pods", "deployments", "daemonsets", "endpointslices", "virtualmachines"],
+            "verbs": ["get", "list", "watch"]}]});
+    let binding = json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRoleBinding", "metadata": {"name": "viewer"},
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "viewer"},
+        "subjects": [{"kind": "ServiceAccount", "name": "viewer", "namespace": NAMESPACE}]});
+    for object in [account, role, binding] {
+        apply(&server.client, &object).await;
+    }
+    let kubeconfig = server.kubeconfig_of("viewer").await;
+    let (code, out, error) = run(&kubeconfig, &["status"]).await;
+    assert_eq!(code, 0, "{out}{error}");
+    assert!(out.contains(&format!("you may not list leases in namespace {NAMESPACE}")), "{out}");
+    assert!(out.contains("you may not get mutatingwebhookconfigurations"), "{out}");
+    // To look on is no fault of the cluster.
+    let (code, out, error) = run(&kubeconfig, &["doctor"]).await;
+    assert_eq!(code, 0, "{out}{error}");
+    assert!(out.contains("you may not create") && out.contains("you may not list leases"), "{out}");
+}

@@ -10,6 +10,7 @@
 //! Each container goes Waiting → Starting → Running → Ended, and by the restart policy back to Waiting.
 
 mod plan;
+pub(crate) mod size;
 pub(crate) mod status;
 mod step;
 
@@ -18,6 +19,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 pub(crate) use plan::{ContainerPlan, Plan, RestartPolicy};
+use size::{Resources, Room, Size, Wanted};
 
 /// Milliseconds since 1970.
 pub(crate) type Millis = u64;
@@ -37,6 +39,9 @@ pub(crate) struct Machine {
     pub(crate) failure: Option<(String, String)>,
     /// Why preparing takes long, for people: reason and message.
     pub(crate) hold_up: Option<(String, String)>,
+    /// Absent in what a former version of the node wrote.
+    #[serde(default)]
+    pub(crate) size: Size,
 }
 
 /// Where a pod is.
@@ -141,6 +146,10 @@ pub(crate) enum Event {
     Vanished,
     /// Network, cgroup and volumes are gone.
     Cleaned,
+    /// The specification is new, or there is other room than before.
+    Specified { wanted: Wanted, generation: i64, room: Room },
+    /// The cgroup was set to these resources, or why not.
+    Sized { resources: Resources, fault: Option<String> },
     /// A time came that [`Machine::wake_at`] named.
     Time,
 }
@@ -152,6 +161,8 @@ pub(crate) enum Action {
     Prepare,
     /// Start a container; answer with `Started` or `NotStarted`, later `Exited`.
     Start { container: String },
+    /// Hold the pod to what is allocated; answer with `Sized`.
+    Resize,
     /// Ask it to end.
     Terminate { container: String },
     /// Kill it with all its processes.
@@ -172,7 +183,16 @@ impl Machine {
         let reason = if plan.init.is_empty() { "ContainerCreating" } else { "PodInitializing" };
         let waiting = |container: &ContainerPlan| (container.name.clone(), Run::new(now, reason));
         let runs = plan.init.iter().chain(&plan.main).map(waiting).collect();
-        Self { plan, phase: Phase::Preparing, runs, since: now, stop: None, failure: None, hold_up: None }
+        Self {
+            plan,
+            phase: Phase::Preparing,
+            runs,
+            since: now,
+            stop: None,
+            failure: None,
+            hold_up: None,
+            size: Size::default(),
+        }
     }
 
     /// Whether nothing will happen to its containers any more.
@@ -197,7 +217,8 @@ impl Machine {
             _ => None,
         };
         let runs = self.due_containers().filter_map(|name| self.runs.get(name)).filter_map(of_run).min();
-        stop.into_iter().chain(runs).min()
+        let retry = self.size.retry.filter(|_| self.phase == Phase::Running);
+        stop.into_iter().chain(runs).chain(retry).min()
     }
 }
 

@@ -24,6 +24,7 @@ mod pod;
 mod probe;
 mod problem;
 mod process;
+mod rooms;
 mod server;
 mod service;
 mod stop;

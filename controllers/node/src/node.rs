@@ -19,6 +19,7 @@ use crate::images::Images;
 use crate::network::NodeNetwork;
 use crate::objects::Objects;
 use crate::pod::Handle;
+use crate::rooms::Rooms;
 use crate::sys::{Mounts, Place};
 use crate::volumes::Context;
 use crate::{Config, Network, naming};
@@ -40,6 +41,8 @@ pub(crate) struct Node {
     pub(crate) allocatable: (u64, u64),
     /// Certificate of the cluster's authority, PEM.
     pub(crate) authority: String,
+    /// What its pods have of what it offers.
+    pub(crate) rooms: Rooms,
     /// By UID.
     pub(crate) pods: Mutex<BTreeMap<String, Arc<Handle>>>,
     /// Tasks of the pods; ended with the node.
@@ -98,7 +101,7 @@ impl Node {
         };
         if let Some(hierarchy) = &self.hierarchy {
             let group = naming::pod_cgroup(&self.config.cluster, &self.config.name, &handle.uid);
-            place.cgroups.push(hierarchy.entrance(&group)?);
+            place.cgroups.extend(hierarchy.entrances(&group)?);
         }
         if matches!(self.config.network, Network::Namespaces(_)) {
             let own = [

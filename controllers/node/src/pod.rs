@@ -6,6 +6,7 @@ pub(crate) mod container;
 pub(crate) mod directory;
 mod prepare;
 mod report;
+mod resize;
 pub(crate) mod state_file;
 mod worker;
 

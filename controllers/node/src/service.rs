@@ -12,6 +12,7 @@ use neonvm_kit::ca::Authority;
 use neonvm_kit::private;
 use neonvm_kit::supervise::Health;
 
+use crate::core::size::Need;
 use crate::events::Events;
 use crate::images::Images;
 use crate::network::{NodeNetwork, Peer};
@@ -19,6 +20,7 @@ use crate::node::{self, Node};
 use crate::node_object::{self, Offer, Registration};
 use crate::objects::Objects;
 use crate::pod::{self, state_file};
+use crate::rooms::Rooms;
 use crate::{Config, Error, files, naming, server};
 
 /// Runs a node until `stop` ends. Pods go on: their processes are found again at the next start.
@@ -55,6 +57,7 @@ pub async fn run(config: Config, stop: impl Future<Output = ()>) -> Result<(), E
         hierarchy: node::hierarchy(&config),
         address: network.node_address(config.listen),
         allocatable: (offer.cpu_milli, offer.memory_for_pods),
+        rooms: Rooms::new(Need { cpu_milli: offer.cpu_milli, memory: offer.memory_for_pods }),
         authority: authority.certificate().to_owned(),
         pods: parking_lot::Mutex::default(),
         workers: parking_lot::Mutex::default(),

@@ -7,6 +7,7 @@ use k8s_openapi::api::core::v1::{
 };
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
+use super::size::{IN_PROGRESS, PENDING};
 use super::{ContainerPlan, Ended, Machine, Millis, Run, State};
 
 /// What a status says beside the machine's state.
@@ -18,7 +19,7 @@ pub(crate) struct Surroundings {
     pub(crate) uid: String,
 }
 
-fn time(millis: Millis) -> Time {
+pub(super) fn time(millis: Millis) -> Time {
     // Whole seconds, as Kubernetes writes them.
     let seconds = i64::try_from(millis / 1000).unwrap_or(i64::MAX);
     Time(Timestamp::from_second(seconds).unwrap_or_default())
@@ -67,7 +68,7 @@ impl Machine {
         };
         let previous = run.restarts.checked_sub(1);
         let last = run.last.as_ref().zip(previous);
-        ContainerStatus {
+        let mut status = ContainerStatus {
             name: plan.name.clone(),
             image: plan.image.clone(),
             image_id: String::new(),
@@ -80,7 +81,9 @@ impl Machine {
             started: Some(run.started && matches!(run.state, State::Running { .. })),
             restart_count: i32::try_from(run.restarts).unwrap_or(i32::MAX),
             ..ContainerStatus::default()
-        }
+        };
+        self.size.show(&mut status);
+        status
     }
 
     fn statuses(&self, plans: &[ContainerPlan], uid: &str) -> Vec<ContainerStatus> {
@@ -163,6 +166,9 @@ impl Machine {
                 }
             })
             .collect();
+        if !self.has_ended() {
+            all.extend(self.size.conditions());
+        }
         let foreign = |c: &&PodCondition| !rows_know(&c.type_);
         all.extend(old.iter().filter(foreign).cloned());
         all
@@ -187,16 +193,22 @@ impl Machine {
                 .filter(|all| !all.is_empty()),
             container_statuses: Some(self.statuses(&self.plan.main, &around.uid)),
             qos_class: old.qos_class,
-            observed_generation: pod.metadata.generation,
+            observed_generation: self.size.generation.or(pod.metadata.generation),
+            resources: self.size.allocated.whole().cloned(),
+            allocated_resources: self.size.allocated.whole().and_then(|whole| whole.requests.clone()),
             ..PodStatus::default()
         }
     }
 }
 
+/// Conditions that are there only while something is the matter.
+pub(crate) const PASSING: [&str; 2] = [PENDING, IN_PROGRESS];
+
 /// Whether a condition is the node's to set.
 pub(crate) fn rows_know(type_: &str) -> bool {
-    matches!(
-        type_,
-        "PodReadyToStartContainers" | "Initialized" | "Ready" | "ContainersReady" | "PodScheduled"
-    )
+    PASSING.contains(&type_)
+        || matches!(
+            type_,
+            "PodReadyToStartContainers" | "Initialized" | "Ready" | "ContainersReady" | "PodScheduled"
+        )
 }

@@ -1,5 +1,6 @@
 //! The step function.
 
+use super::size::{InProgress, Judgement, Reason, Resources, Room, Wanted};
 use super::{Action, Ended, Event, Machine, Millis, Phase, ProbeKind, RestartPolicy, Run, State, Stop};
 
 /// Time for the containers of a pod whose object is gone: nobody waits for them any more.
@@ -18,6 +19,9 @@ impl Machine {
                 self.hold_up = None;
                 if self.phase == Phase::Preparing {
                     self.phase = Phase::Running;
+                }
+                if self.phase == Phase::Running {
+                    actions.push(Action::Resize);
                 }
             }
             Event::HeldUp { reason, message } => self.hold_up = Some((reason, message)),
@@ -41,6 +45,10 @@ impl Machine {
                     actions.push(if stop.gone { Action::Forget } else { Action::Remove });
                 }
             }
+            Event::Specified { wanted, generation, room } => {
+                self.specified(now, wanted, generation, room, &mut actions);
+            }
+            Event::Sized { resources, fault } => self.sized(now, resources, fault, &mut actions),
             Event::Time => {}
         }
         self.advance(now, &mut actions);
@@ -212,10 +220,68 @@ impl Machine {
         }
     }
 
+    fn specified(
+        &mut self,
+        now: Millis,
+        wanted: Wanted,
+        generation: i64,
+        room: Room,
+        actions: &mut Vec<Action>,
+    ) {
+        if self.stop.is_some() || self.has_ended() {
+            self.size.generation = Some(generation);
+            return;
+        }
+        let note = |warning, reason, message| Action::Note { warning, reason, message };
+        match self.size.judge(now, wanted, generation, room) {
+            Judgement::Same => {}
+            Judgement::Accepted => {
+                let message = format!("Pod resize started: generation {generation}");
+                actions.push(note(false, "ResizeStarted", message));
+                if self.phase == Phase::Running {
+                    actions.push(Action::Resize);
+                }
+            }
+            Judgement::Waits { is_new } => {
+                if let (true, Some(pending)) = (is_new, &self.size.pending) {
+                    let reason = match pending.reason {
+                        Reason::Deferred => "ResizeDeferred",
+                        Reason::Infeasible => "ResizeInfeasible",
+                    };
+                    actions.push(note(true, reason, pending.message.clone()));
+                }
+            }
+        }
+    }
+
+    fn sized(&mut self, now: Millis, resources: Resources, fault: Option<String>, actions: &mut Vec<Action>) {
+        let before = self.size.in_progress.clone();
+        let again = self.size.set(now, resources, fault);
+        match (before, &self.size.in_progress) {
+            (Some(_), None) => {
+                let message = "Pod resize completed".to_owned();
+                actions.push(Action::Note { warning: false, reason: "ResizeCompleted", message });
+            }
+            (Some(before), Some(InProgress { fault: Some(fault), .. }))
+                if before.fault.as_ref() != Some(fault) =>
+            {
+                actions.push(Action::Note { warning: true, reason: "ResizeError", message: fault.clone() });
+            }
+            _ => {}
+        }
+        if again && self.phase == Phase::Running {
+            actions.push(Action::Resize);
+        }
+    }
+
     /// Does what is due.
     fn advance(&mut self, now: Millis, actions: &mut Vec<Action>) {
         match self.phase {
             Phase::Running => {
+                if self.size.retry.is_some_and(|due| due <= now) {
+                    self.size.retry = None;
+                    actions.push(Action::Resize);
+                }
                 self.kill_overdue(now, actions);
                 self.start_due(now, actions);
                 self.finish(actions);

@@ -33,7 +33,7 @@ fn words(actions: Vec<Action>) -> String {
         Action::CleanUp => Some("clean".to_owned()),
         Action::Remove => Some("remove".to_owned()),
         Action::Forget => Some("forget".to_owned()),
-        Action::Note { .. } => None,
+        Action::Note { .. } | Action::Resize => None,
     };
     actions.into_iter().filter_map(word).collect::<Vec<_>>().join(", ")
 }

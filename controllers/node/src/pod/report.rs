@@ -8,7 +8,7 @@ use kube::{Api, Client};
 use serde_json::{Value, json};
 use tokio::sync::watch;
 
-use crate::core::status::rows_know;
+use crate::core::status::{PASSING, rows_know};
 
 /// Longest a request may take.
 const DEADLINE: Duration = Duration::from_secs(10);
@@ -72,6 +72,16 @@ fn clear_absent(status: &mut Value) {
     }
 }
 
+/// What is the matter no more is taken away.
+fn clear_passing(status: &mut Value) {
+    let Some(conditions) = status.get_mut("conditions").and_then(Value::as_array_mut) else { return };
+    for type_ in PASSING {
+        if !conditions.iter().any(|condition| condition["type"] == type_) {
+            conditions.push(json!({ "$patch": "delete", "type": type_ }));
+        }
+    }
+}
+
 async fn deliver(
     api: &Api<Pod>,
     name: &str,
@@ -87,6 +97,7 @@ async fn deliver(
         }
         let mut status = serde_json::to_value(&status).map_err(kube::Error::SerdeError)?;
         clear_absent(&mut status);
+        clear_passing(&mut status);
         if sent.as_ref() != Some(&status) {
             let patch = json!({ "metadata": { "uid": uid }, "status": status });
             api.patch_status(name, &PatchParams::default(), &Patch::Strategic(patch)).await?;

@@ -9,8 +9,9 @@ use tokio::task::JoinHandle;
 
 use super::report::{self, Report};
 use super::state_file::Saved;
-use super::{ContainerView, Handle, Object, PodDirectory, View, adopt, clean, container, prepare};
+use super::{ContainerView, Handle, Object, PodDirectory, View, adopt, clean, container, prepare, resize};
 use crate::clock;
+use crate::core::size::{Size, Wanted};
 use crate::core::status::{Surroundings, rows_know};
 use crate::core::{Action, Event, Machine, Plan, ProbeKind, State};
 use crate::node::Node;
@@ -49,19 +50,26 @@ pub(super) struct Worker {
     /// The object was seen in this run of the node: before, what it shows is not known.
     is_seen: bool,
     is_forgotten: bool,
+    /// The cgroup is being set.
+    pub(super) is_resizing: bool,
 }
 
 /// Takes a pod on that was not known.
 pub(crate) fn spawn_new(node: &Arc<Node>, pod: &Arc<Pod>) -> Arc<Handle> {
     let pause = u64::try_from(node.config.restart_pause.as_millis()).unwrap_or(10_000);
-    let machine = Machine::new(Plan::of(pod, pause), clock::now());
+    let mut machine = Machine::new(Plan::of(pod, pause), clock::now());
+    machine.size = Size::new(Wanted::of(pod), pod.metadata.generation);
     spawn(node, pod, machine, String::new(), Origin::New)
 }
 
 /// Goes on with a pod that a former run of the node took on.
 pub(crate) fn spawn_known(node: &Arc<Node>, saved: Saved) -> Arc<Handle> {
     let origin = if saved.is_of_this_boot() { Origin::Known } else { Origin::OfFormerBoot };
-    spawn(node, &Arc::new(saved.pod), saved.machine, saved.ip, origin)
+    let (pod, mut machine) = (Arc::new(saved.pod), saved.machine);
+    if machine.size == Size::default() {
+        machine.size = Size::new(Wanted::of(&pod), pod.metadata.generation);
+    }
+    spawn(node, &pod, machine, saved.ip, origin)
 }
 
 /// Where a pod comes from.
@@ -84,6 +92,9 @@ fn spawn(node: &Arc<Node>, pod: &Arc<Pod>, machine: Machine, ip: String, origin:
         view: watch::channel(View::default()).0,
         started: parking_lot::Mutex::default(),
     });
+    if !machine.has_ended() {
+        node.rooms.note(&handle.uid, machine.size.allocated.need());
+    }
     let (events, inbox) = mpsc::channel(WAITING);
     let (reports, reading) = watch::channel(Report::default());
     let reporter = tokio::spawn(report::send(node.client.clone(), Pod::clone(pod), reading));
@@ -101,6 +112,7 @@ fn spawn(node: &Arc<Node>, pod: &Arc<Pod>, machine: Machine, ip: String, origin:
         shown: pod.status.clone().unwrap_or_default(),
         is_seen: origin == Origin::New,
         is_forgotten: false,
+        is_resizing: false,
     };
     let task = tokio::spawn(worker.run(inbox, origin));
     node.workers.lock().push(task);
@@ -110,6 +122,7 @@ fn spawn(node: &Arc<Node>, pod: &Arc<Pod>, machine: Machine, ip: String, origin:
 impl Worker {
     async fn run(mut self, mut inbox: mpsc::Receiver<Event>, origin: Origin) {
         let mut object = self.handle.object.subscribe();
+        let mut freed = self.node.rooms.freed();
         let found = match origin {
             Origin::New => Vec::new(),
             origin => adopt::adopt(&mut self, origin == Origin::Known),
@@ -132,6 +145,7 @@ impl Worker {
                     Some(event) => self.step(event),
                     None => return,
                 },
+                Ok(()) = freed.changed(), if self.machine.size.pending.is_some() => self.consider(&self.pod()),
                 () = clock::until(self.machine.wake_at()) => self.step(Event::Time),
             }
             self.tasks.retain(|task| !task.0.is_finished());
@@ -161,6 +175,7 @@ impl Worker {
         match object {
             Object::Gone => self.step(Event::Vanished),
             Object::Present(pod) => {
+                self.consider(pod);
                 if pod.metadata.deletion_timestamp.is_some() {
                     let seconds = pod.metadata.deletion_grace_period_seconds.unwrap_or(30);
                     // The time counts from when it is seen: the machine's clocks may differ.
@@ -172,10 +187,38 @@ impl Worker {
         }
     }
 
+    /// Holds the specification against the room that the node has now.
+    fn consider(&mut self, pod: &Pod) {
+        let wanted = Wanted::of(pod);
+        let generation = pod.metadata.generation.unwrap_or_default();
+        if self.machine.has_ended() {
+            return;
+        }
+        let size = &self.machine.size;
+        if size.generation == Some(generation) && size.allocated == wanted.resources && size.pending.is_none()
+        {
+            return;
+        }
+        let before = self.machine.clone();
+        let machine = &mut self.machine;
+        let actions = self.node.rooms.decide(&self.handle.uid, |room| {
+            let actions = machine.step(clock::now(), Event::Specified { wanted, generation, room });
+            (machine.size.allocated.need(), actions)
+        });
+        self.after_step(&before, actions);
+    }
+
     pub(super) fn step(&mut self, event: Event) {
+        if matches!(event, Event::Sized { .. }) {
+            self.is_resizing = false;
+        }
         let before = self.machine.clone();
         let actions = self.machine.step(clock::now(), event);
-        if self.machine != before || !actions.is_empty() {
+        self.after_step(&before, actions);
+    }
+
+    fn after_step(&mut self, before: &Machine, actions: Vec<Action>) {
+        if self.machine != *before || !actions.is_empty() {
             self.carry_out(actions);
         }
     }
@@ -183,6 +226,9 @@ impl Worker {
     fn carry_out(&mut self, actions: Vec<Action>) {
         if self.machine.stop.is_some() || self.machine.has_ended() {
             self.ending.send_replace(true);
+        }
+        if self.machine.has_ended() {
+            self.node.rooms.release(&self.handle.uid);
         }
         // Written down before it matters: what is started from here on is found again.
         self.save();
@@ -212,6 +258,7 @@ impl Worker {
         match action {
             Action::Prepare => self.preparation = Some(prepare::start(self)),
             Action::Start { container } => container::start(self, &container),
+            Action::Resize => resize::start(self),
             Action::Terminate { container } => {
                 if let Some(process) = self.processes().get(&container) {
                     process.terminate();

@@ -12,6 +12,7 @@ mod adoption;
 mod kubectl;
 mod life;
 mod network;
+mod resize;
 mod server;
 mod stop;
 mod support;

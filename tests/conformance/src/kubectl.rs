@@ -53,7 +53,9 @@ impl Kubectl {
     ) -> anyhow::Result<Value> {
         for (name, content) in step.get("files").and_then(Value::as_object).into_iter().flatten() {
             let text = content.as_str().map_or_else(|| content.to_string(), str::to_owned);
-            tokio::fs::write(folder.join(name), text).await?;
+            // A file that begins with a brace is a stream of JSON to older clients, which then stumble over `---`.
+            let mark = if name.ends_with(".yaml") && text.starts_with('{') { "---\n" } else { "" };
+            tokio::fs::write(folder.join(name), format!("{mark}{text}")).await?;
         }
         let arguments = step.get("kubectl").and_then(Value::as_array).context("kubectl takes a list")?;
         let mut command = tokio::process::Command::new(&self.program);

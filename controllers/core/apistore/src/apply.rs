@@ -283,10 +283,9 @@ fn attempt(
     set.strip_server_fields();
     let mut own = Entry::new(manager, set);
     let same_object = next == base;
-    if let Some(last) =
-        last.filter(|last| same_object && last.set == own.set && last.api_version == own.api_version)
-    {
-        own.time = last.time;
+    if same_object {
+        // A time tells when the manager changed something; who only agrees has none.
+        own.time = last.and_then(|last| last.time);
     }
     entries.push(own);
     entries.retain(|entry| !entry.set.is_empty());

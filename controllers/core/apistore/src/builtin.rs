@@ -35,6 +35,9 @@ pub fn default(group: &str, version: &str, kind: &str, object: &mut Value) {
     if let Some(schema) = named(&format!("io.k8s.api.{package}.{version}.{kind}")) {
         defaults::fill(object, &schema);
     }
+    if group == "apiregistration.k8s.io" {
+        service::default_api_service(object);
+    }
 }
 
 /// What is wrong with a new object, besides its metadata.
@@ -66,6 +69,8 @@ pub fn validate_create(group: &str, kind: &str, object: &Value) -> Vec<FieldErro
         }
         (crate::access::GROUP, _) => rbac::validate(kind, object, found),
         (crate::signing::GROUP, _) => certificate::validate(object, found),
+        ("scheduling.k8s.io", "PriorityClass") => config::validate_priority_class(object, found),
+        ("apiregistration.k8s.io", "APIService") => service::validate_api_service(object, found),
         _ => {}
     }
     errors
@@ -88,6 +93,7 @@ pub fn validate_update(
     if subresource == "status" {
         match (group, kind) {
             ("", "Pod") => pod::validate_status(object, found),
+            ("", "Node") => node::validate_status(object, found),
             ("apps" | "batch" | "", _) => workload::validate_status(object, found),
             _ => {}
         }

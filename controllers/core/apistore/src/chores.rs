@@ -12,6 +12,7 @@ use std::sync::Arc;
 use serde_json::{Value, json};
 
 use crate::admission::{Halt, Trail};
+use crate::apply::{self, Manager, Operation};
 use crate::context::{Context, User};
 use crate::engine::Engine;
 use crate::kinds::Kind;
@@ -189,9 +190,7 @@ impl Engine {
             return;
         };
         if !object::is_deleting(&definition) {
-            let mut judged = definition.clone();
-            self.judge_definition(&mut judged, context);
-            if judged != definition {
+            if let Some(judged) = self.judged(&kind, &definition, context) {
                 self.put_as_system(&kind, judged);
             }
             return;
@@ -262,6 +261,26 @@ impl Engine {
         }
     }
 
+    /// A definition with its new status, if that differs; the status is this server's own.
+    fn judged(&self, kind: &crate::kinds::Kind, definition: &Value, context: &Context) -> Option<Value> {
+        let mut judged = definition.clone();
+        self.judge_definition(&mut judged, context);
+        if judged == *definition {
+            return None;
+        }
+        let time = context.time();
+        let manager = Manager {
+            name: "kube-apiserver",
+            operation: Operation::Update,
+            api_version: "apiextensions.k8s.io/v1",
+            subresource: "status",
+            time: &time,
+        };
+        let reset = apply::reset_fields(kind.schema(), false, true, "status");
+        apply::track_update(Some(definition), &mut judged, kind.schema(), &manager, &reset);
+        Some(judged)
+    }
+
     fn rejudge_definitions(&mut self, group: &str, context: &Context) {
         let Some(kind) =
             self.kinds.resource("apiextensions.k8s.io", "v1", "customresourcedefinitions").cloned()
@@ -272,9 +291,7 @@ impl Engine {
             if object::text_at(&definition, "spec.group") != group {
                 continue;
             }
-            let mut judged = definition.clone();
-            self.judge_definition(&mut judged, context);
-            if judged != definition {
+            if let Some(judged) = self.judged(&kind, &definition, context) {
                 self.put_as_system(&kind, judged);
             }
         }

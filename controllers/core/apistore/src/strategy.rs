@@ -76,12 +76,28 @@ pub(crate) fn prepare_update(kind: &Kind, subresource: &str, new: &mut Value, ol
             set_meta(new, key, meta(old).get(*key).cloned().unwrap_or_default());
         }
     }
+    if kind.kind == "DaemonSet" && kind.is_builtin() {
+        count_template(new, old);
+    }
     count_generation(kind, subresource, new, old);
+}
+
+/// Counts the changes of a DaemonSet's template.
+fn count_template(new: &mut Value, old: &Value) {
+    const NOTE: &str = "deprecated.daemonset.template.generation";
+    let before =
+        object::meta(old).get("annotations").and_then(|notes| notes.get(NOTE)?.as_str()?.parse::<i64>().ok());
+    let template = |object: &Value| object::at(object, "spec.template").cloned();
+    let changed = i64::from(template(new) != template(old));
+    let notes = object::meta_mut(new).entry("annotations").or_insert_with(|| json!({}));
+    object::set(notes, NOTE, json!((before.unwrap_or(1) + changed).to_string()));
 }
 
 /// Bumps `metadata.generation` if the wanted state differs.
 fn count_generation(kind: &Kind, subresource: &str, new: &mut Value, old: &Value) {
-    if !kind.has_generation || subresource == "status" {
+    // Nothing of a priority class is a wanted state that somebody works towards.
+    let counts = kind.has_generation && !(kind.kind == "PriorityClass" && kind.is_builtin());
+    if !counts || subresource == "status" {
         return;
     }
     let wanted = |object: &Value| -> Vec<(String, Value)> {

@@ -37,11 +37,22 @@ pub fn answer(
         _ => return Err(ApiError::bad_request(format!("{kind} is not a review of access"))),
     };
     let mut answer = body.clone();
+    drop_empty(&mut answer);
     if let Some(map) = answer.as_object_mut() {
         map.entry("metadata").or_insert_with(|| json!({}));
         map.insert("status".to_owned(), status);
     }
     Ok(answer)
+}
+
+/// Texts of the question that say nothing are not repeated.
+fn drop_empty(review: &mut Value) {
+    for key in ["resourceAttributes", "nonResourceAttributes"] {
+        let attributes = review.get_mut("spec").and_then(|spec| spec.get_mut(key)?.as_object_mut());
+        if let Some(attributes) = attributes {
+            attributes.retain(|_, value| value.as_str() != Some(""));
+        }
+    }
 }
 
 /// Answers a `TokenReview`: `found` is whose token it is and for which audiences, or why it is no good.
@@ -99,7 +110,8 @@ fn check_question(body: &Value) -> Vec<FieldError> {
     let detail = match (resource, path) {
         (Some(_), Some(_)) => "cannot be specified in combination with resourceAttributes",
         (None, None) => "exactly one of nonResourceAttributes or resourceAttributes must be specified",
-        _ => return Vec::new(),
+        (Some(resource), None) => return check_selectors(resource),
+        (None, Some(_)) => return Vec::new(),
     };
     match path {
         Some(path) => vec![FieldError::invalid("spec.nonResourceAttributes", path, detail)],
@@ -107,14 +119,29 @@ fn check_question(body: &Value) -> Vec<FieldError> {
     }
 }
 
+/// A selector is given either as text or as requirements.
+fn check_selectors(resource: &Value) -> Vec<FieldError> {
+    let mut errors = Vec::new();
+    for key in ["fieldSelector", "labelSelector"] {
+        let Some(selector) = resource.get(key).filter(|selector| selector.is_object()) else { continue };
+        let raw = selector.get("rawSelector").and_then(Value::as_str).unwrap_or_default();
+        let requirements = selector.get("requirements").and_then(Value::as_array);
+        if !raw.is_empty() && requirements.is_some_and(|list| !list.is_empty()) {
+            let detail = "may not specified at the same time as requirements";
+            let field = format!("spec.resourceAttributes.{key}.rawSelector");
+            errors.push(FieldError::invalid(field, &json!(raw), detail));
+        }
+    }
+    errors
+}
+
 fn check_local(body: &Value, namespace: &str, errors: &mut Vec<FieldError>) {
     let given = spec(body, "resourceAttributes").and_then(|attributes| attributes.get("namespace")?.as_str());
     if given.unwrap_or_default() != namespace {
-        let detail = format!("must match metadata.namespace: {namespace}");
         errors.push(FieldError::invalid(
             "spec.resourceAttributes.namespace",
             &json!(given.unwrap_or_default()),
-            &detail,
+            "must match metadata.namespace",
         ));
     }
     if let Some(path) = spec(body, "nonResourceAttributes") {

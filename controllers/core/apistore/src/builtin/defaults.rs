@@ -92,6 +92,8 @@ fn fill_type(name: &str, map: &mut Object) {
         "core.v1.Container" | "core.v1.EphemeralContainer" => pull_policy(map, "image", "imagePullPolicy"),
         "core.v1.ImageVolumeSource" => pull_policy(map, "reference", "pullPolicy"),
         "core.v1.Volume" if map.keys().all(|key| key == "name") => set(map, "emptyDir", json!({})),
+        "networking.v1.NetworkPolicySpec" => policy_types(map),
+        "core.v1.PodSpec" => same_account(map),
         "core.v1.LimitRangeItem" => limit_range_item(map),
         "core.v1.NodeSpec" => {
             if let Some(range) = map.get("podCIDR").cloned() {
@@ -131,6 +133,20 @@ pub(super) fn set(map: &mut Object, key: &str, value: Value) {
     if !map.contains_key(key) {
         map.insert(key.to_owned(), value);
     }
+}
+
+/// The account of a pod or template has two names.
+fn same_account(spec: &mut Object) {
+    if let Some(account) = spec.get("serviceAccountName").or_else(|| spec.get("serviceAccount")).cloned() {
+        spec.insert("serviceAccount".to_owned(), account.clone());
+        spec.insert("serviceAccountName".to_owned(), account);
+    }
+}
+
+/// A policy is about what comes in, and about what goes out if it has rules for that.
+fn policy_types(spec: &mut Object) {
+    let out = spec.get("egress").and_then(Value::as_array).is_some_and(|rules| !rules.is_empty());
+    set(spec, "policyTypes", if out { json!(["Ingress", "Egress"]) } else { json!(["Ingress"]) });
 }
 
 /// Containers get at most the maximum, and request what they are limited to, or else the minimum.

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::{items, name, one_of, required};
+use super::{items, name, one_of, required, resources};
 use crate::field::FieldError;
 use crate::object::{at, text_at};
 
@@ -32,6 +32,19 @@ pub(super) fn validate(object: &Value, errors: &mut Vec<FieldError>) {
             errors.push(FieldError::duplicate(path, taint));
         }
         seen.push((key, effect));
+    }
+}
+
+/// Amounts of the resources that a node reports.
+pub(super) fn validate_status(object: &Value, errors: &mut Vec<FieldError>) {
+    let status = at(object, "status").unwrap_or(&Value::Null);
+    for list in ["capacity", "allocatable"] {
+        for (resource, amount) in resources::amounts(status, list) {
+            for fault in resources::amount_faults(&resource, amount) {
+                let field = format!("status.{list}.{resource}");
+                errors.push(FieldError::invalid(field, &json!(amount.to_string()), fault));
+            }
+        }
     }
 }
 

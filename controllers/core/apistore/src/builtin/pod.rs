@@ -13,12 +13,6 @@ use crate::object::{at, text_at};
 pub(super) fn default(pod: &mut Map<String, Value>) {
     if let Some(spec) = pod.get_mut("spec").and_then(Value::as_object_mut) {
         set(spec, "enableServiceLinks", json!(true));
-        // Two names of one field.
-        if let Some(account) = spec.get("serviceAccountName").or_else(|| spec.get("serviceAccount")).cloned()
-        {
-            spec.insert("serviceAccount".to_owned(), account.clone());
-            spec.insert("serviceAccountName".to_owned(), account);
-        }
         let on_host = spec.get("hostNetwork").and_then(Value::as_bool).unwrap_or(false);
         for list in LISTS {
             for container in spec.get_mut(list).and_then(Value::as_array_mut).into_iter().flatten() {
@@ -227,11 +221,26 @@ pub(super) fn validate_status(pod: &Value, errors: &mut Vec<FieldError>) {
             ));
         }
     }
+    for list in ["containerStatuses", "initContainerStatuses", "ephemeralContainerStatuses"] {
+        for (index, status) in items(pod, &format!("status.{list}")).iter().enumerate() {
+            validate_health(status, &format!("status.{list}[{index}]"), errors);
+        }
+    }
     for (index, entry) in items(pod, "status.podIPs").iter().enumerate() {
         let address = text_at(entry, "ip");
         if address.parse::<std::net::IpAddr>().is_err() {
             let detail = "must be a valid IP address, (e.g. 10.9.8.7 or 2001:db8::ffff)";
             errors.push(FieldError::invalid(format!("status.podIPs[{index}]"), &json!(address), detail));
+        }
+    }
+}
+
+/// The health of the devices of a container.
+fn validate_health(status: &Value, path: &str, errors: &mut Vec<FieldError>) {
+    for (at, resource) in items(status, "allocatedResourcesStatus").iter().enumerate() {
+        for (index, device) in items(resource, "resources").iter().enumerate() {
+            let path = format!("{path}.allocatedResourcesStatus[{at}].resources[{index}].");
+            one_of(device, &path, "health", &["Healthy", "Unhealthy", "Unknown"], errors);
         }
     }
 }

@@ -12,8 +12,28 @@ pub(super) fn validate(kind: &str, object: &Value, errors: &mut Vec<FieldError>)
             for (index, rule) in items(object, "rules").iter().enumerate() {
                 validate_rule(rule, &format!("rules[{index}]"), kind == "Role", errors);
             }
+            validate_aggregation(object, errors);
         }
         _ => validate_binding(kind, object, errors),
+    }
+}
+
+fn validate_aggregation(role: &Value, errors: &mut Vec<FieldError>) {
+    let Some(rule) = role.get("aggregationRule") else { return };
+    let path = "aggregationRule.clusterRoleSelectors";
+    let selectors = items(rule, "clusterRoleSelectors");
+    if selectors.is_empty() {
+        let detail = "at least one clusterRoleSelector required if aggregationRule is non-nil";
+        errors.push(FieldError::required(path, detail));
+    }
+    for (index, selector) in selectors.iter().enumerate() {
+        let before = errors.len();
+        let path = format!("{path}[{index}]");
+        super::meta::validate_labels(selector.get("matchLabels"), &format!("{path}.matchLabels"), errors);
+        if errors.len() > before {
+            // The real server shows no value here.
+            errors.push(FieldError::invalid(path, &Value::Null, "invalid label selector."));
+        }
     }
 }
 

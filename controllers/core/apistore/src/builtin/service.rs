@@ -129,3 +129,31 @@ pub(super) fn validate_budget(object: &Value, errors: &mut Vec<FieldError>) {
         }
     }
 }
+
+pub(super) fn default_api_service(object: &mut Value) {
+    let service = object.get_mut("spec").and_then(|spec| spec.get_mut("service")?.as_object_mut());
+    if let Some(service) = service {
+        set(service, "port", json!(443));
+    }
+}
+
+pub(super) fn validate_api_service(object: &Value, errors: &mut Vec<FieldError>) {
+    let text = |path: &str| text_at(object, path);
+    let (name, wanted) =
+        (crate::object::name(object), format!("{}.{}", text("spec.version"), text("spec.group")));
+    if name != wanted && !text("spec.group").is_empty() {
+        let detail = format!("must be `spec.version+\".\"+spec.group`: {wanted:?}");
+        errors.push(FieldError::invalid("metadata.name", &json!(name), &detail));
+    }
+    for (path, most) in [("spec.groupPriorityMinimum", 20_000), ("spec.versionPriority", 1000)] {
+        let value = number(object, path).unwrap_or(0);
+        if !(1..=most).contains(&value) {
+            let detail = format!("must be positive and less than {most}");
+            errors.push(FieldError::invalid(path, &json!(value), &detail));
+        }
+    }
+    if !text("spec.caBundle").is_empty() && at(object, "spec.insecureSkipTLSVerify") == Some(&json!(true)) {
+        let detail = "may not be true if caBundle is present";
+        errors.push(FieldError::invalid("spec.insecureSkipTLSVerify", &json!(true), detail));
+    }
+}

@@ -88,10 +88,8 @@ fn validate_client(hook: &Value, path: &str, errors: &mut Vec<FieldError>) {
         }
         (Some(url), None) if !url.starts_with("https://") => {
             let scheme = url.split_once("://").map_or("", |(scheme, _)| scheme);
-            let detail = format!(
-                "'https' is the only allowed URL scheme; desired format: https://host[/path], not {scheme:?}"
-            );
-            errors.push(FieldError::invalid(format!("{path}.url"), &json!(url), &detail));
+            let detail = "'https' is the only allowed URL scheme; desired format: https://host[/path]";
+            errors.push(FieldError::invalid(format!("{path}.url"), &json!(scheme), detail));
         }
         (None, Some(service)) => {
             for key in ["name", "namespace"] {

@@ -31,7 +31,7 @@ pub fn validate_create(definition: &Value) -> Vec<FieldError> {
         let detail = "cannot set to true, set x-kubernetes-preserve-unknown-fields to true in spec.versions[*].schema instead";
         errors.push(FieldError::invalid("spec.preserveUnknownFields", &json!(true), detail));
     }
-    stored_versions(definition, &mut errors);
+    stored_versions(definition, None, &mut errors);
     errors
 }
 
@@ -62,7 +62,7 @@ pub fn validate_update(definition: &Value, old: &Value) -> Vec<FieldError> {
     if preserves(definition) && !preserves(old) {
         errors.push(FieldError::invalid("spec.preserveUnknownFields", &json!(true), "must be false"));
     }
-    stored_versions(definition, &mut errors);
+    stored_versions(definition, Some(old), &mut errors);
     errors
 }
 
@@ -168,7 +168,8 @@ fn conversion(spec: &Value, errors: &mut Vec<FieldError>) {
     }
 }
 
-fn stored_versions(definition: &Value, errors: &mut Vec<FieldError>) {
+/// Checks what versions objects are stored in; `old` is the definition as it was, if it was.
+fn stored_versions(definition: &Value, old: Option<&Value>, errors: &mut Vec<FieldError>) {
     let path = "status.storedVersions";
     let stored = list(at(definition, &["status"]), "storedVersions");
     if stored.is_empty() {
@@ -184,11 +185,19 @@ fn stored_versions(definition: &Value, errors: &mut Vec<FieldError>) {
     let versions = list(at(definition, &["spec"]), "versions");
     for (index, name) in stored.iter().enumerate() {
         if !versions.iter().any(|version| at(version, &["name"]) == name) {
-            errors.push(FieldError::invalid(
-                format!("{path}[{index}]"),
-                name,
-                "must appear in spec.versions",
-            ));
+            let version = name.as_str().unwrap_or_default();
+            let was_there = old.is_some_and(|old| {
+                let before = list(at(old, &["spec"]), "versions");
+                before.iter().any(|version| at(version, &["name"]) == name)
+            });
+            let detail = if was_there {
+                format!(
+                    "missing from spec.versions; {version} was previously a storage version, and must remain in spec.versions until a storage migration ensures no data remains persisted in {version} and removes {version} from status.storedVersions"
+                )
+            } else {
+                "must appear in spec.versions".to_owned()
+            };
+            errors.push(FieldError::invalid(format!("{path}[{index}]"), name, &detail));
         }
     }
     let storage = versions.iter().find(|version| at(version, &["storage"]) == true);

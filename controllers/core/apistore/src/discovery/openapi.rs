@@ -18,6 +18,10 @@ const MAX_DEPTH: usize = 64;
 /// The type of the body of a patch.
 const PATCH: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.Patch";
 
+/// Type, field, and the values that it takes: what the types of `k8s-openapi` do not tell.
+const ENUMERATIONS: [(&str, &str, &[&str]); 1] =
+    [("io.k8s.api.core.v1.ImageVolumeSource", "pullPolicy", &["Always", "IfNotPresent", "Never"])];
+
 /// The `/openapi/v3` index: one entry per document, with a hash that changes when it does.
 pub(super) fn index(engine: &Engine) -> Value {
     let mut paths = Map::new();
@@ -195,11 +199,17 @@ impl Writer {
             map.insert("description".into(), json!(schema.description));
         }
         if !schema.properties.is_empty() {
-            let properties: Map<String, Value> = schema
+            let mut properties: Map<String, Value> = schema
                 .properties
                 .iter()
                 .map(|(key, child)| (key.clone(), self.node(child, depth + 1)))
                 .collect();
+            let owner = schema.type_name.as_deref().unwrap_or_default();
+            for (_, field, values) in ENUMERATIONS.iter().filter(|(name, ..)| *name == owner) {
+                if let Some(property) = properties.get_mut(*field) {
+                    object::set(property, "enum", json!(values));
+                }
+            }
             map.insert("properties".into(), Value::Object(properties));
         }
         if !schema.required.is_empty() {

@@ -78,6 +78,7 @@ impl Write<'_> {
         crate::strategy::prepare_update(&self.kind, "", &mut object, &live);
         self.target.subresource = subresource;
         crate::ownership::track(self, Some(&live), &mut object);
+        drop_times(&mut object);
         self.target.subresource.clear();
         let done = self.change_to(engine, &live, object, Ownership::Applied)?;
         Ok(of(&self.kind, &done))
@@ -178,5 +179,15 @@ fn set_at(object: &mut Value, path: &str, value: Value) {
     object::child_mut(object, first);
     if let Some(child) = object.get_mut(first) {
         set_at(child, rest, value);
+    }
+}
+
+/// Who set the scale is known without a time.
+fn drop_times(object: &mut Value) {
+    let entries = object::meta_mut(object).get_mut("managedFields").and_then(Value::as_array_mut);
+    for entry in
+        entries.into_iter().flatten().filter(|entry| object::text_at(entry, "subresource") == "scale")
+    {
+        object::drop_key(entry, "time");
     }
 }

@@ -38,7 +38,8 @@ impl Accelerator {
     pub const fn option(self) -> &'static str {
         match self {
             Self::Kvm => "kvm",
-            Self::Tcg => "tcg,thread=multi",
+            // At most `TRANSLATED_CODE_MIB`, which the size of the runner's pod counts with; QEMU would take a GiB in time.
+            Self::Tcg => "tcg,thread=multi,tb-size=128",
         }
     }
 
@@ -59,5 +60,18 @@ impl Accelerator {
             (Self::Kvm, _) | (Self::Tcg, Architecture::Arm64) => self.cpu_model(),
             (Self::Tcg, Architecture::Amd64) => "max,-erms",
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use neonvm_types::runner_protocol::TRANSLATED_CODE_MIB;
+
+    use super::Accelerator;
+
+    #[test]
+    fn translated_code_takes_what_its_pod_counts_with() {
+        let option = Accelerator::Tcg.option();
+        assert!(option.ends_with(&format!(",tb-size={TRANSLATED_CODE_MIB}")), "{option}");
     }
 }

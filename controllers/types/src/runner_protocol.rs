@@ -46,6 +46,8 @@ pub const POWER_OFF_PATH: &str = "/v1/power-off";
 pub const CONSOLE_PATH: &str = "/v1/console";
 /// Path of a TCP port of the guest, followed by its number (GET with an upgrade to [`STREAM_PROTOCOL`]).
 pub const GUEST_PORT_PATH: &str = "/v1/guest/";
+/// MiB that QEMU may take for the translated code of an emulated guest.
+pub const TRANSLATED_CODE_MIB: u32 = 128;
 /// Protocol of upgraded connections: bytes, both ways.
 pub const STREAM_PROTOCOL: &str = "neonvm-stream";
 /// Organisation in the certificate of a client that may use everything of a runner.

@@ -55,6 +55,8 @@ pub mod label {
 pub mod annotation {
     /// Pod: `{"cpu":"500m","memory":"2Gi"}`, what the VM uses by its spec.
     pub const USAGE: &str = "vm.neon.tech/usage";
+    /// Pod: what QEMU and the runner take beside the VM, as [`USAGE`].
+    pub const OVERHEAD: &str = "vm.neon.tech/overhead";
     /// Pod: bounds and use, as the spec has them.
     pub const RESOURCES: &str = "vm.neon.tech/resources";
     /// Pod: factors by which the scheduler may overcommit.

@@ -69,28 +69,67 @@ impl Amounts {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Demand(Amounts);
 
-fn requests(container: &Container) -> Amounts {
+fn requests(container: &Container, pod: &Pod) -> Amounts {
     let Some(resources) = &container.resources else { return Amounts::default() };
     // A limit without a request is the request, as the API server defaults it.
     let mut amounts = Amounts::of(resources.limits.as_ref());
     for (name, nanos) in Amounts::of(resources.requests.as_ref()).iter() {
         amounts.set(name, nanos);
     }
+    resized(container, pod, amounts)
+}
+
+/// What counts of a container while a resize of its pod is not done, as kube-scheduler counts it: the larger of what is asked for
+/// and what is in force; only the latter if the rest can never be.
+fn resized(container: &Container, pod: &Pod, asked: Amounts) -> Amounts {
+    let status = pod.status.as_ref();
+    let statuses = status.and_then(|status| status.container_statuses.as_deref()).unwrap_or_default();
+    let reported = statuses.iter().find(|one| one.name == container.name);
+    let in_force = reported.and_then(|one| one.resources.as_ref()?.requests.as_ref());
+    let Some(in_force) = in_force else { return asked };
+    let conditions = status.and_then(|status| status.conditions.as_deref()).unwrap_or_default();
+    let never = conditions.iter().any(|one| {
+        one.type_ == "PodResizePending" && one.status == "True" && one.reason.as_deref() == Some("Infeasible")
+    });
+    let mut amounts = asked;
+    for (name, nanos) in Amounts::of(Some(in_force)).iter() {
+        let asked = if never { 0 } else { amounts.get(name) };
+        amounts.set(name, nanos.max(asked));
+    }
     amounts
 }
 
+/// CPU and memory in an annotation of a pod, if it has it and it can be read.
+pub(crate) fn noted(pod: &Pod, key: &str) -> Option<Amounts> {
+    let text = pod.metadata.annotations.as_ref()?.get(key)?;
+    let noted: pod_annotation::Usage = serde_json::from_str(text).ok()?;
+    let mut amounts = Amounts::default();
+    amounts.set("cpu", noted.cpu.nanos().max(0));
+    amounts.set("memory", noted.memory.nanos().max(0));
+    Some(amounts)
+}
+
 impl Demand {
-    /// What a pod takes: the sum over its containers or the largest of its init containers (those that go on running
-    /// beside the others are added), what the pod states as a whole, its overhead, and for runner pods at least what
-    /// the annotation `vm.neon.tech/usage` says.
+    /// What a pod takes: what it requests, and for runner pods at least what the annotation `vm.neon.tech/usage` says.
     #[must_use]
     pub fn of(pod: &Pod) -> Self {
+        let mut demand = Self::requested(pod);
+        if let Some(usage) = noted(pod, neonvm_api::names::annotation::USAGE) {
+            demand.0.raise_to(&usage);
+        }
+        demand
+    }
+
+    /// What a pod requests: the sum over its containers or the largest of its init containers (those that go on running
+    /// beside the others are added), what the pod states as a whole, and its overhead.
+    #[must_use]
+    pub fn requested(pod: &Pod) -> Self {
         let mut amounts = Amounts::default();
         if let Some(spec) = &pod.spec {
             let mut beside = Amounts::default();
             let mut initial = Amounts::default();
             for container in spec.init_containers.iter().flatten() {
-                let mut now = requests(container);
+                let mut now = requests(container, pod);
                 now.add(&beside);
                 if container.restart_policy.as_deref() == Some("Always") {
                     beside = now.clone();
@@ -99,7 +138,7 @@ impl Demand {
             }
             amounts = beside;
             for container in &spec.containers {
-                amounts.add(&requests(container));
+                amounts.add(&requests(container, pod));
             }
             amounts.raise_to(&initial);
             let whole = spec.resources.as_ref().and_then(|resources| resources.requests.as_ref());
@@ -107,14 +146,6 @@ impl Demand {
                 amounts.set(name, nanos);
             }
             amounts.add(&Amounts::of(spec.overhead.as_ref()));
-        }
-        let annotations = pod.metadata.annotations.as_ref();
-        let text = annotations.and_then(|all| all.get(neonvm_api::names::annotation::USAGE));
-        if let Some(usage) = text.and_then(|text| serde_json::from_str::<pod_annotation::Usage>(text).ok()) {
-            let mut at_least = Amounts::default();
-            at_least.set("cpu", usage.cpu.nanos().max(0));
-            at_least.set("memory", usage.memory.nanos().max(0));
-            amounts.raise_to(&at_least);
         }
         amounts.set("pods", 1_000_000_000);
         Self(amounts)

@@ -59,6 +59,16 @@ pub(crate) fn undiscounted(room: u128, overcommit: u64) -> u64 {
     u64::try_from(amount).unwrap_or(u64::MAX)
 }
 
+impl PodSeen {
+    /// What it counts for when its VM has this size; discounted. The overhead is not overcommitted.
+    pub(crate) fn counted(&self, size: Pair<u64>) -> Pair<u128> {
+        let overcommit = self.vm.as_ref().map_or(Pair::both(1000), |vm| vm.overcommit);
+        let beside = self.overhead.map(u128::from);
+        let whole = size.with(overcommit, discounted).with(beside, u128::saturating_add);
+        whole.max(self.requests.map(u128::from))
+    }
+}
+
 /// A pod, and what is promised to it.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct PodEntry {
@@ -130,15 +140,16 @@ impl PodEntry {
         if self.seen.ended {
             return share;
         }
-        let overcommit = self.overcommit();
         let reserved = self.reserved();
-        let counted = reserved.with(overcommit, discounted);
+        let counted = self.seen.counted(reserved);
         if self.ignored {
             share.ignored = counted;
             return share;
         }
         share.reserved = counted;
-        share.committed = reserved.map(u128::from);
+        let beside = self.seen.overhead.map(u128::from);
+        let committed = reserved.map(u128::from).with(beside, u128::saturating_add);
+        share.committed = committed.max(self.seen.requests.map(u128::from));
         if self.seen.vm.is_none() {
             share.ordinary = counted;
             return share;
@@ -146,12 +157,12 @@ impl PodEntry {
         let solid = if self.buffer == Pair::default() {
             counted
         } else {
-            let solid = self.solid().with(overcommit, discounted);
+            let solid = self.seen.counted(self.solid());
             share.buffer = counted.with(solid, u128::saturating_sub);
             solid
         };
         if self.pressure != Pair::default() {
-            share.pressure = self.pressure.with(overcommit, discounted);
+            share.pressure = self.pressure.with(self.overcommit(), discounted);
         }
         if self.is_leaving() {
             share.leaving = 1;

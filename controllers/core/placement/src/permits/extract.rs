@@ -14,7 +14,7 @@ use neonvm_api::{VirtualMachineMigration, VmInfo};
 use neonvm_types::{Bytes, NamespacedName, Quantity, Resources};
 
 use super::{MigrationRole, MigrationSeen, NodeSeen, Pair, PodSeen, VmSeen};
-use crate::amounts::allocatable;
+use crate::amounts::{allocatable, noted};
 use crate::{Amounts, Demand};
 
 const MILLI: i128 = 1_000_000;
@@ -94,7 +94,7 @@ impl PodSeen {
     #[must_use]
     pub fn of(pod: &Pod) -> Self {
         let meta = &pod.metadata;
-        let demand = Demand::of(pod);
+        let demand = Demand::requested(pod);
         let amounts = demand.amounts();
         let spec = pod.spec.as_ref();
         let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
@@ -102,6 +102,8 @@ impl PodSeen {
         let node = spec.and_then(|spec| spec.node_name.clone()).filter(|name| !name.is_empty());
         let gated = spec.and_then(|spec| spec.scheduling_gates.as_ref()).is_some_and(|all| !all.is_empty());
         let mut problems = Vec::new();
+        let vm = vm(pod, &mut problems);
+        let Sizes { usage, requests, overhead } = Sizes::of(pod, amounts);
         Self {
             pod: NamespacedName::new(
                 meta.namespace.clone().unwrap_or_default(),
@@ -112,12 +114,39 @@ impl PodSeen {
             waits: node.is_none() && !ended && !gated && meta.deletion_timestamp.is_none(),
             node,
             ended,
-            usage: Pair::new(up(amounts.get("cpu"), MILLI), up(amounts.get("memory"), UNIT)),
+            usage,
+            requests,
+            overhead,
             other: rest(amounts),
-            vm: vm(pod, &mut problems),
+            vm,
             priority: spec.and_then(|spec| spec.priority).unwrap_or(0),
             object: Some(Arc::new(outline(pod))),
             problems,
+        }
+    }
+}
+
+/// The sizes of a pod.
+struct Sizes {
+    usage: Pair<u64>,
+    requests: Pair<u64>,
+    overhead: Pair<u64>,
+}
+
+impl Sizes {
+    /// A VM's own size is in an annotation, and what is beside it in another; the requests of its pod are both together, so each
+    /// counts once. Without the annotations the requests are the size.
+    fn of(pod: &Pod, requests: &Amounts) -> Self {
+        let pair =
+            |amounts: &Amounts| Pair::new(up(amounts.get("cpu"), MILLI), up(amounts.get("memory"), UNIT));
+        let requests = pair(requests);
+        match noted(pod, annotation::USAGE) {
+            None => Self { usage: requests, requests: Pair::default(), overhead: Pair::default() },
+            Some(usage) => {
+                let overhead = noted(pod, annotation::OVERHEAD);
+                let overhead = overhead.map_or(Pair::default(), |overhead| pair(&overhead));
+                Self { usage: pair(&usage), requests, overhead }
+            }
         }
     }
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use neonvm_types::scheduler_inspect::PlannedMigration;
 
-use super::account::{NodeEntry, PodEntry, Share, discounted, is_too_much};
+use super::account::{NodeEntry, PodEntry, Share, is_too_much};
 use super::state::PLAN;
 use super::{Action, Pair, State, WantedMigration};
 use crate::fit;
@@ -93,7 +93,7 @@ impl State {
 
     /// The best node that stays below its watermark with the pod. `Err`: how many were looked at.
     fn target(&self, pod: &PodEntry, planned: &BTreeMap<usize, Pair<u128>>) -> Result<usize, usize> {
-        let needs = pod.solid().with(pod.overcommit(), discounted);
+        let needs = pod.seen.counted(pod.solid());
         let mut best: Option<(u32, usize)> = None;
         let mut looked = 0;
         for index in self.node_index.values().copied() {

@@ -4,15 +4,14 @@ use std::time::Duration;
 
 use neonvm_types::NamespacedName;
 
-use super::account::{NodeEntry, discounted};
+use super::account::NodeEntry;
 use super::{Noted, PodSeen, State};
 use crate::{Amounts, Choice, Reason, fit};
 
 impl PodSeen {
     /// What it will count for when it is placed; discounted: CPU in thousandths, memory in bytes.
-    fn counted(&self) -> super::Pair<u128> {
-        let overcommit = self.vm.as_ref().map_or(super::Pair::both(1000), |vm| vm.overcommit);
-        self.usage.with(overcommit, discounted)
+    pub(crate) fn counted_at_first(&self) -> super::Pair<u128> {
+        self.counted(self.usage)
     }
 }
 
@@ -56,7 +55,7 @@ impl State {
             let nanos = |amount: u128| i128::try_from(amount).unwrap_or(i128::MAX).saturating_mul(unit);
             Err(Reason::Insufficient { resource: resource.to_owned(), needs: nanos(needs), has: nanos(has) })
         };
-        let needs = pod.counted();
+        let needs = pod.counted_at_first();
         enough("cpu", 1_000_000, needs.cpu, seen.total.cpu, used.cpu)?;
         enough("memory", 1_000_000_000, needs.mem, seen.total.mem, used.mem)
     }
@@ -72,7 +71,7 @@ impl State {
         let index = self.node_index.get(node);
         let Some(node) = index.and_then(|index| self.nodes.get(*index)) else { return 0 };
         let mut sum = node.sums.reserved;
-        sum.add(pod.counted());
+        sum.add(pod.counted_at_first());
         self.settings.scoring.score(sum, node.total(), self.largest)
     }
 
@@ -95,7 +94,7 @@ impl State {
             }
             let mut sum = node.sums.reserved;
             sum.add(node.sums.ignored);
-            sum.add(pod.counted());
+            sum.add(pod.counted_at_first());
             let share = sum.with(seen.total, |sum, total| {
                 sum.saturating_mul(1_000_000).checked_div(u128::from(total)).unwrap_or(0)
             });

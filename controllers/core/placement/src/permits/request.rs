@@ -5,7 +5,7 @@ use std::time::Duration;
 use neonvm_types::version::PluginProtoVersion;
 use neonvm_types::{Bytes, NamespacedName, Resources};
 
-use super::account::{PodEntry, discounted, undiscounted};
+use super::account::{PodEntry, undiscounted};
 use super::{Noted, Pair, State};
 
 /// Least time between two notes at one VM.
@@ -211,9 +211,9 @@ impl State {
     /// The most that fits on a pod's node in its place.
     pub(crate) fn room(&self, pod: &PodEntry) -> Pair<u64> {
         let Some(node) = pod.node.and_then(|node| self.nodes.get(node)) else { return Pair::default() };
-        let own =
-            if pod.ignored { Pair::default() } else { pod.reserved().with(pod.overcommit(), discounted) };
+        let own = if pod.ignored { Pair::default() } else { pod.seen.counted(pod.reserved()) };
         let others = node.sums.reserved.with(own, u128::saturating_sub);
+        let others = others.with(pod.seen.overhead.map(u128::from), u128::saturating_add);
         let free = node.total().with(others, |total, others| u128::from(total).saturating_sub(others));
         free.with(pod.overcommit(), undiscounted)
     }

@@ -39,8 +39,12 @@ pub struct PodSeen {
     pub node: Option<String>,
     /// Whether it has ended: it takes nothing any more.
     pub ended: bool,
-    /// What it uses for certain: its requests with init containers and overhead; for a VM at least the size its spec asks for.
+    /// What it uses for certain: its requests with init containers and overhead; for a VM the size its spec asks for.
     pub usage: Pair<u64>,
+    /// What the pod of a VM requests in all: it counts for no less. Zero for others.
+    pub requests: Pair<u64>,
+    /// What the pod of a VM takes beside its VM. Zero for others.
+    pub overhead: Pair<u64>,
     /// What else it takes, such as `pods` and devices.
     pub other: Amounts,
     /// If there is a VM in it.

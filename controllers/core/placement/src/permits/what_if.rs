@@ -3,7 +3,7 @@
 use neonvm_types::scheduler_inspect::{WhatIf, WhatIfAnswer};
 use neonvm_types::{Bytes, NamespacedName, Resources};
 
-use super::account::{PodEntry, discounted, fraction};
+use super::account::{PodEntry, fraction};
 use super::leave::cpu;
 use super::request::{Terms, base, grant, is_whole};
 use super::{Pair, State};
@@ -90,9 +90,9 @@ impl State {
         let count = limit.with(unit, |limit, unit| limit.checked_div(unit).unwrap_or(0));
         let units = count.cpu.min(count.mem);
         let most = if is_whole(wanted, unit) { unit.map(|unit| unit.saturating_mul(units)) } else { limit };
-        let own = pod.reserved().with(pod.overcommit(), discounted);
+        let own = pod.seen.counted(pod.reserved());
         let others = node.sums.reserved.with(own, u128::saturating_sub);
-        let mut sum = wanted.with(pod.overcommit(), discounted);
+        let mut sum = pod.seen.counted(wanted);
         sum.add(others);
         let sum = sum.narrow();
         let total = node.total();

@@ -91,6 +91,44 @@ fn pods_as_they_are_counted() {
     assert_eq!(noted(&[(OVERCOMMIT, r#"{"cpu":"2500m"}"#)], &[], &none).1.overcommit, Pair::new(2500, 1000));
 }
 
+/// The pod of a VM requests the VM and what is beside it: no part of that counts twice, before, during or after a change.
+#[test]
+fn a_vm_counts_once_with_what_is_beside_it() {
+    const OVERHEAD: &str = "vm.neon.tech/overhead";
+    let counted = |requests: Value, in_force: Value, pending: &str, overcommit: &str| {
+        let mut value = json!({ "metadata": { "name": "p", "labels": { "vm.neon.tech/name": "v" }, "annotations": {
+                "vm.neon.tech/usage": r#"{"cpu":"1","memory":"2Gi"}"#, OVERHEAD: r#"{"cpu":"20m","memory":"256Mi"}"#,
+                "vm.neon.tech/resources": r#"{"cpus":{"min":1,"max":4,"use":1},"memorySlots":{"min":1,"max":8,"use":2},"memorySlotSize":"1Gi"}"#
+            } }, "spec": { "nodeName": "n", "containers": [{ "name": "c", "resources": { "requests": requests } }] } });
+        value["status"] = json!({ "containerStatuses": [{ "name": "c", "image": "", "imageID": "", "ready": true,
+            "restartCount": 0, "resources": { "requests": in_force } }],
+            "conditions": [{ "type": "PodResizePending", "status": "True", "reason": pending }] });
+        if !overcommit.is_empty() {
+            value["metadata"]["annotations"][OVERCOMMIT] = json!(format!(r#"{{"memory":"{overcommit}"}}"#));
+        }
+        let mut state = state(Pair::new(8_000, 64 << 30));
+        state.step(at(0), seen(PodSeen::of(&serde_json::from_value::<Pod>(value).unwrap())));
+        sums(&state, "n").reserved
+    };
+    let of = |cpu: &str, memory: &str| json!({ "cpu": cpu, "memory": memory });
+    let mib = |cpu, mib: u128| Pair::new(cpu, mib << 20);
+    let here = of("1020m", "2304Mi");
+    assert_eq!(counted(here.clone(), here.clone(), "", ""), mib(1020, 2304), "at rest");
+    assert_eq!(counted(of("20m", "1280Mi"), here.clone(), "", ""), mib(1020, 2304), "it grows");
+    assert_eq!(
+        counted(of("3020m", "4352Mi"), here.clone(), "", ""),
+        mib(3020, 4352),
+        "it shrinks, or waits for room"
+    );
+    assert_eq!(
+        counted(of("9", "4352Mi"), here.clone(), "Infeasible", ""),
+        mib(1020, 2304),
+        "it can never be"
+    );
+    assert_eq!(counted(json!({}), json!({}), "", ""), mib(1020, 2304), "a pod that requests nothing");
+    assert_eq!(counted(of("1020m", "1280Mi"), json!({}), "", "2"), mib(1020, 1280), "overcommitted");
+}
+
 /// Defects 23 and 24: annotations that are missing or nonsense are noted, and something safe stands in their place.
 #[test]
 fn d23_d24_nonsense_is_reported_and_replaced() {

@@ -52,8 +52,11 @@ fn some_vm() -> BoxedStrategy<VmSeen> {
 
 fn some_pod() -> BoxedStrategy<PodSeen> {
     let id = (some_name(), some_name(), proptest::option::of(some_name()));
-    (id, any::<bool>(), pair(), proptest::option::of(some_vm()), any::<i64>())
-        .prop_map(|((pod, uid, node), ended, usage, vm, created)| PodSeen {
+    let beside = (prop_oneof![Just(Pair::default()), pair()], prop_oneof![Just(Pair::default()), pair()]);
+    (id, any::<bool>(), (pair(), beside), proptest::option::of(some_vm()), any::<i64>())
+        .prop_map(|((pod, uid, node), ended, (usage, (requests, overhead)), vm, created)| PodSeen {
+            requests: if vm.is_some() { requests } else { Pair::default() },
+            overhead: if vm.is_some() { overhead } else { Pair::default() },
             pod: NamespacedName::new(if pod == "x3" { "ignored" } else { "d" }, pod),
             uid,
             created,

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use neonvm_types::scheduler_inspect::{TargetView, WhatIf, WhatIfAnswer};
 
 use super::super::PodSeen;
-use super::super::account::{NodeEntry, PodEntry, discounted};
+use super::super::account::{NodeEntry, PodEntry};
 use super::State;
 use crate::Choice;
 
@@ -69,9 +69,8 @@ impl State {
         let Some(node) = self.node_index.get(name).and_then(|index| self.nodes.get(*index)) else {
             return String::new();
         };
-        let overcommit = pod.vm.as_ref().map_or(super::Pair::both(1000), |vm| vm.overcommit);
         let mut sum = node.sums.reserved;
-        sum.add(pod.usage.with(overcommit, discounted));
+        sum.add(pod.counted_at_first());
         let share = |sum: u128, total: u64| (sum * 100).checked_div(u128::from(total)).unwrap_or(0);
         let share = sum.with(node.total(), share);
         let above = if above_watermark(node, sum) { "; above its watermark" } else { "" };

@@ -114,6 +114,8 @@ fn net1() -> String {
 pub struct RunnerSettings {
     /// Hold vCPU threads to their size with a cgroup.
     pub cgroup: bool,
+    /// The limits of the runner's container hold the VM to its size, so that a cgroup that cannot be written is no failure.
+    pub pod_size: bool,
     /// Bypass the page cache of the node for disks of the VM (`cache.direct`).
     pub direct_io: bool,
     /// The guest reaches the metadata services of a cloud and its node's kubelet.
@@ -126,6 +128,7 @@ impl Default for RunnerSettings {
     fn default() -> Self {
         Self {
             cgroup: true,
+            pod_size: false,
             direct_io: false,
             node_access: false,
             memhp_auto_movable_ratio: "401".to_owned(),

@@ -39,6 +39,9 @@ pub(crate) struct Args {
     /// Nodes have the device plugin for KVM and vhost-net
     #[arg(long)]
     device_plugin: bool,
+    /// Runner pods request what their VM has: auto (and follow it by in-place resize, from Kubernetes 1.35 on) or off (they request nothing)
+    #[arg(long, default_value = "off", value_parser = ["auto", "off"])]
+    pod_size: String,
     /// What machines run on: auto (KVM where it is in the pod and runs guest code) or tcg (emulation)
     #[arg(long, default_value = "auto", value_parser = ["auto", "tcg"])]
     accelerator: String,
@@ -136,6 +139,7 @@ fn config(args: &Args) -> anyhow::Result<Config> {
     config.settings.runner_image.clone_from(&args.runner_image);
     config.settings.policy.allowed = args.allow.iter().copied().collect();
     config.settings.device_plugin = args.device_plugin;
+    config.settings.pod_size = args.pod_size == "auto";
     config.settings.emulate = args.accelerator == "tcg";
     config.settings.cpu_scaling_mode = match args.default_cpu_scaling_mode.as_str() {
         "QmpScaling" => CpuScalingMode::QmpScaling,

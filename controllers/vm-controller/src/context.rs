@@ -8,7 +8,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use k8s_openapi::api::core::v1::{Pod, Secret};
 use kube::{Api, Client};
 use neonvm_api::{VirtualMachine, VirtualMachineMigration};
-use neonvm_core_lifecycle::{Failure, Settings};
+use neonvm_core_lifecycle::{Failure, ResizeRefused, Settings};
 use neonvm_types::Timestamp;
 use ring::rand::{SecureRandom as _, SystemRandom};
 
@@ -39,6 +39,8 @@ pub(crate) struct Memo {
     pub(crate) scaling_since: Option<tokio::time::Instant>,
     /// When a paused post-copy was told to go on.
     pub(crate) recovered: Option<Timestamp>,
+    /// The last resize of a pod that the API server refused.
+    pub(crate) resize_refused: Option<ResizeRefused>,
     /// The pod whose runner has answered that it cannot have the machine, by its UID.
     pub(crate) refused: Option<String>,
 }

@@ -9,6 +9,7 @@ mod addresses;
 mod authority;
 mod cache;
 mod cert_manager;
+mod cluster;
 mod config;
 mod context;
 mod lag;

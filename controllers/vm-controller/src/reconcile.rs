@@ -145,7 +145,7 @@ fn rest(context: &Context, key: &Key, observed: &Observed, outcome: &Outcome) ->
     (queue::Outcome::Done(wake), Ended::Well)
 }
 
-/// The size, before anything else.
+/// The sizes of pod and guest, before anything else.
 async fn resize(
     context: &Context,
     key: &Key,
@@ -153,9 +153,11 @@ async fn resize(
     todo: &[Action],
     done: &mut Vec<Action>,
 ) -> Result<(), Failed> {
-    let Some(action) = todo.iter().find(|action| matches!(action, Action::SetSize(_))) else { return Ok(()) };
-    context.act(key, vm, action).await?;
-    done.push(action.clone());
+    let sizes = todo.iter().filter(|action| matches!(action, Action::ResizePod { .. } | Action::SetSize(_)));
+    for action in sizes {
+        context.act(key, vm, action).await?;
+        done.push(action.clone());
+    }
     Ok(())
 }
 
@@ -210,6 +212,7 @@ fn observe(context: &Context, key: &Key, vm: &VirtualMachine, fresh: bool) -> Ob
         tls,
         address: context.addresses.view(&key.to_string()),
         moving,
+        resize_refused: context.memo(key, |memo| memo.resize_refused.clone()),
         failure: context.memo(key, |memo| memo.failure.clone()),
         suffix: context.suffix(),
     }

@@ -19,7 +19,7 @@ use crate::config::Config;
 use crate::context::{Context, MANAGER, Parts};
 use crate::lag::Lag;
 use crate::metrics::{Metrics, Work};
-use crate::{policy, reconcile, renewal, watch, webhook};
+use crate::{cluster, policy, reconcile, renewal, watch, webhook};
 
 /// Why the controller cannot run.
 #[derive(Debug, thiserror::Error)]
@@ -116,7 +116,8 @@ async fn listen(address: std::net::SocketAddr) -> Result<TcpListener, Error> {
 }
 
 /// Watches and reconciles; returns when a part of that ends.
-async fn lead(parts: Parts, config: &Config, health: &Health) -> Result<(), TaskEnded> {
+async fn lead(mut parts: Parts, config: &Config, health: &Health) -> Result<(), TaskEnded> {
+    parts.settings.pod_size = parts.settings.pod_size && cluster::resizes_pods(&parts.client).await;
     let (context, pools) = Context::new(parts);
     let context = Arc::new(context);
     let (listed, mut ready) = channel::channel(0);

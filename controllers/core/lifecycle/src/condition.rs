@@ -13,6 +13,8 @@ pub const AVAILABLE: &str = "Available";
 pub const DEGRADED: &str = "Degraded";
 /// Whether the size is the one asked for.
 pub const SCALED: &str = "Scaled";
+/// Present, and false, while requests and limits of the pod do not follow the size of the machine.
+pub const POD_SIZED: &str = "PodSized";
 /// Present while the machine has ended lately by itself; [`crate::crash_loop`] keeps its history here.
 pub const CRASH_LOOP: &str = "CrashLoop";
 

@@ -25,7 +25,9 @@ mod settings;
 mod step;
 pub mod tls;
 
-pub use observed::{AddressView, Failure, FailureReason, Mover, Moving, Observed, PodView, RunnerView};
+pub use observed::{
+    AddressView, Failure, FailureReason, Mover, Moving, Observed, PodView, Resize, ResizeRefused, RunnerView,
+};
 pub use outcome::{Action, Note, NoteReason, Outcome};
 pub use settings::{MigrationSettings, Settings};
 pub use step::{deserves_link, owned_pod, step};

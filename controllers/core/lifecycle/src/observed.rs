@@ -7,10 +7,11 @@ use std::net::IpAddr;
 use neonvm_types::Timestamp;
 use neonvm_types::runner_protocol::{Exit, RunnerStatus};
 
+use crate::pod::PodSize;
 use crate::tls::TlsObserved;
 
-pub use pod::PodView;
 pub(crate) use pod::time;
+pub use pod::{PodView, Resize};
 
 /// What is seen of a machine's partners.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -30,6 +31,8 @@ pub struct Observed {
     pub address: AddressView,
     /// The migration that the status names; looked at only if it names one.
     pub moving: Moving,
+    /// The last resize of a pod that the API server refused.
+    pub resize_refused: Option<ResizeRefused>,
     /// What went wrong when the actions of the step before were run.
     pub failure: Option<Failure>,
     /// Five random letters and digits for the name of a new pod.
@@ -58,6 +61,19 @@ pub struct Mover {
     pub ordered: bool,
     /// It is decided that the machine stays: it can be let go.
     pub over: bool,
+}
+
+/// A resize of a pod that the API server refused.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ResizeRefused {
+    /// UID of the pod.
+    pub pod: String,
+    /// The size that was asked for.
+    pub size: PodSize,
+    /// Why; the same as long as the cause is the same.
+    pub message: String,
+    /// When.
+    pub at: Timestamp,
 }
 
 /// The address of a machine on the overlay network.

@@ -7,7 +7,7 @@ use neonvm_api::virtual_machine::{ActiveMigration, CpuScalingMode};
 use neonvm_types::Timestamp;
 use neonvm_types::runner_protocol::{MigrationCall, MigrationVerdict, SizeRequest};
 
-use crate::pod::Metadata;
+use crate::pod::{Metadata, PodSize};
 use crate::tls::TlsAction;
 
 /// What a step decides. The shell writes `status` first (guarded by the resource version the step was made with), then
@@ -52,6 +52,15 @@ pub enum Action {
         name: String,
         /// What to write, what to remove.
         change: Metadata,
+    },
+    /// Write these requests and limits of the runner's container by the pod's subresource `resize`.
+    ResizePod {
+        /// The pod's name.
+        name: String,
+        /// Its UID.
+        uid: String,
+        /// The size.
+        size: PodSize,
     },
     /// Make the machine the controller of its pod, with this migration as the only other owner.
     OwnPod {
@@ -122,6 +131,8 @@ pub enum NoteReason {
     Failed,
     /// The guest does not take the size asked for.
     ScaleLimited,
+    /// The node does not give the size asked for.
+    ScaleDenied,
     /// It does not run on the accelerator asked for.
     AcceleratorFallback,
     /// Its pod vanished.
@@ -164,6 +175,7 @@ impl NoteReason {
             Self::Succeeded => "Succeeded",
             Self::Failed => "Failed",
             Self::ScaleLimited => "ScaleLimited",
+            Self::ScaleDenied => "ScaleDenied",
             Self::AcceleratorFallback => "AcceleratorFallback",
             Self::PodMissing => "PodMissing",
             Self::SecretFailed => "SecretFailed",
@@ -186,6 +198,7 @@ impl NoteReason {
             self,
             Self::Failed
                 | Self::ScaleLimited
+                | Self::ScaleDenied
                 | Self::AcceleratorFallback
                 | Self::PodMissing
                 | Self::SecretFailed

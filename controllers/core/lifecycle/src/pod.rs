@@ -2,6 +2,8 @@
 
 mod affinity;
 mod metadata;
+pub mod overhead;
+pub(crate) mod size;
 mod volume;
 
 use k8s_openapi::api::core::v1::{
@@ -21,6 +23,7 @@ use neonvm_types::runner_protocol::READY_PATH;
 use crate::settings::Settings;
 
 pub use metadata::{Metadata, change as metadata_change};
+pub use size::{PodSize, size};
 
 /// A machine for which no pod can be made.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -106,6 +109,7 @@ pub fn config(vm: &VirtualMachine, pod: &str, settings: &Settings) -> Result<Run
         receive: None,
         settings: RunnerSettings {
             node_access: settings.policy.allows(Power::NodeAccess),
+            pod_size: settings.pod_size,
             ..settings.runner.clone()
         },
     })
@@ -128,7 +132,7 @@ pub fn plan(vm: &VirtualMachine, name: &str, settings: &Settings) -> Result<Pod,
     let pod_spec = PodSpec {
         affinity: Some(affinity(vm)),
         automount_service_account_token: Some(false),
-        containers: vec![runner(vm, &image, &volumes, settings)],
+        containers: vec![runner(vm, &image, &volumes, settings)?],
         enable_service_links: spec.service_links,
         image_pull_secrets: (!spec.image_pull_secrets.is_empty()).then(|| spec.image_pull_secrets.clone()),
         init_containers: (!init_containers.is_empty()).then_some(init_containers),
@@ -220,9 +224,14 @@ fn runner_context() -> SecurityContext {
     }
 }
 
-fn runner(vm: &VirtualMachine, image: &str, volumes: &volume::Plan, settings: &Settings) -> Container {
+fn runner(
+    vm: &VirtualMachine,
+    image: &str,
+    volumes: &volume::Plan,
+    settings: &Settings,
+) -> Result<Container, PlanError> {
     let port = vm.spec.runner_port;
-    Container {
+    Ok(Container {
         name: RUNNER_CONTAINER.to_owned(),
         image: Some(image.to_owned()),
         image_pull_policy: Some("IfNotPresent".to_owned()),
@@ -240,11 +249,12 @@ fn runner(vm: &VirtualMachine, image: &str, volumes: &volume::Plan, settings: &S
             failure_threshold: Some(3),
             ..Probe::default()
         }),
-        resources: Some(resources(vm, settings)),
+        resize_policy: settings.pod_size.then(size::policy),
+        resources: Some(resources(vm, settings)?),
         security_context: Some(runner_context()),
         volume_mounts: Some(volumes.mounts.clone()),
         ..Container::default()
-    }
+    })
 }
 
 fn environment(settings: &Settings) -> Vec<EnvVar> {
@@ -289,8 +299,11 @@ fn ports(vm: &VirtualMachine) -> Vec<ContainerPort> {
     all
 }
 
-fn resources(vm: &VirtualMachine, settings: &Settings) -> ResourceRequirements {
+fn resources(vm: &VirtualMachine, settings: &Settings) -> Result<ResourceRequirements, PlanError> {
     let mut resources = vm.spec.pod_resources.clone();
+    if settings.pod_size {
+        resources = size::with(&resources, &size(vm, size::at_start(vm)?, false, settings));
+    }
     if settings.device_plugin {
         let limits = resources.limits.get_or_insert_default();
         limits.insert("neonvm/vhost-net".to_owned(), Quantity("1".to_owned()));
@@ -298,5 +311,5 @@ fn resources(vm: &VirtualMachine, settings: &Settings) -> ResourceRequirements {
             limits.insert("neonvm/kvm".to_owned(), Quantity("1".to_owned()));
         }
     }
-    resources
+    Ok(resources)
 }

@@ -13,6 +13,8 @@ pub struct Settings {
     pub cpu_scaling_mode: CpuScalingMode,
     /// Whether nodes offer `neonvm/kvm` and `neonvm/vhost-net` as resources; then pods ask for them.
     pub device_plugin: bool,
+    /// Whether runner pods request what their VM has, and follow it by in-place resize. Only not where Kubernetes is too old for that.
+    pub pod_size: bool,
     /// Runners emulate (TCG), whatever their nodes have. Machines that run already keep what they have.
     pub emulate: bool,
     /// Network attachment (`<namespace>/<name>`) of machines with an extra network that do not name one.
@@ -29,6 +31,10 @@ pub struct Settings {
     pub stable_after: i64,
     /// How long a runner may be out of reach before that is told, in seconds.
     pub unreachable_after: i64,
+    /// How long a node may take to answer a resize of a pod before that is told, in seconds.
+    pub resize_timeout: i64,
+    /// Pause before a resize that the API server refused is asked for again, in seconds.
+    pub resize_pause: i64,
     /// How long a pod may overstay its grace period before that is told, in seconds.
     pub stuck_after: i64,
     /// First pause before a refused certificate is asked for again, in seconds; doubles up to 64 times as much.
@@ -76,6 +82,7 @@ impl Default for Settings {
             runner_image: String::from("neonvm-runner:latest"),
             cpu_scaling_mode: CpuScalingMode::SysfsScaling,
             device_plugin: false,
+            pod_size: true,
             emulate: false,
             network_attachment: None,
             policy: Policy::default(),
@@ -84,6 +91,8 @@ impl Default for Settings {
             restart_pause_max: 300,
             stable_after: 600,
             unreachable_after: 15,
+            resize_timeout: 30,
+            resize_pause: 60,
             stuck_after: 30,
             certificate_pause: 10,
             migration: MigrationSettings::default(),

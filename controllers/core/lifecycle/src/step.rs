@@ -7,6 +7,7 @@ mod ended;
 mod health;
 mod moving;
 mod pending;
+mod room;
 mod size;
 
 use neonvm_api::names::{FINALIZER, tls_secret_name};

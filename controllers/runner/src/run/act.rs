@@ -225,6 +225,10 @@ pub(super) async fn limit(
     };
     match made() {
         Ok(group) => (Some(Arc::new(group)), None),
+        Err(error) if pod.config.settings.pod_size => {
+            tracing::info!(%error, "the vCPUs have no cgroup of their own: the limits of the container hold them");
+            (None, None)
+        }
         Err(error) => {
             tracing::warn!(%error, "the CPU of the machine cannot be limited");
             (None, Some(format!("the CPU of the machine cannot be limited: {error}{}", remedy(&error))))

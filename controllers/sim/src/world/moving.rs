@@ -103,6 +103,8 @@ impl Controller {
     pub(super) fn new() -> Self {
         let mut settings = Settings::default();
         settings.migration.prepare_timeout = PREPARE;
+        // Pods of this world have no requests.
+        settings.pod_size = false;
         Self { up: true, outage_until: 0, settings }
     }
 }

@@ -1,10 +1,13 @@
 //! The runner pod: made, labelled, deleted.
 
 use k8s_openapi::api::core::v1::Pod;
+use kube::Error;
 use kube::api::{DeleteParams, Patch, Preconditions};
 use neonvm_api::VirtualMachine;
+use neonvm_api::names::RUNNER_CONTAINER;
 use neonvm_core_lifecycle::FailureReason::PodFailed;
-use neonvm_core_lifecycle::pod::{self, Metadata};
+use neonvm_core_lifecycle::ResizeRefused;
+use neonvm_core_lifecycle::pod::{self, Metadata, PodSize};
 use serde_json::json;
 
 use super::secret::posting;
@@ -69,6 +72,51 @@ impl Context {
             Ok(_) => Ok(()),
             Err(error) if is_missing(&error) => Ok(()),
             Err(error) => Err(Failed::api(PodFailed, "the runner's secret cannot be deleted", &error)),
+        }
+    }
+
+    /// Writes the size of the pod. What the API server refuses is remembered, so that the core decides when it is asked for again.
+    pub(super) async fn resize_pod(
+        &self,
+        key: &Key,
+        (name, uid): (&str, &str),
+        size: &PodSize,
+    ) -> Result<(), Failed> {
+        let pods = self.cache.pods(key);
+        let known = pods.iter().find(|pod| pod.view.name == name);
+        let shrinks = known.and_then(|pod| pod.view.size).is_some_and(|now| now.max(*size) != *size);
+        // A pod must not become smaller by a request that arrives late, after another controller has let its VM grow.
+        let only = known.filter(|_| shrinks).map(|pod| json!({"resourceVersion": pod.version.to_string()}));
+        let container = json!({"name": RUNNER_CONTAINER, "resources": size.resources()});
+        let change =
+            json!({"metadata": only.unwrap_or_else(|| json!({})), "spec": {"containers": [container]}});
+        let api = self.pods(&key.namespace);
+        let error = match self
+            .write(api.patch_subresource("resize", name, &patching(), &Patch::Strategic(&change)))
+            .await
+        {
+            Ok(pod) => {
+                self.memo(key, |memo| memo.resize_refused = None);
+                self.cache.put_pod(&pod);
+                return Ok(());
+            }
+            Err(error) => error,
+        };
+        match &error {
+            Error::Api(status) if (400..500).contains(&status.code) && !matches!(status.code, 409 | 429) => {
+                let gone = status.code == 404
+                    && status.details.as_ref().is_some_and(|of| of.name == name && of.kind == "pods");
+                if gone {
+                    self.cache.drop_pod(key, name, Some(uid));
+                    return Ok(());
+                }
+                let (pod, message) = (uid.to_owned(), status.message.clone());
+                let refused = ResizeRefused { pod, size: *size, message, at: now() };
+                tracing::info!(vm = %key, pod = name, error = %refused.message, "the pod's resize is refused");
+                self.memo(key, |memo| memo.resize_refused = Some(refused));
+                Ok(())
+            }
+            _ => Err(Failed::api(PodFailed, "the pod cannot be resized", &error)),
         }
     }
 

@@ -142,7 +142,7 @@ impl Context {
         receive: &Receive,
     ) -> Result<(), Failed> {
         let node = vm.status.as_ref().map(|status| status.node.as_str()).unwrap_or_default();
-        let plan = plan_target(vm, migration, name, node, &self.settings(&key.namespace));
+        let plan = plan_target(vm, migration, name, node, receive.size, &self.settings(&key.namespace));
         let plan = plan.map_err(|error| Failed::new(PodFailed, error.to_string()))?;
         self.write_config(key, vm, name, Some(receive)).await?;
         let api = self.pods(&key.namespace);

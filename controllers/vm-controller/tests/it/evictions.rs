@@ -57,7 +57,13 @@ impl Cluster {
             "kubernetes.io/os": "linux", "kubernetes.io/arch": "amd64"}}, "spec": {"unschedulable": cordoned}}))
         .unwrap();
         let api: Api<Node> = Api::all(self.client.clone());
-        api.create(&Default::default(), &node).await.unwrap();
+        if api.get_opt(name).await.unwrap().is_some() {
+            // The first pod there has brought it along.
+            let there = kube::api::Patch::Merge(json!({"spec": {"unschedulable": cordoned}}));
+            api.patch(name, &Default::default(), &there).await.unwrap();
+        } else {
+            api.create(&Default::default(), &node).await.unwrap();
+        }
         let status = json!({"status": {"allocatable": {"cpu": "8", "memory": "64Gi", "pods": "100",
             "ephemeral-storage": "100Gi"}, "conditions": [{"type": "Ready", "status": "True"}]}});
         let patch = kube::api::Patch::Merge(&status);

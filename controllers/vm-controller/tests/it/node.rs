@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use futures_util::{StreamExt as _, TryStreamExt as _};
 use k8s_openapi::api::core::v1::{Pod, Secret};
-use kube::api::{Api, DeleteParams, Patch, PatchParams, Preconditions};
+use kube::api::{Api, DeleteParams, Patch, PatchParams, PostParams, Preconditions};
 use kube::runtime::{WatchStreamExt as _, watcher};
 use kube::{Client, ResourceExt as _};
 use neonvm_api::runner_pod::RunnerConfig;
@@ -67,6 +67,8 @@ pub(crate) struct Node {
     /// The node is cut off: it neither starts nor ends anything.
     pub(crate) cut_off: AtomicBool,
     pub(crate) temper: watch::Sender<Temper>,
+    /// Why pods cannot become larger here.
+    pub(crate) full: Mutex<Option<String>>,
 }
 
 impl Node {
@@ -79,6 +81,7 @@ impl Node {
             most: Mutex::default(),
             cut_off: AtomicBool::new(false),
             temper: watch::Sender::new(Temper::default()),
+            full: Mutex::default(),
         })
     }
 
@@ -128,6 +131,8 @@ impl Node {
             };
             let api: Api<Pod> = Api::default_namespaced(self.client.clone());
             insist(|| api.delete(&name, &how)).await;
+        } else if known.is_some() && known == uid && phase == "Running" {
+            self.resize(pod).await;
         } else if known.is_none()
             && matches!(phase.as_str(), "" | "Pending")
             && !uid.is_some_and(|uid| self.ended.lock().unwrap().contains(&uid))
@@ -169,14 +174,53 @@ impl Node {
             *most = (*most).max(alive);
         }
         // A target is elsewhere.
-        self.bind(&name, if config.receive.is_some() { "n2" } else { "n1" }).await;
-        self.status(
-            &name,
-            json!({"phase": "Running", "podIP": ip.to_string(), "containerStatuses": [
+        let node = if config.receive.is_some() { "n2" } else { "n1" };
+        self.appear(node).await;
+        self.bind(&name, node).await;
+        let (status, resources) = (json!({"podIP": ip.to_string()}), resources(pod));
+        self.run(&name, status, &resources, generation(pod)).await;
+    }
+
+    /// The container runs with these resources, and no resize waits.
+    async fn run(&self, pod: &str, mut status: Value, resources: &Value, generation: Option<i64>) {
+        status["phase"] = json!("Running");
+        status["observedGeneration"] = json!(generation);
+        status["conditions"] = json!([]);
+        status["containerStatuses"] = json!([
             {"name": "neonvm-runner", "image": "", "imageID": "", "ready": true, "restartCount": 0,
-             "state": {"running": {}}}]}),
-        )
-        .await;
+             "state": {"running": {}}, "resources": resources}]);
+        self.status(pod, status).await;
+    }
+
+    /// As a kubelet does: what the spec says is in force, unless the node has no room.
+    async fn resize(&self, pod: &Pod) {
+        let status = pod.status.as_ref().unwrap();
+        if status.observed_generation == generation(pod) {
+            return;
+        }
+        let full = self.full.lock().unwrap().clone();
+        if let Some(message) = full {
+            let pending = json!({"type": "PodResizePending", "status": "True", "reason": "Deferred", "message": message,
+                "observedGeneration": generation(pod)});
+            let status = json!({"observedGeneration": generation(pod), "conditions": [pending]});
+            self.status(&pod.name_any(), status).await;
+        } else {
+            self.run(&pod.name_any(), json!({}), &resources(pod), generation(pod)).await;
+        }
+    }
+
+    /// The node's object, unless a test has made it: without one no pod on it can be resized.
+    async fn appear(&self, node: &str) {
+        let api: Api<k8s_openapi::api::core::v1::Node> = Api::all(self.client.clone());
+        let object = serde_json::from_value(json!({"metadata": {"name": node, "labels": {
+            "kubernetes.io/os": "linux", "kubernetes.io/arch": "amd64"}}}))
+        .unwrap();
+        let (params, patching) = (PostParams::default(), PatchParams::default());
+        if insist(|| api.create(&params, &object)).await.is_some() {
+            let room = json!({"cpu": "64", "memory": "256Gi", "pods": "100"});
+            let status = Patch::Merge(json!({"status": {"capacity": room, "allocatable": room}}));
+            insist(|| api.patch_status(node, &patching, &status)).await;
+        }
     }
 
     /// A pod that has a node is ended by that node, with its grace; the server removes others at once.
@@ -240,6 +284,15 @@ impl Node {
         let (params, change) = (PatchParams::default(), Patch::Merge(&change));
         insist(|| api.patch_status(pod, &params, &change)).await;
     }
+}
+
+fn generation(pod: &Pod) -> Option<i64> {
+    pod.metadata.generation
+}
+
+/// Resources of the runner's container.
+fn resources(pod: &Pod) -> Value {
+    json!(pod.spec.as_ref().unwrap().containers[0].resources)
 }
 
 /// As a kubelet does: again, until it works or there is nothing to work on.

@@ -2,6 +2,7 @@
 
 use neonvm_api::virtual_machine::Phase;
 use neonvm_test_cluster::eventually;
+use neonvm_types::runner_protocol::SizeRequest;
 use neonvm_types::{Bytes, MilliCpu};
 use serde_json::json;
 
@@ -43,6 +44,48 @@ async fn sizes_go_up_and_down_with_pod_annotations_and_revisions() {
         .await;
     }
     cluster.server.until_events("db", &["ScaledUp", "ScaledDown"]).await;
+}
+
+/// The pod requests what the VM has and what it takes beside it; a node without room denies, with its words, until it has room.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_pod_has_the_size_of_its_vm_or_the_node_denies_it() {
+    use neonvm_core_lifecycle::pod::{PodSize, size};
+    let cluster = Cluster::start().await;
+    let _controller = cluster.controller();
+    cluster.create("db", json!({})).await;
+    let vm = cluster.until_settled("db").await;
+    let name = vm.status.as_ref().unwrap().pod_name.clone();
+    let guest = |milli, gib| SizeRequest { cpu: MilliCpu::new(milli), memory: Bytes::gib(gib) };
+    let of = |guest| size(&vm, guest, false, &neonvm_core_lifecycle::Settings::default());
+    let shown = async |wanted: PodSize| {
+        eventually(&format!("{wanted:?} at the pod"), async || {
+            let pod = cluster.pods().get(&name).await.unwrap();
+            let written = PodSize::of(pod.spec.unwrap().containers[0].resources.as_ref().unwrap());
+            (written == Some(wanted)).then_some(())
+        })
+        .await;
+    };
+    shown(of(guest(250, 1))).await;
+    *cluster.node.full.lock().unwrap() = Some("Node didn't have enough resource: memory".into());
+    let change = json!({"spec": {"guest": {"cpus": {"use": 1}, "memorySlots": {"use": 4}}}});
+    cluster.patch("db", change).await;
+    let denied = cluster.until("db", "denied", |vm| condition(vm, "Scaled").1 == "ResizeDeferred").await;
+    let text = condition(&denied, "Scaled").2;
+    assert!(text.contains("denied by node n1: Node didn't have enough resource: memory"), "{text}");
+    assert_eq!(denied.status.as_ref().unwrap().memory_size, Some(Bytes::gib(1).to_quantity()));
+    assert_eq!(cluster.node.machine(&name).0.borrow().memory.asked, Bytes::gib(1));
+    cluster.server.until_events("db", &["ScaleDenied"]).await;
+    cluster.server.until_quiet().await;
+    // The VM gives in, and grows when there is room.
+    cluster
+        .patch("db", json!({"spec": {"guest": {"cpus": {"use": "250m"}, "memorySlots": {"use": 1}}}}))
+        .await;
+    cluster.until_settled("db").await;
+    shown(of(guest(250, 1))).await;
+    *cluster.node.full.lock().unwrap() = None;
+    cluster.patch("db", json!({"spec": {"guest": {"memorySlots": {"use": 2}}}})).await;
+    cluster.until_settled("db").await;
+    shown(of(guest(250, 2))).await;
 }
 
 /// W-33: a guest that keeps its memory is reported with the size it has; nothing goes round and round.

@@ -6,6 +6,9 @@ use neonvm_api::{MigrationPolicy, VirtualMachine, VirtualMachineMigration};
 use neonvm_types::Bytes;
 use neonvm_types::runner_protocol::{Compression, MigrationParameters, OnTimeout, PostCopy};
 
+/// Most connections of a migration: with compression each takes 1.6 MiB of both QEMUs, which the overhead of their pods has room for.
+const MOST_CHANNELS: u8 = 16;
+
 /// How a machine is moved.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Resolved {
@@ -100,6 +103,11 @@ pub fn resolve(
         on_timeout,
     };
     let mut dropped = Vec::new();
+    if parameters.channels > MOST_CHANNELS {
+        let why = "more take more memory than the runner's pod has for them";
+        dropped.push(format!("channels {}: {MOST_CHANNELS} at most, because {why}", parameters.channels));
+        parameters.channels = MOST_CHANNELS;
+    }
     if post_copy != PostCopy::Never {
         alone(
             &mut parameters,

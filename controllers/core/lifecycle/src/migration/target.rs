@@ -5,9 +5,11 @@ use k8s_openapi::api::core::v1::{
     PodAntiAffinity,
 };
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, OwnerReference};
-use neonvm_api::names::{VM_API_VERSION, annotation, label};
+use neonvm_api::names::{RUNNER_CONTAINER, VM_API_VERSION, annotation, label};
 use neonvm_api::pod_annotation::Usage;
 use neonvm_api::{VirtualMachine, VirtualMachineMigration};
+use neonvm_types::Bytes;
+use neonvm_types::runner_protocol::SizeRequest;
 
 use crate::pod::{self, PlanError};
 use crate::settings::Settings;
@@ -23,7 +25,7 @@ pub enum TargetError {
     Metadata(&'static str),
 }
 
-/// The target pod of a migration that leaves `source_node`.
+/// The target pod of a migration that leaves `source_node`; its runner is started for a guest of `size`.
 ///
 /// # Errors
 /// If the machine's pod cannot be planned, or an object was never stored.
@@ -32,6 +34,7 @@ pub fn plan(
     migration: &VirtualMachineMigration,
     name: &str,
     source_node: &str,
+    size: SizeRequest,
     settings: &Settings,
 ) -> Result<Pod, TargetError> {
     let mut pod = pod::plan(vm, name, settings)?;
@@ -46,10 +49,18 @@ pub fn plan(
         block_owner_deletion: Some(true),
     };
     pod.metadata.owner_references = Some(vec![mover, machine]);
-    let usage = room(vm)?;
+    let guest = pod::size::larger(size, guest(vm)?);
+    let usage = Usage { cpu: guest.cpu.to_quantity(), memory: guest.memory.to_quantity() };
     let usage = serde_json::to_string(&usage).unwrap_or_default();
     pod.metadata.annotations.get_or_insert_default().insert(annotation::USAGE.to_owned(), usage);
     let spec = pod.spec.get_or_insert_default();
+    if settings.pod_size {
+        let size = pod::size(vm, guest, true, settings);
+        for container in spec.containers.iter_mut().filter(|one| one.name == RUNNER_CONTAINER) {
+            let resources = container.resources.take().unwrap_or_default();
+            container.resources = Some(pod::size::with(&resources, &size));
+        }
+    }
     let affinity = spec.affinity.get_or_insert_default();
     let spec = &migration.spec;
     nodes(affinity.node_affinity.get_or_insert_default(), spec.node_affinity.as_ref());
@@ -73,13 +84,12 @@ pub fn plan(
 }
 
 /// What the machine brings along: also what it has not given back yet of what it had. It goes on giving it back there.
-fn room(vm: &VirtualMachine) -> Result<Usage, PlanError> {
-    let mut usage = Usage::of(&vm.spec).map_err(|error| PlanError::SlotSize(error.to_string()))?;
-    if let Some(status) = &vm.status {
-        usage.cpu = usage.cpu.max(status.cpus.unwrap_or_default().to_quantity());
-        usage.memory = usage.memory.max(status.memory_size.unwrap_or_default());
-    }
-    Ok(usage)
+fn guest(vm: &VirtualMachine) -> Result<SizeRequest, PlanError> {
+    let guest = pod::size::at_start(vm)?;
+    let Some(status) = &vm.status else { return Ok(guest) };
+    let cpu = status.cpus.unwrap_or_default();
+    let memory = status.memory_size.and_then(|size| Bytes::try_from(size).ok()).unwrap_or_default();
+    Ok(pod::size::larger(guest, SizeRequest { cpu, memory }))
 }
 
 fn requirement(key: &str, operator: &str, value: &str) -> NodeSelectorRequirement {

@@ -11,8 +11,24 @@ use neonvm_types::Timestamp;
 use neonvm_types::runner_protocol::{Exit, ExitReason};
 use serde_json::Value;
 
+use crate::pod::PodSize;
+
 /// How [`PodView::waiting`] begins of a pod that the scheduler has no node for (reason of the condition `PodScheduled`).
 const UNSCHEDULABLE: &str = "Unschedulable";
+
+/// What the kubelet reports of a resize of the pod.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Resize {
+    /// Nothing: it is done, or was not looked at yet.
+    #[default]
+    None,
+    /// It is being done; with the kubelet's message, if it fails so far.
+    InProgress(String),
+    /// It does not fit on the node now, for this reason. The kubelet tries again by itself.
+    Deferred(String),
+    /// It can never be on this node, for this reason.
+    Infeasible(String),
+}
 
 /// What matters of a runner pod.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -53,6 +69,14 @@ pub struct PodView {
     pub lost: bool,
     /// When it was made.
     pub created: Option<Timestamp>,
+    /// Requests and limits of the runner's container as they were written last; `None`: they do not follow the VM.
+    pub size: Option<PodSize>,
+    /// Requests and limits that the kubelet reports to be in force.
+    pub applied: Option<PodSize>,
+    /// Whether the kubelet has seen what was written last: before that, `applied` may be what it is about to take away.
+    pub current: bool,
+    /// How far the kubelet is with what was written last.
+    pub resize: Resize,
 }
 
 impl PodView {
@@ -66,6 +90,12 @@ impl PodView {
             .and_then(|all| all.iter().find(|container| container.name == RUNNER_CONTAINER));
         let text = |part: Option<&String>| part.cloned().unwrap_or_default();
         let state = container.and_then(|container| container.state.as_ref());
+        let size = pod
+            .spec
+            .as_ref()
+            .and_then(|spec| spec.containers.iter().find(|container| container.name == RUNNER_CONTAINER))
+            .and_then(|container| PodSize::of(container.resources.as_ref()?));
+        let applied = container.and_then(|container| PodSize::of(container.resources.as_ref()?));
         Self {
             name: text(meta.name.as_ref()),
             uid: text(meta.uid.as_ref()),
@@ -85,6 +115,13 @@ impl PodView {
             failing: stuck(pod).is_some(),
             lost: lost(pod),
             created: meta.creation_timestamp.as_ref().and_then(time),
+            size,
+            applied,
+            current: match status.and_then(|status| status.observed_generation).zip(meta.generation) {
+                Some((seen, now)) => seen >= now,
+                None => size == applied,
+            },
+            resize: resize(pod),
         }
     }
 
@@ -154,6 +191,24 @@ fn ended(pod: &Pod, container: Option<&ContainerStatus>) -> Option<Exit> {
         let separator = if known.is_empty() { "" } else { ": " };
         Exit::new(reason, format!("{what}{separator}{}", known.join(", ")))
     })
+}
+
+/// What the kubelet reports about the newest resize.
+fn resize(pod: &Pod) -> Resize {
+    let conditions = pod.status.as_ref().and_then(|status| status.conditions.as_deref()).unwrap_or_default();
+    let newest = |one: &&PodCondition| {
+        let behind = one.observed_generation.zip(pod.metadata.generation);
+        one.status == "True" && behind.is_none_or(|(seen, now)| seen >= now)
+    };
+    let find = |kind: &str| conditions.iter().filter(newest).find(|one| one.type_ == kind);
+    let message = |one: &PodCondition| one.message.clone().unwrap_or_default();
+    if let Some(pending) = find("PodResizePending") {
+        return match pending.reason.as_deref() {
+            Some("Infeasible") => Resize::Infeasible(message(pending)),
+            _ => Resize::Deferred(message(pending)),
+        };
+    }
+    find("PodResizeInProgress").map_or(Resize::None, |one| Resize::InProgress(message(one)))
 }
 
 /// Whether the container's program never ran. The container runtime has no start time for it then, or that of the epoch.

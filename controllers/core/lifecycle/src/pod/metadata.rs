@@ -38,6 +38,11 @@ pub(super) fn wanted(vm: &VirtualMachine, settings: &Settings) -> Result<Wanted,
     annotations.insert(annotation::USAGE.to_owned(), json(serde_json::to_string(&usage)));
     let resources = json(serde_json::to_string(&PodResources::of(&vm.spec)));
     annotations.insert(annotation::RESOURCES.to_owned(), resources);
+    annotations.remove(annotation::OVERHEAD);
+    if settings.pod_size {
+        let overhead = super::size::overhead_note(vm, settings)?;
+        annotations.insert(annotation::OVERHEAD.to_owned(), json(serde_json::to_string(&overhead)));
+    }
     annotations.remove(annotation::OVERCOMMIT);
     // Further networks are asked for in the spec, where the policy sees them.
     annotations.retain(|key, _| !key.starts_with(annotation::NETWORKS_PREFIX));

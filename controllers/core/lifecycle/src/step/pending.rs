@@ -5,6 +5,7 @@ use neonvm_api::virtual_machine::Phase;
 use super::{Pass, address, alive, ended};
 use crate::condition::{AVAILABLE, Say};
 use crate::crash_loop;
+use crate::observed::PodView;
 use crate::outcome::{Action, NoteReason};
 use crate::pod;
 use crate::tls::TlsOutcome;
@@ -21,6 +22,8 @@ pub(super) fn step(pass: &mut Pass<'_>, tls: &TlsOutcome) {
                 ended::finish(pass, exit, &seen.name);
             } else if let Some(until) = seen.deleting {
                 ended::stopping(pass, until);
+            } else if is_outgrown(pass, seen) {
+                replace(pass, seen);
             } else {
                 alive::track(pass, seen);
                 starting(pass);
@@ -75,6 +78,25 @@ fn create(pass: &mut Pass<'_>, tls: &TlsOutcome) {
         pass.set(AVAILABLE, &Say::no("Pending", format!("pod {name} is being made")));
         pass.actions.push(Action::CreatePod { name });
     }
+}
+
+/// Whether the pod waits for a node with requests that are no longer those of the machine: its runner would start at the size that the
+/// pod was made for.
+fn is_outgrown(pass: &Pass<'_>, seen: &PodView) -> bool {
+    let Ok(guest) = pod::size::at_start(pass.vm) else { return false };
+    let size = pod::size(pass.vm, guest, false, pass.settings);
+    pass.settings.pod_size && seen.is_unschedulable() && seen.size.is_some_and(|made| made != size)
+}
+
+/// Makes the pod again, with the size of now.
+fn replace(pass: &mut Pass<'_>, seen: &PodView) {
+    // It may have found a node meanwhile.
+    if !pass.observed.fresh {
+        pass.refresh();
+        return;
+    }
+    pass.set(AVAILABLE, &Say::no("Pending", format!("pod {} is made again with another size", seen.name)));
+    pass.delete_pod(&seen.name, Some(&seen.uid));
 }
 
 /// The pod is there; the guest may be up.

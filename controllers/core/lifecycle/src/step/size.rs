@@ -5,6 +5,7 @@ use neonvm_types::runner_protocol::{Problem, ProblemReason, RunnerState, RunnerS
 use neonvm_types::{Bytes, MilliCpu, Quantity, RevisionWithTime};
 
 use super::Pass;
+use super::room::{self, Short, Sizes};
 use crate::condition::{self, SCALED, Say};
 use crate::outcome::{Action, NoteReason};
 
@@ -25,16 +26,20 @@ pub(super) fn step(pass: &mut Pass<'_>) {
     let wanted = SizeRequest { cpu: guest.cpus.r#use, memory };
     // A machine that moves keeps its size; what is asked for meanwhile is applied when it has arrived.
     let moving = pass.before.migration.is_some() || pass.status.migration.is_some();
-    let asked = SizeRequest { cpu: runner.cpu.asked, memory: runner.memory.asked };
-    let reached = SizeRequest { cpu: runner.cpu.applied, memory: runner.memory.actual };
-    if asked != wanted && !moving {
-        pass.actions.push(Action::SetSize(wanted));
+    let sizes = Sizes::of(runner, wanted, moving);
+    let Sizes { asked, reached, .. } = sizes;
+    let known = reached.cpu != MilliCpu::ZERO && reached.memory != Bytes::ZERO;
+    let problem = problem(runner).filter(|_| asked == wanted);
+    let settled = known && (reached == asked || problem.is_some());
+    let room = room::step(pass, sizes, settled);
+    if asked != room.ask && !moving {
+        pass.actions.push(Action::SetSize(room.ask));
     }
     if reached.cpu != MilliCpu::ZERO {
         pass.status.cpus = Some(reached.cpu);
     }
     // A runner that has just got its machine, by a move too, asks what it has only then.
-    if asked == wanted && (reached.cpu == MilliCpu::ZERO || reached.memory == Bytes::ZERO) {
+    if asked == wanted && !known {
         keep(pass);
         return;
     }
@@ -45,7 +50,10 @@ pub(super) fn step(pass: &mut Pass<'_>) {
     } else if moving && asked != wanted {
         let say = Say::no("Migrating", format!("{} comes after the migration", text(wanted)));
         pass.set(SCALED, &say);
-    } else if let Some(problem) = problem(runner).filter(|_| asked == wanted) {
+    } else if let Some(Short::Denied(reason, message)) = room.short {
+        observe_memory(pass, reached.memory);
+        denied(pass, reason, &message, wanted);
+    } else if let Some(problem) = problem {
         observe_memory(pass, reached.memory);
         limited(pass, problem, reached);
     } else if !moving {
@@ -55,7 +63,11 @@ pub(super) fn step(pass: &mut Pass<'_>) {
             observe_memory(pass, reached.memory);
         }
         pass.status.phase = Some(Phase::Scaling);
-        pass.set(SCALED, &Say::no("InProgress", format!("on the way to {}", text(wanted))));
+        let waits = match room.short {
+            Some(Short::Waits(waits)) => format!("; {waits}"),
+            _ => String::new(),
+        };
+        pass.set(SCALED, &Say::no("InProgress", format!("on the way to {}{waits}", text(wanted))));
     }
 }
 
@@ -126,6 +138,16 @@ fn limited(pass: &mut Pass<'_>, problem: &Problem, reached: SizeRequest) {
     let message = format!("{}; reached {}", problem.message, text(reached));
     if condition::find(&pass.before, SCALED).is_none_or(|before| before.reason != reason) {
         pass.note(NoteReason::ScaleLimited, message.clone());
+    }
+    pass.set(SCALED, &Say::no(reason, message));
+}
+
+/// The pod does not get what the guest would need.
+fn denied(pass: &mut Pass<'_>, reason: &'static str, why: &str, wanted: SizeRequest) {
+    settle(pass);
+    let message = format!("{}: {why}", text(wanted));
+    if condition::find(&pass.before, SCALED).is_none_or(|before| before.reason != reason) {
+        pass.note(NoteReason::ScaleDenied, message.clone());
     }
     pass.set(SCALED, &Say::no(reason, message));
 }

@@ -2,6 +2,7 @@
 
 use neonvm_api::virtual_machine::{CpuBounds, CpuScalingMode, Guest, MemorySlots};
 use neonvm_api::{VirtualMachine, VirtualMachineSpec};
+use neonvm_core_lifecycle::pod::PodSize;
 use neonvm_core_lifecycle::{Observed, PodView, RunnerView, Settings};
 use neonvm_types::runner_protocol::{
     CpuStatus, Exit, ExitReason, MachineInfo, MemoryStatus, RunnerState, RunnerStatus,
@@ -33,12 +34,16 @@ pub(crate) fn settings() -> Settings {
 /// A pod that carries what it should, and nothing has happened to it.
 pub(crate) fn pod(vm: &VirtualMachine, name: &str) -> PodView {
     let plan = neonvm_core_lifecycle::pod::plan(vm, name, &settings()).unwrap();
+    let size = PodSize::of(plan.spec.unwrap().containers[0].resources.as_ref().unwrap());
     PodView {
         name: name.into(),
         uid: format!("uid-{name}"),
         labels: plan.metadata.labels.unwrap(),
         annotations: plan.metadata.annotations.unwrap(),
         controller: vm.metadata.uid.clone().unwrap(),
+        size,
+        applied: size,
+        current: true,
         ..PodView::default()
     }
 }

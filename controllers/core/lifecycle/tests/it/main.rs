@@ -6,6 +6,7 @@ mod causes;
 mod machine;
 mod moves;
 mod pod;
+mod sizes;
 mod table;
 mod targets;
 mod world;

@@ -61,6 +61,7 @@ fn the_smallest_machine() {
         pod["metadata"]["annotations"],
         json!({
             "vm.neon.tech/usage": r#"{"cpu":"500m","memory":"1Gi"}"#,
+            "vm.neon.tech/overhead": r#"{"cpu":"20m","memory":"325Mi"}"#,
             "vm.neon.tech/resources": concat!(r#"{"cpus":{"min":"250m","max":2,"use":"500m"},"#,
                 r#""memorySlots":{"min":1,"max":4,"use":1},"memorySlotSize":"1Gi"}"#),
             "kubectl.kubernetes.io/default-container": "neonvm-runner"})
@@ -78,7 +79,10 @@ fn the_smallest_machine() {
     assert_eq!(container["name"], "neonvm-runner");
     assert_eq!(container["command"], json!(["neond", "runner"]));
     assert_eq!(container["image"], "neonvm-runner:latest");
-    assert_eq!(container["resources"], json!({}));
+    let amounts = |cpu: &str| json!({"cpu": cpu, "memory": "1349Mi"});
+    assert_eq!(container["resources"], json!({"requests": amounts("520m"), "limits": amounts("600m")}));
+    let without = |name: &str| json!({"resourceName": name, "restartPolicy": "NotRequired"});
+    assert_eq!(container["resizePolicy"], json!([without("cpu"), without("memory")]));
     let probe = &container["readinessProbe"];
     assert_eq!(probe["httpGet"], json!({"path": "/ready", "port": 25183, "scheme": "HTTPS"}));
     assert_eq!((&probe["periodSeconds"], &probe["failureThreshold"]), (&json!(1), &json!(3)));
@@ -216,7 +220,9 @@ fn the_spec_reaches_the_pod() {
     assert_eq!(spec["initContainers"][0]["name"], "mine");
     assert_eq!(spec["containers"][0]["image"], "runner:x");
     let container = &spec["containers"][0];
-    assert_eq!(container["resources"], json!({"requests": {"cpu": "250m"}}));
+    // What the author names is the least there is; the factor of overcommitment counts.
+    let resources = json!({"requests": {"cpu": "270m", "memory": "1469Mi"}, "limits": {"cpu": "600m", "memory": "1469Mi"}});
+    assert_eq!(container["resources"], resources);
     assert_eq!(
         container["ports"],
         json!([{"name": "runner", "containerPort": 1234, "protocol": "TCP"},
@@ -298,7 +304,43 @@ fn w13_only_own_labels_and_annotations_are_managed() {
     let change = metadata_change(&vm, &seen, &generous()).unwrap();
     assert_eq!(change.labels, [("l".to_owned(), None)].into());
     let keys: Vec<&str> = change.annotations.keys().map(String::as_str).collect();
-    assert_eq!(keys, ["vm.neon.tech/resources", "vm.neon.tech/usage"]);
+    assert_eq!(keys, ["vm.neon.tech/overhead", "vm.neon.tech/resources", "vm.neon.tech/usage"]);
+}
+
+/// Where Kubernetes is too old, pods are as they were.
+#[test]
+fn a_pod_that_cannot_follow_requests_nothing() {
+    let old = Settings { pod_size: false, ..generous() };
+    let pod = serde_json::to_value(plan(&full(), "p", &old).unwrap()).unwrap();
+    let container = &pod["spec"]["containers"][0];
+    assert_eq!(container["resources"], json!({"requests": {"cpu": "250m"}}));
+    assert_eq!(container["resizePolicy"], Value::Null);
+    assert_eq!(pod["metadata"]["annotations"]["vm.neon.tech/overhead"], Value::Null);
+}
+
+/// The author's least, devices beside it, and the overhead at other sizes.
+#[test]
+fn requests_and_limits_of_large_and_of_emulated_vms() {
+    let mut vm = vm();
+    vm.spec.pod_resources =
+        serde_json::from_value(json!({"limits": {"memory": "5Gi", "example.com/nic": "1"}})).unwrap();
+    let kvm = Settings { device_plugin: true, ..settings() };
+    let resources = |vm: &VirtualMachine| {
+        let pod = serde_json::to_value(plan(vm, "p", &kvm).unwrap()).unwrap();
+        pod["spec"]["containers"][0]["resources"].clone()
+    };
+    assert_eq!(
+        resources(&vm),
+        json!({"requests": {"cpu": "520m", "memory": "1221Mi"},
+            "limits": {"cpu": "600m", "memory": "5Gi", "example.com/nic": "1", "neonvm/kvm": "1", "neonvm/vhost-net": "1"}})
+    );
+    vm.spec.pod_resources = Default::default();
+    vm.spec.guest.cpus.max = neonvm_types::MilliCpu::new(16_000);
+    vm.spec.guest.cpus.r#use = neonvm_types::MilliCpu::new(16_000);
+    (vm.spec.guest.memory_slots.max, vm.spec.guest.memory_slots.r#use) = (256, 64);
+    let large = resources(&vm);
+    assert_eq!(large["requests"], json!({"cpu": "16020m", "memory": "66083Mi"}), "0.8% above 64 GiB");
+    assert_eq!(large["limits"]["cpu"], "17600m");
 }
 
 #[test]

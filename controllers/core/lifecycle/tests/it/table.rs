@@ -172,6 +172,7 @@ fn describe(outcome: &Outcome) -> String {
             Action::DeletePod { uid: Some(_), .. } => "DeletePod",
             Action::DeletePod { uid: None, .. } => "DeleteSecret",
             Action::SyncPod { .. } => "SyncPod",
+            Action::ResizePod { .. } => "ResizePod",
             Action::TakeAddress { .. } => "TakeAddress",
             Action::ReleaseAddress => "ReleaseAddress",
             Action::OwnPod { .. } => "OwnPod",
@@ -286,6 +287,11 @@ fn memory_that_is_not_released_is_told_once_and_cleared_by_success() {
     // The spec gives in.
     vm.spec.guest.memory_slots.r#use = 2;
     vm.metadata.generation = Some(2);
+    // Its pod had the size of now all along.
+    let has = pod(&vm, "db-old");
+    let mut refused = refused;
+    let seen_pod = refused.pod.as_mut().unwrap();
+    (seen_pod.size, seen_pod.applied) = (has.size, has.applied);
     let outcome = step(at(NOW + 2), &vm, &refused, &settings());
     assert!(
         matches!(outcome.actions[..], [Action::SyncPod { .. }, Action::SetSize(size)] if size.memory == Bytes::gib(2))

@@ -6,7 +6,7 @@ use neonvm_api::{VirtualMachine, VirtualMachineMigration, VirtualMachineMigratio
 use neonvm_core_lifecycle::migration::plan_target;
 use neonvm_core_lifecycle::{Action, Mover, Moving, Observed, step};
 use neonvm_types::runner_protocol::{
-    MigrationRole, MigrationState, MigrationStatus, RunnerState, RunnerStatus,
+    MigrationRole, MigrationState, MigrationStatus, RunnerState, RunnerStatus, SizeRequest,
 };
 use neonvm_types::{Bytes, MilliCpu};
 
@@ -15,7 +15,8 @@ use crate::machine::{at, pod, runner, running, seen, settings, vm};
 fn usage(vm: &VirtualMachine) -> String {
     let mut migration = VirtualMachineMigration::new("move", VirtualMachineMigrationSpec::new("db"));
     migration.metadata.uid = Some("uid-move".into());
-    let plan = plan_target(vm, &migration, "db-2", "n1", &settings()).unwrap();
+    let size = SizeRequest { cpu: MilliCpu::new(500), memory: Bytes::gib(1) };
+    let plan = plan_target(vm, &migration, "db-2", "n1", size, &settings()).unwrap();
     plan.metadata.annotations.unwrap()[annotation::USAGE].clone()
 }
 

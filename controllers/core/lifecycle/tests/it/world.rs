@@ -192,6 +192,14 @@ impl World {
                     }
                 });
             }
+            Action::ResizePod { name, size, .. } => {
+                let size = Some(*size);
+                self.change(|next| {
+                    for pod in next.pods.iter_mut().filter(|pod| pod.name == *name) {
+                        (pod.size, pod.applied) = (size, size);
+                    }
+                });
+            }
             Action::RemoveFinalizer => {
                 assert!(!self.newest().pods.iter().any(PodView::is_live), "an instance outlives its machine");
                 self.gone = true;

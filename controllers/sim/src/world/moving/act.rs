@@ -68,7 +68,11 @@ impl World {
             }
             Action::RemoveFinalizer => self.remove_machine(id, care),
             Action::TakeAddress { .. } => Err(Self::not_done(ActionFailed, "there is no address")),
-            Action::Refresh | Action::Adopt { .. } | Action::ReleaseAddress | Action::Tls(_) => Ok(()),
+            Action::Refresh
+            | Action::Adopt { .. }
+            | Action::ReleaseAddress
+            | Action::ResizePod { .. }
+            | Action::Tls(_) => Ok(()),
         }
     }
 
@@ -231,7 +235,7 @@ impl World {
         }
         let Some(object) = care.seen.moves.get(migration) else { return Ok(()) };
         let uid = receive.migration.as_str();
-        let room = self.target_room(id, care, object, name);
+        let room = self.target_room(id, care, object, (name, receive));
         let room = room.ok_or_else(|| Self::not_done(PodFailed, "no pod can be planned"))?;
         let Some(pod) = self.add_pod(id, care, name, room) else {
             return Err(Self::not_done(PodFailed, "such a pod exists"));
@@ -256,7 +260,7 @@ impl World {
         id: Id,
         care: &Care,
         object: &VirtualMachineMigration,
-        name: &str,
+        (name, receive): (&str, &Receive),
     ) -> Option<Resources> {
         let observed = self.vms.get(id)?.observed;
         let mut vm = (*care.now.vm).clone();
@@ -264,7 +268,7 @@ impl World {
         status.cpus = observed.map(|has| has.vcpus);
         status.memory_size = observed.map(|has| has.mem.to_quantity());
         let node = status.node.clone();
-        let plan = plan_target(&vm, object, name, &node, &self.controller.settings).ok()?;
+        let plan = plan_target(&vm, object, name, &node, receive.size, &self.controller.settings).ok()?;
         let usage = plan.metadata.annotations?.remove(annotation::USAGE)?;
         let usage: Usage = serde_json::from_str(&usage).ok()?;
         let cpu = MilliCpu::try_from(usage.cpu).ok()?;

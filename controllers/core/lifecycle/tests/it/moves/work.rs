@@ -140,7 +140,7 @@ impl World {
                     return true;
                 }
                 let Some(migration) = version.moves.get(name) else { return true };
-                plan_target(&version.vm, migration, target, "n1", &settings()).unwrap();
+                plan_target(&version.vm, migration, target, "n1", receive.size, &settings()).unwrap();
                 let mut made = pod(&version.vm, target);
                 made.controller = receive.migration.clone();
                 made.migrations = [receive.migration.clone()].into();

@@ -1,0 +1,144 @@
+//! The size of a runner's container: what its VM has, and what QEMU and the runner take beside it. Kubernetes, its scheduler and
+//! its autoscaler of nodes see the VM by these requests; the limits hold QEMU to it.
+//!
+//! - Requests are what counts on the node: the VM, divided by its overcommit factors, and the overhead.
+//! - The limit of memory is the whole VM and the overhead, which has margin: whoever reaches it is killed.
+//! - The limit of CPU has headroom above the VM, because it stops QEMU's own threads as well as the vCPUs, for up to 100 ms at a time.
+//!   It is above the request, so pods are Burstable: no pinned CPUs, which cannot be resized, and one class of service for life. During a
+//!   migration it is lifted: the pages are sent by QEMU's and the runner's threads.
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::api::core::v1::{ContainerResizePolicy, ResourceRequirements};
+use k8s_openapi::apimachinery::pkg::api::resource::Quantity as ApiQuantity;
+use neonvm_api::pod_annotation::Usage;
+use neonvm_api::{Power, VirtualMachine};
+use neonvm_types::runner_protocol::SizeRequest;
+use neonvm_types::{Bytes, MilliCpu, Quantity};
+
+use super::PlanError;
+use super::overhead::{self, CPU_HEADROOM, CPU_HEADROOM_SHARE, CPU_MIGRATION};
+use crate::settings::Settings;
+
+/// Requests and limits of a container.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PodSize {
+    /// What counts on the node.
+    pub requests: SizeRequest,
+    /// What the container is held to; never below the requests.
+    pub limits: SizeRequest,
+}
+
+impl PodSize {
+    /// CPU and memory of a container. `None` if a request or a limit of them is missing or cannot be read: then the size of its pod
+    /// does not follow that of a VM.
+    #[must_use]
+    pub fn of(resources: &ResourceRequirements) -> Option<Self> {
+        let part = |list: Option<&BTreeMap<String, ApiQuantity>>| {
+            let quantity = |name: &str| list?.get(name)?.0.parse::<Quantity>().ok();
+            let cpu = u32::try_from(quantity("cpu")?.milli_rounded_up()).ok().map(MilliCpu::new)?;
+            let memory = u64::try_from(quantity("memory")?.units_rounded_up()).ok().map(Bytes::new)?;
+            Some(SizeRequest { cpu, memory })
+        };
+        Some(Self { requests: part(resources.requests.as_ref())?, limits: part(resources.limits.as_ref())? })
+    }
+
+    /// The larger of each amount.
+    #[must_use]
+    pub fn max(self, other: Self) -> Self {
+        Self { requests: larger(self.requests, other.requests), limits: larger(self.limits, other.limits) }
+    }
+
+    /// Requests and limits as the API has them.
+    #[must_use]
+    pub fn resources(&self) -> ResourceRequirements {
+        let list = |size: SizeRequest| {
+            let amounts =
+                [("cpu", size.cpu.to_quantity()), ("memory", size.memory.to_quantity())].into_iter();
+            Some(amounts.map(|(name, amount)| (name.to_owned(), ApiQuantity(amount.to_string()))).collect())
+        };
+        ResourceRequirements {
+            requests: list(self.requests),
+            limits: list(self.limits),
+            ..ResourceRequirements::default()
+        }
+    }
+}
+
+/// The larger of each.
+pub(crate) fn larger(one: SizeRequest, other: SizeRequest) -> SizeRequest {
+    SizeRequest { cpu: one.cpu.max(other.cpu), memory: one.memory.max(other.memory) }
+}
+
+/// The size of the pod of a VM whose guest has this much. `moving`: it takes part in a migration.
+///
+/// What the spec's `podResources` name for CPU and memory is the least there is.
+#[must_use]
+pub fn size(vm: &VirtualMachine, guest: SizeRequest, moving: bool, settings: &Settings) -> PodSize {
+    let overhead = overhead::of(&vm.spec, guest.memory, settings);
+    let overcommit = vm.spec.overcommit.filter(|_| settings.policy.allows(Power::Overcommit));
+    let factors = overcommit.unwrap_or_default();
+    let cpu = discounted(u64::from(guest.cpu.milli()), factors.cpu);
+    let requests = SizeRequest {
+        cpu: MilliCpu::new(u32::try_from(cpu).unwrap_or(u32::MAX)).saturating_add(overhead.cpu),
+        memory: Bytes::new(discounted(guest.memory.get(), factors.memory)).saturating_add(overhead.memory),
+    };
+    let headroom = CPU_HEADROOM.max(MilliCpu::new(guest.cpu.milli() / CPU_HEADROOM_SHARE));
+    let lifted = if moving { CPU_MIGRATION } else { MilliCpu::ZERO };
+    let limits = SizeRequest {
+        cpu: guest.cpu.saturating_add(headroom).saturating_add(lifted),
+        memory: guest.memory.saturating_add(overhead.memory),
+    };
+    let requests = larger(requests, least(vm.spec.pod_resources.requests.as_ref()));
+    let limits = larger(limits, least(vm.spec.pod_resources.limits.as_ref()));
+    PodSize { requests, limits: larger(limits, requests) }
+}
+
+/// The size at which a VM starts.
+///
+/// # Errors
+/// If the spec's size cannot be computed.
+pub(crate) fn at_start(vm: &VirtualMachine) -> Result<SizeRequest, PlanError> {
+    let guest = &vm.spec.guest;
+    let memory = guest.memory_use().map_err(|error| PlanError::SlotSize(error.to_string()))?;
+    Ok(SizeRequest { cpu: guest.cpus.r#use, memory })
+}
+
+/// The overhead at the size that the spec asks for, for the annotation that the scheduler reads.
+pub(crate) fn overhead_note(vm: &VirtualMachine, settings: &Settings) -> Result<Usage, PlanError> {
+    let overhead = overhead::of(&vm.spec, at_start(vm)?.memory, settings);
+    Ok(Usage { cpu: overhead.cpu.to_quantity(), memory: overhead.memory.to_quantity() })
+}
+
+/// The resources of a pod of this size: those that its author names, with ours for CPU and memory.
+pub(crate) fn with(author: &ResourceRequirements, size: &PodSize) -> ResourceRequirements {
+    let ours = size.resources();
+    let mut all = author.clone();
+    all.requests.get_or_insert_default().extend(ours.requests.into_iter().flatten());
+    all.limits.get_or_insert_default().extend(ours.limits.into_iter().flatten());
+    all
+}
+
+/// CPU and memory change without a restart.
+pub(super) fn policy() -> Vec<ContainerResizePolicy> {
+    let without = |name: &str| ContainerResizePolicy {
+        resource_name: name.to_owned(),
+        restart_policy: "NotRequired".to_owned(),
+    };
+    vec![without("cpu"), without("memory")]
+}
+
+fn least(list: Option<&BTreeMap<String, ApiQuantity>>) -> SizeRequest {
+    let quantity = |name: &str| list.and_then(|list| list.get(name)?.0.parse::<Quantity>().ok());
+    let cpu = quantity("cpu").and_then(|cpu| u32::try_from(cpu.milli_rounded_up()).ok()).unwrap_or(0);
+    let memory = quantity("memory").and_then(|memory| u64::try_from(memory.units_rounded_up()).ok());
+    SizeRequest { cpu: MilliCpu::new(cpu), memory: Bytes::new(memory.unwrap_or(0)) }
+}
+
+/// Divided by an overcommit factor, rounded up.
+fn discounted(amount: u64, factor: Option<Quantity>) -> u64 {
+    let Some(nanos) = factor.map(Quantity::nanos).filter(|nanos| *nanos >= 1_000_000) else { return amount };
+    let whole = i128::from(amount).saturating_mul(1_000_000_000);
+    let parts = whole / nanos + i128::from(whole % nanos != 0);
+    u64::try_from(parts).unwrap_or(u64::MAX)
+}

@@ -145,6 +145,9 @@ pub struct Scheduler {
     pub retry_denied_upscale_seconds: u64,
     pub request_port: u16,
     pub max_failed_request_rate: FailedRate,
+    /// There is none: whatever is asked for is permitted, and the kubelet that resizes the VM's pod decides. No watermarks, no migrations.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub none: bool,
 }
 
 /// Patches of VMs.
@@ -232,6 +235,7 @@ impl Default for AgentConfig {
                 retry_denied_upscale_seconds: 2,
                 request_port: 10299,
                 max_failed_request_rate: rate(5),
+                none: false,
             },
             neonvm: NeonVm {
                 request_timeout_seconds: 10,

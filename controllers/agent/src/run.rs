@@ -177,6 +177,9 @@ pub async fn run_with(client: Client, config: Config, stop: impl Future<Output =
 
 /// Follows where the scheduler is reached.
 fn watch_scheduler(always: &mut Tasks, shared: &Arc<Shared>, namespace: &str) {
+    if shared.config.scheduler.none {
+        return;
+    }
     let (lease, pods, namespace) = (Arc::clone(shared), Arc::clone(shared), namespace.to_owned());
     always.spawn("watch of the scheduler's lease", async move {
         lease.scheduler.follow_lease(lease.client.clone(), &namespace).await;

@@ -40,6 +40,8 @@ pub(crate) struct Scheduler {
     within: Duration,
     places: Semaphore,
     idle: Mutex<Vec<Caller>>,
+    /// There is none, by the configuration.
+    none: bool,
 }
 
 /// Why there is no permit.
@@ -80,9 +82,9 @@ impl Error {
 }
 
 impl Scheduler {
-    pub(crate) fn new(tls: Arc<ClientConfig>, within: Duration) -> Self {
+    pub(crate) fn new(tls: Arc<ClientConfig>, within: Duration, none: bool) -> Self {
         let (known, _) = watch::channel(Known::default());
-        Self { known, tls, within, places: Semaphore::new(AT_ONCE), idle: Mutex::default() }
+        Self { known, tls, within, places: Semaphore::new(AT_ONCE), idle: Mutex::default(), none }
     }
 
     fn endpoint(&self) -> Option<Endpoint> {
@@ -93,6 +95,9 @@ impl Scheduler {
     /// Asks for a permit. The time for it includes the wait for a place: what comes later than that would be asked for a VM
     /// that has gone on, and many VMs would ask a slow scheduler ever more.
     pub(crate) async fn ask(&self, request: &AgentRequest) -> Result<PluginResponse, Error> {
+        if self.none {
+            return Ok(PluginResponse { permit: request.resources, migrate: None, resource_unit: None });
+        }
         let endpoint = self.endpoint().ok_or(Error::Nowhere)?;
         let body = serde_json::to_vec(request).map_err(|error| Error::Nonsense(error.to_string()))?;
         let until = Instant::now() + self.within;
@@ -200,7 +205,7 @@ mod tests {
         let tls = tls.with_root_certificates(rustls::RootCertStore::empty()).with_no_client_auth();
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
-        let scheduler = Arc::new(Scheduler::new(Arc::new(tls), Duration::from_millis(200)));
+        let scheduler = Arc::new(Scheduler::new(Arc::new(tls), Duration::from_millis(200), false));
         scheduler.learn(|known| known.lease = Some(Endpoint { address, plain: true }));
         let mut asking = tokio::task::JoinSet::new();
         for number in 0..AT_ONCE * 3 {
@@ -225,5 +230,26 @@ mod tests {
         // Times in texts do not make a label of their own.
         let codes: std::collections::BTreeSet<String> = errors.iter().map(Error::code).collect();
         assert!(codes.len() <= 2, "{codes:?}");
+    }
+
+    /// Without a scheduler nothing is waited for: the node's kubelet is asked by the change itself.
+    #[tokio::test]
+    async fn without_a_scheduler_everything_is_permitted() {
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let tls =
+            ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions().unwrap();
+        let tls = tls.with_root_certificates(rustls::RootCertStore::empty()).with_no_client_auth();
+        let scheduler = Scheduler::new(Arc::new(tls), Duration::from_millis(200), true);
+        let resources = Resources::new(neonvm_types::MilliCpu::new(750), neonvm_types::Bytes::gib(3));
+        let request = AgentRequest {
+            proto_version: neonvm_types::version::PluginProtoVersion::V5_0,
+            pod: NamespacedName::new("default", "v"),
+            compute_unit: Resources::default(),
+            resources,
+            last_permit: None,
+            metrics: None,
+        };
+        let answer = scheduler.ask(&request).await.unwrap();
+        assert_eq!((answer.permit, answer.migrate), (resources, None));
     }
 }

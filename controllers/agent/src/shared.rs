@@ -50,7 +50,7 @@ impl Shared {
         let within = seconds(config.scheduler.request_timeout_seconds);
         Self {
             client,
-            scheduler: Scheduler::new(Arc::clone(&tls), within),
+            scheduler: Scheduler::new(Arc::clone(&tls), within, config.scheduler.none),
             tls,
             settings: settings(&config),
             config,

@@ -63,7 +63,11 @@ pub(crate) fn observe(shared: &Shared, vm: &VirtualMachine) -> Option<Vm> {
         (cpu, memory) => Some(Resources::new(cpu.unwrap_or_default(), memory.unwrap_or_default())),
     };
     let hold = info.config.hold.map(|hold| (hold.size, shared.at(hold.until)));
-    Some(Vm { info, observed, hold, generation: vm.metadata.generation })
+    // What the vm-controller writes of a pod that its node does not resize.
+    let denied = status.and_then(|status| status.conditions.iter().find(|one| one.type_ == "Scaled"));
+    let denied = denied.filter(|one| one.status == "False" && one.reason.starts_with("Resize"));
+    let denied = denied.map(|one| one.message.clone());
+    Some(Vm { info, observed, hold, denied, generation: vm.metadata.generation })
 }
 
 /// News of the monitor.

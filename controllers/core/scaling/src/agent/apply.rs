@@ -133,6 +133,11 @@ impl State {
         if hold != hold_before {
             note.causes.push(Cause::Hold(hold.map(|size| self.size(size))));
         }
+        let denied = self.vm.denied.clone().filter(|_| !self.vm.status_is_old(status_generation));
+        if self.machine.node_answers(now, denied.is_some()) {
+            let reason = shorten(&denied.unwrap_or_default());
+            note.causes.push(Cause::NodeDenies { size: self.size(asked), reason });
+        }
         self.revision_seen(now, outcome);
     }
 

@@ -73,6 +73,8 @@ pub enum Why {
     Denied,
     /// A person fixed the size.
     Hold,
+    /// The node denied more a moment ago.
+    Node,
     /// The lower bound.
     Minimum,
     /// The upper bound.
@@ -92,6 +94,7 @@ impl Why {
             Self::Blind => Some("no shrinking without all metrics"),
             Self::Denied => Some("the monitor denied to shrink further"),
             Self::Hold => Some("a person fixed the size"),
+            Self::Node => Some("its node denied more"),
             Self::Minimum => Some("lower bound"),
             Self::Maximum => Some("upper bound"),
         }
@@ -121,6 +124,8 @@ pub struct Inputs {
     pub settling: bool,
     /// Compute units that memory pressure asks for.
     pub pressure_units: Option<u32>,
+    /// What the node denied to go beyond, while that is in force.
+    pub room: Option<Resources>,
     /// A size fixed by a person, while it is in force.
     pub hold: Option<Resources>,
     /// A v1.0 request, while it is in force.
@@ -204,6 +209,9 @@ pub fn desired(inputs: &Inputs) -> Desired {
             why = if inputs.complete { Why::Settling } else { Why::Blind };
         }
         size = size.max(asked);
+    }
+    if let Some(room) = inputs.room.filter(|room| inputs.hold.is_none() && size.any_greater(*room)) {
+        (size, why) = (size.min(room), Why::Node);
     }
     size.mem = units::round_up_to_slot(size.mem, inputs.slot);
     if size.any_greater(max) && why != Why::Blind {

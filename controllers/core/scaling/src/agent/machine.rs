@@ -49,6 +49,20 @@ pub struct Written {
     pub numbered: bool,
 }
 
+/// First pause before a node that denied a size is asked for more again; doubled for each denial in a row.
+const NODE_RETRY: Duration = Duration::from_secs(30);
+
+/// A size that the VM's node did not give.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct NodeDenial {
+    /// Until when no more is asked for than the VM has.
+    pub until: Duration,
+    /// What it had.
+    pub has: Resources,
+    /// Denials in a row.
+    pub count: u32,
+}
+
 /// What is known of the VM object.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Machine {
@@ -80,6 +94,8 @@ pub struct Machine {
     pub conflict: bool,
     /// Since when NOW differs from ASKED, and whether that was called too long already.
     pub differs_since: Option<(Duration, bool)>,
+    /// The last size that the node did not give, until the VM has grown again.
+    pub node_denial: Option<NodeDenial>,
     /// The revision of the last patch.
     pub target_revision: Stamped,
     /// The revision the status shows.
@@ -120,6 +136,7 @@ impl Machine {
             failures: 0,
             conflict: false,
             differs_since: None,
+            node_denial: None,
             target_revision: Stamped::default(),
             revision: Revision::default(),
             error: String::new(),
@@ -300,6 +317,27 @@ impl Machine {
         self.conflict = false;
         self.mark(now);
         !ours
+    }
+
+    /// Takes in whether the node denies ASKED. Says whether that is news.
+    pub fn node_answers(&mut self, now: Duration, denies: bool) -> bool {
+        if self.node_denial.is_some_and(|denial| self.now.any_greater(denial.has)) {
+            self.node_denial = None;
+        }
+        let in_force = self.node_denial.is_some_and(|denial| now < denial.until);
+        if !denies || in_force || !self.asked.any_greater(self.now) {
+            return false;
+        }
+        let count = self.node_denial.map_or(0, |denial| denial.count).saturating_add(1);
+        let until = now.saturating_add(backoff(NODE_RETRY, count));
+        self.node_denial = Some(NodeDenial { until, has: self.now, count });
+        true
+    }
+
+    /// What the VM must not go beyond, because its node has denied more.
+    #[must_use]
+    pub fn room(&self, now: Duration) -> Option<Resources> {
+        self.node_denial.filter(|denial| now < denial.until).map(|denial| denial.has)
     }
 
     /// Takes note of since when NOW differs from ASKED.

@@ -71,6 +71,13 @@ pub enum Cause {
     },
     /// The first failed scrape after a good one.
     MetricsFailed(String),
+    /// The node does not give what was asked for.
+    NodeDenies {
+        /// ASKED.
+        size: Size,
+        /// Why.
+        reason: String,
+    },
     /// The VM does not reach what was asked of it.
     Slow {
         /// ASKED.
@@ -242,6 +249,7 @@ impl fmt::Display for Cause {
                 if reason.is_empty() { Ok(()) } else { write!(f, " ({reason})") }
             }
             Self::MetricsFailed(error) => write!(f, "no metrics: {error}"),
+            Self::NodeDenies { size, reason } => write!(f, "denied: {size}: {reason}"),
             Self::Slow { asked, now } => write!(f, "VM still reports {now} although {asked} was asked"),
         }
     }

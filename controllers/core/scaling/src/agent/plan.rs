@@ -75,6 +75,7 @@ impl State {
             complete: goal.complete,
             settling: self.settling(now),
             pressure_units: self.known.pressure_units.filter(|_| self.fresh(now).is_some()),
+            room: self.machine.room(now),
             hold: self.hold(now).map(|(size, _)| size),
             requested: self.monitor.requested.filter(|requested| now < requested.until),
             wanted: self.monitor.wanted(now),
@@ -222,7 +223,8 @@ impl State {
         let hold = self.hold(now).map(|(_, until)| until);
         let settled = self.monitor.settled_at.filter(|until| now < *until);
         let doubt = self.machine.doubt.map(|doubt| doubt.until).filter(|until| now < *until);
-        let all = [doubt, planned, plugin, patch, monitor, silence, resize, hold, settled];
+        let node = self.machine.node_denial.map(|denial| denial.until).filter(|until| now < *until);
+        let all = [doubt, planned, plugin, patch, monitor, silence, resize, hold, settled, node];
         // Never at once: a deadline that has come was dealt with in this step.
         all.into_iter().flatten().min().map(|at| at.max(now.saturating_add(Duration::from_millis(1))))
     }

@@ -15,6 +15,8 @@ pub struct Vm {
     pub observed: Option<Resources>,
     /// A person fixed this size until that time, on the clock of [`crate::agent::State::step`].
     pub hold: Option<(Resources, Duration)>,
+    /// Why its node does not give what ASKED says; `None` if nothing is said against it.
+    pub denied: Option<String>,
     /// `metadata.generation`: an observation older than the agent's own last patch is ignored. `None` if not known.
     pub generation: Option<i64>,
 }
@@ -23,7 +25,7 @@ impl Vm {
     /// An observation with nothing but the object's spec.
     #[must_use]
     pub fn new(info: VmInfo) -> Self {
-        Self { info, observed: None, hold: None, generation: None }
+        Self { info, observed: None, hold: None, denied: None, generation: None }
     }
 
     /// Whether a status about `status_generation` is from before the last change of the object. Not, if either is not

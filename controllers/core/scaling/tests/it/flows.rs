@@ -1,6 +1,6 @@
 //! The flows of §7.4, with a v1.0 monitor as upstream has it.
 
-use neonvm_core_scaling::agent::{Warning, action::LatencyOf};
+use neonvm_core_scaling::agent::{Event, Warning, action::LatencyOf};
 use neonvm_types::{RevisionFlags, version::MonitorProtoVersion};
 
 use crate::dsl::{DOWN, Play, UP, cu, load, secs, settings};
@@ -381,4 +381,50 @@ fn recent_counter() {
     assert_eq!(counter.count(secs(2.0)), 3);
     assert_eq!(counter.count(secs(5.0)), 1);
     assert_eq!(counter.count(secs(7.0)), 0);
+}
+
+/// A node without room: the VM is set back to what it has, and more is asked for again after a growing pause.
+#[test]
+fn a_node_that_denies_is_asked_again_later() {
+    let mut p = Play::cus(1, 4, 1, settings()).ready();
+    for pause in [30.0, 60.0] {
+        p.metrics(load(0.5));
+        p.after(5.0);
+        p.ask();
+        p.permit(cu(4));
+        p.patch();
+        p.patched();
+        p.vm.info.set_using(cu(4)).unwrap();
+        p.vm.denied = Some("denied by node n1: no memory".into());
+        p.see();
+        // It may have had more for a moment: the guest is asked first, as for any smaller size.
+        p.ask_down();
+        p.agrees();
+        p.patch();
+        p.vm.denied = None;
+        p.patched_and_seen(cu(1));
+        assert_eq!(p.state.view(p.now).asked, cu(1), "it is set back");
+        p.after(5.0);
+        p.ask();
+        p.permit(cu(1));
+        p.after(pause - 6.0).metrics(load(0.5));
+        assert_ne!(p.next().plugin.map(|request| request.target), Some(cu(4)), "within {pause} s");
+        p.after(2.0).metrics(load(0.5));
+    }
+    p.ask();
+    p.permit(cu(4));
+    p.patch();
+    p.patched_and_seen(cu(4));
+    assert_eq!(p.state.view(p.now).asked, cu(4), "there is room now");
+}
+
+/// What the node says is told.
+#[test]
+fn the_words_of_a_node_that_denies_are_told() {
+    let mut p = Play::cus(1, 4, 2, settings());
+    p.vm.observed = Some(cu(1));
+    p.vm.denied = Some("denied by node n1: no memory".into());
+    let outcome = p.state.step(p.now, Event::Vm(p.vm.clone()));
+    let notes: Vec<String> = outcome.notes.iter().map(ToString::to_string).collect();
+    assert!(notes.iter().any(|note| note.contains(": denied by node n1: no memory")), "{notes:?}");
 }

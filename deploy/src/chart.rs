@@ -117,6 +117,7 @@ fn places() -> Result<Filled, Error> {
         )
     });
     filled.accelerator = json!("{{ .Values.runner.accelerator }}");
+    filled.device_plugin = json!("{{ has `agent` .Values.components }}");
     filled.encryption = json!("{{ .Values.overlay.encryption }}");
     for (name, filling) in &mut filled.services {
         let path = match *name {
@@ -177,7 +178,12 @@ fn of_manifest(object: &Value, service: &mut Map<String, Value>) {
     service.insert("nodeSelector".to_owned(), of(&format!("{pod}/nodeSelector")).unwrap_or(json!({})));
     let containers = object.pointer(&format!("{pod}/containers")).and_then(Value::as_array);
     for container in containers.into_iter().flatten() {
-        let is_stock = container.get("name").is_some_and(|name| name == "kube-scheduler");
+        let is = |name: &str| container.get("name").is_some_and(|found| found == name);
+        // It has few needs, and none that grow.
+        if is("device-plugin") {
+            continue;
+        }
+        let is_stock = is("kube-scheduler");
         let key = if is_stock { "kubeSchedulerResources" } else { "resources" };
         service.insert(key.to_owned(), container.get("resources").cloned().unwrap_or(json!({})));
     }

@@ -141,6 +141,10 @@ fn container(container: &mut Value, filled: &Filled) {
         "vm-controller" => {
             flag(container, "--runner-image", &filled.runner_image);
             flag(container, "--accelerator", filled.accelerator.as_str().unwrap_or_default());
+            flag(container, "--device-plugin", filled.device_plugin.as_str().unwrap_or_default());
+        }
+        "device-plugin" => {
+            flag(container, "--accelerator", filled.accelerator.as_str().unwrap_or_default());
         }
         "vxlan-controller" => {
             flag(container, "--encryption", filled.encryption.as_str().unwrap_or_default());

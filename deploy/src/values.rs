@@ -232,7 +232,7 @@ pub enum Encryption {
 pub struct Runner {
     /// Image of runners. Empty: neonvm-runner of the same registry and version.
     pub image: String,
-    /// auto: KVM where it is in the pod and runs guest code, else emulation. tcg: emulation always.
+    /// auto: KVM where the node has it and it runs guest code, else emulation. kvm: only nodes with KVM run VMs. tcg: emulation always.
     pub accelerator: Accelerator,
 }
 
@@ -243,6 +243,8 @@ pub enum Accelerator {
     /// The best there is.
     #[default]
     Auto,
+    /// KVM.
+    Kvm,
     /// Emulation.
     Tcg,
 }
@@ -315,6 +317,10 @@ impl Values {
             if service.replicas.is_some_and(|count| !(1..=REPLICAS).contains(&count)) {
                 return Err(Error::invalid(format!("{path}.replicas"), format!("choose 1 to {REPLICAS}")));
             }
+        }
+        if self.runner.accelerator == Accelerator::Kvm && !self.has(Component::Agent) {
+            let why = "kvm needs the component agent: a device plugin beside it gives /dev/kvm to pods";
+            return Err(Error::invalid("runner.accelerator", why));
         }
         if self.overlay.encryption != Encryption::None && self.overlay.network == Network::None {
             return Err(Error::invalid(

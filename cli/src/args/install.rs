@@ -29,8 +29,8 @@ pub struct Choices {
     /// Services, comma separated [default: vm-controller,scheduler,agent,pod-autoscaler]
     #[arg(long, value_name = "NAMES", value_delimiter = ',')]
     pub components: Vec<String>,
-    /// What VMs run on: auto (KVM where it is in the runner's pod and runs guest code, else emulation), never (emulation) or require,
-    /// which this version refuses: it has no device plugin that would give KVM to pods
+    /// What VMs run on: auto (KVM where the node has it and it runs guest code, else emulation), require (only nodes that have KVM
+    /// run VMs) or never (emulation)
     #[arg(long, value_name = "HOW", value_parser = ["auto", "require", "never"])]
     pub kvm: Option<String>,
     /// Network between VMs of all nodes: none, or multus, which needs Multus

@@ -54,7 +54,7 @@ pub async fn run(config: Config, stop: impl Future<Output = ()>) -> Result<(), E
         return Err(Error::Directory { path: config.directory.display().to_string(), source });
     }
     let mut tasks = JoinSet::new();
-    for device in Device::ALL.into_iter().filter(|device| device.is_registered(config.kvm)) {
+    for device in Device::ALL {
         let first = look(device, &config.devices, config.kvm);
         announce(device, first, config.kvm);
         let (sender, offer) = watch::channel(first);
@@ -94,7 +94,8 @@ fn announce(device: Device, offer: Offer, kvm: Kvm) {
     match (offer.given, offer.healthy) {
         (true, _) => tracing::info!(resource, "this node has the device"),
         (false, true) if device == Device::Kvm => {
-            tracing::warn!(resource, ?kvm, "this node has no /dev/kvm: the code of its guests is emulated");
+            let why = if kvm == Kvm::Never { "by configuration" } else { "this node has no /dev/kvm" };
+            tracing::warn!(resource, why, "the code of guests is emulated");
         }
         (false, true) => tracing::warn!(resource, "this node lacks the device: packets pass through QEMU"),
         (false, false) => {

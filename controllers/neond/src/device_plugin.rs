@@ -13,17 +13,17 @@ pub(crate) struct Args {
     /// Where the node's /dev is
     #[arg(long, default_value = "/dev")]
     devices: PathBuf,
-    /// How VMs get /dev/kvm: auto (where it is; elsewhere the guest's code is emulated), require (only nodes that have it
-    /// run VMs) or never
-    #[arg(long, default_value = "auto", value_parser = ["auto", "require", "never"])]
-    kvm: String,
+    /// What VMs run on: auto (KVM where the node has it; elsewhere the guest's code is emulated), kvm (only nodes that have KVM
+    /// run VMs) or tcg (emulation)
+    #[arg(long, default_value = "auto", value_parser = ["auto", "kvm", "tcg"])]
+    accelerator: String,
 }
 
 /// Runs until SIGTERM or SIGINT.
 pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
-    let kvm = match args.kvm.as_str() {
-        "require" => Kvm::Require,
-        "never" => Kvm::Never,
+    let kvm = match args.accelerator.as_str() {
+        "kvm" => Kvm::Require,
+        "tcg" => Kvm::Never,
         _ => Kvm::Auto,
     };
     let config = Config { directory: args.kubelet_directory.clone(), devices: args.devices.clone(), kvm };

@@ -6,7 +6,9 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use neonvm_api::virtual_machine::CpuScalingMode;
-use neonvm_vm_controller::{AddressSource, Config, Registration, WebhookClient, WebhookConfig, WebhookScope};
+use neonvm_vm_controller::{
+    Accelerator, AddressSource, Config, Registration, WebhookClient, WebhookConfig, WebhookScope,
+};
 
 /// Flags.
 #[derive(clap::Args, Debug)]
@@ -36,14 +38,15 @@ pub(crate) struct Args {
     /// Ratio of movable to kernel memory when memory is plugged
     #[arg(long, default_value = "401")]
     memhp_auto_movable_ratio: String,
-    /// Nodes have the device plugin for KVM and vhost-net
-    #[arg(long)]
+    /// Nodes have the device plugin: pods request neonvm/kvm, neonvm/tun and neonvm/vhost-net
+    #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_value_t = false,
+          default_missing_value = "true", action = clap::ArgAction::Set)]
     device_plugin: bool,
     /// Runner pods request what their VM has: auto (and follow it by in-place resize, from Kubernetes 1.35 on) or off (they request nothing)
     #[arg(long, default_value = "off", value_parser = ["auto", "off"])]
     pod_size: String,
-    /// What machines run on: auto (KVM where it is in the pod and runs guest code) or tcg (emulation)
-    #[arg(long, default_value = "auto", value_parser = ["auto", "tcg"])]
+    /// What machines run on: auto (KVM where it is in the pod and runs guest code), kvm or tcg (emulation)
+    #[arg(long, default_value = "auto", value_parser = ["auto", "kvm", "tcg"])]
     accelerator: String,
     /// Machines worked on at the same time
     #[arg(long, default_value_t = 128)]
@@ -140,7 +143,11 @@ fn config(args: &Args) -> anyhow::Result<Config> {
     config.settings.policy.allowed = args.allow.iter().copied().collect();
     config.settings.device_plugin = args.device_plugin;
     config.settings.pod_size = args.pod_size == "auto";
-    config.settings.emulate = args.accelerator == "tcg";
+    config.settings.accelerator = match args.accelerator.as_str() {
+        "kvm" => Accelerator::Kvm,
+        "tcg" => Accelerator::Tcg,
+        _ => Accelerator::Auto,
+    };
     config.settings.cpu_scaling_mode = match args.default_cpu_scaling_mode.as_str() {
         "QmpScaling" => CpuScalingMode::QmpScaling,
         _ => CpuScalingMode::SysfsScaling,

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde_json::{Value, json};
 
 use super::kube_scheduler;
-use crate::{Encryption, Facts, Resources, Toleration, Values};
+use crate::{Component, Encryption, Facts, Resources, Toleration, Values};
 
 /// Services whose places are filled: by the name in the label of their workload, and of the container that has the resources.
 #[derive(Clone, Debug, Default)]
@@ -53,6 +53,8 @@ pub(crate) struct Filled {
     pub(crate) pull_secrets: Option<Value>,
     pub(crate) runner_image: String,
     pub(crate) accelerator: Value,
+    /// Whether each node has the device plugin, which runs beside the agent.
+    pub(crate) device_plugin: Value,
     pub(crate) encryption: Value,
     pub(crate) mtu: Mtu,
     pub(crate) services: BTreeMap<&'static str, Filling>,
@@ -76,6 +78,7 @@ impl Filled {
             pull_secrets: (!image.pull_secrets.is_empty()).then(|| json!(image.pull_secrets)),
             runner_image: or(&values.runner.image, ours("neonvm-runner")),
             accelerator: json!(values.runner.accelerator),
+            device_plugin: json!(values.has(Component::Agent).to_string()),
             encryption: json!(values.overlay.encryption),
             mtu: Mtu::Less(smaller(values.overlay.encryption)),
             services: services(values),

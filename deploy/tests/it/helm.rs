@@ -69,6 +69,7 @@ fn filled(line: &str, values: &Value, namespace: &str, kubernetes: &str) -> Stri
                 out.push_str(&filled(if has { own } else { other }, values, namespace, kubernetes));
                 rest = after;
             }
+            ["has", ..] => out.push_str(&holds(action, values).to_string()),
             [path] => out.push_str(value(path, values).as_str().unwrap()),
             other => panic!("{other:?} is not known here"),
         }

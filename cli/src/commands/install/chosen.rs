@@ -23,13 +23,6 @@ pub(super) fn of_record(record: &Record) -> Result<Choice> {
 
 /// What the flags say, over what is chosen already: files, then `--set`, then flags of their own.
 pub(in crate::commands) fn of_flags(args: &Choices, before: &Choice) -> Result<Choice> {
-    if args.kvm.as_deref() == Some("require") {
-        return Err(Error::new(
-            Code::Usage,
-            "--kvm require: this version has no device plugin, so that no pod gets /dev/kvm",
-        )
-        .hint("use --kvm auto: VMs are emulated where KVM is not in the runner's pod"));
-    }
     let mut choice = before.clone();
     for file in &args.values {
         let text = std::fs::read_to_string(file).map_err(|error| Error::file("read", file, &error))?;
@@ -57,7 +50,12 @@ fn flags(args: &Choices, choice: &Choice) -> Result<Vec<(&'static str, Value)>> 
     text("overlay.network", args.overlay.as_ref());
     text("overlay.encryption", args.encryption.as_ref());
     if let Some(kvm) = &args.kvm {
-        all.push(("runner.accelerator", json!(if kvm == "never" { "tcg" } else { "auto" })));
+        let accelerator = match kvm.as_str() {
+            "never" => "tcg",
+            "require" => "kvm",
+            other => other,
+        };
+        all.push(("runner.accelerator", json!(accelerator)));
     }
     if let Some(replicas) = args.replicas {
         all.push(("vmController.replicas", json!(replicas)));

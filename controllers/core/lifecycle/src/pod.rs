@@ -20,7 +20,7 @@ use neonvm_api::virtual_machine::PortProtocol;
 use neonvm_api::{Power, VirtualMachine};
 use neonvm_types::runner_protocol::READY_PATH;
 
-use crate::settings::Settings;
+use crate::settings::{Accelerator, Settings};
 
 pub use metadata::{Metadata, change as metadata_change};
 pub use size::{PodSize, size};
@@ -213,12 +213,15 @@ const CAPABILITIES: [&str; 10] = [
     "SETUID",
 ];
 
-fn runner_context() -> SecurityContext {
-    let names = |names: &[&str]| Some(names.iter().map(|&name| name.to_owned()).collect());
+fn runner_context(settings: &Settings) -> SecurityContext {
+    let needed = CAPABILITIES.into_iter().filter(|&name| name != "MKNOD" || !settings.device_plugin);
     SecurityContext {
         privileged: Some(false),
         allow_privilege_escalation: Some(false),
-        capabilities: Some(Capabilities { add: names(&CAPABILITIES), drop: names(&["ALL"]) }),
+        capabilities: Some(Capabilities {
+            add: Some(needed.map(str::to_owned).collect()),
+            drop: Some(vec!["ALL".to_owned()]),
+        }),
         seccomp_profile: Some(runtime_default()),
         ..SecurityContext::default()
     }
@@ -236,7 +239,7 @@ fn runner(
         image: Some(image.to_owned()),
         image_pull_policy: Some("IfNotPresent".to_owned()),
         command: Some(COMMAND.into_iter().map(str::to_owned).collect()),
-        env: Some(environment(settings)),
+        env: Some(environment(settings, vm.spec.enable_acceleration)),
         ports: Some(ports(vm)),
         readiness_probe: Some(Probe {
             http_get: Some(HTTPGetAction {
@@ -251,13 +254,13 @@ fn runner(
         }),
         resize_policy: settings.pod_size.then(size::policy),
         resources: Some(resources(vm, settings)?),
-        security_context: Some(runner_context()),
+        security_context: Some(runner_context(settings)),
         volume_mounts: Some(volumes.mounts.clone()),
         ..Container::default()
     })
 }
 
-fn environment(settings: &Settings) -> Vec<EnvVar> {
+fn environment(settings: &Settings, is_accelerated: bool) -> Vec<EnvVar> {
     let field = |name: &str, path: &str| EnvVar {
         name: name.to_owned(),
         value_from: Some(EnvVarSource {
@@ -274,8 +277,13 @@ fn environment(settings: &Settings) -> Vec<EnvVar> {
         field("K8S_NODE_NAME", "spec.nodeName"),
         field("K8S_HOST_IP", "status.hostIP"),
     ];
-    if settings.emulate {
-        let (name, value) = ("NEONVM_ACCEL".to_owned(), Some("tcg".to_owned()));
+    let accelerator = match settings.accelerator {
+        Accelerator::Auto => None,
+        Accelerator::Kvm => is_accelerated.then_some("kvm"),
+        Accelerator::Tcg => Some("tcg"),
+    };
+    if let Some(value) = accelerator {
+        let (name, value) = ("NEONVM_ACCEL".to_owned(), Some(value.to_owned()));
         all.push(EnvVar { name, value, ..EnvVar::default() });
     }
     all
@@ -306,7 +314,9 @@ fn resources(vm: &VirtualMachine, settings: &Settings) -> Result<ResourceRequire
     }
     if settings.device_plugin {
         let limits = resources.limits.get_or_insert_default();
-        limits.insert("neonvm/vhost-net".to_owned(), Quantity("1".to_owned()));
+        for resource in ["neonvm/tun", "neonvm/vhost-net"] {
+            limits.insert(resource.to_owned(), Quantity("1".to_owned()));
+        }
         if vm.spec.enable_acceleration {
             limits.insert("neonvm/kvm".to_owned(), Quantity("1".to_owned()));
         }

@@ -4,6 +4,18 @@ use neonvm_api::Policy;
 use neonvm_api::runner_pod::RunnerSettings;
 use neonvm_api::virtual_machine::CpuScalingMode;
 
+/// What runs the code of guests.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Accelerator {
+    /// KVM where the pod has it and it works, else emulation.
+    #[default]
+    Auto,
+    /// KVM; a VM does not start without it, unless its author switched acceleration off.
+    Kvm,
+    /// Emulation (TCG), whatever the nodes have.
+    Tcg,
+}
+
 /// Settings of an installation.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Settings {
@@ -11,12 +23,12 @@ pub struct Settings {
     pub runner_image: String,
     /// Written into machines that do not say how CPUs come and go.
     pub cpu_scaling_mode: CpuScalingMode,
-    /// Whether nodes offer `neonvm/kvm` and `neonvm/vhost-net` as resources; then pods ask for them.
+    /// Whether nodes offer `neonvm/kvm`, `neonvm/tun` and `neonvm/vhost-net` as resources; then pods request them.
     pub device_plugin: bool,
     /// Whether runner pods request what their VM has, and follow it by in-place resize. Only not where Kubernetes is too old for that.
     pub pod_size: bool,
-    /// Runners emulate (TCG), whatever their nodes have. Machines that run already keep what they have.
-    pub emulate: bool,
+    /// What VMs run on. VMs that run already keep what they have.
+    pub accelerator: Accelerator,
     /// Network attachment (`<namespace>/<name>`) of machines with an extra network that do not name one.
     pub network_attachment: Option<String>,
     /// What authors may ask for: of the installation, or, for the functions of one VM, of its namespace.
@@ -83,7 +95,7 @@ impl Default for Settings {
             cpu_scaling_mode: CpuScalingMode::SysfsScaling,
             device_plugin: false,
             pod_size: true,
-            emulate: false,
+            accelerator: Accelerator::Auto,
             network_attachment: None,
             policy: Policy::default(),
             runner: RunnerSettings::default(),

@@ -161,14 +161,17 @@ async fn pods_get_the_devices_of_their_node() {
 
 #[tokio::test]
 async fn a_kubelet_that_starts_again_learns_of_every_resource() {
-    let (directory, devices) = (tempfile::tempdir().unwrap(), devices(&["net/tun"]));
+    let (directory, devices) = (tempfile::tempdir().unwrap(), devices(&["kvm", "net/tun"]));
     let mut kubelet = Kubelet::start(directory.path());
     let running = Running::start(directory.path(), devices.path(), Kvm::Never);
-    let before = kubelet.registered(2).await;
-    assert!(!before.contains_key("neonvm/kvm"));
+    let before = kubelet.registered(3).await;
     drop(kubelet);
     let mut kubelet = Kubelet::start(directory.path());
-    assert_eq!(kubelet.registered(2).await, before);
+    assert_eq!(kubelet.registered(3).await, before);
+    // By configuration no pod gets it, and pods that request it are admitted.
+    let client = kubelet.client(&before["neonvm/kvm"]).await;
+    assert_eq!(health(&client).await.1, "Healthy");
+    assert_eq!(allocate(&client, &[&["kvm-1"]]).await.unwrap(), [vec![]]);
     let client = kubelet.client(&before["neonvm/tun"]).await;
     assert_eq!(health(&client).await, (1000, "Healthy".to_owned()));
     running.end().await;
@@ -182,7 +185,7 @@ async fn a_plugin_waits_for_a_kubelet() {
     tokio::task::yield_now().await;
     tokio::task::yield_now().await;
     let mut kubelet = Kubelet::start(directory.path());
-    assert_eq!(kubelet.registered(2).await.len(), 2);
+    assert_eq!(kubelet.registered(3).await.len(), 3);
     running.end().await;
 }
 

@@ -9,6 +9,7 @@
 )]
 
 mod cluster;
+mod device_plugin;
 mod manifests;
 mod policies;
 mod runner;

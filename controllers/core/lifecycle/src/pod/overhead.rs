@@ -5,7 +5,7 @@ use neonvm_api::VirtualMachineSpec;
 use neonvm_types::runner_protocol::{SizeRequest, TRANSLATED_CODE_MIB};
 use neonvm_types::{Bytes, MilliCpu};
 
-use crate::settings::Settings;
+use crate::settings::{Accelerator, Settings};
 
 /// QEMU's own memory (heap, devices, the kernel's file, stacks) and the runner. Measured: QEMU 95 MiB without what emulation translates,
 /// runner 25 MiB.
@@ -40,7 +40,8 @@ pub fn of(spec: &VirtualMachineSpec, memory: Bytes, settings: &Settings) -> Size
     let guest = &spec.guest;
     let slot = guest.slot_size().unwrap_or(Bytes::ZERO);
     let most = slot.saturating_mul(u32::from(guest.memory_slots.max)).get();
-    let emulated = settings.emulate || !settings.device_plugin || !spec.enable_acceleration;
+    // With `Auto` a node without KVM may take the VM.
+    let emulated = settings.accelerator != Accelerator::Kvm || !spec.enable_acceleration;
     let disks =
         spec.disks.len() + 1 + usize::from(guest.settings.as_ref().is_some_and(|set| set.swap.is_some()));
     let disks = u32::try_from(disks).unwrap_or(u32::MAX);

@@ -3,7 +3,7 @@
 use k8s_openapi::api::core::v1::{Affinity, Pod};
 use neonvm_api::{Policy, Power, VirtualMachine};
 use neonvm_core_lifecycle::pod::{self, metadata_change, plan};
-use neonvm_core_lifecycle::{PodView, Settings};
+use neonvm_core_lifecycle::{Accelerator, PodView, Settings};
 use serde_json::{Value, json};
 
 use crate::machine::{settings, vm};
@@ -244,7 +244,15 @@ fn devices_are_asked_for_where_nodes_offer_them() {
         let pod: Pod = plan(vm, "p", &settings).unwrap();
         pod.spec.unwrap().containers[0].resources.clone().unwrap().limits.unwrap()
     };
-    assert!(limits(&vm).contains_key("neonvm/kvm") && limits(&vm).contains_key("neonvm/vhost-net"));
+    for device in ["neonvm/kvm", "neonvm/tun", "neonvm/vhost-net"] {
+        assert!(limits(&vm).contains_key(device), "{device}");
+    }
+    let capabilities = |settings: &Settings| {
+        let pod = serde_json::to_value(plan(&vm, "p", settings).unwrap()).unwrap();
+        pod["spec"]["containers"][0]["securityContext"]["capabilities"]["add"].to_string()
+    };
+    assert!(!capabilities(&settings).contains("MKNOD"), "the plugin gives the device's file");
+    assert!(capabilities(&self::settings()).contains("MKNOD"));
     vm.spec.enable_acceleration = false;
     assert!(!limits(&vm).contains_key("neonvm/kvm"));
 }
@@ -257,7 +265,9 @@ fn runners_are_told_to_emulate_where_that_is_set() {
         all.into_iter().find(|one| one.name == "NEONVM_ACCEL").and_then(|one| one.value)
     };
     assert_eq!(variable(&settings()), None);
-    assert_eq!(variable(&Settings { emulate: true, ..settings() }).as_deref(), Some("tcg"));
+    let with = |accelerator| Settings { accelerator, ..settings() };
+    assert_eq!(variable(&with(Accelerator::Tcg)).as_deref(), Some("tcg"));
+    assert_eq!(variable(&with(Accelerator::Kvm)).as_deref(), Some("kvm"));
 }
 
 /// W-03: an extra term would make the user's terms optional.
@@ -324,7 +334,7 @@ fn requests_and_limits_of_large_and_of_emulated_vms() {
     let mut vm = vm();
     vm.spec.pod_resources =
         serde_json::from_value(json!({"limits": {"memory": "5Gi", "example.com/nic": "1"}})).unwrap();
-    let kvm = Settings { device_plugin: true, ..settings() };
+    let kvm = Settings { device_plugin: true, accelerator: Accelerator::Kvm, ..settings() };
     let resources = |vm: &VirtualMachine| {
         let pod = serde_json::to_value(plan(vm, "p", &kvm).unwrap()).unwrap();
         pod["spec"]["containers"][0]["resources"].clone()
@@ -332,7 +342,7 @@ fn requests_and_limits_of_large_and_of_emulated_vms() {
     assert_eq!(
         resources(&vm),
         json!({"requests": {"cpu": "520m", "memory": "1221Mi"},
-            "limits": {"cpu": "600m", "memory": "5Gi", "example.com/nic": "1", "neonvm/kvm": "1", "neonvm/vhost-net": "1"}})
+            "limits": {"cpu": "600m", "memory": "5Gi", "example.com/nic": "1", "neonvm/kvm": "1", "neonvm/tun": "1", "neonvm/vhost-net": "1"}})
     );
     vm.spec.pod_resources = Default::default();
     vm.spec.guest.cpus.max = neonvm_types::MilliCpu::new(16_000);

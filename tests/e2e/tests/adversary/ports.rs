@@ -3,10 +3,8 @@
 use std::net::{IpAddr, SocketAddr};
 use std::path::Path;
 
-use neonvm_test_support::eventually_blocking;
-
 use crate::cluster::Cluster;
-use crate::sockets::{Listener, Place, listeners};
+use crate::sockets::{Listener, Place, listeners_of};
 
 /// A row: who listens, and where.
 struct Row {
@@ -67,25 +65,11 @@ fn patterns_of_the_table_are_strict() {
     assert!(!matches("unix a.sock", &Place::Unix("/x/b.sock".into())));
 }
 
-const SERVICES: [&str; 5] = ["apiserver", "vm-controller", "scheduler", "agent", "node"];
-
 #[test]
 fn every_listener_of_a_cluster_is_in_the_table() {
     let table = table();
     let cluster = Cluster::start(1);
-    let processes = cluster.processes();
-    // The cluster is ready as soon as its node is; other services may open their ports later.
-    let found = eventually_blocking(
-        || "each service listens".into(),
-        || {
-            let found = listeners(&processes);
-            let listens = |role: &&str| found.iter().any(|listener| listener.role == *role);
-            match SERVICES.iter().find(|role| !listens(role)) {
-                None => Ok(found),
-                Some(missing) => Err(format!("no listener of {missing}: {found:?}")),
-            }
-        },
-    );
+    let found = listeners_of(&cluster);
     let unknown: Vec<&Listener> = found.iter().filter(|listener| !is_known(&table, listener)).collect();
     assert!(unknown.is_empty(), "listeners that SECURITY.md does not hold: {unknown:#?}");
 }

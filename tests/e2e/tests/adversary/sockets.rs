@@ -5,7 +5,9 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::PathBuf;
 use std::process::Command;
 
-use crate::cluster::Process;
+use neonvm_test_support::eventually_blocking;
+
+use crate::cluster::{Cluster, Process};
 
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Place {
@@ -20,6 +22,24 @@ pub(crate) enum Place {
 pub(crate) struct Listener {
     pub(crate) role: String,
     pub(crate) place: Place,
+}
+
+/// Services of a cluster that listen, by the name of their subcommand.
+const SERVICES: [&str; 5] = ["apiserver", "vm-controller", "scheduler", "agent", "node"];
+
+/// What the services of a cluster listen on, once each of them does: a cluster is ready as soon as its node is.
+pub(crate) fn listeners_of(cluster: &Cluster) -> BTreeSet<Listener> {
+    eventually_blocking(
+        || "each service listens".into(),
+        || {
+            let found = listeners(&cluster.processes());
+            let listens = |role: &&&str| found.iter().any(|listener| listener.role == **role);
+            match SERVICES.iter().find(|role| !listens(role)) {
+                None => Ok(found),
+                Some(missing) => Err(format!("no listener of {missing}: {found:?}")),
+            }
+        },
+    )
 }
 
 /// What these processes listen on, wherever: a process may hold sockets of network namespaces that it is not in. In those the

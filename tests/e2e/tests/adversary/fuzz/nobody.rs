@@ -17,7 +17,7 @@ use tokio_rustls::rustls::{ClientConfig, ClientConnection};
 
 use super::health::Health;
 use crate::cluster::Cluster;
-use crate::sockets::{Place, listeners};
+use crate::sockets::{Place, listeners_of};
 
 /// Connections at once.
 const AT_ONCE: usize = 12;
@@ -134,7 +134,7 @@ fn is_open(path: &str) -> bool {
 
 /// Where the processes of a cluster listen, of those that can be reached from here.
 fn targets(cluster: &Cluster) -> Vec<SocketAddr> {
-    let found = listeners(&cluster.processes());
+    let found = listeners_of(cluster);
     let addresses = found.into_iter().filter_map(|listener| match listener.place {
         Place::Tcp(mut address) => {
             if address.ip().is_unspecified() {

@@ -181,7 +181,7 @@ async fn a_rerun_finds_nothing_to_do_and_changes_what_is_chosen() {
     // What is no longer part of it is removed.
     let said = neonctl(&server, &["install", "--scheduler", "none"]).await;
     assert_eq!(said.code, 0, "{}{}", said.out, said.error);
-    assert!(said.error.contains("without the scheduler nobody permits growth"), "{}", said.error);
+    assert!(said.error.contains("without the scheduler each kubelet permits growth"), "{}", said.error);
     let scheduler = "/apis/apps/v1/namespaces/neonvm-system/deployments/neonvm-scheduler";
     assert!(get(&server.client, scheduler).await.is_none());
     let said = neonctl(&server, &["install", "--reset-values", "--no-wait"]).await;

@@ -143,6 +143,7 @@ fn container(container: &mut Value, filled: &Filled) {
             flag(container, "--accelerator", filled.accelerator.as_str().unwrap_or_default());
             flag(container, "--device-plugin", filled.device_plugin.as_str().unwrap_or_default());
         }
+        "agent" => flag(container, "--scheduler", filled.scheduler.as_str().unwrap_or_default()),
         "device-plugin" => {
             flag(container, "--accelerator", filled.accelerator.as_str().unwrap_or_default());
         }

@@ -23,7 +23,7 @@ pub struct Values {
     /// Namespace of the services, which have it for themselves. A Helm chart is installed into that of the release instead.
     pub namespace: String,
     /// Services that are installed: vm-controller, scheduler, agent, pod-autoscaler. agent and scheduler need vm-controller. Without
-    /// scheduler nobody permits growth, and VMs keep the size of their spec.
+    /// scheduler the kubelet of each node permits growth, and no VM leaves a node that becomes full.
     pub components: Vec<Component>,
     /// Images of the services.
     pub image: Image,

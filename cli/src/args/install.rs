@@ -39,7 +39,7 @@ pub struct Choices {
     /// Encryption of the overlay; wireguard needs that module in the kernel of each node
     #[arg(long, value_name = "HOW", value_parser = ["none", "wireguard"])]
     pub encryption: Option<String>,
-    /// extender: a stock kube-scheduler that asks ours. none: the cluster's own, and nobody permits growth
+    /// extender: a stock kube-scheduler that asks ours. none: the cluster's own; each kubelet permits growth
     #[arg(long, value_name = "HOW", value_parser = ["extender", "none"])]
     pub scheduler: Option<String>,
     /// Replicas of vm-controller and pod-autoscaler, 1 to 9

@@ -232,7 +232,8 @@ impl<'a> Job<'a> {
         report.notes.extend(done.notes.iter().chain(more).cloned());
         if !self.values.has(Component::Scheduler) && self.values.has(Component::Agent) {
             report.notes.push(
-                "without the scheduler nobody permits growth: VMs keep the size of their spec".to_owned(),
+                "without the scheduler each kubelet permits growth; no VM leaves a node that becomes full"
+                    .to_owned(),
             );
         }
         report

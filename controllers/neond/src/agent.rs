@@ -17,6 +17,10 @@ pub(crate) struct Args {
     /// Configuration file, JSON [default: what deployments ship]
     #[arg(long, env = "CONFIG_PATH")]
     config: Option<PathBuf>,
+    /// Whether a scheduler permits sizes; without one each kubelet does, by resizing the VM's pod, and there are neither watermarks nor
+    /// migrations away from a full node
+    #[arg(long, value_name = "BOOL", require_equals = true, default_value_t = true, action = clap::ArgAction::Set)]
+    scheduler: bool,
     /// Namespace of the services
     #[arg(long, default_value = "neonvm-system")]
     namespace: String,
@@ -43,7 +47,8 @@ pub(crate) struct Args {
 /// Runs until SIGTERM or SIGINT.
 pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     // Before anything is waited for: a mistake in the file is told at once.
-    let agent = args.config.as_deref().map(AgentConfig::read).transpose()?.unwrap_or_default();
+    let mut agent = args.config.as_deref().map(AgentConfig::read).transpose()?.unwrap_or_default();
+    agent.scheduler.none |= !args.scheduler;
     crate::service::run(async {
         crate::service::wait_for(args.kubeconfig.as_deref()).await?;
         let config = Config {

@@ -55,6 +55,8 @@ pub(crate) struct Filled {
     pub(crate) accelerator: Value,
     /// Whether each node has the device plugin, which runs beside the agent.
     pub(crate) device_plugin: Value,
+    /// Whether our scheduler permits sizes.
+    pub(crate) scheduler: Value,
     pub(crate) encryption: Value,
     pub(crate) mtu: Mtu,
     pub(crate) services: BTreeMap<&'static str, Filling>,
@@ -79,6 +81,7 @@ impl Filled {
             runner_image: or(&values.runner.image, ours("neonvm-runner")),
             accelerator: json!(values.runner.accelerator),
             device_plugin: json!(values.has(Component::Agent).to_string()),
+            scheduler: json!(values.has(Component::Scheduler).to_string()),
             encryption: json!(values.overlay.encryption),
             mtu: Mtu::Less(smaller(values.overlay.encryption)),
             services: services(values),

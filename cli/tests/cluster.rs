@@ -5,13 +5,11 @@
 
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
-use std::time::Duration;
 
 use kube::Client;
-use neonvm_test_cluster::{ApiServer, NAMESPACE, apply, eventually};
+use neonvm_test_cluster::{ApiServer, NAMESPACE, Simulated, apply, eventually};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
-use tokio::task::JoinHandle;
 
 fn command(kubeconfig: &Path, home: &Path, arguments: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_neonctl"));
@@ -39,26 +37,10 @@ async fn items(client: &Client, path: &str) -> Vec<Value> {
     get(client, path).await.and_then(|list| list["items"].as_array().cloned()).unwrap_or_default()
 }
 
-/// VMs of a controller that starts and resizes them at once, until it is dropped.
-struct Simulated(JoinHandle<()>);
-
-impl Drop for Simulated {
-    fn drop(&mut self) {
-        self.0.abort();
-    }
-}
-
-impl Simulated {
-    fn start(server: &ApiServer) -> Self {
-        let client = server.client.clone();
-        Self(tokio::spawn(async move {
-            loop {
-                for vm in items(&client, "/apis/vm.neon.tech/v1/virtualmachines").await {
-                    settle(&client, &vm).await;
-                }
-                tokio::time::sleep(Duration::from_millis(20)).await;
-            }
-        }))
+/// VMs of a controller that starts and resizes them at once.
+async fn settle_all(client: Client) {
+    for vm in items(&client, "/apis/vm.neon.tech/v1/virtualmachines").await {
+        settle(&client, &vm).await;
     }
 }
 
@@ -88,7 +70,7 @@ async fn spaces(server: &ApiServer) -> Vec<String> {
 #[tokio::test(flavor = "multi_thread")]
 async fn each_step_has_its_result_and_nothing_is_left() {
     let server = ApiServer::with_our_kinds().await;
-    let _simulated = Simulated::start(&server);
+    let _simulated = Simulated::start(&server.client, settle_all);
     let (code, out, error) =
         run(&server.kubeconfig(), &["test", "cluster", "--image", "i:1", "-o", "json"]).await;
     assert_eq!(code, 0, "{out}{error}");

@@ -4,13 +4,11 @@
 #![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, reason = "tests")]
 
 use std::process::{Command, Stdio};
-use std::time::Duration;
 
 use kube::Client;
 use neonvm_kit::authority;
-use neonvm_test_cluster::{ApiServer, NAMESPACE, apply, eventually};
+use neonvm_test_cluster::{ApiServer, NAMESPACE, Simulated, apply, eventually};
 use serde_json::{Value, json};
-use tokio::task::JoinHandle;
 
 /// What a command said and how it ended.
 struct Said {
@@ -46,29 +44,9 @@ async fn patch(client: &Client, path: &str, change: &Value) -> Option<Value> {
 const HOOKS: &str = "/apis/admissionregistration.k8s.io/v1";
 const CONTROLLER: &str = "/apis/apps/v1/namespaces/neonvm-system/deployments/neonvm-vm-controller";
 
-/// Simulates what runs in a cluster, until it is dropped.
-struct Simulated(JoinHandle<()>);
-
-impl Drop for Simulated {
-    fn drop(&mut self) {
-        self.0.abort();
-    }
-}
-
-impl Simulated {
-    fn start(server: &ApiServer) -> Self {
-        let client = server.client.clone();
-        Self(tokio::spawn(async move {
-            loop {
-                round(&client).await;
-                tokio::time::sleep(Duration::from_millis(50)).await;
-            }
-        }))
-    }
-}
-
 /// Every workload is rolled out, and its service holds its lease.
-async fn round(client: &Client) {
+async fn round(client: Client) {
+    let client = &client;
     for plural in ["deployments", "daemonsets"] {
         let place = format!("/apis/apps/v1/namespaces/{NAMESPACE}/{plural}");
         let list = get(client, &place).await.unwrap_or_default();
@@ -142,7 +120,7 @@ fn vm(name: &str) -> Value {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_rerun_finds_nothing_to_do_and_changes_what_is_chosen() {
     let server = ApiServer::start().await;
-    let _simulated = Simulated::start(&server);
+    let _simulated = Simulated::start(&server.client, round);
     let said = neonctl(&server, &["install", "--registry", "registry.example/vm"]).await;
     assert_eq!(said.code, 0, "{}{}", said.out, said.error);
     assert!(
@@ -207,7 +185,7 @@ async fn what_is_not_ready_is_named_with_its_reason() {
     assert_eq!(said.code, 6, "{}{}", said.out, said.error);
     assert!(said.error.contains("pod c-0: ImagePullBackOff neond:9: no such image"), "{}", said.error);
     // The same command completes it.
-    let _simulated = Simulated::start(&server);
+    let _simulated = Simulated::start(&server.client, round);
     let said = neonctl(&server, &["install"]).await;
     assert_eq!(said.code, 0, "{}{}", said.out, said.error);
 }
@@ -239,7 +217,7 @@ async fn what_a_dry_run_prints_is_what_is_installed() {
 #[tokio::test(flavor = "multi_thread")]
 async fn an_upgrade_goes_up_and_replaces_runners_one_by_one() {
     let server = ApiServer::start().await;
-    let _simulated = Simulated::start(&server);
+    let _simulated = Simulated::start(&server.client, round);
     assert_eq!(neonctl(&server, &["upgrade"]).await.code, 3, "nothing is installed");
     let said = neonctl(&server, &["install", "--version", "0.2.0"]).await;
     assert_eq!(said.code, 0, "{}{}", said.out, said.error);
@@ -290,7 +268,7 @@ async fn an_upgrade_goes_up_and_replaces_runners_one_by_one() {
 #[tokio::test(flavor = "multi_thread")]
 async fn an_uninstallation_keeps_what_running_vms_trust() {
     let server = ApiServer::start().await;
-    let simulated = Simulated::start(&server);
+    let simulated = Simulated::start(&server.client, round);
     let said = neonctl(&server, &["install"]).await;
     assert_eq!(said.code, 0, "{}{}", said.out, said.error);
     let made = authority::open(&server.client, NAMESPACE, authority::INTERNAL, "test").await.unwrap();

@@ -3,6 +3,8 @@
 //! Programs carry them as text. Their generator pulls in the schema of every type of Kubernetes that ours contain, 2.3 MB
 //! of code, so that only the test that writes and compares the text calls it.
 
+use std::collections::BTreeMap;
+
 use kube::CustomResourceExt;
 use serde_json::Value;
 
@@ -33,12 +35,14 @@ pub fn generated() -> Vec<Value> {
     ]
 }
 
-/// The schema of a kind's objects, or `None` for a kind that is not ours.
+/// The schema of each kind's objects, by the kind.
 #[must_use]
-pub fn object_schema(kind: &str) -> Option<Value> {
-    let mut crd =
-        crds().into_iter().find(|crd| crd.pointer("/spec/names/kind").is_some_and(|name| name == kind))?;
-    crd.pointer_mut(SCHEMA).map(Value::take)
+pub fn object_schemas() -> BTreeMap<String, Value> {
+    let of = |mut crd: Value| {
+        let kind = crd.pointer("/spec/names/kind")?.as_str()?.to_owned();
+        Some((kind, crd.pointer_mut(SCHEMA)?.take()))
+    };
+    crds().into_iter().filter_map(of).collect()
 }
 
 /// Where the schema of the one version is.

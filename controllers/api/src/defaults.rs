@@ -9,13 +9,9 @@ use crate::crd;
 /// Deeper schemas than this do not occur; the limit keeps the recursion finite.
 const MAX_DEPTH: usize = 64;
 
-fn schemas() -> &'static BTreeMap<&'static str, Value> {
-    static SCHEMAS: OnceLock<BTreeMap<&'static str, Value>> = OnceLock::new();
-    SCHEMAS.get_or_init(|| {
-        let kinds =
-            ["VirtualMachine", "VirtualMachineMigration", "MigrationPolicy", "IPPool", "PodAutoscaler"];
-        kinds.into_iter().filter_map(|kind| Some((kind, crd::object_schema(kind)?))).collect()
-    })
+fn schemas() -> &'static BTreeMap<String, Value> {
+    static SCHEMAS: OnceLock<BTreeMap<String, Value>> = OnceLock::new();
+    SCHEMAS.get_or_init(crd::object_schemas)
 }
 
 /// Fills in what an object of `kind` leaves out, in place, as the API server does by the schema: an absent field, or one

@@ -35,15 +35,21 @@ impl Client {
         Ok(Self { sender })
     }
 
-    fn grpc(
+    /// A caller, once the connection takes a request.
+    async fn ready(
         &self,
-    ) -> Grpc<impl tonic::client::GrpcService<Body, ResponseBody = Incoming, Future: Send> + use<>> {
+    ) -> Result<
+        Grpc<impl tonic::client::GrpcService<Body, ResponseBody = Incoming, Future: Send> + use<>>,
+        tonic::Status,
+    > {
         let sender = self.sender.clone();
         let service = tower::service_fn(move |request| {
             let mut sender = sender.clone();
             async move { sender.send_request(request).await }
         });
-        Grpc::with_origin(service, http::Uri::from_static("http://localhost"))
+        let mut grpc = Grpc::with_origin(service, http::Uri::from_static("http://localhost"));
+        grpc.ready().await.map_err(|_| tonic::Status::unavailable("the connection is closed"))?;
+        Ok(grpc)
     }
 
     /// One request, one response.
@@ -52,8 +58,7 @@ impl Client {
         Q: prost::Message + 'static,
         A: prost::Message + Default + 'static,
     {
-        let mut grpc = self.grpc();
-        grpc.ready().await.map_err(|_| tonic::Status::unavailable("the connection is closed"))?;
+        let mut grpc = self.ready().await?;
         let path = PathAndQuery::from_static(method);
         let response = grpc.unary(tonic::Request::new(request), path, ProstCodec::<Q, A>::default()).await?;
         Ok(response.into_inner())
@@ -70,8 +75,7 @@ impl Client {
         Q: prost::Message + 'static,
         A: prost::Message + Default + 'static,
     {
-        let mut grpc = self.grpc();
-        grpc.ready().await.map_err(|_| tonic::Status::unavailable("the connection is closed"))?;
+        let mut grpc = self.ready().await?;
         let path = PathAndQuery::from_static(method);
         let codec = ProstCodec::<Q, A>::default();
         Ok(grpc.server_streaming(tonic::Request::new(request), path, codec).await?.into_inner())

@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use anyhow::Context as _;
-use neonvm_node::{Accelerator, Config, NamespaceNetwork, Network};
+use neonvm_node::{Config, NamespaceNetwork, Network};
 
 /// Flags.
 #[derive(clap::Args, Debug)]
@@ -85,11 +85,7 @@ fn config(args: &Args) -> anyhow::Result<Config> {
     if !args.user_network {
         config.network = Network::Namespaces(NamespaceNetwork::numbered(args.network_number, args.index));
     }
-    config.machine.accelerator = match args.accel.as_str() {
-        "kvm" => Accelerator::Kvm,
-        "tcg" => Accelerator::Tcg,
-        _ => Accelerator::Auto,
-    };
+    config.machine.accelerator = args.accel.parse().map_err(anyhow::Error::msg)?;
     config.machine.guest.clone_from(&args.guest);
     // The link to the default kernel: one that is fetched later is used by the next machine.
     config.machine.kernel = args.kernels.as_ref().map(|directory| directory.join("default/vmlinux"));

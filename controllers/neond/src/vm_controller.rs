@@ -6,9 +6,7 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use neonvm_api::virtual_machine::CpuScalingMode;
-use neonvm_vm_controller::{
-    Accelerator, AddressSource, Config, Registration, WebhookClient, WebhookConfig, WebhookScope,
-};
+use neonvm_vm_controller::{AddressSource, Config, Registration, WebhookClient, WebhookConfig, WebhookScope};
 
 /// Flags.
 #[derive(clap::Args, Debug)]
@@ -143,11 +141,7 @@ fn config(args: &Args) -> anyhow::Result<Config> {
     config.settings.policy.allowed = args.allow.iter().copied().collect();
     config.settings.device_plugin = args.device_plugin;
     config.settings.pod_size = args.pod_size == "auto";
-    config.settings.accelerator = match args.accelerator.as_str() {
-        "kvm" => Accelerator::Kvm,
-        "tcg" => Accelerator::Tcg,
-        _ => Accelerator::Auto,
-    };
+    config.settings.accelerator = args.accelerator.parse().map_err(anyhow::Error::msg)?;
     config.settings.cpu_scaling_mode = match args.default_cpu_scaling_mode.as_str() {
         "QmpScaling" => CpuScalingMode::QmpScaling,
         _ => CpuScalingMode::SysfsScaling,

@@ -4,6 +4,8 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
 
+use neonvm_types::Accelerator;
+
 use crate::naming::Subnet;
 
 /// Settings of a node.
@@ -110,30 +112,6 @@ pub struct MachineFiles {
     pub guest: Option<PathBuf>,
     /// Accelerator.
     pub accelerator: Accelerator,
-}
-
-/// Which accelerator runners use.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Accelerator {
-    /// KVM if it works.
-    #[default]
-    Auto,
-    /// KVM, or the machine fails.
-    Kvm,
-    /// Emulation.
-    Tcg,
-}
-
-impl Accelerator {
-    /// The word runners know it by.
-    #[must_use]
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Auto => "auto",
-            Self::Kvm => "kvm",
-            Self::Tcg => "tcg",
-        }
-    }
 }
 
 /// Images of volumes.

@@ -31,9 +31,7 @@ mod stop;
 mod sys;
 mod volumes;
 
-pub use config::{
-    Accelerator, Capacity, Config, ImageConfig, MachineFiles, NETWORKS, NamespaceNetwork, Network, overlay,
-};
+pub use config::{Capacity, Config, ImageConfig, MachineFiles, NETWORKS, NamespaceNetwork, Network, overlay};
 pub use naming::Subnet;
 pub use network::clean_up;
 pub use service::run;

@@ -10,6 +10,7 @@
 //! * encoding is byte-exact, because some values live as text in annotations and are compared as text.
 #![cfg_attr(test, allow(clippy::float_cmp))]
 
+mod accelerator;
 pub mod agent_inspect;
 pub mod bytes;
 mod decode;
@@ -28,6 +29,7 @@ pub mod scheduler_protocol;
 pub mod timestamp;
 pub mod version;
 
+pub use accelerator::Accelerator;
 pub use bytes::Bytes;
 pub use decode::DecodeError;
 pub use milli_cpu::MilliCpu;

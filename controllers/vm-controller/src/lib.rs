@@ -28,5 +28,4 @@ mod webhook;
 
 pub use addresses::{AddressConfig, AddressSource};
 pub use config::{Config, Registration, WebhookClient, WebhookConfig, WebhookScope};
-pub use neonvm_core_lifecycle::Accelerator;
 pub use run::{Error, run, run_with};

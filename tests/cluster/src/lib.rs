@@ -8,6 +8,7 @@
 mod intercept;
 pub mod metrics;
 mod objects;
+mod simulated;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -28,6 +29,7 @@ pub use intercept::{healthz, intercepted, is_release, is_watch};
 pub use neonvm_local::server::CALLER;
 pub use neonvm_test_support::{PATIENCE, eventually};
 pub use objects::{apply, client_of, define, documents, merge};
+pub use simulated::Simulated;
 
 /// Where our services live.
 pub const NAMESPACE: &str = "neonvm-system";

@@ -29,5 +29,5 @@ pub use observed::{
     AddressView, Failure, FailureReason, Mover, Moving, Observed, PodView, Resize, ResizeRefused, RunnerView,
 };
 pub use outcome::{Action, Note, NoteReason, Outcome};
-pub use settings::{Accelerator, MigrationSettings, Settings};
+pub use settings::{MigrationSettings, Settings};
 pub use step::{deserves_link, owned_pod, step};

@@ -18,9 +18,10 @@ use neonvm_api::names::{RUNNER_CONTAINER, VM_API_VERSION, ssh_secret_name};
 use neonvm_api::runner_pod::{COMMAND, ExtraNet, RunnerConfig, RunnerSettings};
 use neonvm_api::virtual_machine::PortProtocol;
 use neonvm_api::{Power, VirtualMachine};
+use neonvm_types::Accelerator;
 use neonvm_types::runner_protocol::READY_PATH;
 
-use crate::settings::{Accelerator, Settings};
+use crate::settings::Settings;
 
 pub use metadata::{Metadata, change as metadata_change};
 pub use size::{PodSize, size};

@@ -3,18 +3,7 @@
 use neonvm_api::Policy;
 use neonvm_api::runner_pod::RunnerSettings;
 use neonvm_api::virtual_machine::CpuScalingMode;
-
-/// What runs the code of guests.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Accelerator {
-    /// KVM where the pod has it and it works, else emulation.
-    #[default]
-    Auto,
-    /// KVM; a VM does not start without it, unless its author switched acceleration off.
-    Kvm,
-    /// Emulation (TCG), whatever the nodes have.
-    Tcg,
-}
+use neonvm_types::Accelerator;
 
 /// Settings of an installation.
 #[derive(Clone, Debug, PartialEq)]

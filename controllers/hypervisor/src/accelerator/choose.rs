@@ -3,7 +3,6 @@
 use std::ffi::OsString;
 use std::path::Path;
 use std::process::Stdio;
-use std::str::FromStr;
 use std::time::Duration;
 
 use tokio::process::Command;
@@ -16,30 +15,7 @@ use super::probe::ProbeResult;
 /// How long the process that probes may take.
 pub const PROBE_DEADLINE: Duration = Duration::from_secs(2);
 
-/// What was asked for.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Request {
-    /// KVM if it runs guests, else TCG.
-    #[default]
-    Auto,
-    /// KVM or nothing.
-    Kvm,
-    /// TCG.
-    Tcg,
-}
-
-impl FromStr for Request {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        match text {
-            "auto" => Ok(Self::Auto),
-            "kvm" => Ok(Self::Kvm),
-            "tcg" => Ok(Self::Tcg),
-            other => Err(format!("unknown accelerator `{other}`: auto, kvm or tcg")),
-        }
-    }
-}
+pub use neonvm_types::Accelerator as Request;
 
 /// What was chosen.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -186,6 +162,6 @@ mod tests {
     #[test]
     fn requests_are_words() {
         assert_eq!("auto".parse(), Ok(Request::Auto));
-        assert!(Request::from_str("hvf").is_err());
+        assert!("hvf".parse::<Request>().is_err());
     }
 }

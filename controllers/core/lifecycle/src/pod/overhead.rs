@@ -3,9 +3,9 @@
 
 use neonvm_api::VirtualMachineSpec;
 use neonvm_types::runner_protocol::{SizeRequest, TRANSLATED_CODE_MIB};
-use neonvm_types::{Bytes, MilliCpu};
+use neonvm_types::{Accelerator, Bytes, MilliCpu};
 
-use crate::settings::{Accelerator, Settings};
+use crate::settings::Settings;
 
 /// QEMU's own memory (heap, devices, the kernel's file, stacks) and the runner. Measured: QEMU 95 MiB without what emulation translates,
 /// runner 25 MiB.

@@ -3,7 +3,8 @@
 use k8s_openapi::api::core::v1::{Affinity, Pod};
 use neonvm_api::{Policy, Power, VirtualMachine};
 use neonvm_core_lifecycle::pod::{self, metadata_change, plan};
-use neonvm_core_lifecycle::{Accelerator, PodView, Settings};
+use neonvm_core_lifecycle::{PodView, Settings};
+use neonvm_types::Accelerator;
 use serde_json::{Value, json};
 
 use crate::machine::{settings, vm};

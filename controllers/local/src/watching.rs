@@ -59,8 +59,7 @@ async fn run(state: Arc<State>, mut watch: Watch, sender: mpsc::Sender<Bytes>, f
     let seconds = watch.timeout().filter(|s| *s > 0).unwrap_or(DEFAULT_SECONDS + spread);
     let start = Instant::now();
     let end = start + Duration::from_secs(seconds);
-    let last_mark = end.checked_sub(BOOKMARK_BEFORE_END).filter(|at| *at > start);
-    let mut next_mark = start + BOOKMARK_EVERY;
+    let mut marks = Marks::new(start, end);
     let mut changed = state.disk().follow(watch.table());
     // Events that are not on disk yet stay unseen: after a crash they would never have happened. A watch may begin
     // with the present state, which has to be there before it is sent.
@@ -92,11 +91,17 @@ async fn run(state: Arc<State>, mut watch: Watch, sender: mpsc::Sender<Bytes>, f
                 break;
             }
         }
-        let mark = match last_mark {
-            Some(last) if Instant::now() < last => next_mark.min(last),
-            _ => next_mark,
-        };
         tokio::select! {
+            // The times first: changes without a pause must not put them off.
+            biased;
+            () = sleep_until(marks.next()), if watch.bookmarks() => {
+                marks.sent(Instant::now());
+                if sender.send(watch.bookmark()).await.is_err() {
+                    return;
+                }
+            }
+            () = sleep_until(end) => return,
+            () = sender.closed() => return,
             result = changed.changed() => {
                 if result.is_err() {
                     // What came after the last event will never be on disk.
@@ -108,14 +113,62 @@ async fn run(state: Arc<State>, mut watch: Watch, sender: mpsc::Sender<Bytes>, f
                     return;
                 }
             }
-            () = sleep_until(mark), if watch.bookmarks() => {
-                next_mark = Instant::now() + BOOKMARK_EVERY;
-                if sender.send(watch.bookmark()).await.is_err() {
-                    return;
-                }
-            }
-            () = sleep_until(end) => return,
-            () = sender.closed() => return,
         }
+    }
+}
+
+/// When bookmarks are due. The last one stays due until it was sent, however late the task looks.
+struct Marks {
+    next: Instant,
+    last: Option<Instant>,
+}
+
+impl Marks {
+    fn new(start: Instant, end: Instant) -> Self {
+        let last = end.checked_sub(BOOKMARK_BEFORE_END).filter(|at| *at > start);
+        Self { next: start + BOOKMARK_EVERY, last }
+    }
+
+    fn next(&self) -> Instant {
+        self.last.map_or(self.next, |last| self.next.min(last))
+    }
+
+    fn sent(&mut self, now: Instant) {
+        self.next = now + BOOKMARK_EVERY;
+        self.last = self.last.filter(|last| now < *last);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SECOND: Duration = Duration::from_secs(1);
+
+    #[test]
+    fn the_last_bookmark_is_due_until_it_was_sent() {
+        let start = Instant::now();
+        let mut marks = Marks::new(start, start + 3 * SECOND);
+        assert_eq!(marks.next(), start + SECOND);
+        // The disk was slow: it is looked at again after that time only.
+        marks.sent(start + 2 * SECOND);
+        assert_eq!(marks.next(), start + 2 * SECOND + BOOKMARK_EVERY, "it was sent once");
+    }
+
+    #[test]
+    fn a_long_watch_has_bookmarks_at_intervals_and_a_last_one() {
+        let start = Instant::now();
+        let mut marks = Marks::new(start, start + 90 * SECOND);
+        assert_eq!(marks.next(), start + BOOKMARK_EVERY);
+        marks.sent(start + BOOKMARK_EVERY);
+        assert_eq!(marks.next(), start + 88 * SECOND);
+        marks.sent(start + 88 * SECOND);
+        assert_eq!(marks.next(), start + 148 * SECOND);
+    }
+
+    #[test]
+    fn a_watch_of_a_moment_has_none_before_its_end() {
+        let start = Instant::now();
+        assert_eq!(Marks::new(start, start + 2 * SECOND).next(), start + BOOKMARK_EVERY);
     }
 }

@@ -83,6 +83,8 @@ pub mod annotation {
     pub const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
     /// Pod: the container that clients pick.
     pub const DEFAULT_CONTAINER: &str = "kubectl.kubernetes.io/default-container";
+    /// Pod, and VM where its author decides otherwise: whether the cluster autoscaler may evict it to empty a node.
+    pub const SAFE_TO_EVICT: &str = "cluster-autoscaler.kubernetes.io/safe-to-evict";
     /// Pod: further networks.
     pub const NETWORKS: &str = "k8s.v1.cni.cncf.io/networks";
     /// Every annotation by which networks are asked for starts so.

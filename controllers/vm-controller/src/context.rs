@@ -144,18 +144,15 @@ impl Context {
         self.addresses.gone(&key.to_string());
     }
 
-    /// Five random letters and digits.
+    /// What ends the name of a new runner pod.
     pub(crate) fn suffix(&self) -> String {
-        // Without vowels, so that no words come about.
-        const LETTERS: &[u8; 27] = b"bcdfghjklmnpqrstvwxz2456789";
         let mut bytes = [0_u8; 5];
         if self.random.fill(&mut bytes).is_err() {
             // The name only has to differ from the last; the clock does that.
             let nanos = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.subsec_nanos());
             bytes.iter_mut().zip(nanos.to_le_bytes()).for_each(|(to, from)| *to = from);
         }
-        let letter = |byte: &u8| LETTERS.get(usize::from(*byte) % LETTERS.len()).copied().unwrap_or(b'x');
-        bytes.iter().map(|byte| char::from(letter(byte))).collect()
+        neonvm_core_lifecycle::pod::name::suffix(bytes)
     }
 }
 

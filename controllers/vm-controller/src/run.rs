@@ -143,7 +143,7 @@ async fn lead(mut parts: Parts, config: &Config, health: &Health) -> Result<(), 
     tasks.spawn("disruption budgets", kept);
     tasks.spawn("renewal of runners' certificates", renewal::keep(Arc::clone(&context)));
     let reconcile = |key: Key| {
-        budgets.see(&key.namespace, context.cache.vm(&key).is_some());
+        budgets.see(&key.namespace, context.cache.vm(&key).as_deref());
         let context = Arc::clone(&context);
         async move { reconcile::reconcile(&context, &key).await }
     };

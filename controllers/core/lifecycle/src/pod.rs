@@ -2,6 +2,7 @@
 
 mod affinity;
 mod metadata;
+pub mod name;
 pub mod overhead;
 pub(crate) mod size;
 mod volume;

@@ -1,6 +1,7 @@
-//! Disruption budgets: one for each namespace with machines, which lets no runner pod go. While a webhook answers it is asked
-//! first, and its answer says more; while none does, evictions of other pods pass, and those of runner pods are refused in the
-//! way that `kubectl drain` tries again.
+//! Disruption budgets for runner pods of earlier versions: one for each namespace that has some, which lets none of its runner
+//! pods go. Their names do not match the condition of the eviction webhook
+//! ([`PATTERN`](neonvm_core_lifecycle::pod::name::PATTERN)), so nothing else holds them. The budget goes when each VM of the
+//! namespace has a new pod, after a restart or a migration; until then the cluster autoscaler leaves the nodes of these pods alone.
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -13,7 +14,9 @@ use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use kube::Client;
 use kube::api::{Api, DeleteParams, Patch, PatchParams};
 use kube::runtime::{WatchStreamExt as _, watcher};
+use neonvm_api::VirtualMachine;
 use neonvm_api::names::label;
+use neonvm_core_lifecycle::pod::name::is_runner;
 use tokio::sync::Notify;
 
 use crate::act::{is_missing, within};
@@ -46,9 +49,9 @@ impl Budgets {
         self.there.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// There is a machine in this namespace, or one is gone from it.
-    pub(crate) fn see(&self, namespace: &str, machine: bool) {
-        if (machine && self.wanted) != self.lock().contains(namespace) {
+    /// Takes note of a VM of this namespace as it is now, or that it is gone.
+    pub(crate) fn see(&self, namespace: &str, vm: Option<&VirtualMachine>) {
+        if (self.wanted && vm.is_some_and(is_held)) != self.lock().contains(namespace) {
             self.news.notify_one();
         }
     }
@@ -112,7 +115,8 @@ impl Budgets {
     /// Makes what is missing, removes what is not needed; whether that went well.
     async fn turn(&self, context: &Context) -> bool {
         let vms = if self.wanted { context.cache.all_vms() } else { Vec::new() };
-        let wanted: BTreeSet<String> = vms.iter().filter_map(|vm| vm.metadata.namespace.clone()).collect();
+        let held = vms.iter().filter(|vm| is_held(vm));
+        let wanted: BTreeSet<String> = held.filter_map(|vm| vm.metadata.namespace.clone()).collect();
         let there = self.lock().clone();
         let mut good = true;
         for namespace in wanted.symmetric_difference(&there) {
@@ -135,6 +139,12 @@ impl Budgets {
         }
         good
     }
+}
+
+/// Whether the VM has a pod that the eviction webhook is not asked about.
+fn is_held(vm: &VirtualMachine) -> bool {
+    let pod = vm.status.as_ref().map(|status| status.pod_name.as_str());
+    pod.is_some_and(|pod| !pod.is_empty() && !is_runner(pod))
 }
 
 /// What each of them is. More pods than can be must stay: a share of them, or a number that may go, can only be counted for

@@ -12,6 +12,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::Client;
 use kube::api::{Api, ApiResource, DeleteParams, DynamicObject, Patch, PatchParams};
 use kube::runtime::{WatchStreamExt as _, watcher};
+use neonvm_core_lifecycle::pod::name;
 use serde_json::{Value, json};
 
 use super::Pending;
@@ -169,11 +170,13 @@ fn webhooks(side: &str, register: &Registered, authority: &str) -> Vec<Value> {
     let kinds = if register.evictions { &[][..] } else { &["virtualmachine", "virtualmachinemigration"] };
     let mut all: Vec<Value> = kinds.iter().map(|kind| hook(kind)).collect();
     if side == "Validating" {
-        // Evictions are of all kinds of pods: if nobody answers they pass, and the machines' own are held by their budget. One
-        // that is tried makes nothing.
+        // Evictions are of all kinds of pods: nobody is asked about those of others, which the name tells apart, and while
+        // nobody answers runner pods stay. A dry run makes nothing.
+        let runner_pods = format!("request.name.matches('{}')", name::PATTERN);
         all.push(json!({"name": "eviction.vm.neon.tech", "admissionReviewVersions": ["v1"],
             "clientConfig": address(super::eviction::PATH),
-            "failurePolicy": "Ignore", "sideEffects": "NoneOnDryRun", "timeoutSeconds": 10,
+            "failurePolicy": "Fail", "sideEffects": "NoneOnDryRun", "timeoutSeconds": 10,
+            "matchConditions": [{"name": "runner-pods", "expression": runner_pods}],
             "rules": [{"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"],
                 "resources": ["pods/eviction"], "scope": "Namespaced"}]}));
     }

@@ -6,6 +6,7 @@ use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use kube::ResourceExt;
 use kube::api::{Api, ApiResource, DynamicObject, EvictParams, ListParams};
 use kube::core::GroupVersionKind;
+use neonvm_api::VirtualMachine;
 use neonvm_api::virtual_machine::Phase;
 use neonvm_kit::ca::Identity;
 use neonvm_port::Reserved;
@@ -89,6 +90,26 @@ impl Cluster {
 
     fn budgets(&self) -> Api<PodDisruptionBudget> {
         Api::namespaced(self.client.clone(), "default")
+    }
+
+    /// A pod of another workload.
+    async fn create_other_pod(&self, name: &str) {
+        let pod: Pod = serde_json::from_value(json!({"metadata": {"name": name},
+            "spec": {"containers": [{"name": "c", "image": "i"}]}}))
+        .unwrap();
+        self.pods().create(&Default::default(), &pod).await.unwrap();
+    }
+
+    /// The VM's pod has this name, as one that an earlier version made.
+    async fn rename_pod(&self, vm: &VirtualMachine, name: &str) {
+        let mut pod = self.only_pod(&vm.name_any()).await;
+        let before = pod.name_any();
+        pod.metadata.name = Some(name.to_owned());
+        (pod.metadata.uid, pod.metadata.resource_version, pod.status) = (None, None, None);
+        self.pods().create(&Default::default(), &pod).await.unwrap();
+        let named = kube::api::Patch::Merge(json!({"status": {"podName": name}}));
+        self.vms().patch_status(&vm.name_any(), &Default::default(), &named).await.unwrap();
+        self.pods().delete(&before, &kube::api::DeleteParams::default().grace_period(0)).await.unwrap();
     }
 
     /// Waits until there is a budget, or none.
@@ -223,7 +244,6 @@ async fn a_machine_that_has_ended_is_not_held() {
     cluster.until_placed(None).await;
     cluster.create("db", json!({"restartPolicy": "Never"})).await;
     let home = cluster.until_settled("db").await.status.unwrap().pod_name;
-    cluster.until_budget(true).await;
     cluster.node.end(&home, Exit::new(ExitReason::PoweredOff, "")).await;
     cluster.until_phase("db", Phase::Succeeded).await;
     cluster.evict_with(&home, &EvictParams::default()).await.unwrap();
@@ -257,7 +277,7 @@ async fn a_machine_that_can_go_nowhere_stays() {
     assert!(status == 429 && message.contains("it has begun"), "{status} {message}");
 }
 
-/// While no webhook answers the budget does, as a drain expects it; other pods go. After a restart the new port is known.
+/// While no webhook answers runner pods stay, and other pods go. After a restart the new port is known.
 #[tokio::test(flavor = "multi_thread")]
 async fn machines_are_held_while_nobody_answers() {
     let cluster = Cluster::start().await;
@@ -268,19 +288,17 @@ async fn machines_are_held_while_nobody_answers() {
     cluster.add_node("n2", false).await;
     cluster.create("db", json!({})).await;
     let home = cluster.until_settled("db").await.status.unwrap().pod_name;
-    cluster.until_budget(true).await;
     drop(controller);
     let (status, message) = cluster.refused(&home).await;
-    assert!(status == 429 && message.contains("disruption budget"), "{status} {message}");
+    assert!(status == 500 && message.contains("eviction.vm.neon.tech"), "{status} {message}");
     assert!(cluster.moves().list(&ListParams::default()).await.unwrap().items.is_empty());
     // Whoever comes next cannot have the same port by chance.
     let port = first.parse::<http::Uri>().unwrap().port_u16().unwrap();
     let _taken = Reserved::new(([127, 0, 0, 1], port).into());
-    let other: Pod = serde_json::from_value(json!({"metadata": {"name": "other"},
-        "spec": {"containers": [{"name": "c", "image": "i"}]}}))
-    .unwrap();
-    cluster.pods().create(&Default::default(), &other).await.unwrap();
-    cluster.evict_with("other", &EvictParams::default()).await.unwrap();
+    for other in ["other", "web-7d4b9c6f5d-x2x7q", "web-0"] {
+        cluster.create_other_pod(other).await;
+        cluster.evict_with(other, &EvictParams::default()).await.unwrap();
+    }
 
     // Ready is only who has told where it is now.
     let metrics = Reserved::loopback().unwrap();
@@ -296,14 +314,77 @@ async fn machines_are_held_while_nobody_answers() {
     assert!(status == 429 && message.contains("it has begun"), "{status} {message}");
 }
 
-/// There is a budget where machines are, and only there; one that is broken or lost is mended.
+/// What the cluster autoscaler asks about the pods of a node before it empties it: none is held by a budget, and each that no
+/// workload of Kubernetes owns permits it. Then it taints the node, evicts its pods until they are gone, and deletes it.
 #[tokio::test(flavor = "multi_thread")]
-async fn budgets_come_and_go_with_machines() {
+async fn a_cluster_autoscaler_removes_a_node() {
+    let cluster = Cluster::start().await;
+    let _controller = cluster.controller_with(config(&cluster));
+    cluster.until_placed(None).await;
+    cluster.add_node("n1", false).await;
+    cluster.create("db", json!({})).await;
+    cluster.until_settled("db").await;
+    cluster.add_node("n2", false).await;
+    let on_node = ListParams::default().fields("spec.nodeName=n1");
+    let pods = cluster.pods().list(&on_node).await.unwrap().items;
+    assert_eq!(pods.len(), 1);
+    for pod in &pods {
+        let permits = pod.annotations().get("cluster-autoscaler.kubernetes.io/safe-to-evict");
+        assert_eq!(permits.map(String::as_str), Some("true"));
+    }
+    let everywhere: Api<PodDisruptionBudget> = Api::all(cluster.client.clone());
+    assert!(everywhere.list(&ListParams::default()).await.unwrap().items.is_empty());
+    let nodes: Api<Node> = Api::all(cluster.client.clone());
+    let taint = json!({"spec": {"taints": [
+        {"key": "ToBeDeletedByClusterAutoscaler", "value": "1700000000", "effect": "NoSchedule"}]}});
+    nodes.patch("n1", &Default::default(), &kube::api::Patch::Merge(taint)).await.unwrap();
+
+    let home = pods[0].name_any();
+    let (status, message) = cluster.refused(&home).await;
+    assert!(status == 429 && message.contains("it has begun"), "{status} {message}");
+    let name = format!("evict-{home}");
+    let (source, target) = cluster.until_told(&name).await;
+    cluster.carry(&source, &target).await;
+    cluster.until_over(&name).await;
+    assert_eq!(cluster.refused(&home).await.0, 404);
+    let left = cluster.pods().list(&on_node).await.unwrap().items;
+    assert!(left.is_empty(), "{left:?}");
+    nodes.delete("n1", &Default::default()).await.unwrap();
+    assert_eq!(cluster.only_pod("db").await.name_any(), target);
+}
+
+/// The author of a VM decides otherwise.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_vm_can_be_kept_from_the_cluster_autoscaler() {
+    let cluster = Cluster::start().await;
+    let _controller = cluster.controller_with(config(&cluster));
+    cluster.create("db", json!({})).await;
+    cluster.until_settled("db").await;
+    let key = "cluster-autoscaler.kubernetes.io/safe-to-evict";
+    let keep = json!({"metadata": {"annotations": {key: "false"}}});
+    cluster.vms().patch("db", &Default::default(), &kube::api::Patch::Merge(keep)).await.unwrap();
+    eventually("the decision at the pod", async || {
+        let pod = cluster.only_pod("db").await;
+        (pod.annotations().get(key).map(String::as_str) == Some("false")).then_some(())
+    })
+    .await;
+}
+
+/// Runner pods of earlier versions have names that the webhook is not asked about: a budget holds them, until the last is gone.
+/// One that is broken or lost is mended.
+#[tokio::test(flavor = "multi_thread")]
+async fn pods_of_earlier_versions_are_held_by_a_budget() {
     let cluster = Cluster::start().await;
     let controller = cluster.controller_with(config(&cluster));
     cluster.until_placed(None).await;
     cluster.create("db", json!({})).await;
-    cluster.until_settled("db").await;
+    let vm = cluster.until_settled("db").await;
+    cluster.server.until_quiet().await;
+    assert!(cluster.budgets().get_opt("neonvm-machines").await.unwrap().is_none());
+    drop(controller);
+    cluster.rename_pod(&vm, "db-bcdfg").await;
+
+    let _controller = cluster.controller_with(config(&cluster));
     let made = cluster.until_budget(true).await.unwrap();
     let selected = made.spec.unwrap().selector.unwrap().match_labels.unwrap();
     let labels = cluster.only_pod("db").await.metadata.labels.unwrap();
@@ -317,22 +398,14 @@ async fn budgets_come_and_go_with_machines() {
         serde_json::to_value(spec.min_available).unwrap()
     };
     eventually("the budget as it was", async || bound().await == json!(i32::MAX)).await;
-    cluster.server.until_quiet().await;
-    let version = async || cluster.budgets().get("neonvm-machines").await.unwrap().metadata.resource_version;
-    let before = version().await;
-    // Another VM in the namespace makes the controller look at the budget again; one that is right is left alone.
-    cluster.create("second", json!({})).await;
-    cluster.until_settled("second").await;
-    cluster.server.until_quiet().await;
-    assert_eq!(version().await, before, "a budget that is right is left alone");
-    cluster.vms().delete("second", &Default::default()).await.unwrap();
-    cluster.vms().delete("db", &Default::default()).await.unwrap();
-    cluster.until_budget(false).await;
-
-    // A controller that does not answer evictions holds nobody.
-    cluster.create("db", json!({})).await;
-    cluster.until_budget(true).await;
-    drop(controller);
-    let _plain = cluster.controller();
+    // The eviction of a pod that does not run yet asks no budget.
+    eventually("the pod runs", async || {
+        let pod = cluster.only_pod("db").await;
+        (pod.status.and_then(|status| status.phase).as_deref() == Some("Running")).then_some(())
+    })
+    .await;
+    let (status, message) = cluster.refused("db-bcdfg").await;
+    assert!(status == 429 && message.contains("disruption budget"), "{status} {message}");
+    cluster.pods().delete("db-bcdfg", &Default::default()).await.unwrap();
     cluster.until_budget(false).await;
 }

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use neonvm_api::names::{RUNNER_CONTAINER, annotation, label};
+use neonvm_api::names::{RUNNER_CONTAINER, TRUE, annotation, label};
 use neonvm_api::pod_annotation::{PodResources, Usage};
 use neonvm_api::{Power, VirtualMachine};
 
@@ -50,6 +50,8 @@ pub(super) fn wanted(vm: &VirtualMachine, settings: &Settings) -> Result<Wanted,
     if let Some(overcommit) = overcommit {
         annotations.insert(annotation::OVERCOMMIT.to_owned(), json(serde_json::to_string(overcommit)));
     }
+    // Of a pod that no workload of Kubernetes owns the cluster autoscaler has to know that it may be evicted.
+    annotations.entry(annotation::SAFE_TO_EVICT.to_owned()).or_insert_with(|| TRUE.to_owned());
     annotations.insert(annotation::DEFAULT_CONTAINER.to_owned(), RUNNER_CONTAINER.to_owned());
     if let Some(network) = vm.spec.extra_network.as_ref().filter(|network| network.enable) {
         let own = (!network.multus_network.is_empty()).then_some(&network.multus_network);

@@ -65,6 +65,7 @@ fn the_smallest_machine() {
             "vm.neon.tech/overhead": r#"{"cpu":"20m","memory":"325Mi"}"#,
             "vm.neon.tech/resources": concat!(r#"{"cpus":{"min":"250m","max":2,"use":"500m"},"#,
                 r#""memorySlots":{"min":1,"max":4,"use":1},"memorySlotSize":"1Gi"}"#),
+            "cluster-autoscaler.kubernetes.io/safe-to-evict": "true",
             "kubectl.kubernetes.io/default-container": "neonvm-runner"})
     );
     assert_eq!(

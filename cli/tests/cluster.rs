@@ -126,6 +126,44 @@ async fn a_failed_step_is_the_verdict_and_leaves_nothing_either() {
     assert!(get(&server.client, "/api/v1/namespaces/mine").await.is_some());
 }
 
+/// The password of a registry reaches the namespace that is made, and goes with it; what cannot be used is named.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_password_of_a_registry_is_copied_for_the_test() {
+    let server = ApiServer::with_our_kinds().await;
+    let _simulated = Simulated::start(&server.client, settle_all);
+    let secret = |name: &str| {
+        json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": name, "namespace": "default"},
+            "type": "kubernetes.io/dockerconfigjson", "data": {".dockerconfigjson": "e30="}})
+    };
+    apply(&server.client, &secret("login")).await;
+    let tested = async |more: &[&str]| {
+        run(
+            &server.kubeconfig(),
+            &[&["test", "cluster", "--image", "i:1", "--only", "create", "--pull-secret"], more].concat(),
+        )
+        .await
+    };
+    for (named, reason) in [
+        ("login", "the test's namespace is new: write NAMESPACE/login"),
+        ("default/other", "there is no secret other in namespace default"),
+        ("default/", "is not a secret: write NAME or NAMESPACE/NAME"),
+    ] {
+        let (code, out, error) = tested(&[named]).await;
+        assert!(code == 7 && out.contains("--pull-secret: ") && out.contains(reason), "{out}{error}");
+    }
+    assert_eq!(spaces(&server).await, Vec::<String>::new());
+    let (code, out, error) = tested(&["default/login", "--keep"]).await;
+    assert_eq!(code, 0, "{out}{error}");
+    let made = spaces(&server).await;
+    let copy = get(&server.client, &format!("/api/v1/namespaces/{}/secrets/login", made[0])).await.unwrap();
+    assert_eq!(copy["data"], secret("login")["data"]);
+    let vm = format!("/apis/vm.neon.tech/v1/namespaces/{}/virtualmachines/trial", made[0]);
+    assert_eq!(
+        get(&server.client, &vm).await.unwrap()["spec"]["imagePullSecrets"],
+        json!([{"name": "login"}])
+    );
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn an_interruption_removes_what_was_made() {
     let server = ApiServer::with_our_kinds().await;

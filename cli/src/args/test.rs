@@ -32,6 +32,9 @@ pub struct Cluster {
     /// Registry and path with the image neonvm-test [default: the registry that the services were installed from]
     #[arg(long, value_name = "REGISTRY", conflicts_with = "image")]
     pub registry: Option<String>,
+    /// Secret with the password of the registry, type kubernetes.io/dockerconfigjson: NAME in --namespace, or NAMESPACE/NAME, which is copied into the new namespace
+    #[arg(long, value_name = "SECRET")]
+    pub pull_secret: Option<String>,
     /// Namespace to test in; one that exists stays [default: a new one, which is removed]
     #[arg(short, long, value_name = "NAME")]
     pub namespace: Option<String>,

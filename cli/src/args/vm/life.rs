@@ -89,6 +89,9 @@ pub struct Create {
     /// No SSH keys, no log-in
     #[arg(long)]
     pub no_ssh: bool,
+    /// Secret of the namespace with the password of the registry (type kubernetes.io/dockerconfigjson); can be repeated
+    #[arg(long, value_name = "NAME")]
+    pub pull_secret: Vec<String>,
     /// Label a node must have: KEY=VALUE; can be repeated
     #[arg(long, value_name = "KEY=VALUE")]
     pub node_selector: Vec<String>,

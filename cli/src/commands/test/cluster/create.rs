@@ -14,12 +14,16 @@ use crate::commands::watching::Seen;
 use crate::error::{Code, Error, Result};
 
 /// The VM: a quarter of a CPU to a whole one, 1Gi to 2Gi, small enough for any node.
-fn vm(image: &str) -> Value {
-    json!({"apiVersion": "vm.neon.tech/v1", "kind": "VirtualMachine", "metadata": {"name": VM}, "spec": {
+fn vm(image: &str, pull_secret: Option<&str>) -> Value {
+    let mut vm = json!({"apiVersion": "vm.neon.tech/v1", "kind": "VirtualMachine", "metadata": {"name": VM}, "spec": {
         "restartPolicy": "Always", "terminationGracePeriodSeconds": 5, "guest": {
             "cpus": {"min": "250m", "max": 1, "use": "250m"},
             "memorySlotSize": "1Gi", "memorySlots": {"min": 1, "max": 2, "use": 1},
-            "rootDisk": {"image": image}}}})
+            "rootDisk": {"image": image}}}});
+    if let (Some(name), Some(spec)) = (pull_secret, vm.get_mut("spec").and_then(Value::as_object_mut)) {
+        spec.insert("imagePullSecrets".to_owned(), json!([{ "name": name }]));
+    }
+    vm
 }
 
 /// Runner pods need what Pod Security calls privileged.
@@ -30,14 +34,16 @@ fn namespace(name: &str) -> Value {
 
 pub(super) async fn run(trial: &mut Trial<'_>) -> Result<Outcome> {
     space(trial).await?;
+    let secret = pull_secret(trial).await?;
     trial.nodes = runnable(trial).await?;
     let path = format!(
         "/apis/vm.neon.tech/v1/namespaces/{}/virtualmachines?fieldManager=neonctl",
         trial.namespace()
     );
+    let vm = vm(&trial.image, secret.as_deref());
     // Before it is made, as the namespace.
     trial.made_vm = true;
-    if let Err(error) = trial.connection().request(Method::POST, &path, Some(&vm(&trial.image))).await {
+    if let Err(error) = trial.connection().request(Method::POST, &path, Some(&vm)).await {
         trial.made_vm = error.code == Code::Unreachable;
         return Err(refused(error, trial.namespace()));
     }
@@ -67,6 +73,38 @@ async fn space(trial: &mut Trial<'_>) -> Result<()> {
         let error = Error { message: format!("cannot create namespace {name}"), ..error };
         if denied { error.hint("name one in which you may create VMs: --namespace NAME") } else { error }
     })
+}
+
+/// Name of the secret with the password of the registry. One of another namespace is copied, if this namespace is removed at the
+/// end: a password must not stay behind.
+async fn pull_secret(trial: &Trial<'_>) -> Result<Option<String>> {
+    let Some(named) = &trial.pull_secret else { return Ok(None) };
+    let (namespace, name) = named.split_once('/').unwrap_or((trial.namespace(), named));
+    let usage = |message: String| Error::new(Code::Usage, format!("--pull-secret: {message}"));
+    if namespace.is_empty() || name.is_empty() || name.contains('/') {
+        return Err(usage(format!("{named:?} is not a secret: write NAME or NAMESPACE/NAME")));
+    }
+    if namespace == trial.namespace() {
+        return match trial.owns_namespace {
+            false => Ok(Some(name.to_owned())),
+            true => {
+                Err(usage(format!("the test's namespace is new: write NAMESPACE/{name}, and it is copied")))
+            }
+        };
+    }
+    if !trial.owns_namespace {
+        let own = trial.namespace();
+        return Err(usage(format!(
+            "{named} is in another namespace than the test: name a secret of {own}, or leave --namespace out"
+        )));
+    }
+    let found = get(trial.connection(), &format!("/api/v1/namespaces/{namespace}/secrets/{name}")).await?;
+    let found = found.ok_or_else(|| usage(format!("there is no secret {name} in namespace {namespace}")))?;
+    let copy = json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": name},
+        "type": found.get("type"), "data": found.get("data")});
+    let path = format!("/api/v1/namespaces/{}/secrets", trial.namespace());
+    trial.connection().request(Method::POST, &path, Some(&copy)).await?;
+    Ok(Some(name.to_owned()))
 }
 
 /// Nodes that run VMs; none where they may not be listed.
@@ -128,14 +166,17 @@ mod tests {
 
     #[test]
     fn what_is_made_is_valid() {
-        let verdict = neonvm_api::admit("VirtualMachine", &mut vm("a:1"), None);
-        assert!(verdict.errors.is_empty() && verdict.warnings.is_empty(), "{verdict:?}");
+        for secret in [None, Some("login")] {
+            let verdict = neonvm_api::admit("VirtualMachine", &mut vm("a:1", secret), None);
+            assert!(verdict.errors.is_empty() && verdict.warnings.is_empty(), "{verdict:?}");
+        }
+        assert_eq!(vm("a:1", Some("login"))["spec"]["imagePullSecrets"], json!([{"name": "login"}]));
     }
 
     #[test]
     fn up_is_what_runs_and_is_available() {
         let vm = |phase: &str, available: &str| {
-            let mut object = vm("a:1");
+            let mut object = vm("a:1", None);
             object["status"] = json!({"phase": phase, "conditions": [{"type": "Available", "status": available,
                 "reason": "Ready", "message": "", "lastTransitionTime": "2026-01-01T00:00:00Z"}]});
             serde_json::from_value::<VirtualMachine>(object).unwrap()

@@ -43,6 +43,8 @@ pub(super) struct Trial<'a> {
     pub(super) limit: Duration,
     only: Vec<String>,
     pub(super) keep: bool,
+    /// The secret with the password of the registry: NAME or NAMESPACE/NAME.
+    pub(super) pull_secret: Option<String>,
     /// Whether the namespace was named; else it is made.
     pub(super) is_named: bool,
     /// Whether the namespace is ours to remove.
@@ -77,6 +79,7 @@ impl<'a> Trial<'a> {
             limit,
             only: args.only.clone(),
             keep: args.keep,
+            pull_secret: args.pull_secret.clone(),
             is_named: args.namespace.is_some(),
             owns_namespace: false,
             made_vm: false,

@@ -86,6 +86,10 @@ pub(super) fn of_flags(args: &Create) -> Result<Value> {
     if args.no_ssh {
         set("enableSSH", json!(false));
     }
+    if !args.pull_secret.is_empty() {
+        let secrets: Vec<Value> = args.pull_secret.iter().map(|name| json!({ "name": name })).collect();
+        set("imagePullSecrets", Value::Array(secrets));
+    }
     if !args.node_selector.is_empty() {
         set("nodeSelector", labels("node-selector", &args.node_selector)?);
     }
@@ -202,7 +206,7 @@ mod tests {
         let mut object = object(
             "pg --image img:1 --cpu 0.25..4 --memory 512Mi..4Gi --start-cpu 1 --start-memory 1Gi --port 5432 --port 53/udp \
              --env A=b=c --disk data=10Gi:/data --config-map conf:/conf --secret cert:/cert --swap 1Gi --root-size 20Gi \
-             --restart OnFailure --grace 1m --no-ssh --overlay --movable --node-selector a=b --label c=d --kernel k:1 -- /bin/x -y",
+             --restart OnFailure --grace 1m --no-ssh --pull-secret login --overlay --movable --node-selector a=b --label c=d --kernel k:1 -- /bin/x -y",
         )
         .unwrap();
         let verdict = neonvm_api::admit("VirtualMachine", &mut object, None);
@@ -218,6 +222,7 @@ mod tests {
         assert_eq!(at("/spec/disks/2/secret/secretName"), "cert");
         assert_eq!(at("/spec/terminationGracePeriodSeconds"), 60);
         assert_eq!((at("/spec/enableSSH"), at("/metadata/labels/c")), (json!(false), json!("d")));
+        assert_eq!(at("/spec/imagePullSecrets"), json!([{ "name": "login" }]));
         assert_eq!(at("/spec/extraNetwork/enable"), json!(true));
         assert_eq!(object["metadata"]["labels"][AUTO_MIGRATION_ENABLED], TRUE);
     }

@@ -30,10 +30,10 @@ pub(crate) const MANAGER: &str = "neonvm-vm-controller";
 /// Longest wait for one answer of the API server.
 pub(crate) const REQUEST: Duration = Duration::from_secs(20);
 
-/// What is remembered of a machine between turns.
+/// Per-key state: what is remembered of a VM between reconciles.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Memo {
-    /// What went wrong in the last turn.
+pub(crate) struct KeyState {
+    /// What went wrong in the last reconcile.
     pub(crate) failure: Option<Failure>,
     /// When a change of size was first seen, for the histogram.
     pub(crate) scaling_since: Option<tokio::time::Instant>,
@@ -60,7 +60,7 @@ pub(crate) struct Context {
     pub(crate) events: Events,
     pub(crate) metrics: Arc<Metrics>,
     pub(crate) lag: Arc<Lag>,
-    memos: Mutex<HashMap<Key, Memo>>,
+    key_states: Mutex<HashMap<Key, KeyState>>,
     random: SystemRandom,
 }
 
@@ -104,7 +104,7 @@ impl Context {
             events,
             metrics,
             lag,
-            memos: Mutex::default(),
+            key_states: Mutex::default(),
             random: SystemRandom::new(),
         };
         (context, worker)
@@ -131,13 +131,13 @@ impl Context {
         Api::namespaced(self.client.clone(), namespace)
     }
 
-    pub(crate) fn memo<T>(&self, key: &Key, change: impl FnOnce(&mut Memo) -> T) -> T {
-        let mut memos = self.memos.lock().unwrap_or_else(PoisonError::into_inner);
-        change(memos.entry(Arc::clone(key)).or_default())
+    pub(crate) fn key_state<T>(&self, key: &Key, change: impl FnOnce(&mut KeyState) -> T) -> T {
+        let mut key_states = self.key_states.lock().unwrap_or_else(PoisonError::into_inner);
+        change(key_states.entry(Arc::clone(key)).or_default())
     }
 
     pub(crate) fn forget(&self, key: &Key) {
-        self.memos.lock().unwrap_or_else(PoisonError::into_inner).remove(key);
+        self.key_states.lock().unwrap_or_else(PoisonError::into_inner).remove(key);
         self.links.close(key);
         self.cache.forget(key);
         self.lag.forget(key);

@@ -18,9 +18,9 @@ use crate::cache::{Key, key_of, version};
 
 pub(crate) use work::{reconcile, wake};
 
-/// What is remembered of a migration between reconciles.
+/// Per-key state: what is remembered of a migration between reconciles.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Memo {
+pub(crate) struct KeyState {
     /// What went wrong in the last reconcile.
     pub(crate) failure: Option<Failure>,
     /// The source runner does not know it.
@@ -33,7 +33,7 @@ struct Kept {
     /// By machine.
     by_vm: HashMap<Key, BTreeSet<Key>>,
     policies: BTreeMap<String, Arc<MigrationPolicy>>,
-    memos: HashMap<String, Memo>,
+    key_states: HashMap<String, KeyState>,
 }
 
 /// The picture.
@@ -87,7 +87,7 @@ impl Moves {
         }
         let vm = machine_of(known);
         if let Some(uid) = known.metadata.uid.clone() {
-            kept.memos.remove(&uid);
+            kept.key_states.remove(&uid);
         }
         kept.forget(key);
         Some(vm)
@@ -138,8 +138,8 @@ impl Moves {
         self.lock().policies.values().cloned().collect()
     }
 
-    pub(crate) fn memo<T>(&self, uid: &str, change: impl FnOnce(&mut Memo) -> T) -> T {
-        change(self.lock().memos.entry(uid.to_owned()).or_default())
+    pub(crate) fn key_state<T>(&self, uid: &str, change: impl FnOnce(&mut KeyState) -> T) -> T {
+        change(self.lock().key_states.entry(uid.to_owned()).or_default())
     }
 
     /// How many there are in each phase.

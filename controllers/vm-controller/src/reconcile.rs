@@ -106,7 +106,7 @@ async fn work(context: &Arc<Context>, key: &Key) -> (queue::Outcome, Ended) {
         };
         match acted {
             Ok(()) => {
-                context.memo(key, |memo| memo.failure = None);
+                context.key_state(key, |state| state.failure = None);
                 if outcome.status == before {
                     // Told here what no write of the status told.
                     outcome.events.iter().for_each(|note| note::tell(&context.events, &vm, note));
@@ -121,7 +121,7 @@ async fn work(context: &Arc<Context>, key: &Key) -> (queue::Outcome, Ended) {
             }
             Err(Failed::Failure(failure)) => {
                 tracing::info!(vm = %key, reason = failure.reason.as_str(), error = %failure.message, "not done");
-                context.memo(key, |memo| memo.failure = Some(failure));
+                context.key_state(key, |state| state.failure = Some(failure));
                 tell_failure(context, key, fresh).await;
                 return (queue::Outcome::Failed, Ended::Badly);
             }
@@ -134,7 +134,7 @@ async fn work(context: &Arc<Context>, key: &Key) -> (queue::Outcome, Ended) {
 /// Nothing to do. A failure whose action is no longer asked for is over.
 fn rest(context: &Context, key: &Key, observed: &Observed, outcome: &Outcome) -> (queue::Outcome, Ended) {
     if observed.failure.is_some() {
-        context.memo(key, |memo| memo.failure = None);
+        context.key_state(key, |state| state.failure = None);
         context.queue.add(key);
     }
     let wake = outcome.wake_at.map(|at| {
@@ -212,8 +212,8 @@ fn observe(context: &Context, key: &Key, vm: &VirtualMachine, fresh: bool) -> Ob
         tls,
         address: context.addresses.view(&key.to_string()),
         moving,
-        resize_refused: context.memo(key, |memo| memo.resize_refused.clone()),
-        failure: context.memo(key, |memo| memo.failure.clone()),
+        resize_refused: context.key_state(key, |state| state.resize_refused.clone()),
+        failure: context.key_state(key, |state| state.failure.clone()),
         suffix: context.suffix(),
     }
 }
@@ -240,9 +240,9 @@ fn moving(context: &Context, key: &Key, vm: &str, lock: &ActiveMigration) -> Mov
     let found = found.filter(|found| found.metadata.uid.as_ref() == Some(&lock.uid));
     Moving {
         mover: found.map(|found| migration::mover(&found)),
-        recovered: context.memo(key, |memo| memo.recovered),
+        recovered: context.key_state(key, |state| state.recovered),
         refused: target.as_ref().is_some_and(|target| {
-            context.memo(key, |memo| memo.refused.as_deref() == Some(target.uid.as_str()))
+            context.key_state(key, |state| state.refused.as_deref() == Some(target.uid.as_str()))
         }),
         target,
         target_runner,
@@ -298,7 +298,7 @@ async fn look_for_cert_manager(
         tracing::warn!(vm = %key, %error, "the API server does not say whether cert-manager is there");
         let failed = Failed::new(FailureReason::CertificateFailed, "cert-manager cannot be looked for");
         if let Failed::Failure(failure) = failed {
-            context.memo(key, |memo| memo.failure = Some(failure));
+            context.key_state(key, |state| state.failure = Some(failure));
         }
         tell_failure(context, key, false).await;
         return Err((queue::Outcome::Failed, Ended::Badly));
@@ -392,10 +392,10 @@ fn count(context: &Context, key: &Key, vm: &VirtualMachine, outcome: &Outcome) {
         }
     }
     if after == Some(Phase::Scaling) && before != after {
-        context.memo(key, |memo| memo.scaling_since = Some(Instant::now()));
+        context.key_state(key, |state| state.scaling_since = Some(Instant::now()));
     } else if before == Some(Phase::Scaling)
         && after == Some(Phase::Running)
-        && let Some(started) = context.memo(key, |memo| memo.scaling_since.take())
+        && let Some(started) = context.key_state(key, |state| state.scaling_since.take())
     {
         context.metrics.scaling.observe(started.elapsed());
     }

@@ -96,7 +96,7 @@ impl Context {
             .await
         {
             Ok(pod) => {
-                self.memo(key, |memo| memo.resize_refused = None);
+                self.key_state(key, |state| state.resize_refused = None);
                 self.cache.put_pod(&pod);
                 return Ok(());
             }
@@ -113,7 +113,7 @@ impl Context {
                 let (pod, message) = (uid.to_owned(), status.message.clone());
                 let refused = ResizeRefused { pod, size: *size, message, at: now() };
                 tracing::info!(vm = %key, pod = name, error = %refused.message, "the pod's resize is refused");
-                self.memo(key, |memo| memo.resize_refused = Some(refused));
+                self.key_state(key, |state| state.resize_refused = Some(refused));
                 Ok(())
             }
             _ => Err(Failed::api(PodFailed, "the pod cannot be resized", &error)),

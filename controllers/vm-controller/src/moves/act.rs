@@ -97,7 +97,7 @@ impl Context {
         match answer {
             Ok(()) => Ok(()),
             Err(Refusal { status: Some(http::StatusCode::NOT_FOUND), .. }) => {
-                self.moves.memo(&call.id, |memo| memo.unknown_at_source = true);
+                self.moves.key_state(&call.id, |state| state.unknown_at_source = true);
                 Ok(())
             }
             Err(Refusal { status: Some(http::StatusCode::CONFLICT), .. }) => Ok(()),
@@ -112,7 +112,7 @@ impl Context {
         pod: &str,
         call: &MigrationCall,
     ) -> Result<(), Failed> {
-        self.memo(key, |memo| memo.recovered = Some(now()));
+        self.key_state(key, |state| state.recovered = Some(now()));
         let what = (Method::POST, MIGRATION_RECOVER_PATH);
         let answer = self.links.ask(key, |to| to.name == pod, what, bytes(call)?).await;
         answer.map_err(|refusal| refused("the source runner does not go on", &refusal))
@@ -128,7 +128,7 @@ impl Context {
         let what = (Method::POST, MIGRATION_SETTLE_PATH);
         let answer = self.links.ask(key, |to| to.pod == pod, what, bytes(verdict)?).await;
         if let Err(Refusal { status: Some(http::StatusCode::CONFLICT), .. }) = &answer {
-            self.memo(key, |memo| memo.refused = Some(pod.to_owned()));
+            self.key_state(key, |state| state.refused = Some(pod.to_owned()));
         }
         answer.map_err(|refusal| refused("the runner does not take the machine", &refusal))
     }

@@ -44,7 +44,8 @@ pub(super) fn observe<'a>(
     let node = target.as_ref().map(|pod| pod.node.clone()).unwrap_or_default();
     let placeless = target.as_ref().is_some_and(PodView::is_unschedulable);
     let held_up = if placeless { held_up_by(context, status) } else { 0 };
-    let memo = context.moves.memo(migration.metadata.uid.as_deref().unwrap_or_default(), |memo| memo.clone());
+    let state =
+        context.moves.key_state(migration.metadata.uid.as_deref().unwrap_or_default(), |state| state.clone());
     MigrationObserved {
         fresh,
         vm,
@@ -56,8 +57,8 @@ pub(super) fn observe<'a>(
         admission,
         inbound: if node.is_empty() { 0 } else { inbound(context, migration, &node) },
         held_up,
-        unknown_at_source: memo.unknown_at_source,
-        failure: memo.failure,
+        unknown_at_source: state.unknown_at_source,
+        failure: state.failure,
         suffix: context.suffix(),
     }
 }

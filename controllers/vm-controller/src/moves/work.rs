@@ -102,7 +102,7 @@ async fn work(context: &Arc<Context>, vm_key: &Key, key: &Key) -> queue::Outcome
             Err(Failed::Failure(failure)) => {
                 tracing::info!(migration = %key, reason = failure.reason.as_str(), error = %failure.message, "not done");
                 let uid = migration.uid().unwrap_or_default();
-                let known = context.moves.memo(&uid, |memo| memo.failure.replace(failure.clone()));
+                let known = context.moves.key_state(&uid, |state| state.failure.replace(failure.clone()));
                 if known.as_ref() != Some(&failure) {
                     tell_failure(context, vm_key, key, fresh).await;
                 }
@@ -115,7 +115,7 @@ async fn work(context: &Arc<Context>, vm_key: &Key, key: &Key) -> queue::Outcome
 }
 
 fn forget_failure(context: &Context, migration: &VirtualMachineMigration) {
-    context.moves.memo(&migration.uid().unwrap_or_default(), |memo| memo.failure = None);
+    context.moves.key_state(&migration.uid().unwrap_or_default(), |state| state.failure = None);
 }
 
 fn rest(outcome: &MigrationOutcome) -> queue::Outcome {

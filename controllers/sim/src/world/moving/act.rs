@@ -46,7 +46,7 @@ impl World {
                 self.cancel_move(id, care, &pod, call)
             }
             Action::RecoverMove(call) => {
-                care.memos.recovered = super::objects::stamp(self.now);
+                care.key_states.recovered = super::objects::stamp(self.now);
                 let pod = owned_pod(&care.seen.vm).unwrap_or_default().to_owned();
                 let answer = self.ask(id, care, &pod, Call::Recover(call.id.clone()));
                 answered(answer, "the source runner does not go on")
@@ -56,7 +56,7 @@ impl World {
                 let name = name.map(|view| view.name.clone()).unwrap_or_default();
                 let answer = self.ask(id, care, &name, Call::Settle(verdict.clone()));
                 if answer == Answer::Conflict {
-                    care.memos.refused = care.pod_named(&name);
+                    care.key_states.refused = care.pod_named(&name);
                 }
                 answered(answer, "the runner does not take the machine")
             }
@@ -166,7 +166,7 @@ impl World {
         let answer = self.ask(id, care, pod, Call::Cancel(call.id.clone(), call.reason.clone()));
         match answer {
             Answer::Unknown => {
-                care.memos.of.entry(call.id.clone()).or_default().unknown_at_source = true;
+                care.key_states.of.entry(call.id.clone()).or_default().unknown_at_source = true;
                 Ok(())
             }
             Answer::Conflict => Ok(()),

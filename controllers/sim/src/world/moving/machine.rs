@@ -114,7 +114,7 @@ impl World {
                 outcome.actions.iter().filter(|action| !done.contains(action)).cloned().collect();
             let changed = outcome.status != before;
             if !changed && todo.is_empty() {
-                care.memos.failure = None;
+                care.key_states.failure = None;
                 return Turn::Done(outcome.wake_at);
             }
             if changed {
@@ -132,13 +132,13 @@ impl World {
                 match self.act_on_machine(id, care, &action) {
                     Ok(()) => done.push(action),
                     Err(Failed::Failure(failure)) => {
-                        care.memos.failure = Some(failure);
+                        care.key_states.failure = Some(failure);
                         return Turn::Failed;
                     }
                     Err(_) => return Turn::Failed,
                 }
             }
-            care.memos.failure = None;
+            care.key_states.failure = None;
         }
         self.restless(id);
         Turn::Failed
@@ -216,7 +216,7 @@ impl World {
             runner,
             address,
             moving,
-            failure: care.memos.failure.clone(),
+            failure: care.key_states.failure.clone(),
             suffix: self.suffix(id),
             ..Observed::default()
         }
@@ -226,12 +226,12 @@ impl World {
         let (target, target_runner) = self.sight(care, &lock.target_pod_name);
         let found = care.seen.moves.get(&lock.name);
         let found = found.filter(|found| found.metadata.uid.as_ref() == Some(&lock.uid));
-        let refused = care.memos.refused.is_some_and(|pod| {
+        let refused = care.key_states.refused.is_some_and(|pod| {
             self.pods.get(pod).is_some_and(|pod| target.as_ref().is_some_and(|view| view.uid == pod.uid))
         });
         Moving {
             mover: found.map(|found| migration::mover(found)),
-            recovered: care.memos.recovered,
+            recovered: care.key_states.recovered,
             refused,
             target,
             target_runner,
@@ -261,7 +261,7 @@ impl World {
         self.read_pools();
         for id in 0..self.vms.len() {
             self.with_care(id, |world, care| {
-                care.memos = super::objects::Memos::default();
+                care.key_states = super::objects::KeyStates::default();
                 for runner in care.runners.values_mut() {
                     (runner.heard, runner.told) = (super::runner::Heard::NotYet, None);
                 }

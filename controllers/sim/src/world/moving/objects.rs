@@ -50,19 +50,19 @@ pub(crate) struct Objects {
 
 /// What the controller remembers of a migration.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Memo {
+pub(super) struct KeyState {
     pub(super) failure: Option<Failure>,
     pub(super) unknown_at_source: bool,
 }
 
 /// What the controller remembers of a VM.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Memos {
+pub(super) struct KeyStates {
     pub(super) failure: Option<Failure>,
     pub(super) recovered: Option<Timestamp>,
     /// The pod that does not take the machine.
     pub(super) refused: Option<Id>,
-    pub(super) of: BTreeMap<String, Memo>,
+    pub(super) of: BTreeMap<String, KeyState>,
 }
 
 /// A VM with migrations: its objects, and the runners in its pods.
@@ -74,7 +74,7 @@ pub(crate) struct Care {
     pub(super) seen: Objects,
     /// Which watches will be heard.
     pub(super) dirty: [bool; 3],
-    pub(super) memos: Memos,
+    pub(super) key_states: KeyStates,
     pub(super) runners: BTreeMap<Id, Runner>,
     /// When the controller looks next.
     pub(super) due: Option<Time>,
@@ -191,7 +191,7 @@ impl Care {
             seen: now.clone(),
             now,
             dirty: [false; 3],
-            memos: Memos::default(),
+            key_states: KeyStates::default(),
             runners: [(at, Runner::booted(vm.asked, 1))].into(),
             due: None,
             failures: 0,

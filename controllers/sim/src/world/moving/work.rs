@@ -51,8 +51,8 @@ impl World {
                 outcome.actions.iter().filter(|action| !done.contains(action)).cloned().collect();
             if outcome.status == before && todo.is_empty() {
                 let uid = object.metadata.uid.clone().unwrap_or_default();
-                if let Some(memo) = care.memos.of.get_mut(&uid) {
-                    memo.failure = None;
+                if let Some(state) = care.key_states.of.get_mut(&uid) {
+                    state.failure = None;
                 }
                 return Turn::Done(outcome.wake_at);
             }
@@ -93,15 +93,15 @@ impl World {
                 Ok(()) => done.push(action),
                 Err(failed) => {
                     if let Failed::Failure(failure) = &failed {
-                        care.memos.of.entry(uid).or_default().failure = Some(failure.clone());
+                        care.key_states.of.entry(uid).or_default().failure = Some(failure.clone());
                     }
                     return Err(failed);
                 }
             }
             self.look_soon(id, care, soon);
         }
-        if let Some(memo) = care.memos.of.get_mut(&uid) {
-            memo.failure = None;
+        if let Some(state) = care.key_states.of.get_mut(&uid) {
+            state.failure = None;
         }
         Ok(())
     }
@@ -171,7 +171,7 @@ impl World {
         };
         let node = target.as_ref().map(|pod| pod.node.as_str()).unwrap_or_default();
         let inbound = if node.is_empty() { 0 } else { self.inbound(care, uid, node) };
-        let memo = care.memos.of.get(uid).cloned().unwrap_or_default();
+        let state = care.key_states.of.get(uid).cloned().unwrap_or_default();
         MigrationObserved {
             fresh,
             vm: Some(&**vm).filter(|_| !care.seen.gone),
@@ -183,8 +183,8 @@ impl World {
             admission,
             inbound,
             held_up: 0,
-            unknown_at_source: memo.unknown_at_source,
-            failure: memo.failure,
+            unknown_at_source: state.unknown_at_source,
+            failure: state.failure,
             suffix: self.suffix(id),
         }
     }

@@ -233,8 +233,8 @@ impl Core {
                 self.cpu.answered(now, online);
             }
             Event::Silent(why) => self.silent(&why),
-            Event::QuotaSet(cpu) => self.cpu.quota(Some(cpu), None),
-            Event::QuotaFailed(why) => self.cpu.quota(None, Some(why)),
+            Event::QuotaSet(cpu) => self.cpu.quota(now, Ok(cpu)),
+            Event::QuotaFailed(why) => self.cpu.quota(now, Err(why)),
             Event::Report(report) => self.report(report, actions),
             Event::FilesSent => self.fault(ProblemReason::FilesNotSynchronised, None),
             Event::FilesFailed(why) => self.fault(ProblemReason::FilesNotSynchronised, Some(why)),

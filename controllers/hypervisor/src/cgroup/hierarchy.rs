@@ -78,6 +78,18 @@ impl Hierarchy {
         self.group_in(&text).ok_or_else(|| CgroupError::NoController(path.to_owned()))
     }
 
+    /// Whether CPU is limited in a cgroup, or in the one that the hierarchy begins with: in a container that is the container's own.
+    #[must_use]
+    pub fn is_limited(&self, group: &str) -> bool {
+        let quota = |directory: PathBuf| match self.version {
+            Version::V1 => fs::read_to_string(directory.join("cpu.cfs_quota_us"))
+                .is_ok_and(|text| text.trim().parse::<i64>().is_ok_and(|quota| quota > 0)),
+            Version::V2 => fs::read_to_string(directory.join("cpu.max"))
+                .is_ok_and(|text| !text.trim().is_empty() && !text.starts_with("max")),
+        };
+        quota(self.root.clone()) || self.directory(group).is_ok_and(quota)
+    }
+
     /// Directory of a cgroup, if the path stays within the hierarchy.
     fn directory(&self, group: &str) -> Result<PathBuf, CgroupError> {
         let relative = Path::new(group.trim_start_matches('/'));

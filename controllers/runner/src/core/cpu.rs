@@ -12,6 +12,8 @@ const RETRY_FIRST: Duration = Duration::from_millis(100);
 const RETRY_LONGEST: Duration = Duration::from_secs(30);
 /// How long a lower quota waits for the guest to give CPUs and memory back, which it does faster with the CPU it has.
 const LOWER: Duration = Duration::from_secs(3);
+/// Until a quota that the kernel has refused is set again: a cgroup above that allowed less may have grown.
+const QUOTA_RETRY: Duration = Duration::from_secs(1);
 /// Unanswered for so long, it is a problem that others should know of.
 const PATIENCE: Duration = Duration::from_secs(5);
 
@@ -24,6 +26,8 @@ pub(super) struct Cpu {
     /// Quota in force; none if it cannot be set.
     quota: Option<MilliCpu>,
     quota_problem: Option<String>,
+    /// When one that was refused is set again.
+    quota_retry: Option<Duration>,
     /// When a lower quota is set at the latest.
     lower_by: Option<Duration>,
     /// What the guest was told and has not answered.
@@ -41,6 +45,7 @@ impl Cpu {
             online: None,
             quota: None,
             quota_problem: None,
+            quota_retry: None,
             lower_by: None,
             told: None,
             unmet_since: None,
@@ -62,13 +67,18 @@ impl Cpu {
         self.unmet_since = self.is_unmet().then_some(now);
         self.retry = (RETRY_FIRST, None);
         self.problem = None;
+        self.quota_retry = None;
         let lower = self.quota.is_some_and(|quota| asked < quota) && self.online.is_some();
         self.lower_by = lower.then(|| now + LOWER);
         (!lower).then_some(Action::SetQuota(asked))
     }
 
-    /// The lower quota, when the guest has given back what it should or the time is up.
+    /// The lower quota, when the guest has given back what it should or the time is up; or one that was refused, again.
     pub(super) fn lower(&mut self, now: Duration, memory_is_settled: bool) -> Option<Action> {
+        if self.quota_retry.is_some_and(|at| at <= now) {
+            (self.quota_retry, self.lower_by) = (None, None);
+            return Some(Action::SetQuota(self.asked));
+        }
         let by = self.lower_by?;
         if now < by && (self.is_unmet() || !memory_is_settled) {
             return None;
@@ -109,13 +119,15 @@ impl Cpu {
         }
     }
 
-    pub(super) fn quota(&mut self, set: Option<MilliCpu>, problem: Option<String>) {
-        if problem.is_some() {
-            self.quota = None;
-        } else if set.is_some() {
-            self.quota = set;
+    /// A quota is in force, or was refused: then the one before still is.
+    pub(super) fn quota(&mut self, now: Duration, set: Result<MilliCpu, String>) {
+        match set {
+            Ok(quota) => (self.quota, self.quota_problem, self.quota_retry) = (Some(quota), None, None),
+            Err(problem) => {
+                self.quota_problem = Some(problem);
+                self.quota_retry = self.quota.map(|_| now + QUOTA_RETRY);
+            }
         }
-        self.quota_problem = problem;
     }
 
     fn is_unmet(&self) -> bool {
@@ -135,7 +147,7 @@ impl Cpu {
 
     pub(super) fn wake_at(&self) -> Option<Duration> {
         let retry = self.retry.1.filter(|_| self.told.is_none());
-        [retry, self.lower_by].into_iter().flatten().min()
+        [retry, self.lower_by, self.quota_retry].into_iter().flatten().min()
     }
 
     /// CPU in force, CPUs on line.

@@ -102,6 +102,22 @@ fn a_change_within_one_cpu_is_a_matter_of_the_quota_alone() {
     assert_eq!(core.step(SECOND, Event::Resize(size(250, 1))), [Action::SetQuota(MilliCpu::new(250))]);
 }
 
+/// With cgroups of version 1 the kernel refuses a quota that a cgroup above does not allow.
+#[test]
+fn a_quota_that_is_refused_is_not_taken_for_set_and_is_set_again() {
+    let mut core = running();
+    core.step(SECOND, Event::QuotaSet(MilliCpu::new(1000)));
+    core.step(SECOND, Event::Resize(size(500, 1)));
+    core.step(SECOND, Event::QuotaFailed("Invalid argument".into()));
+    assert_eq!(core.status().cpu.applied, MilliCpu::new(1000), "what was in force still is");
+    assert_eq!(problems(&core), [ProblemReason::CpuNotLimited]);
+    assert_eq!(core.wake_at(), Some(2 * SECOND));
+    assert_eq!(core.step(2 * SECOND, Event::Timer), [Action::SetQuota(MilliCpu::new(500))]);
+    core.step(2 * SECOND, Event::QuotaSet(MilliCpu::new(500)));
+    assert_eq!(core.status().cpu.applied, MilliCpu::new(500));
+    assert!(problems(&core).is_empty() && core.wake_at().is_none());
+}
+
 #[test]
 fn a_guest_that_does_not_change_its_cpus_is_told_again_and_reported() {
     let mut core = running();

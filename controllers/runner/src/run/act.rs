@@ -225,7 +225,7 @@ pub(super) async fn limit(
     };
     match made() {
         Ok(group) => (Some(Arc::new(group)), None),
-        Err(error) if pod.config.settings.pod_size => {
+        Err(error) if pod.config.settings.pod_size && is_held(options) => {
             tracing::info!(%error, "the vCPUs have no cgroup of their own: the limits of the container hold them");
             (None, None)
         }
@@ -234,6 +234,15 @@ pub(super) async fn limit(
             (None, Some(format!("the CPU of the machine cannot be limited: {error}{}", remedy(&error))))
         }
     }
+}
+
+/// Whether the cgroup of this process has a limit of CPU. A node without rights makes none.
+fn is_held(options: &Options) -> bool {
+    let Ok(hierarchy) = Hierarchy::find(std::path::Path::new(neonvm_hypervisor::cgroup::DEFAULT_ROOT)) else {
+        return false;
+    };
+    let group = options.cgroup.clone().map_or_else(|| hierarchy.own_group(), Ok);
+    group.is_ok_and(|group| hierarchy.is_limited(&group))
 }
 
 /// What can be done about it.

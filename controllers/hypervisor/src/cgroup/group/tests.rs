@@ -40,6 +40,27 @@ fn value(directory: &Path, name: &str) -> String {
 }
 
 #[test]
+fn it_is_known_whether_a_cgroup_is_limited() {
+    for (version, file, free, held) in [
+        (Version::V1, "cpu.cfs_quota_us", "-1\n", "50000\n"),
+        (Version::V2, "cpu.max", "max 100000\n", "50000 100000\n"),
+    ] {
+        let (root, hierarchy) = root(version);
+        let top = if version == Version::V1 { root.path().join("cpu") } else { root.path().to_path_buf() };
+        let own = top.join("pod");
+        fs::create_dir_all(&own).unwrap();
+        assert!(!hierarchy.is_limited("pod"), "nothing can be read");
+        fs::write(own.join(file), free).unwrap();
+        assert!(!hierarchy.is_limited("pod"));
+        fs::write(own.join(file), held).unwrap();
+        assert!(hierarchy.is_limited("/pod") && !hierarchy.is_limited("other"));
+        // In a container: the path is that of the host, and what is mounted is the container's cgroup.
+        fs::write(top.join(file), held).unwrap();
+        assert!(hierarchy.is_limited("kubepods/pod"));
+    }
+}
+
+#[test]
 fn v1() {
     let (root, hierarchy) = root(Version::V1);
     let directory = root.path().join("cpu/pod/vcpus");

@@ -37,7 +37,7 @@ pub mod label {
     pub const RUNNER_VERSION: &str = "vm.neon.tech/runner-version";
     /// VM and pod: the size is scaled automatically.
     pub const SCALING_ENABLED: &str = "autoscaling.neon.tech/enabled";
-    /// VM and pod: the scheduler may start migrations.
+    /// VM and pod: the scheduler may start migrations, and so may the vm-controller when the node denies a growth.
     pub const AUTO_MIGRATION_ENABLED: &str = "autoscaling.neon.tech/auto-migration-enabled";
     /// VM and pod, for tests: migrate without end.
     pub const ALWAYS_MIGRATE: &str = "autoscaling.neon.tech/testing-only-always-migrate";
@@ -45,6 +45,8 @@ pub mod label {
     pub const CREATED_BY_SCHEDULER: &str = "autoscaling.neon.tech/created-by-scheduler";
     /// Migration: it was made because somebody evicted the machine's pod, as a drain of its node does.
     pub const CREATED_BY_EVICTION: &str = "vm.neon.tech/created-by-eviction";
+    /// Migration: it was made because the VM's node denied a growth.
+    pub const CREATED_BY_DENIED_GROWTH: &str = "vm.neon.tech/created-by-denied-growth";
     /// VM: endpoint shown in metrics.
     pub const ENDPOINT_ID: &str = "neon/endpoint-id";
     /// VM: project shown in metrics.
@@ -57,6 +59,8 @@ pub mod annotation {
     pub const USAGE: &str = "vm.neon.tech/usage";
     /// Pod: what QEMU and the runner take beside the VM, as [`USAGE`].
     pub const OVERHEAD: &str = "vm.neon.tech/overhead";
+    /// Migration: the size that the VM is to have room for on its target, as [`USAGE`].
+    pub const GROWTH: &str = "vm.neon.tech/growth";
     /// Pod: bounds and use, as the spec has them.
     pub const RESOURCES: &str = "vm.neon.tech/resources";
     /// Pod: factors by which the scheduler may overcommit.

@@ -8,6 +8,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use k8s_openapi::api::core::v1::{Pod, Secret};
 use kube::{Api, Client};
 use neonvm_api::{VirtualMachine, VirtualMachineMigration};
+use neonvm_core_lifecycle::growth::Spell;
 use neonvm_core_lifecycle::{Failure, ResizeRefused, Settings};
 use neonvm_types::Timestamp;
 use ring::rand::{SecureRandom as _, SystemRandom};
@@ -43,6 +44,10 @@ pub(crate) struct KeyState {
     pub(crate) resize_refused: Option<ResizeRefused>,
     /// The pod whose runner has answered that it cannot have the machine, by its UID.
     pub(crate) refused: Option<String>,
+    /// Since when the node of its pod denies more.
+    pub(crate) spell: Option<Spell>,
+    /// When nodes were last looked at for it, and why none of them would do.
+    pub(crate) looked: Option<(Timestamp, String)>,
 }
 
 /// What all workers share.
@@ -60,6 +65,8 @@ pub(crate) struct Context {
     pub(crate) events: Events,
     pub(crate) metrics: Arc<Metrics>,
     pub(crate) lag: Arc<Lag>,
+    /// Held while nodes are looked at: all pods of the cluster are read for it, for one VM at a time.
+    pub(crate) looking: tokio::sync::Mutex<()>,
     key_states: Mutex<HashMap<Key, KeyState>>,
     random: SystemRandom,
 }
@@ -104,6 +111,7 @@ impl Context {
             events,
             metrics,
             lag,
+            looking: tokio::sync::Mutex::default(),
             key_states: Mutex::default(),
             random: SystemRandom::new(),
         };

@@ -12,6 +12,7 @@ mod cert_manager;
 mod cluster;
 mod config;
 mod context;
+mod growth;
 mod lag;
 mod link;
 mod metrics;

@@ -12,8 +12,8 @@ use neonvm_core_lifecycle::{
     Action, FailureReason, Moving, Note, NoteReason, Observed, Outcome, PodView, RunnerView, deserves_link,
 };
 use neonvm_core_lifecycle::{migration, owned_pod, step};
-use neonvm_types::NamespacedName;
 use neonvm_types::runner_protocol::{RunnerState, RunnerStatus};
+use neonvm_types::{NamespacedName, Timestamp};
 use tokio::time::Instant;
 
 use neonvm_kit::queue;
@@ -23,7 +23,7 @@ use crate::cache::Key;
 use crate::context::{Context, now};
 use crate::lag::Ended;
 use crate::link::Target;
-use crate::{moves, note, patch};
+use crate::{growth, moves, note, patch};
 
 /// Steps of a reconcile; more would mean that the core does not converge.
 const STEPS: usize = 12;
@@ -43,11 +43,18 @@ pub(crate) async fn reconcile(context: &Arc<Context>, key: &Key) -> queue::Outco
     } else {
         context.lag.record(key, ended);
     }
+    let grows = if own == queue::Outcome::Gone { own } else { growth::reconcile(context, key).await };
+    own = both(own, grows);
     let moves = moves::reconcile(context, key).await;
     if own == queue::Outcome::Gone && moves != queue::Outcome::Gone {
         own = moves;
     }
-    match (own, moves) {
+    both(own, moves)
+}
+
+/// What comes of a reconcile of which a part did something else.
+fn both(own: queue::Outcome, part: queue::Outcome) -> queue::Outcome {
+    match (own, part) {
         (queue::Outcome::Done(wake), queue::Outcome::Done(other)) => {
             queue::Outcome::Done(wake.into_iter().chain(other).min())
         }
@@ -137,12 +144,14 @@ fn rest(context: &Context, key: &Key, observed: &Observed, outcome: &Outcome) ->
         context.key_state(key, |state| state.failure = None);
         context.queue.add(key);
     }
-    let wake = outcome.wake_at.map(|at| {
-        let seconds = u64::try_from(at.unix().saturating_sub(now().unix())).unwrap_or(0);
-        // Whole seconds are compared; a little more, so that the second has surely come.
-        Duration::from_secs(seconds) + Duration::from_millis(20)
-    });
-    (queue::Outcome::Done(wake), Ended::Well)
+    (queue::Outcome::Done(outcome.wake_at.map(until)), Ended::Well)
+}
+
+/// How long it is until a time.
+pub(crate) fn until(at: Timestamp) -> Duration {
+    let seconds = u64::try_from(at.unix().saturating_sub(now().unix())).unwrap_or(0);
+    // Whole seconds are compared; a little more, so that the second has surely come.
+    Duration::from_secs(seconds) + Duration::from_millis(20)
 }
 
 /// The sizes of pod and guest, before anything else.

@@ -207,6 +207,8 @@ pub(super) fn asked_by(migration: &VirtualMachineMigration) -> &'static str {
         "scheduler"
     } else if has(neonvm_api::names::label::CREATED_BY_EVICTION) {
         "eviction"
+    } else if has(neonvm_api::names::label::CREATED_BY_DENIED_GROWTH) {
+        "denied growth"
     } else {
         "user"
     }

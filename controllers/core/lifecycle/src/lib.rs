@@ -17,6 +17,7 @@
 
 pub mod condition;
 pub mod crash_loop;
+pub mod growth;
 pub mod migration;
 mod observed;
 mod outcome;
@@ -29,5 +30,5 @@ pub use observed::{
     AddressView, Failure, FailureReason, Mover, Moving, Observed, PodView, Resize, ResizeRefused, RunnerView,
 };
 pub use outcome::{Action, Note, NoteReason, Outcome};
-pub use settings::{MigrationSettings, Settings};
+pub use settings::{GrowthSettings, MigrationSettings, Settings};
 pub use step::{deserves_link, owned_pod, step};

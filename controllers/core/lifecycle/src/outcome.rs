@@ -133,6 +133,10 @@ pub enum NoteReason {
     ScaleLimited,
     /// The node does not give the size asked for.
     ScaleDenied,
+    /// It is migrated because its node denied a growth.
+    GrowthMigrated,
+    /// Its node denied a growth, and no other node has room.
+    GrowthNowhere,
     /// It does not run on the accelerator asked for.
     AcceleratorFallback,
     /// Its pod vanished.
@@ -176,6 +180,8 @@ impl NoteReason {
             Self::Failed => "Failed",
             Self::ScaleLimited => "ScaleLimited",
             Self::ScaleDenied => "ScaleDenied",
+            Self::GrowthMigrated => "GrowthMigrated",
+            Self::GrowthNowhere => "GrowthNowhere",
             Self::AcceleratorFallback => "AcceleratorFallback",
             Self::PodMissing => "PodMissing",
             Self::SecretFailed => "SecretFailed",
@@ -199,6 +205,7 @@ impl NoteReason {
             Self::Failed
                 | Self::ScaleLimited
                 | Self::ScaleDenied
+                | Self::GrowthNowhere
                 | Self::AcceleratorFallback
                 | Self::PodMissing
                 | Self::SecretFailed

@@ -42,6 +42,29 @@ pub struct Settings {
     pub certificate_pause: i64,
     /// Limits of migrations.
     pub migration: MigrationSettings,
+    /// When a VM is migrated because its node denied a growth.
+    pub growth: GrowthSettings,
+}
+
+/// When a VM is migrated because its node denied a growth. Times are in seconds.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct GrowthSettings {
+    /// How long a kubelet may defer a growth.
+    pub deferred_after: i64,
+    /// First pause after a migration; doubled for each further one within a day.
+    pub pause: i64,
+    /// Longest such pause.
+    pub pause_max: i64,
+    /// Most migrations of a VM within a day.
+    pub most: usize,
+    /// Pause before nodes are looked at again, after none had room.
+    pub look_pause: i64,
+}
+
+impl Default for GrowthSettings {
+    fn default() -> Self {
+        Self { deferred_after: 30, pause: 60, pause_max: 3600, most: 6, look_pause: 60 }
+    }
 }
 
 /// Limits of migrations.
@@ -97,6 +120,7 @@ impl Default for Settings {
             stuck_after: 30,
             certificate_pause: 10,
             migration: MigrationSettings::default(),
+            growth: GrowthSettings::default(),
         }
     }
 }

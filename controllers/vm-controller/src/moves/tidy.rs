@@ -1,5 +1,5 @@
 //! Removes what earlier evictions of a VM left: a VM that lives long would own one migration for each drain otherwise. The last one
-//! stays for whoever wants to know how the drain went.
+//! stays for whoever wants to know how the drain went. Those for denied growths go when they count no more.
 
 use std::sync::Arc;
 
@@ -7,14 +7,15 @@ use kube::ResourceExt as _;
 use kube::api::Api;
 use neonvm_api::VirtualMachineMigration;
 use neonvm_api::names::label;
+use neonvm_core_lifecycle::growth;
 use neonvm_core_lifecycle::migration::is_over;
 
 use crate::act::{is_missing, only, within};
-use crate::context::Context;
+use crate::context::{Context, now};
 
 /// Deletes what is superseded. A failure is no reason to hold up migrations: the next reconcile tries again.
 pub(super) async fn tidy(context: &Context, all: &[Arc<VirtualMachineMigration>]) {
-    for migration in superseded(all) {
+    for migration in superseded(all).into_iter().chain(growth::forgotten(all, now())) {
         let namespace = migration.namespace().unwrap_or_default();
         let migrations: Api<VirtualMachineMigration> = Api::namespaced(context.client.clone(), &namespace);
         let name = migration.name_any();

@@ -119,11 +119,7 @@ fn forget_failure(context: &Context, migration: &VirtualMachineMigration) {
 }
 
 fn rest(outcome: &MigrationOutcome) -> queue::Outcome {
-    queue::Outcome::Done(outcome.wake_at.map(|at| {
-        let seconds = u64::try_from(at.unix().saturating_sub(now().unix())).unwrap_or(0);
-        // Whole seconds are compared; a little more, so that the second has surely come.
-        Duration::from_secs(seconds) + Duration::from_millis(20)
-    }))
+    queue::Outcome::Done(outcome.wake_at.map(reconcile::until))
 }
 
 async fn run(

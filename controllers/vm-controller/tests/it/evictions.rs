@@ -53,7 +53,7 @@ impl Cluster {
         eventually("the registration of evictions", elsewhere).await
     }
 
-    async fn add_node(&self, name: &str, cordoned: bool) {
+    pub(crate) async fn add_node(&self, name: &str, cordoned: bool) {
         let node: Node = serde_json::from_value(json!({"metadata": {"name": name, "labels": {
             "kubernetes.io/os": "linux", "kubernetes.io/arch": "amd64"}}, "spec": {"unschedulable": cordoned}}))
         .unwrap();

@@ -14,6 +14,7 @@ mod certificates;
 mod cluster;
 mod evictions;
 mod failures;
+mod growth;
 mod leader;
 mod life;
 mod moves;

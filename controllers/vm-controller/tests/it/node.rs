@@ -67,7 +67,7 @@ pub(crate) struct Node {
     /// The node is cut off: it neither starts nor ends anything.
     pub(crate) cut_off: AtomicBool,
     pub(crate) temper: watch::Sender<Temper>,
-    /// Why pods cannot become larger here.
+    /// Why pods on `n1` cannot become larger.
     pub(crate) full: Mutex<Option<String>>,
 }
 
@@ -198,7 +198,8 @@ impl Node {
         if status.observed_generation == generation(pod) {
             return;
         }
-        let full = self.full.lock().unwrap().clone();
+        let here = pod.spec.as_ref().unwrap().node_name.as_deref() == Some("n1");
+        let full = self.full.lock().unwrap().clone().filter(|_| here);
         if let Some(message) = full {
             let pending = json!({"type": "PodResizePending", "status": "True", "reason": "Deferred", "message": message,
                 "observedGeneration": generation(pod)});

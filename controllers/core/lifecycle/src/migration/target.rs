@@ -11,6 +11,7 @@ use neonvm_api::{VirtualMachine, VirtualMachineMigration};
 use neonvm_types::Bytes;
 use neonvm_types::runner_protocol::SizeRequest;
 
+use crate::growth;
 use crate::pod::{self, PlanError};
 use crate::settings::Settings;
 
@@ -49,7 +50,7 @@ pub fn plan(
         block_owner_deletion: Some(true),
     };
     pod.metadata.owner_references = Some(vec![mover, machine]);
-    let guest = pod::size::larger(size, guest(vm)?);
+    let guest = pod::size::larger(size, guest(vm, migration)?);
     let usage = Usage { cpu: guest.cpu.to_quantity(), memory: guest.memory.to_quantity() };
     let usage = serde_json::to_string(&usage).unwrap_or_default();
     pod.metadata.annotations.get_or_insert_default().insert(annotation::USAGE.to_owned(), usage);
@@ -83,9 +84,17 @@ pub fn plan(
     Ok(pod)
 }
 
-/// What the machine brings along: also what it has not given back yet of what it had. It goes on giving it back there.
-fn guest(vm: &VirtualMachine) -> Result<SizeRequest, PlanError> {
-    let guest = pod::size::at_start(vm)?;
+/// What the machine brings along: also what it has not given back yet of what it had. It goes on giving it back there. And what it is
+/// migrated for, within its bounds.
+fn guest(vm: &VirtualMachine, migration: &VirtualMachineMigration) -> Result<SizeRequest, PlanError> {
+    let mut guest = pod::size::at_start(vm)?;
+    if let Some(growth) = growth::size_of(migration) {
+        let spec = &vm.spec.guest;
+        let slot = spec.slot_size().map_err(|error| PlanError::SlotSize(error.to_string()))?;
+        let cpu = growth.cpu.min(spec.cpus.max);
+        let memory = growth.memory.min(slot.saturating_mul(u32::from(spec.memory_slots.max)));
+        guest = pod::size::larger(guest, SizeRequest { cpu, memory });
+    }
     let Some(status) = &vm.status else { return Ok(guest) };
     let cpu = status.cpus.unwrap_or_default();
     let memory = status.memory_size.and_then(|size| Bytes::try_from(size).ok()).unwrap_or_default();

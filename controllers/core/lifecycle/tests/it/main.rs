@@ -3,6 +3,7 @@
 
 mod address;
 mod causes;
+mod growth;
 mod machine;
 mod moves;
 mod pod;

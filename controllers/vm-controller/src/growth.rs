@@ -1,0 +1,165 @@
+//! A VM whose node denies a growth is migrated to where the grown size fits: reads what [`neonvm_core_lifecycle::growth`] decides by,
+//! and carries out what it decides.
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::api::core::v1::{Node, Pod};
+use kube::api::{Api, ListParams};
+use kube::{Error, ResourceExt as _};
+use neonvm_api::{VirtualMachine, VirtualMachineMigration};
+use neonvm_core_lifecycle::growth::{Case, Decision, Denial, Place, Spell, decide, migration, superfluous};
+use neonvm_core_lifecycle::migration::plan_target;
+use neonvm_core_lifecycle::{Note, NoteReason, Settings};
+use neonvm_core_placement::{Demand, Usage, fit};
+use neonvm_kit::queue;
+
+use crate::act::{is_conflict, is_missing, only, posting, within};
+use crate::cache::{Key, key_of};
+use crate::context::{Context, now};
+use crate::note;
+use crate::reconcile::until;
+
+/// Does what is to be done about a denied growth of a VM.
+pub(crate) async fn reconcile(context: &Context, key: &Key) -> queue::Outcome {
+    let Some(vm) = context.cache.vm(key) else { return queue::Outcome::Done(None) };
+    let migrations = context.moves.of(key);
+    if let Some(extra) = superfluous(&vm, &migrations)
+        && let Err(error) = withdraw(context, key, extra).await
+    {
+        tracing::warn!(vm = %key, %error, "a migration that is not needed any more cannot be deleted");
+        return queue::Outcome::Failed;
+    }
+    let Some(denial) = Denial::of(&vm) else { return queue::Outcome::Done(None) };
+    let at = now();
+    let (spell, looked) = context.key_state(key, |state| {
+        let spell = Spell::next(state.spell.take(), &denial.pod, at);
+        state.spell = Some(spell.clone());
+        (spell, state.looked.as_ref().map(|(at, _)| *at))
+    });
+    let settings = context.settings(&key.namespace);
+    let case = Case { denial: &denial, spell: &spell, migrations: &migrations, looked };
+    let mut decision = decide(at, &case, None, &settings.growth);
+    if decision == Decision::Look {
+        let _only = context.looking.lock().await;
+        match places(context, &vm, &denial, &settings).await {
+            Ok(places) => decision = decide(at, &case, Some(&places), &settings.growth),
+            Err(error) => {
+                tracing::warn!(vm = %key, %error, "it is not known where a VM that is denied a growth could go");
+                return queue::Outcome::Failed;
+            }
+        }
+    }
+    match decision {
+        Decision::Stay | Decision::Look => queue::Outcome::Done(None),
+        Decision::Wait(at) => queue::Outcome::Done(Some(until(at))),
+        Decision::Nowhere(why) => nowhere(context, key, &vm, &denial, &why),
+        Decision::Migrate { number, avoid } => {
+            let wanted = migration(&key.name, &denial, number, &avoid);
+            create(context, key, &vm, &denial, &wanted).await
+        }
+    }
+}
+
+/// Tells once why no other node takes the VM; it is looked again later.
+fn nowhere(context: &Context, key: &Key, vm: &VirtualMachine, denial: &Denial, why: &str) -> queue::Outcome {
+    let message = format!("{}; no other node has room: {why}", text(denial));
+    let before = context.key_state(key, |state| state.looked.replace((now(), message.clone())));
+    if before.is_none_or(|(_, known)| known != message) {
+        tracing::info!(vm = %key, "{message}");
+        note::tell(&context.events, vm, &Note { reason: NoteReason::GrowthNowhere, message });
+    }
+    let pause = context.settings.growth.look_pause;
+    let again = std::time::Duration::from_secs(u64::try_from(pause).unwrap_or(0));
+    queue::Outcome::Done(Some(again))
+}
+
+fn text(denial: &Denial) -> String {
+    format!("node {} denied {} CPU and {} of memory", denial.node, denial.size.cpu, denial.size.memory)
+}
+
+async fn create(
+    context: &Context,
+    key: &Key,
+    vm: &VirtualMachine,
+    denial: &Denial,
+    wanted: &VirtualMachineMigration,
+) -> queue::Outcome {
+    let name = wanted.name_any();
+    match context.write(context.migrations(&key.namespace).create(&posting(), wanted)).await {
+        Ok(made) => {
+            context.moves.put(made);
+            let message = format!("{}; migration {name} brings the VM to a node with room", text(denial));
+            tracing::info!(vm = %key, "{message}");
+            note::tell(&context.events, vm, &Note { reason: NoteReason::GrowthMigrated, message });
+            queue::Outcome::Done(None)
+        }
+        // The watch will bring it.
+        Err(error) if is_conflict(&error) => queue::Outcome::Failed,
+        Err(error) => {
+            tracing::warn!(vm = %key, %error, "a VM that is denied a growth cannot be migrated");
+            queue::Outcome::Failed
+        }
+    }
+}
+
+/// Deletes a migration that has not begun.
+async fn withdraw(context: &Context, key: &Key, extra: &VirtualMachineMigration) -> Result<(), Error> {
+    let migrations = context.migrations(&key.namespace);
+    match context.write(migrations.delete(&extra.name_any(), &only(&extra.metadata))).await {
+        // Known at once, so that it does not get its turn in this very reconcile.
+        Ok(answer) => {
+            match answer.left() {
+                Some(ending) if ending.metadata.deletion_timestamp.is_some() => {
+                    context.moves.put(ending);
+                }
+                _ => drop(context.moves.remove(&key_of(&extra.metadata), extra.metadata.uid.as_deref())),
+            }
+            Ok(())
+        }
+        Err(error) if is_missing(&error) || is_conflict(&error) => Ok(()),
+        Err(error) => Err(error),
+    }
+}
+
+/// All nodes, and whether the grown VM has room there.
+async fn places(
+    context: &Context,
+    vm: &VirtualMachine,
+    denial: &Denial,
+    settings: &Settings,
+) -> Result<Vec<Place>, Error> {
+    // From the server's memory: the scheduler that places the pod of the target has the last word.
+    let params = ListParams::default().match_any();
+    let nodes: Api<Node> = Api::all(context.client.clone());
+    let nodes = within(nodes.list(&params)).await?.items;
+    let pods: Api<Pod> = Api::all(context.client.clone());
+    let pods = within(pods.list(&params)).await?.items;
+    let mut by_node: BTreeMap<&str, Vec<&Pod>> = BTreeMap::new();
+    for pod in pods.iter().filter(|pod| !has_ended(pod)) {
+        if let Some(node) = pod.spec.as_ref().and_then(|spec| spec.node_name.as_deref()) {
+            by_node.entry(node).or_default().push(pod);
+        }
+    }
+    // A plan needs a UID, and the name is not checked.
+    let mut trial = migration(&vm.name_any(), denial, 0, &[]);
+    trial.metadata.uid = Some(String::new());
+    let plan = plan_target(vm, &trial, &denial.pod, &denial.node, denial.size, settings);
+    let place = |node: &Node| {
+        let here = by_node.get(node.name_any().as_str()).map(Vec::as_slice).unwrap_or_default();
+        let room = match &plan {
+            Ok(pod) => {
+                let mut usage = Usage::default();
+                here.iter().for_each(|pod| usage.add(&Demand::of(pod)));
+                fit(pod, node, &usage, here.iter().copied()).map_err(|why| why.to_string())
+            }
+            Err(error) => Err(error.to_string()),
+        };
+        Place { name: node.name_any(), room }
+    };
+    Ok(nodes.iter().map(place).collect())
+}
+
+fn has_ended(pod: &Pod) -> bool {
+    let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
+    matches!(phase, Some("Succeeded" | "Failed"))
+}

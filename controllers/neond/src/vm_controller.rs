@@ -41,7 +41,7 @@ pub(crate) struct Args {
           default_missing_value = "true", action = clap::ArgAction::Set)]
     device_plugin: bool,
     /// Runner pods request what their VM has: auto (and follow it by in-place resize, from Kubernetes 1.35 on) or off (they request nothing)
-    #[arg(long, default_value = "off", value_parser = ["auto", "off"])]
+    #[arg(long, default_value = "auto", value_parser = ["auto", "off"])]
     pod_size: String,
     /// What machines run on: auto (KVM where it is in the pod and runs guest code), kvm or tcg (emulation)
     #[arg(long, default_value = "auto", value_parser = ["auto", "kvm", "tcg"])]

@@ -40,7 +40,7 @@ pub(super) async fn run(setup: &Setup) -> anyhow::Result<Vec<Row>> {
     }
     let mut rows = Vec::new();
     let load = load();
-    let cluster = Cluster::start(setup, &["--nodes", "1"]).context("the local cluster")?;
+    let cluster = Cluster::start(setup, &["--nodes", "1", "--cpus", "4"]).context("the local cluster")?;
     cluster.image()?;
     let reference = start::warm_up(&cluster).await?;
     rows.extend(start::run(&cluster, &reference).await.context("starts")?);

@@ -29,7 +29,7 @@ impl Cluster {
     /// One whose user has this home.
     pub(crate) fn in_home(home: Home, nodes: u8) -> Self {
         let cluster = Self(home);
-        cluster.0.good(&format!("local up --nodes {nodes} --accel tcg"));
+        cluster.0.good(&format!("local up --nodes {nodes} --cpus 4 --accel tcg"));
         if nodes > 0 {
             eventually_blocking(
                 || "an agent that answers".to_owned(),

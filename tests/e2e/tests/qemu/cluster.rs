@@ -62,6 +62,10 @@ impl Cluster {
     /// Starts it, or starts it again.
     pub(crate) fn up(&self) {
         let mut arguments = vec!["local", "up", "--accel", "tcg", "--timeout", "120s"];
+        if !self.arguments.iter().any(|argument| argument == "--cpus") {
+            // As many on every computer: pods request what their VM has.
+            arguments.extend(["--cpus", "4"]);
+        }
         arguments.extend(self.arguments.iter().map(String::as_str));
         self.good(&arguments);
     }

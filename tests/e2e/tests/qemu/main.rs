@@ -6,11 +6,14 @@
     clippy::panic,
     clippy::indexing_slicing,
     clippy::string_slice,
+    clippy::print_stdout,
     reason = "helpers of tests"
 )]
 
+mod cgroup;
 mod cluster;
 mod database;
+mod dirty;
 mod disk;
 mod down;
 mod drain;

@@ -197,7 +197,7 @@ fn a_database_is_migrated_under_load_and_keeps_its_sessions() {
 #[test]
 fn the_scheduler_migrates_a_vm_off_a_node_under_pressure() {
     need!(possible());
-    let cluster = Cluster::with(&["--nodes", "2", "--cpus", "1", "--memory", "4Gi"]);
+    let cluster = Cluster::with(&["--nodes", "2", "--cpus", "1.1", "--memory", "6Gi"]);
     cluster.idle();
     // Slow enough to be seen on the way.
     let slow = json!({ "apiVersion": "vm.neon.tech/v1", "kind": "MigrationPolicy", "metadata": { "name": "slow" },
@@ -212,11 +212,11 @@ fn the_scheduler_migrates_a_vm_off_a_node_under_pressure() {
         let dump = cluster.good(&["debug", "node-pressure", node, "-o", "json"]);
         serde_json::from_str::<Value>(&dump).unwrap()["items"][0].clone()
     };
-    // Before: 1 CPU of 1 is reserved, 0.9 is the watermark, and there is nowhere to go.
+    // Before: two VMs with 500m and 20m of overhead each are reserved, 0.9 of 1.1 is the watermark, and there is nowhere to go.
     let before = pressure("n1");
     assert_eq!(
         (&before["cpu"]["reserved"], &before["cpu"]["watermark"]),
-        (&json!(1000), &json!(900)),
+        (&json!(1040), &json!(990)),
         "{before}"
     );
     assert_eq!(before["tooMuchPressure"], true);
@@ -229,16 +229,16 @@ fn the_scheduler_migrates_a_vm_off_a_node_under_pressure() {
     until(
         || {
             let now = pressure("n1");
-            let leaving = now["cpu"]["migrating"] == 500;
+            let leaving = now["cpu"]["migrating"] == 520;
             *during.borrow_mut() = now;
             leaving
         },
         || format!("{}\n{}", during.borrow(), cluster.logs()),
     );
-    assert_eq!(during.borrow()["cpu"]["pressureAccountedFor"], 500, "{}", during.borrow());
+    assert_eq!(during.borrow()["cpu"]["pressureAccountedFor"], 520, "{}", during.borrow());
     // After: each has a node, and nothing more happens.
     until(
-        || pressure("n1")["cpu"]["reserved"] == 500 && pressure("n2")["cpu"]["reserved"] == 500,
+        || pressure("n1")["cpu"]["reserved"] == 520 && pressure("n2")["cpu"]["reserved"] == 520,
         || format!("{}\n{}\n{}", pressure("n1"), pressure("n2"), cluster.logs()),
     );
     assert_eq!(pressure("n1")["tooMuchPressure"], false);
@@ -252,5 +252,27 @@ fn the_scheduler_migrates_a_vm_off_a_node_under_pressure() {
         || format!("{:?}", cluster.list(Resource::MIGRATION)),
     );
     cluster.good(&["debug", "node-pressure", "--check"]);
+    cluster.down();
+}
+
+/// Its node has no room for what a VM is scaled to by hand: it is migrated to where there is room, by whoever notices first, and once.
+#[test]
+fn a_vm_that_is_scaled_beyond_its_node_is_migrated_once_and_grows() {
+    need!(possible());
+    let cluster = Cluster::with(&["--nodes", "2", "--memory", "3Gi"]);
+    cluster.idle();
+    cluster.cordon("n2");
+    cluster.run("stays", &["--memory", "1Gi"]);
+    cluster.run("m", &["--memory", "256Mi..2Gi", "--movable"]);
+    cluster.uncordon("n2");
+    cluster.good(&["vm", "scale", "m", "--memory", "2Gi"]);
+    cluster.becomes("m", "grows on the other node", |vm| {
+        text(vm, "/status/node") == "n2" && text(vm, "/status/memorySize") == "2Gi"
+    });
+    settles(&cluster, "m");
+    let migrations = || cluster.list(Resource::MIGRATION);
+    until(|| migrations().iter().all(crate::observe::is_over), || format!("{:?}", migrations()));
+    assert!(migrations().len() <= 1, "the scheduler deletes its own: {:?}", migrations());
+    assert_eq!((node(&cluster, "m"), node(&cluster, "stays")), ("n2".into(), "n1".into()));
     cluster.down();
 }

@@ -193,11 +193,15 @@ fn memory_grows_before_it_is_missing() {
     cluster.down();
 }
 
+/// What two emulated VMs of at most 3 compute units take beside guests of 4 GiB together, in MiB; and 20m of CPU each.
+const OVERHEAD_MIB: u64 = 650;
+
 /// A node that is full: the permit is refused, everybody says why, and the numbers agree.
 #[test]
 fn a_full_node_refuses_and_says_so() {
     need!(possible());
-    let cluster = Cluster::with(&["--nodes", "2", "--cpus", "1", "--memory", "4Gi"]);
+    let memory = format!("{}Mi", 4096 + OVERHEAD_MIB);
+    let cluster = Cluster::with(&["--nodes", "2", "--cpus", "1.04", "--memory", &memory]);
     cluster.image("busy:1", &["/bin/sh", "-c", "while :; do :; done"]);
     for name in ["a", "b"] {
         cluster.good(&[
@@ -215,7 +219,7 @@ fn a_full_node_refuses_and_says_so() {
             "170s",
         ]);
     }
-    // Both want 3 compute units of a node that has 4.
+    // Both want 3 compute units of a node that has 4, and what both take beside their guests.
     let sum = || -> u64 { ["a", "b"].iter().map(|name| asked(&cluster.vm(name)).1).sum() };
     until(|| sum() == 4, || format!("{}\n{}", sum(), cluster.logs()));
     // An agent that was refused asks again after a pause: what it asked for last is what counts.
@@ -248,13 +252,15 @@ fn numbers_of_a_full_node(cluster: &Cluster) -> Result<(), String> {
     let dump: Value = serde_json::from_str(&cluster.good(&["scheduler", "inspect", "-o", "json"])).unwrap();
     let node = &said["items"][0];
     let dumped = dump["nodes"].as_array().unwrap().iter().find(|node| node["name"] == "n1").unwrap();
-    for (resource, total) in [("cpu", 1000_u64), ("mem", 4 << 30)] {
+    for (resource, total, refused) in
+        [("cpu", 1040_u64, 500_u64), ("mem", (4096 + OVERHEAD_MIB) << 20, 2 << 30)]
+    {
         // Two machines want 3 compute units each, 6 in all, of which 4 are there: all is promised, and not more.
         let by_hand = [
             ("total", total),
             ("reserved", total),
             ("watermark", total * 9 / 10),
-            ("capacityPressure", total / 2),
+            ("capacityPressure", refused),
             ("pressureAccountedFor", 0),
             ("buffer", 0),
         ];

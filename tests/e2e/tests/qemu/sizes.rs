@@ -7,6 +7,7 @@ use neonvm_e2e::client::Resource;
 use neonvm_test_support::{eventually_blocking, need};
 use serde_json::Value;
 
+use crate::cgroup::Group;
 use crate::cluster::{Cluster, LIMIT, possible, possible_with_database, until};
 use crate::database::{self, Session};
 
@@ -114,7 +115,27 @@ fn fractions_of_a_cpu_are_enforced_and_follow_the_size() {
     let share = shares.into_iter().min().unwrap();
     // Never more than the quota and one period; how much less is the host's affair.
     assert!(share <= 32, "{share} % of a CPU at a size of 25 %");
+    the_pod_is_never_smaller_than_its_vcpus(&cluster);
     cluster.down();
+}
+
+/// The quotas of pod and vCPU threads follow each other up and down, and the kernel never refuses one: with cgroups of version 1 it does
+/// if the order of the two writes is wrong.
+fn the_pod_is_never_smaller_than_its_vcpus(cluster: &Cluster) {
+    let uid = cluster.vm("busy")["metadata"]["uid"].as_str().unwrap().to_owned();
+    let pod = Group::of(Cluster::qemus(&uid)[0], "cpu");
+    let quotas = || (pod.cpu_milli(), pod.children().first().and_then(Group::cpu_milli));
+    for (cpu, of_the_pod, of_the_vcpus) in [("0.25", 350, 250), ("1", 1100, 1000), ("0.5", 600, 500)] {
+        cluster.good(&["vm", "scale", "busy", "--cpu", cpu, "--wait", "--timeout", "170s"]);
+        until(
+            || quotas() == (Some(of_the_pod), Some(of_the_vcpus)),
+            || format!("{:?} at {cpu}\n{}", quotas(), cluster.logs()),
+        );
+    }
+    let log = std::fs::read_to_string(cluster.directory().join("log/node-n1.log")).unwrap();
+    assert!(!log.contains("cannot be set to its size"), "{log}");
+    let problems = cluster.good(&["vm", "describe", "busy"]);
+    assert!(!problems.contains("CpuNotLimited"), "{problems}");
 }
 
 #[test]

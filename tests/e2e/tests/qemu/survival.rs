@@ -50,7 +50,7 @@ fn vms_outlive_every_service_and_are_found_again() {
 #[test]
 fn nodes_are_separate_and_can_be_cordoned() {
     need!(possible());
-    let cluster = Cluster::with(&["--nodes", "2", "--cpus", "2", "--memory", "2Gi"]);
+    let cluster = Cluster::with(&["--nodes", "2", "--cpus", "3", "--memory", "2Gi"]);
     cluster.idle();
     cluster.cordon("n1");
     cluster.run("a", &[]);

@@ -24,10 +24,10 @@ impl Drop for Background {
 }
 
 pub(super) fn play(stage: &Stage) -> anyhow::Result<()> {
-    stage.title("A cluster on this machine: two nodes that offer 2 CPUs and 6Gi each");
+    stage.title("A cluster on this machine: two nodes that offer 2 CPUs and 7Gi each");
     // A run that was broken off may have left one.
     let _ = stage.command("neonctl", &["local", "down", "--name", "demo", "--delete"]).output();
-    stage.neonctl(&["local", "up", "--name", "demo", "--nodes", "2", "--cpus", "2", "--memory", "6Gi"])?;
+    stage.neonctl(&["local", "up", "--name", "demo", "--nodes", "2", "--cpus", "2", "--memory", "7Gi"])?;
     prepare::all(stage)?;
     stage.title(
         "A virtual machine with PostgreSQL: a quarter of a CPU to a whole one, 1Gi to 4Gi, as it needs",

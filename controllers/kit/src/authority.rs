@@ -131,21 +131,41 @@ pub async fn open_at_start(
     kept: Kept,
     manager: &str,
 ) -> Result<Authority, Error> {
+    at_start(kept, || open(client, namespace, kept, manager)).await
+}
+
+/// Tries for a while; each attempt has its limit.
+async fn at_start<T, F>(kept: Kept, attempt: impl Fn() -> F) -> Result<T, Error>
+where
+    F: Future<Output = Result<T, Error>>,
+{
     let started = Instant::now();
     let mut backoff = Backoff::new(PAUSES.0, PAUSES.1);
     loop {
-        let opened = timeout(ATTEMPT, open(client, namespace, kept, manager)).await;
-        match opened.unwrap_or(Err(Error::Late(kept.secret))) {
+        match timeout(ATTEMPT, attempt()).await.unwrap_or(Err(Error::Late(kept.secret))) {
             Err(error) if started.elapsed() < START => {
-                tracing::warn!(%error, secret = kept.secret, "an authority cannot be opened; it is tried again");
+                tracing::warn!(%error, authority = kept.secret, "the API server does not answer as it should; trying again");
             }
-            opened => return opened,
+            ended => return ended,
         }
         sleep(backoff.pause()).await;
     }
 }
 
-/// Publishes the certificate of an authority in the config map of its name.
+/// Publishes the certificate of an authority in the config map of its name, and tries for a while at the start of a service.
+///
+/// # Errors
+/// If the API server refuses, or does not answer in time.
+pub async fn publish_at_start(
+    client: &Client,
+    namespace: &str,
+    published: (Kept, &Authority),
+    manager: &str,
+) -> Result<(), Error> {
+    at_start(published.0, || publish(client, namespace, published, manager)).await
+}
+
+/// Publishes it once.
 ///
 /// # Errors
 /// If the API server refuses.

@@ -5,7 +5,7 @@
 use std::sync::Arc;
 
 use kube::Client;
-use neonvm_kit::authority::{Error, INTERNAL, VMS, open_at_start, publish};
+use neonvm_kit::authority::{Error, INTERNAL, VMS, open_at_start, publish_at_start};
 use neonvm_kit::ca::{self, Identity};
 use neonvm_kit::certificate::{Shown, Validity, renew};
 use neonvm_kit::signer::Signer;
@@ -33,8 +33,8 @@ impl Authority {
     pub(crate) async fn open(client: &Client, namespace: &str) -> Result<Self, Error> {
         let authority = open_at_start(client, namespace, INTERNAL, MANAGER).await?;
         let vms = open_at_start(client, namespace, VMS, MANAGER).await?;
-        publish(client, namespace, (INTERNAL, &authority), MANAGER).await?;
-        publish(client, namespace, (VMS, &vms), MANAGER).await?;
+        publish_at_start(client, namespace, (INTERNAL, &authority), MANAGER).await?;
+        publish_at_start(client, namespace, (VMS, &vms), MANAGER).await?;
         let identity = own(&authority)?;
         let validity = validity(&identity)?;
         let shown = Arc::new(Shown::new(&identity)?);

@@ -79,7 +79,7 @@ pub struct Up {
     /// Nodes; 0 for an API server alone. More than one needs root [default: 1]
     #[arg(long, value_name = "N")]
     pub nodes: Option<u8>,
-    /// CPUs each node offers [default: those of this machine]
+    /// CPUs each node offers; a VM takes a little more than its own size [default: those of this machine]
     #[arg(long, value_name = "CPU")]
     pub cpus: Option<String>,
     /// Memory each node offers, such as 8Gi [default: that of this machine, less a reserve]

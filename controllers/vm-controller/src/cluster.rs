@@ -1,9 +1,11 @@
-//! What this Kubernetes can do.
+//! What this Kubernetes can do, and its nodes.
 
 use std::time::Duration;
 
+use k8s_openapi::api::core::v1::Node;
 use k8s_openapi::apimachinery::pkg::version::Info;
-use kube::Client;
+use kube::api::{Api, ListParams};
+use kube::{Client, Error};
 
 use crate::act::within;
 
@@ -11,6 +13,13 @@ use crate::act::within;
 const RESIZES: (u32, u32) = (1, 35);
 /// Pause before a server that did not answer is asked again.
 const PAUSE: Duration = Duration::from_secs(1);
+
+/// All nodes.
+pub(crate) async fn nodes(client: &Client) -> Result<Vec<Node>, Error> {
+    let nodes: Api<Node> = Api::all(client.clone());
+    // From the server's memory: nodes change seldom, a drain asks often, and the scheduler has the last word on a pod.
+    within(nodes.list(&ListParams::default().match_any())).await.map(|list| list.items)
+}
 
 /// Whether pods are resized in place here. Waits until the API server answers.
 pub(crate) async fn resizes_pods(client: &Client) -> bool {

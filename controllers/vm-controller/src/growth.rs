@@ -10,11 +10,12 @@ use neonvm_api::{VirtualMachine, VirtualMachineMigration};
 use neonvm_core_lifecycle::growth::{Case, Decision, Denial, Place, Spell, decide, migration, superfluous};
 use neonvm_core_lifecycle::migration::plan_target;
 use neonvm_core_lifecycle::{Note, NoteReason, Settings};
-use neonvm_core_placement::{Demand, Usage, fit};
+use neonvm_core_placement::{Demand, Usage, fit, has_ended};
 use neonvm_kit::queue;
 
 use crate::act::{is_conflict, is_missing, only, posting, within};
 use crate::cache::{Key, key_of};
+use crate::cluster::nodes;
 use crate::context::{Context, now};
 use crate::note;
 use crate::reconcile::until;
@@ -128,12 +129,10 @@ async fn places(
     denial: &Denial,
     settings: &Settings,
 ) -> Result<Vec<Place>, Error> {
-    // From the server's memory: the scheduler that places the pod of the target has the last word.
-    let params = ListParams::default().match_any();
-    let nodes: Api<Node> = Api::all(context.client.clone());
-    let nodes = within(nodes.list(&params)).await?.items;
+    let nodes = nodes(&context.client).await?;
     let pods: Api<Pod> = Api::all(context.client.clone());
-    let pods = within(pods.list(&params)).await?.items;
+    // From the server's memory, as the nodes.
+    let pods = within(pods.list(&ListParams::default().match_any())).await?.items;
     let mut by_node: BTreeMap<&str, Vec<&Pod>> = BTreeMap::new();
     for pod in pods.iter().filter(|pod| !has_ended(pod)) {
         if let Some(node) = pod.spec.as_ref().and_then(|spec| spec.node_name.as_deref()) {
@@ -157,9 +156,4 @@ async fn places(
         Place { name: node.name_any(), room }
     };
     Ok(nodes.iter().map(place).collect())
-}
-
-fn has_ended(pod: &Pod) -> bool {
-    let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
-    matches!(phase, Some("Succeeded" | "Failed"))
 }

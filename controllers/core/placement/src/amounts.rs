@@ -109,6 +109,13 @@ pub(crate) fn noted(pod: &Pod, key: &str) -> Option<Amounts> {
     Some(amounts)
 }
 
+/// Whether a pod has ended, and takes nothing of its node any more.
+#[must_use]
+pub fn has_ended(pod: &Pod) -> bool {
+    let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
+    matches!(phase, Some("Succeeded" | "Failed"))
+}
+
 impl Demand {
     /// What a pod takes: what it requests, and for runner pods at least what the annotation `vm.neon.tech/usage` says.
     #[must_use]

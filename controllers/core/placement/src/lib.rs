@@ -11,7 +11,7 @@ mod fit;
 pub mod permits;
 mod taints;
 
-pub use amounts::{Amounts, Demand, Usage};
+pub use amounts::{Amounts, Demand, Usage, has_ended};
 pub use choice::Choice;
 pub use fit::{Reason, fit};
 pub use taints::tolerated;

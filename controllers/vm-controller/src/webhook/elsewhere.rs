@@ -4,21 +4,11 @@
 use std::fmt::Write as _;
 
 use k8s_openapi::api::core::v1::{Node, Pod};
-use kube::api::{Api, ListParams};
-use kube::{Client, Error, ResourceExt as _};
+use kube::ResourceExt as _;
 use neonvm_core_placement::{Reason, Usage, fit};
-
-use crate::act::within;
 
 /// Nodes that are named in an answer.
 const NAMED: usize = 4;
-
-/// All nodes.
-pub(super) async fn nodes(client: &Client) -> Result<Vec<Node>, Error> {
-    let nodes: Api<Node> = Api::all(client.clone());
-    // From the server's memory: nodes change seldom, and a drain asks often.
-    Ok(within(nodes.list(&ListParams::default().match_any())).await?.items)
-}
 
 fn home(pod: &Pod) -> Option<&str> {
     pod.spec.as_ref().and_then(|spec| spec.node_name.as_deref())

@@ -10,6 +10,7 @@ use neonvm_api::migration::{MigrationPhase, VirtualMachineMigrationSpec};
 use neonvm_api::names::label;
 use neonvm_api::virtual_machine::Phase;
 use neonvm_api::{VirtualMachine, VirtualMachineMigration};
+use neonvm_core_placement::has_ended;
 use neonvm_kit::http::{Answer, Peer, Whole, text};
 use serde_json::{Value, json};
 
@@ -81,9 +82,7 @@ async fn decide(client: &Client, request: &Request) -> Result<Word, kube::Error>
     let pods: Api<Pod> = Api::namespaced(client.clone(), namespace);
     let Some(pod) = found(pods.get(name)).await? else { return Ok(Word::Pass) };
     let ours = pod.labels().get(label::APP_NAME).is_some_and(|value| value == label::APP_NAME_VALUE);
-    let ended = pod.status.as_ref().and_then(|status| status.phase.as_deref());
-    let ended = matches!(ended, Some("Succeeded" | "Failed"));
-    let vm = pod.labels().get(label::VM_NAME).filter(|_| ours && !ended);
+    let vm = pod.labels().get(label::VM_NAME).filter(|_| ours && !has_ended(&pod));
     let Some(vm) = vm.filter(|_| pod.metadata.deletion_timestamp.is_none()) else { return Ok(Word::Pass) };
     let vms: Api<VirtualMachine> = Api::namespaced(client.clone(), namespace);
     let Some(vm) = found(vms.get(vm)).await? else { return Ok(Word::Pass) };
@@ -132,7 +131,7 @@ async fn move_away(
             return later(&why);
         }
     }
-    let nodes = elsewhere::nodes(client).await?;
+    let nodes = crate::cluster::nodes(client).await?;
     // The pod of a VM that came by a migration may not be where the VM came from; the next one may.
     let mut next = pod.clone();
     if let Some(spec) = &mut next.spec {

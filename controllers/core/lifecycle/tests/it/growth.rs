@@ -258,7 +258,7 @@ impl World {
 }
 
 proptest! {
-    /// One at a time, only to where there is room, so many in a day, and never for ever.
+    /// One at a time, only to where there is room, so many in a day, and not without end.
     #[test]
     fn migrations_for_growth_come_to_an_end(
         room in prop::collection::vec(0u32..9, 1..5),

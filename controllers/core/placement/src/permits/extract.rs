@@ -97,8 +97,7 @@ impl PodSeen {
         let demand = Demand::requested(pod);
         let amounts = demand.amounts();
         let spec = pod.spec.as_ref();
-        let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
-        let ended = matches!(phase, Some("Succeeded" | "Failed"));
+        let ended = crate::has_ended(pod);
         let node = spec.and_then(|spec| spec.node_name.clone()).filter(|name| !name.is_empty());
         let gated = spec.and_then(|spec| spec.scheduling_gates.as_ref()).is_some_and(|all| !all.is_empty());
         let mut problems = Vec::new();

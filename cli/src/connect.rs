@@ -199,7 +199,8 @@ fn unusable(error: &kube::Error) -> Error {
     chain(Error::new(Code::Usage, "cannot use the kubeconfig"), error)
 }
 
-fn code_of(status: u16) -> Code {
+/// The code for the status of a response.
+pub(crate) fn code_of(status: u16) -> Code {
     match status {
         401 | 403 => Code::Denied,
         404 => Code::NotFound,

@@ -1,5 +1,7 @@
-//! Asks a service of the cluster: the scheduler that leads, the agent of a node. Their leases say where they are; a
-//! certificate that the cluster signs for an operator lets us in.
+//! Requests to the services of a cluster: the scheduler that leads, the agent of a node. Their leases name them, a port-forward
+//! through the API server leads to their pods, and a certificate that the cluster signs for an operator lets us in.
+
+mod pods;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -7,9 +9,10 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::{Method, StatusCode};
 use k8s_openapi::api::coordination::v1::Lease;
+use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt as _;
 use kube::api::{Api, ListParams};
-use neonvm_api::names::{SCHEDULER_LEASE, agent_lease};
+use neonvm_api::names::{AGENT_ACCOUNT, SCHEDULER_ACCOUNT, SCHEDULER_LEASE, agent_lease};
 use neonvm_kit::authority::{self, SCHEDULER_NAME, agent_name};
 use neonvm_kit::call::Caller;
 use neonvm_kit::certificate::{self, Certificate, Wanted};
@@ -19,7 +22,8 @@ use neonvm_types::scheduler_inspect::{Inspect, WhatIf, WhatIfAnswer};
 use rustls::ClientConfig;
 use serde::de::DeserializeOwned;
 
-use crate::connect::Connection;
+use self::pods::Way;
+use crate::connect::{Connection, code_of};
 use crate::error::{Code, Error, Result};
 
 /// Namespace of the services where nobody says otherwise.
@@ -34,14 +38,30 @@ pub(super) struct Services<'a> {
     tls: Arc<ClientConfig>,
 }
 
-fn failed(error: &dyn std::error::Error, what: &str) -> Error {
-    let mut shown = Error::new(Code::Failed, what.to_owned()).cause(error.to_string());
-    let mut cause = error.source();
-    while let Some(inner) = cause {
-        shown = shown.cause(inner.to_string());
-        cause = inner.source();
+fn failed(error: &(dyn std::error::Error + 'static), what: &str) -> Error {
+    let mut shown = Error::new(Code::Failed, what.to_owned());
+    let mut next = Some(error);
+    while let Some(cause) = next {
+        let boxed = cause.downcast_ref::<Box<kube::Error>>().map(AsRef::as_ref);
+        // What the library prints of it is its debug form.
+        if let Some(kube::Error::Api(status)) = boxed.or_else(|| cause.downcast_ref()) {
+            return Error { code: code_of(status.code), ..shown.cause(status.message.clone()) };
+        }
+        shown = shown.cause(cause.to_string());
+        next = cause.source();
     }
     shown
+}
+
+/// Who lacks a right is shown which one, and what gives it.
+fn denied(error: Error, verbs: &str, resource: &str, namespace: &str) -> Error {
+    if error.code != Code::Denied {
+        return error;
+    }
+    let place = if namespace.is_empty() { String::new() } else { format!(" in namespace {namespace}") };
+    error.hint(format!(
+        "you need {verbs} of {resource}{place}: ask an administrator for the cluster role and the role neonvm-operator"
+    ))
 }
 
 impl<'a> Services<'a> {
@@ -54,8 +74,17 @@ impl<'a> Services<'a> {
                 certificate::Error::Authority(authority::Error::Unpublished(..)) => {
                     shown.hint("name their namespace with --system-namespace")
                 }
-                certificate::Error::Denied { .. } => {
-                    shown.hint("ask an administrator for the cluster role neonvm-operator")
+                certificate::Error::Authority(_) => {
+                    denied(shown, "get", "configmaps/neonvm-internal-ca", namespace)
+                }
+                certificate::Error::Denied { .. } => denied(
+                    Error { code: Code::Denied, ..shown },
+                    "inspect",
+                    "signers.certificates.k8s.io/vm.neon.tech/operators",
+                    "",
+                ),
+                certificate::Error::Api(_) => {
+                    denied(shown, "get and create", "certificatesigningrequests.certificates.k8s.io", "")
                 }
                 certificate::Error::Late => shown.hint("see what runs: neonctl status"),
                 _ => shown,
@@ -67,20 +96,38 @@ impl<'a> Services<'a> {
 
     async fn leases(&self) -> Result<Vec<Lease>> {
         let api: Api<Lease> = Api::namespaced(self.connection.client(), &self.namespace);
-        let list = self.connection.within("cannot list leases", api.list(&ListParams::default())).await?;
-        Ok(list.items)
+        let list = self.connection.within("cannot list leases", api.list(&ListParams::default())).await;
+        Ok(list.map_err(|error| denied(error, "list", "leases.coordination.k8s.io", &self.namespace))?.items)
+    }
+
+    /// A connection to whoever holds a lease; `name` is that in its certificate.
+    async fn connect(&self, who: &str, lease: &Lease, (pods, name): (&[Pod], &str)) -> Result<Caller> {
+        let (namespace, tls) = (&self.namespace, Arc::clone(&self.tls));
+        let missing =
+            |message: String| Err(Error::new(Code::NotFound, message).hint("see what runs: neonctl status"));
+        let Some(endpoint) = Endpoint::of(lease) else {
+            return missing(format!("nobody holds the lease of {who} in namespace {namespace}"));
+        };
+        match pods::way(lease, endpoint, pods) {
+            Some(Way::Pod(pod)) => {
+                pods::forward(self.connection, (namespace, &pod), (who, endpoint), (tls, name)).await
+            }
+            Some(Way::Here) => Ok(Caller::new(endpoint, Some(tls), name)),
+            None => missing(format!(
+                "the pod of {who}, at {}, is not in namespace {namespace}",
+                endpoint.address.ip()
+            )),
+        }
     }
 
     async fn call<T: DeserializeOwned>(
-        &self,
-        (who, endpoint, name): (&str, Endpoint, &str),
+        who: &str,
+        mut caller: Caller,
         (method, path, body): (Method, &str, Bytes),
     ) -> Result<T> {
-        let mut caller = Caller::new(endpoint, Some(Arc::clone(&self.tls)), name);
         let unreachable = |error: neonvm_kit::call::Error| {
-            let mut shown = failed(&error, &format!("cannot ask {who}"));
-            shown.code = Code::Unreachable;
-            shown.hint("it must be reached from here: on a cluster, run neonctl where pods can be reached")
+            let shown = failed(&error, &format!("cannot ask {who}"));
+            Error { code: Code::Unreachable, ..shown }.hint("see what runs: neonctl status")
         };
         let (status, answer) = caller.call(method, path, body, ANSWER).await.map_err(unreachable)?;
         if status != StatusCode::OK {
@@ -89,51 +136,51 @@ impl<'a> Services<'a> {
             return Err(Error::new(code, format!("{who} refuses: {text}")));
         }
         serde_json::from_slice(&answer)
-            .map_err(|error| Error::new(Code::Failed, format!("the answer of {who} makes no sense: {error}")))
+            .map_err(|error| Error::new(Code::Failed, format!("invalid response of {who}: {error}")))
     }
 
-    async fn scheduler(&self) -> Result<Endpoint> {
-        let leases = self.leases().await?;
+    async fn scheduler<T: DeserializeOwned>(&self, request: (Method, &str, Bytes)) -> Result<T> {
+        let (leases, pods) =
+            tokio::try_join!(self.leases(), pods::of(self.connection, &self.namespace, SCHEDULER_ACCOUNT))?;
         let lease = leases.iter().find(|lease| lease.name_any() == SCHEDULER_LEASE);
-        lease.and_then(Endpoint::of).ok_or_else(|| {
+        let lease = lease.filter(|lease| Endpoint::of(lease).is_some()).ok_or_else(|| {
             Error::new(Code::NotFound, format!("no scheduler leads in the namespace {}", self.namespace))
                 .hint("see what runs: neonctl status")
-        })
+        })?;
+        let who = "the scheduler";
+        let caller = self.connect(who, lease, (&pods, SCHEDULER_NAME)).await?;
+        Self::call(who, caller, request).await
     }
 
     /// What the scheduler that leads knows.
     pub(super) async fn scheduler_inspect(&self) -> Result<Inspect> {
-        let endpoint = self.scheduler().await?;
-        let request = (Method::GET, "/v1/inspect", Bytes::new());
-        self.call(("the scheduler", endpoint, SCHEDULER_NAME), request).await
+        self.scheduler((Method::GET, "/v1/inspect", Bytes::new())).await
     }
 
     /// What it would do.
     pub(super) async fn what_if(&self, question: &WhatIf) -> Result<WhatIfAnswer> {
-        let endpoint = self.scheduler().await?;
         let body =
             serde_json::to_vec(question).map_err(|error| failed(&error, "cannot ask the scheduler"))?;
-        let request = (Method::POST, "/v1/what-if", Bytes::from(body));
-        self.call(("the scheduler", endpoint, SCHEDULER_NAME), request).await
+        self.scheduler((Method::POST, "/v1/what-if", Bytes::from(body))).await
     }
 
     /// What the agents know: of one node, or of all; of one VM (`namespace/name`), or of all.
     pub(super) async fn agents(&self, node: Option<&str>, vm: Option<&str>) -> Result<Vec<AgentInspect>> {
         let prefix = agent_lease("");
-        let leases = self.leases().await?;
+        let (leases, pods) =
+            tokio::try_join!(self.leases(), pods::of(self.connection, &self.namespace, AGENT_ACCOUNT))?;
         let mut agents = Vec::new();
         for lease in &leases {
             let name = lease.name_any();
             let Some(own) = name.strip_prefix(&prefix) else { continue };
-            if node.is_some_and(|node| node != own) {
+            // Nobody holds it: the agent ended. There may be others.
+            if node.is_some_and(|node| node != own) || Endpoint::of(lease).is_none() {
                 continue;
             }
-            // Nobody holds it: the agent ended. There may be others.
-            let Some(endpoint) = Endpoint::of(lease) else { continue };
             let path = vm.map_or_else(|| "/v1/inspect".to_owned(), |vm| format!("/v1/inspect?vm={vm}"));
             let who = format!("the agent of {own}");
-            let request = (Method::GET, path.as_str(), Bytes::new());
-            agents.push(self.call((&who, endpoint, &agent_name(own)), request).await?);
+            let caller = self.connect(&who, lease, (&pods, &agent_name(own))).await?;
+            agents.push(Self::call(&who, caller, (Method::GET, path.as_str(), Bytes::new())).await?);
         }
         if agents.is_empty() {
             let missing = match node {

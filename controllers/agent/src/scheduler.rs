@@ -70,7 +70,7 @@ impl Error {
             // Few values: texts of errors have times and addresses in them.
             Self::Call(error) => {
                 let kind = match error {
-                    CallError::Connect(..) => "no connection",
+                    CallError::Connect(..) | CallError::Ended(_) => "no connection",
                     CallError::Late { .. } => "no answer in time",
                     CallError::Http(..) | CallError::Body(_) => "broken answer",
                     CallError::Name(_) | CallError::NoTls(_) => "no TLS",

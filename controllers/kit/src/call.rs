@@ -10,6 +10,7 @@ use hyper::client::conn::http1::{self, SendRequest};
 use hyper_util::rt::TokioIo;
 use rustls::ClientConfig;
 use rustls::pki_types::ServerName;
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 
@@ -36,6 +37,9 @@ pub enum Error {
     /// The answer is too large or broken.
     #[error("the answer of {0} is too large or broken")]
     Body(Endpoint),
+    /// The connection was opened by somebody else, and ended.
+    #[error("the connection to {0} has ended")]
+    Ended(Endpoint),
     /// It took too long.
     #[error("{endpoint} did not answer within {} ms", within.as_millis())]
     Late {
@@ -59,13 +63,35 @@ pub struct Caller {
     tls: Option<Arc<ClientConfig>>,
     name: String,
     open: Option<SendRequest<Full<Bytes>>>,
+    /// Whether a lost connection is made again, to the address of the service.
+    dials: bool,
 }
 
 impl Caller {
     /// Nothing is sent yet. `name` is what the server's certificate must say.
     #[must_use]
     pub fn new(endpoint: Endpoint, tls: Option<Arc<ClientConfig>>, name: impl Into<String>) -> Self {
-        Self { endpoint, tls, name: name.into(), open: None }
+        Self { endpoint, tls, name: name.into(), open: None, dials: true }
+    }
+
+    /// A service that is reached by a stream which somebody else has opened to it, such as a port-forward. TLS is spoken within, so
+    /// whoever carries the stream sees and changes nothing. Once it is lost, calls fail.
+    ///
+    /// # Errors
+    /// If the handshakes fail or take longer than `within`.
+    pub async fn over<S>(
+        stream: S,
+        endpoint: Endpoint,
+        (tls, name): (Arc<ClientConfig>, &str),
+        within: Duration,
+    ) -> Result<Self, Error>
+    where
+        S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    {
+        let mut caller = Self { dials: false, ..Self::new(endpoint, Some(tls), name) };
+        let opened = tokio::time::timeout(within, caller.encrypt(stream)).await;
+        caller.open = Some(opened.map_err(|_| Error::Late { endpoint, within })??);
+        Ok(caller)
     }
 
     /// Where it is.
@@ -143,12 +169,25 @@ impl Caller {
 
     async fn connect(&self) -> Result<SendRequest<Full<Bytes>>, Error> {
         let endpoint = self.endpoint;
+        if !self.dials {
+            return Err(Error::Ended(endpoint));
+        }
         let failed = |error| Error::Connect(endpoint, error);
         let stream = TcpStream::connect(endpoint.address).await.map_err(failed)?;
         stream.set_nodelay(true).map_err(failed)?;
         if endpoint.plain {
             return handshake(endpoint, stream).await;
         }
+        self.encrypt(stream).await
+    }
+
+    /// Speaks TLS, and HTTP within.
+    async fn encrypt<S>(&self, stream: S) -> Result<SendRequest<Full<Bytes>>, Error>
+    where
+        S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    {
+        let endpoint = self.endpoint;
+        let failed = |error| Error::Connect(endpoint, error);
         let tls = self.tls.clone().ok_or(Error::NoTls(endpoint))?;
         let name = ServerName::try_from(self.name.clone()).map_err(|_| Error::Name(self.name.clone()))?;
         let stream = TlsConnector::from(tls).connect(name, stream).await.map_err(failed)?;
@@ -158,7 +197,7 @@ impl Caller {
 
 async fn handshake<S>(endpoint: Endpoint, stream: S) -> Result<SendRequest<Full<Bytes>>, Error>
 where
-    S: tokio::io::AsyncRead + tokio::io::AsyncWrite + Unpin + Send + 'static,
+    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
     let (sender, connection) =
         http1::handshake(TokioIo::new(stream)).await.map_err(|error| Error::Http(endpoint, error))?;

@@ -6,6 +6,7 @@ use k8s_openapi::{
     apimachinery::pkg::apis::meta::v1::{Condition, Time},
 };
 
+use super::copied::undecided;
 use super::{Applied, Pass, failure, invalid_reason};
 use crate::{
     decide::{Decision, Limit},
@@ -94,12 +95,17 @@ pub(super) fn after(old: &[Condition], pass: &Pass<'_>, scale: (i32, i32), stamp
         next.set(Kind::MultiPodAutoscalerConflict, "False", "MultiPodAutoscalerConflict", *message);
     }
     let (desired, actual) = scale;
-    let active = desired != actual && !matches!(pass, Pass::Invalid(_) | Pass::Conflict(_));
+    let open = match pass {
+        Pass::Wrapped { hpa, bounds, .. } => undecided(*hpa, bounds),
+        _ => None,
+    };
+    let stays = open.is_some() || matches!(pass, Pass::Invalid(_) | Pass::Conflict(_));
+    let active = desired != actual && !stays;
     let counts = format!("{desired} replicas wanted, {actual} there");
-    if active {
-        next.set(Kind::ScalingActive, "True", "ReconcilingScaleDiff", counts);
-    } else {
-        next.set(Kind::ScalingActive, "False", "Stable", counts);
+    match open {
+        Some(message) => next.set(Kind::ScalingActive, "False", "NotDecided", message),
+        None if active => next.set(Kind::ScalingActive, "True", "ReconcilingScaleDiff", counts),
+        None => next.set(Kind::ScalingActive, "False", "Stable", counts),
     }
     let able = able(pass);
     let status = if able.0 { "True" } else { "False" };

@@ -18,6 +18,9 @@ use crate::{
     settings::{MetricSettings, Settings},
 };
 
+/// Before the first decision.
+const UNDECIDED: &str = "Kubernetes has decided nothing yet";
+
 /// A metric or its target in the forms that it has, in the units of the other strategies: thousandths of a core, bytes, or
 /// what the metric has.
 #[derive(Clone, Copy, Debug, Default)]
@@ -168,10 +171,23 @@ fn why(status: Option<&HorizontalPodAutoscalerStatus>) -> String {
     message.chars().take(512).collect()
 }
 
-/// The number of replicas that was decided on; none before the first decision, until which the status has zero, fewer than
-/// are permitted.
+/// The number of replicas that was decided on; none before the first decision, until which the status has zero: fewer than are
+/// permitted, or with no metric that was found.
 pub(super) fn decided(status: &HorizontalPodAutoscalerStatus, bounds: &Bounds) -> Option<i32> {
-    (status.desired_replicas > 0 || bounds.min == 0).then_some(status.desired_replicas)
+    let mut conditions = status.conditions.iter().flatten();
+    let is_active = conditions.any(|one| one.type_ == "ScalingActive" && one.status == "True");
+    (status.desired_replicas > 0 || (bounds.min == 0 && is_active)).then_some(status.desired_replicas)
+}
+
+/// What is said in the place of a number of replicas before the first decision; none after it.
+pub(super) fn undecided(hpa: Option<&HorizontalPodAutoscaler>, bounds: &Bounds) -> Option<String> {
+    let status = hpa.and_then(|hpa| hpa.status.as_ref());
+    if status.is_some_and(|status| decided(status, bounds).is_some()) {
+        return None;
+    }
+    let there = status.and_then(|status| status.current_replicas);
+    let there = there.map_or_else(String::new, |count| format!(", {count} replicas there"));
+    Some(format!("{UNDECIDED}{there}"))
 }
 
 /// All steps: what is there, what each metric asks for, what was decided.
@@ -198,7 +214,7 @@ pub(super) fn explanation(
         limit.map_or_else(String::new, |text| format!(": {}", text.chars().take(512).collect::<String>()));
     all.push(match decided(status, bounds) {
         Some(replicas) => step("Result", replicas, format!("decided by Kubernetes{text}")),
-        None => step("Result", current, format!("Kubernetes has decided nothing yet{text}")),
+        None => step("Result", current, format!("{UNDECIDED}{text}")),
     });
     all
 }

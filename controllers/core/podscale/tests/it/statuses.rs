@@ -285,17 +285,34 @@ fn metrics_of_a_wrapped_object_are_those_of_the_wrapper() {
 /// Before its first decision the status of Kubernetes' autoscaler has a zero, which asks for nothing.
 #[test]
 fn what_kubernetes_has_not_decided_is_not_told_as_decided() {
-    let (_, settings, mut hpa) = wrapped(&json!({}));
-    let theirs = json!({"currentReplicas": 2, "desiredReplicas": 0});
-    hpa.status = Some(serde_json::from_value(theirs).unwrap());
-    let told = |min: i32| {
+    let (_, settings, hpa) = wrapped(&json!({}));
+    let told = |min: i32, theirs: Option<Value>| {
+        let mut hpa = hpa.clone();
+        hpa.status = theirs.map(|theirs| serde_json::from_value(theirs).unwrap());
         let bounds = neonvm_core_podscale::schedule::Bounds { min, max: 5, ..Default::default() };
         let pass = Pass::Wrapped { hpa: Some(&hpa), settings: &settings, bounds: &bounds, passive: false };
         let status = after(&PodAutoscalerStatus::default(), &pass, Some(2), start());
-        (status.desired_scale, status.explanation.last().unwrap().message.clone())
+        let active = status.conditions.iter().find(|one| one.type_ == "ScalingActive").unwrap();
+        assert_eq!(active.status, "False");
+        let result = status.explanation.last().map_or_else(String::new, |step| step.message.clone());
+        format!("{} | {result} | {}: {}", status.desired_scale, active.reason, active.message)
     };
-    assert_eq!(told(1), (2, "Kubernetes has decided nothing yet".to_owned()));
-    assert_eq!(told(0), (0, "decided by Kubernetes".to_owned()));
+    // As it is made.
+    assert_eq!(told(1, None), "0 |  | NotDecided: Kubernetes has decided nothing yet");
+    let made = json!({"desiredReplicas": 0, "currentMetrics": null});
+    // Without metrics it stays so.
+    let mut found = json!({"currentReplicas": 2, "desiredReplicas": 0,
+        "conditions": [{"type": "ScalingActive", "status": "False", "reason": "FailedGetResourceMetric"}]});
+    let nothing = "Kubernetes has decided nothing yet";
+    for min in [0, 1] {
+        assert_eq!(told(min, Some(made.clone())), format!("0 | {nothing} | NotDecided: {nothing}"));
+        let there = format!("2 | {nothing} | NotDecided: {nothing}, 2 replicas there");
+        assert_eq!(told(min, Some(found.clone())), there);
+    }
+    // Zero is a decision where it is permitted.
+    found["conditions"][0]["status"] = json!("True");
+    found["currentReplicas"] = json!(0);
+    assert_eq!(told(0, Some(found)), "0 | decided by Kubernetes | Stable: 0 replicas wanted, 0 there");
 }
 
 #[test]

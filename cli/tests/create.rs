@@ -8,13 +8,25 @@ use std::time::{Duration, Instant};
 use kube::api::{Api, Patch, PatchParams};
 use neonvm_api::VirtualMachine;
 use neonvm_test_cluster::ApiServer;
-use serde_json::json;
+use serde_json::{Value, json};
 
 /// How long a test waits for anything.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Standard output and standard error of a command that makes `name` and waits until it runs.
 async fn created(server: &ApiServer, name: &str, more: &[&str]) -> (String, String) {
+    let (code, out, error) = ended(server, name, more, &json!({"phase": "Running"})).await;
+    assert_eq!(code, Some(0), "{out}{error}");
+    (out, error)
+}
+
+/// How a command that makes `name` and waits ends when the VM has this status.
+async fn ended(
+    server: &ApiServer,
+    name: &str,
+    more: &[&str],
+    status: &Value,
+) -> (Option<i32>, String, String) {
     let home = tempfile::tempdir().unwrap();
     let mut command = Command::new(env!("CARGO_BIN_EXE_neonctl"));
     command
@@ -29,7 +41,7 @@ async fn created(server: &ApiServer, name: &str, more: &[&str]) -> (String, Stri
     let child = command.spawn().unwrap();
     let ended = tokio::task::spawn_blocking(move || child.wait_with_output().unwrap());
     let machines: Api<VirtualMachine> = Api::namespaced(server.client.clone(), "default");
-    let running = Patch::Merge(json!({ "status": { "phase": "Running" } }));
+    let running = Patch::Merge(json!({ "status": status }));
     let deadline = Instant::now() + PATIENCE;
     while machines.patch_status(name, &PatchParams::default(), &running).await.is_err()
         && !ended.is_finished()
@@ -39,9 +51,7 @@ async fn created(server: &ApiServer, name: &str, more: &[&str]) -> (String, Stri
     }
     let output = ended.await.unwrap();
     let text = |raw: &[u8]| String::from_utf8_lossy(raw).into_owned();
-    let (out, error) = (text(&output.stdout), text(&output.stderr));
-    assert!(output.status.success(), "{out}{error}");
-    (out, error)
+    (output.status.code(), text(&output.stdout), text(&output.stderr))
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -53,4 +63,22 @@ async fn progress_is_shown_unless_it_is_to_be_quiet() {
     let (out, error) = created(&server, "silent", &["--quiet"]).await;
     assert!(out.contains("Running after"), "{out}");
     assert_eq!(error, "");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_quota_that_is_used_up_ends_the_wait() {
+    let server = ApiServer::with_our_kinds().await;
+    let why = "the pod cannot be made: pods \"big\" is forbidden: exceeded quota: vms";
+    let status = json!({"phase": "Pending", "conditions": [{"type": "Degraded", "status": "True", "reason": "QuotaExceeded",
+        "message": why, "lastTransitionTime": "2026-01-01T00:00:00Z"}]});
+    let (code, _, error) = ended(&server, "big", &["--timeout", "10m"], &status).await;
+    assert_eq!(code, Some(5), "{error}");
+    for part in [
+        "big does not start: a quota of its namespace is used up",
+        why,
+        "kubectl describe resourcequota -n default",
+        "neonctl vm delete big",
+    ] {
+        assert!(error.contains(part), "{error}");
+    }
 }

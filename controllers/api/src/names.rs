@@ -21,6 +21,9 @@ pub const NODE_CLAIM: &str = "authentication.kubernetes.io/node-name";
 
 /// Finalizer of both `VirtualMachine` and `VirtualMachineMigration`.
 pub const FINALIZER: &str = "vm.neon.tech/finalizer";
+/// Reason of `Degraded` of a VM whose pod would use more than a quota of its namespace leaves.
+pub const QUOTA_EXCEEDED: &str = "QuotaExceeded";
+
 
 /// Value that switches a label on; nothing else does.
 pub const TRUE: &str = "true";

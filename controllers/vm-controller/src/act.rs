@@ -4,6 +4,7 @@ mod certificate;
 mod pod;
 mod secret;
 
+pub(crate) use pod::unmade;
 pub(crate) use secret::{CONFIG_LABEL, identity_data, posting};
 
 pub(crate) use certificate::{ATTEMPT, FINGERPRINT, NOT_AFTER, NOT_BEFORE, TLS_LABEL, secret_view};

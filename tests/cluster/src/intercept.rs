@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use http::{Method, Request, Uri};
+use http::{Method, Request, Response, Uri};
 use http_body_util::BodyExt as _;
 use kube::Client;
 use kube::client::Body;
@@ -32,6 +32,25 @@ where
             let body = body.collect().await.unwrap().to_bytes();
             before(parts.method.clone(), parts.uri.clone(), body.clone()).await;
             client.send(Request::from_parts(parts, Body::from(body))).await
+        }
+    });
+    Client::new(service, namespace)
+}
+
+/// A client that is refused what `refuse` returns a `Status` for; nothing of that is sent.
+pub fn refusing(
+    client: Client,
+    refuse: impl Fn(&Method, &Uri) -> Option<Value> + Send + Sync + 'static,
+) -> Client {
+    let namespace = client.default_namespace().to_owned();
+    let service = service_fn(move |request: Request<Body>| {
+        let (client, refused) = (client.clone(), refuse(request.method(), request.uri()));
+        async move {
+            let Some(status) = refused else { return client.send(request).await };
+            let code =
+                status.get("code").and_then(Value::as_u64).and_then(|code| u16::try_from(code).ok()).unwrap();
+            let body = Body::from(status.to_string().into_bytes());
+            Ok(Response::builder().status(code).body(body).unwrap())
         }
     });
     Client::new(service, namespace)

@@ -25,7 +25,7 @@ use serde_json::{Value, json};
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
-pub use intercept::{healthz, intercepted, is_release, is_watch};
+pub use intercept::{healthz, intercepted, is_release, is_watch, refusing};
 pub use neonvm_local::server::CALLER;
 pub use neonvm_test_support::{PATIENCE, eventually};
 pub use objects::{apply, client_of, define, documents, merge};

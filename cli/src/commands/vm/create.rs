@@ -7,6 +7,7 @@ use std::io::Read as _;
 use kube::api::{Api, DynamicObject, PostParams};
 use kube::core::{ApiResource, GroupVersionKind};
 use neonvm_api::VirtualMachine;
+use neonvm_api::names::QUOTA_EXCEEDED;
 use serde_json::Value;
 
 use super::machines::{Machines, duration};
@@ -112,8 +113,26 @@ fn up(name: &str, machine: Option<&VirtualMachine>) -> Seen {
                     .hint(format!("see its last lines: neonctl vm logs {name} --previous")),
             )
         }
-        _ => Seen::NotYet,
+        _ => match quota(machine) {
+            Some(why) => Seen::Never(
+                Error::new(Code::Conflict, format!("{name} does not start: a quota of its namespace is used up"))
+                    .cause(why)
+                    .hint(format!(
+                        "it starts when there is room: kubectl describe resourcequota -n {}; or give it up: neonctl vm delete {name}",
+                        machine.metadata.namespace.as_deref().unwrap_or_default()
+                    )),
+            ),
+            None => Seen::NotYet,
+        },
     }
+}
+
+/// What the API server says of a quota that the VM's pod would exceed.
+fn quota(machine: &VirtualMachine) -> Option<String> {
+    let mut conditions = machine.status.as_ref()?.conditions.iter();
+    let is_it = |reason: &str, status: &str| reason == QUOTA_EXCEEDED && status == "True";
+    let found = conditions.find(|one| one.type_ == "Degraded" && is_it(&one.reason, &one.status))?;
+    Some(found.message.clone())
 }
 
 fn explain(error: Error, name: &str, namespace: &str) -> Error {

@@ -107,6 +107,8 @@ pub struct Failure {
 pub enum FailureReason {
     /// The pod could not be made or changed.
     PodFailed,
+    /// The pod would use more than a quota of its namespace leaves.
+    QuotaExceeded,
     /// A secret could not be made.
     SecretFailed,
     /// The certificate could not be made.
@@ -127,6 +129,7 @@ impl FailureReason {
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::PodFailed => "PodFailed",
+            Self::QuotaExceeded => neonvm_api::names::QUOTA_EXCEEDED,
             Self::SecretFailed => "SecretFailed",
             Self::CertificateFailed => "CertificateFailed",
             Self::AddressFailed => "AddressFailed",

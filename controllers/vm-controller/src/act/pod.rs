@@ -5,7 +5,7 @@ use kube::Error;
 use kube::api::{DeleteParams, Patch, Preconditions};
 use neonvm_api::VirtualMachine;
 use neonvm_api::names::RUNNER_CONTAINER;
-use neonvm_core_lifecycle::FailureReason::PodFailed;
+use neonvm_core_lifecycle::FailureReason::{self, PodFailed, QuotaExceeded};
 use neonvm_core_lifecycle::ResizeRefused;
 use neonvm_core_lifecycle::pod::{self, Metadata, PodSize};
 use serde_json::json;
@@ -14,6 +14,16 @@ use super::secret::posting;
 use super::{Failed, is_conflict, is_missing, patching, within};
 use crate::cache::{Key, owner};
 use crate::context::{Context, now};
+
+/// Why a pod is not made. Kubernetes refuses what is beyond a quota by its words alone.
+pub(crate) fn unmade(error: &Error) -> FailureReason {
+    match error {
+        Error::Api(status) if status.code == 403 && status.message.contains("exceeded quota") => {
+            QuotaExceeded
+        }
+        _ => PodFailed,
+    }
+}
 
 impl Context {
     pub(super) async fn create_pod(&self, key: &Key, vm: &VirtualMachine, name: &str) -> Result<(), Failed> {
@@ -35,7 +45,7 @@ impl Context {
                 }
                 read
             }
-            Err(error) => return Err(Failed::api(PodFailed, "the pod cannot be made", &error)),
+            Err(error) => return Err(Failed::api(unmade(&error), "the pod cannot be made", &error)),
         };
         self.cache.put_pod(&made);
         if vm.status.as_ref().is_none_or(|status| status.restart_count == 0) {

@@ -16,7 +16,7 @@ use neonvm_types::runner_protocol::{
 use serde::Serialize;
 use serde_json::{Value, json};
 
-use crate::act::{Failed, is_conflict, is_missing, patching, posting, within};
+use crate::act::{Failed, is_conflict, is_missing, patching, posting, unmade, within};
 use crate::cache::{Key, key_of};
 use crate::context::{Context, now};
 use crate::link::Refusal;
@@ -160,7 +160,7 @@ impl Context {
                 }
                 read
             }
-            Err(error) => return Err(Failed::api(PodFailed, "the target pod cannot be made", &error)),
+            Err(error) => return Err(Failed::api(unmade(&error), "the target pod cannot be made", &error)),
         };
         self.cache.put_pod(&made);
         Ok(())

@@ -1,14 +1,19 @@
 //! Controllers that die, servers that misbehave, nodes that are cut off.
 
 use neonvm_test_support::eventually;
-use std::sync::atomic::Ordering;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
+
+use http::Method;
 
 use kube::api::DeleteParams;
 use neonvm_api::VirtualMachine;
 use neonvm_api::names::ssh_secret_name;
 use neonvm_api::virtual_machine::Phase;
+use neonvm_test_cluster::refusing;
 use neonvm_types::runner_protocol::{Exit, ExitReason};
+use neonvm_vm_controller::run_with;
 use serde_json::json;
 use tokio::time::sleep;
 
@@ -147,4 +152,31 @@ async fn what_is_in_the_way_is_told_and_waited_for() {
     let vm = cluster.until_settled("db").await;
     assert_eq!(condition(&vm, "Degraded").0, "False");
     cluster.server.until_events("db", &["SecretFailed"]).await;
+}
+
+/// A VM whose pod is beyond a quota has a condition with the numbers, and starts when there is room.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_vm_beyond_a_quota_starts_when_there_is_room() {
+    const WHY: &str = "exceeded quota: vms, requested: requests.memory=4Gi, used: requests.memory=2Gi, limited: requests.memory=4Gi";
+    let cluster = Cluster::start().await;
+    let full = Arc::new(AtomicBool::new(true));
+    let is_full = Arc::clone(&full);
+    let client = neonvm_kit::client::connect(Some(&cluster.account)).await.unwrap();
+    let client = refusing(client, move |method, uri| {
+        let makes_pod = *method == Method::POST && uri.path() == "/api/v1/namespaces/default/pods";
+        (makes_pod && is_full.load(Ordering::Relaxed)).then(|| {
+            json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure", "reason": "Forbidden",
+                "message": format!("pods \"db\" is forbidden: {WHY}"), "code": 403})
+        })
+    });
+    let controller = tokio::spawn(run_with(client, cluster.config.clone(), std::future::pending()));
+    cluster.create("db", json!({})).await;
+    let vm = cluster.until("db", "refused", |vm| condition(vm, "Degraded").1 == "QuotaExceeded").await;
+    let (status, _, message) = condition(&vm, "Degraded");
+    assert!(status == "True" && message.ends_with(WHY), "{message}");
+    assert_eq!((phase_of(&vm), cluster.pods_of("db").await.len()), (Some(Phase::Pending), 0));
+    full.store(false, Ordering::Relaxed);
+    let vm = cluster.until_settled("db").await;
+    assert_eq!(condition(&vm, "Degraded").0, "False");
+    controller.abort();
 }

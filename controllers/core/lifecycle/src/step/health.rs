@@ -62,9 +62,10 @@ fn failed_action(pass: &Pass<'_>) -> Option<Trouble> {
         FailureReason::CertificateFailed => NoteReason::CertificateFailed,
         FailureReason::AddressFailed => NoteReason::AddressFailed,
         FailureReason::ScaleFailed => NoteReason::ScaleLimited,
-        FailureReason::PodFailed | FailureReason::ActionFailed | FailureReason::MigrationFailed => {
-            NoteReason::Failed
-        }
+        FailureReason::PodFailed
+        | FailureReason::QuotaExceeded
+        | FailureReason::ActionFailed
+        | FailureReason::MigrationFailed => NoteReason::Failed,
     };
     Some(Trouble { reason: reason.as_str(), message: message.clone(), event: Some(event) })
 }

@@ -119,6 +119,7 @@ fn places() -> Result<Filled, Error> {
     filled.accelerator = json!("{{ .Values.runner.accelerator }}");
     filled.device_plugin = json!("{{ has `agent` .Values.components }}");
     filled.scheduler = json!("{{ has `scheduler` .Values.components }}");
+    filled.pod_autoscaler = json!("{{ has `pod-autoscaler` .Values.components }}");
     filled.encryption = json!("{{ .Values.overlay.encryption }}");
     for (name, filling) in &mut filled.services {
         let path = match *name {

@@ -33,7 +33,7 @@ pub struct Values {
     pub scheduler: Scheduler,
     /// Scales the VMs of its node.
     pub agent: Agent,
-    /// Scales replicas of workloads.
+    /// Scales replicas of workloads; serves the webhooks for PodAutoscalers.
     pub pod_autoscaler: Service,
     /// Network between VMs of all nodes.
     pub overlay: Overlay,

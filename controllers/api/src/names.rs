@@ -16,14 +16,16 @@ pub const SYSTEM_NAMESPACE: &str = "neonvm-system";
 pub const AGENT_ACCOUNT: &str = "neonvm-agent";
 /// The same of the scheduler.
 pub const SCHEDULER_ACCOUNT: &str = "neonvm-scheduler";
+/// The same of the pod-autoscaler, and the Service of its webhooks.
+pub const POD_AUTOSCALER_ACCOUNT: &str = "neonvm-pod-autoscaler";
 /// Key of a user's extra values under which API servers (Kubernetes 1.30 and later) name the node of the pod that a token is bound to.
 pub const NODE_CLAIM: &str = "authentication.kubernetes.io/node-name";
 
-/// Finalizer of both `VirtualMachine` and `VirtualMachineMigration`.
-pub const FINALIZER: &str = "vm.neon.tech/finalizer";
 /// Reason of `Degraded` of a VM whose pod would use more than a quota of its namespace leaves.
 pub const QUOTA_EXCEEDED: &str = "QuotaExceeded";
 
+/// Finalizer of both `VirtualMachine` and `VirtualMachineMigration`.
+pub const FINALIZER: &str = "vm.neon.tech/finalizer";
 
 /// Value that switches a label on; nothing else does.
 pub const TRUE: &str = "true";

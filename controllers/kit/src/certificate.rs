@@ -18,7 +18,7 @@ use tokio::time::{Instant, sleep, timeout};
 use crate::authority;
 use crate::backoff::Backoff;
 use crate::ca::{self, Identity, Purpose, Request};
-use crate::signer::rules::{OPERATOR, OPERATOR_LIFE, SCHEDULER, SERVICE_LIFE, SIGNER};
+use crate::signer::rules::{OPERATOR, OPERATOR_LIFE, POD_AUTOSCALER, SCHEDULER, SERVICE_LIFE, SIGNER};
 
 pub use renewal::{Validity, renew};
 pub use shown::Shown;
@@ -93,6 +93,12 @@ impl Wanted {
     #[must_use]
     pub fn scheduler() -> Self {
         Self { common_name: SCHEDULER.to_owned(), purpose: Purpose::Server, seconds: SERVICE_LIFE }
+    }
+
+    /// Of the webhooks of a pod-autoscaler.
+    #[must_use]
+    pub fn pod_autoscaler() -> Self {
+        Self { common_name: POD_AUTOSCALER.to_owned(), purpose: Purpose::Server, seconds: SERVICE_LIFE }
     }
 
     /// Of a person who looks into services.
@@ -207,6 +213,21 @@ impl Certificate {
     /// If the authority's certificate cannot be read.
     pub fn server_config(&self) -> Result<ServerConfig, ca::Error> {
         crate::tls::server_with(Arc::clone(&self.shown), &self.trusted)
+    }
+
+    /// A server of webhooks that shows it: takes clients with a certificate of `clients` (PEM) and without one; without `clients`
+    /// it asks nobody for a certificate.
+    ///
+    /// # Errors
+    /// If the PEM text cannot be read.
+    pub fn webhook_config(&self, clients: Option<&str>) -> Result<ServerConfig, ca::Error> {
+        let shown = Arc::clone(&self.shown);
+        let mut config = match clients {
+            Some(clients) => crate::tls::server_with(shown, clients)?,
+            None => crate::tls::open_server_with(shown)?,
+        };
+        config.alpn_protocols = vec![b"http/1.1".to_vec()];
+        Ok(config)
     }
 
     /// Renews it. Returns if the internal authority has been replaced: then everything that was made of its certificate is of no

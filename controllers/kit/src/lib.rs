@@ -1,5 +1,5 @@
 //! What every service needs around its core: certificates, TLS set-up, a small HTTP server and client, leader election,
-//! supervision of background tasks, service lookup, watches, a work queue, metrics, and events.
+//! supervision of background tasks, service lookup, watches, a work queue, metrics, events, and admission webhooks.
 
 pub mod authority;
 pub mod backoff;
@@ -23,3 +23,4 @@ pub mod supervise;
 pub mod tls;
 mod unchecked;
 pub mod watch;
+pub mod webhook;

@@ -62,14 +62,30 @@ pub fn server(identity: &Identity, authority: &str) -> Result<ServerConfig, Erro
 /// # Errors
 /// If a PEM text cannot be read.
 pub fn server_with(shown: Arc<Shown>, authority: &str) -> Result<ServerConfig, Error> {
-    let mut config = ServerConfig::builder_with_provider(provider())
+    let config = ServerConfig::builder_with_provider(provider())
         .with_safe_default_protocol_versions()?
         .with_client_cert_verifier(if_shown(authority)?)
         .with_cert_resolver(shown);
+    Ok(without_sessions(config))
+}
+
+/// As [`server_with`], but nobody is asked for a certificate.
+///
+/// # Errors
+/// If the provider has no protocol version.
+pub fn open_server_with(shown: Arc<Shown>) -> Result<ServerConfig, Error> {
+    let config = ServerConfig::builder_with_provider(provider())
+        .with_safe_default_protocol_versions()?
+        .with_no_client_auth()
+        .with_cert_resolver(shown);
+    Ok(without_sessions(config))
+}
+
+fn without_sessions(mut config: ServerConfig) -> ServerConfig {
     config.session_storage = Arc::new(NoServerSessionStorage {});
     config.send_tls13_tickets = 0;
     config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
-    Ok(config)
+    config
 }
 
 /// Takes clients without a certificate, and of those that show one only such of the authority.

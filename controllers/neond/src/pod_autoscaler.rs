@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use neonvm_pod_autoscaler::{Config, Network};
+use neonvm_pod_autoscaler::{Config, Network, WebhookConfig};
 
 /// Flags.
 #[derive(clap::Args, Debug)]
@@ -63,6 +63,17 @@ pub(crate) struct Args {
     /// Where liveness and readiness probes are answered, and nothing else, for example 0.0.0.0:8081 [default: nowhere]
     #[arg(long)]
     health_probe_bind_address: Option<SocketAddr>,
+    /// Where webhooks for PodAutoscalers are served, with a certificate of the vm-controller's authority. The vm-controller registers
+    /// them, with --pod-autoscaler-webhooks [default: nowhere]
+    #[arg(long)]
+    webhook_bind_address: Option<SocketAddr>,
+    /// PEM file with the authority of the client certificate that the API server shows to webhooks; nobody else may call them
+    /// then [default: anybody may]
+    #[arg(long, value_name = "FILE", requires_all = ["webhook_bind_address", "webhook_client_name"])]
+    webhook_client_ca_file: Option<PathBuf>,
+    /// Common name of that certificate; may be given several times
+    #[arg(long, value_name = "NAME", requires = "webhook_client_ca_file")]
+    webhook_client_name: Vec<String>,
 }
 
 /// Runs until SIGTERM or SIGINT.
@@ -74,6 +85,10 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
 }
 
 fn config(args: &Args) -> Config {
+    let client = args.webhook_client_ca_file.as_ref().map(|authority| neonvm_kit::webhook::Client {
+        authority: authority.clone(),
+        names: args.webhook_client_name.clone(),
+    });
     let mut config = Config {
         kubeconfig: args.kubeconfig.clone(),
         namespace: args.namespace.clone(),
@@ -89,6 +104,7 @@ fn config(args: &Args) -> Config {
         leader_election: None,
         metrics: args.metrics_bind_address,
         probes: args.health_probe_bind_address,
+        webhooks: args.webhook_bind_address.map(|listen| WebhookConfig { listen, client }),
     };
     if args.leader_elect {
         let identity = args.identity.clone().unwrap_or_else(crate::service::identity);

@@ -88,6 +88,11 @@ pub(crate) struct Args {
     /// Which webhooks are registered: evictions alone where the API server admits machines and migrations itself
     #[arg(long, default_value = "all", value_parser = ["all", "evictions"])]
     webhook_scope: String,
+    /// Register the webhooks for PodAutoscalers, too, which the pod-autoscaler serves behind the Service neonvm-pod-autoscaler; only
+    /// with --webhook-service
+    #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_value_t = false,
+          default_missing_value = "true", action = clap::ArgAction::Set)]
+    pod_autoscaler_webhooks: bool,
     /// PEM file with the authority of the client certificate that the API server shows to webhooks; nobody else may call them
     /// then. For example /etc/kubernetes/pki/ca.crt [default: anybody may, and requests are verified against the API]
     #[arg(long, value_name = "FILE", requires_all = ["webhook_bind_address", "webhook_client_name"])]
@@ -174,7 +179,8 @@ fn config(args: &Args) -> anyhow::Result<Config> {
             names: args.webhook_client_name.clone(),
         });
         let names = vec![listen.ip().to_string()];
-        config.webhook = Some(WebhookConfig { listen, names, register, scope, client });
+        let autoscaler = args.pod_autoscaler_webhooks;
+        config.webhook = Some(WebhookConfig { listen, names, register, scope, autoscaler, client });
     }
     anyhow::Ok(config).context("flags")
 }

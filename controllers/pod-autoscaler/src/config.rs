@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use neonvm_kit::lease;
+use neonvm_kit::{lease, webhook};
 
 use crate::reach::Network;
 
@@ -44,6 +44,17 @@ pub struct Config {
     pub metrics: Option<SocketAddr>,
     /// Where probes are answered, and nothing else; absent: nowhere.
     pub probes: Option<SocketAddr>,
+    /// Admission webhooks; absent: none are served.
+    pub webhooks: Option<WebhookConfig>,
+}
+
+/// How webhooks are served.
+#[derive(Clone, Debug)]
+pub struct WebhookConfig {
+    /// Where to listen.
+    pub listen: SocketAddr,
+    /// Who may call them, whose authority is read at start; absent: anybody.
+    pub client: Option<webhook::Client>,
 }
 
 impl Default for Config {
@@ -63,6 +74,7 @@ impl Default for Config {
             leader_election: None,
             metrics: None,
             probes: None,
+            webhooks: None,
         }
     }
 }

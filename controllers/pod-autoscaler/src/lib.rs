@@ -10,6 +10,7 @@
 //!                                      ├─ target: replicas wanted, if they differ
 //!                                      └─ status, events
 //! ```
+//! Beside it, in every replica: admission webhooks for `PodAutoscaler`s.
 //! Nothing is kept on disk: one who starts holds what it finds until its windows are filled.
 
 mod config;
@@ -23,9 +24,10 @@ mod status;
 mod target;
 mod telemetry;
 mod watch;
+mod webhook;
 mod work;
 mod wrapped;
 
-pub use config::Config;
+pub use config::{Config, WebhookConfig};
 pub use reach::{Network, NotANetwork};
 pub use run::{Error, run, run_with};

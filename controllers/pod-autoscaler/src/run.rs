@@ -18,6 +18,7 @@ use crate::picture::Key;
 use crate::services;
 use crate::telemetry::{Others, Telemetry};
 use crate::watch;
+use crate::webhook::Webhooks;
 use crate::work::{self, Context};
 use crate::wrapped::MANAGER;
 
@@ -83,6 +84,10 @@ pub async fn run_with(
     if let Some(address) = config.probes {
         let health = tasks.clone();
         always.spawn("probes", probes(listen(address).await?, move |_| health.answer()));
+    }
+    if let Some(webhooks) = &config.webhooks {
+        let webhooks = Webhooks::new(webhooks)?;
+        always.spawn("webhooks", webhooks.run(client.clone(), config.namespace.clone()));
     }
     let context = || {
         let (observer, telemetry) = (Arc::clone(&observer), Arc::clone(&health.telemetry));

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use neonvm_core_lifecycle::Settings;
 use neonvm_kit::lease;
+use neonvm_kit::webhook::Client as WebhookClient;
 use neonvm_types::NamespacedName;
 
 use crate::addresses::AddressConfig;
@@ -88,17 +89,10 @@ pub struct WebhookConfig {
     pub register: Option<Registration>,
     /// Which of them are registered. All are served.
     pub scope: WebhookScope,
+    /// The webhooks that the pod-autoscaler serves are registered, too; only where ours are registered through a service.
+    pub autoscaler: bool,
     /// Who may call them; absent: anybody, whose requests are then verified against the API before anything is done.
     pub client: Option<WebhookClient>,
-}
-
-/// The client certificate that the API server shows to webhooks.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct WebhookClient {
-    /// PEM file with the authority that signed it; read when the serving certificate is made or renewed.
-    pub authority: PathBuf,
-    /// Common names that are accepted; at least one.
-    pub names: Vec<String>,
 }
 
 /// Which webhooks are registered.

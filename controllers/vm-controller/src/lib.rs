@@ -28,5 +28,6 @@ mod watch;
 mod webhook;
 
 pub use addresses::{AddressConfig, AddressSource};
-pub use config::{Config, Registration, WebhookClient, WebhookConfig, WebhookScope};
+pub use config::{Config, Registration, WebhookConfig, WebhookScope};
+pub use neonvm_kit::webhook::Client as WebhookClient;
 pub use run::{Error, run, run_with};

@@ -4,7 +4,6 @@
 mod budget;
 mod elsewhere;
 mod eviction;
-mod proof;
 mod register;
 mod requests;
 mod review;
@@ -18,12 +17,13 @@ use http::StatusCode;
 use kube::Client;
 use neonvm_api::Policy;
 use neonvm_kit::event::Events;
-use neonvm_kit::http::{Answer, BUSY, Gate, Peer, Whole, serve, text};
+use neonvm_kit::http::{Answer, BUSY, Gate, MAX_BODY, Peer, SMALL_BODY, Whole, serve, text};
+use neonvm_kit::webhook::{Client as WebhookClient, Proof};
 use neonvm_types::NamespacedName;
 use tokio::net::TcpListener;
 
 use crate::authority::Authority;
-use crate::config::{Config, Registration, WebhookClient, WebhookConfig, WebhookScope};
+use crate::config::{Config, Registration, WebhookConfig, WebhookScope};
 
 pub(crate) use budget::Budgets;
 
@@ -128,7 +128,8 @@ impl Webhooks {
         let namespace = config.namespace.clone();
         let hooks = Arc::new(Hooks { client: client.clone(), requests, namespace, skip, policy, events });
         let evictions = webhook.scope == WebhookScope::Evictions;
-        let register = register.map(|place| register::Registered { place, evictions });
+        let autoscaler = webhook.autoscaler;
+        let register = register.map(|place| register::Registered { place, evictions, autoscaler });
         let pending =
             Arc::new(Pending(AtomicUsize::new(if register.is_some() { register::SIDES } else { 0 })));
         let (client, authority) = (client.clone(), Arc::clone(authority));
@@ -145,10 +146,10 @@ impl Webhooks {
     /// Serves, keeps the registration in step and renews the certificate; never returns.
     pub(crate) async fn run(self, listener: TcpListener) {
         let hooks = Arc::clone(&self.hooks);
-        let proof = proof::Proof::new(self.caller.as_ref());
+        let proof = Proof::new(self.caller.as_ref());
         let known = proof.clone();
         let gate = Gate::new(BUSY, &Arc::default(), move |peer| known.is_proved(peer));
-        let admit = move |head: &_| proof.admit(head);
+        let admit = move |head: &_| proof.admit(head, longest);
         let serving = serve(listener, Some(Arc::clone(&self.tls)), gate, admit, move |request: Whole| {
             let hooks = Arc::clone(&hooks);
             async move {
@@ -224,6 +225,14 @@ const PATHS: [(&str, bool, &str); 4] = [
     ("/validate-vm-neon-tech-v1-virtualmachine", false, "VirtualMachine"),
     ("/validate-vm-neon-tech-v1-virtualmachinemigration", false, "VirtualMachineMigration"),
 ];
+
+/// Longest review of a path, in bytes.
+fn longest(path: &str) -> Option<usize> {
+    if path == eviction::PATH {
+        return Some(SMALL_BODY);
+    }
+    PATHS.iter().any(|(known, ..)| *known == path).then_some(MAX_BODY)
+}
 
 async fn answer(hooks: &Hooks, request: &Whole) -> Answer {
     let path = request.uri().path();

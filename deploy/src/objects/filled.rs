@@ -57,6 +57,8 @@ pub(crate) struct Filled {
     pub(crate) device_plugin: Value,
     /// Whether our scheduler permits sizes.
     pub(crate) scheduler: Value,
+    /// Whether the pod-autoscaler serves webhooks.
+    pub(crate) pod_autoscaler: Value,
     pub(crate) encryption: Value,
     pub(crate) mtu: Mtu,
     pub(crate) services: BTreeMap<&'static str, Filling>,
@@ -82,6 +84,7 @@ impl Filled {
             accelerator: json!(values.runner.accelerator),
             device_plugin: json!(values.has(Component::Agent).to_string()),
             scheduler: json!(values.has(Component::Scheduler).to_string()),
+            pod_autoscaler: json!(values.has(Component::PodAutoscaler).to_string()),
             encryption: json!(values.overlay.encryption),
             mtu: Mtu::Less(smaller(values.overlay.encryption)),
             services: services(values),

@@ -1,7 +1,7 @@
 //! One service: how many of it are ready, of which version, who leads, and why it is not well. Pure.
 
 use jiff::Timestamp;
-use neonvm_api::names::{SCHEDULER_LEASE, agent_lease};
+use neonvm_api::names::{POD_AUTOSCALER_ACCOUNT, SCHEDULER_LEASE, agent_lease};
 use serde_json::{Value, json};
 
 use super::parts::{Part, Parts, SERVICE};
@@ -275,9 +275,7 @@ fn webhooks(parts: &Parts) -> Component {
             return component;
         }
     }
-    let services =
-        hooks.iter().flat_map(|hook| hook.pointer("/webhooks").and_then(Value::as_array)).flatten();
-    let place = services.map(|hook| {
+    let place = hooks_of(hooks).map(|hook| {
         let path = "/clientConfig/service";
         (text(hook, &format!("{path}/namespace")), text(hook, &format!("{path}/name")))
     });
@@ -292,22 +290,36 @@ fn webhooks(parts: &Parts) -> Component {
         ));
         return component;
     }
-    let endpoints = parts
-        .endpoints
-        .objects()
-        .iter()
-        .flat_map(|slice| slice.pointer("/endpoints").and_then(Value::as_array));
-    let is_ready = |one: &&Value| one.pointer("/conditions/ready").and_then(Value::as_bool) != Some(false);
-    match (endpoints.flatten().filter(is_ready).count(), parts.endpoints.missing()) {
+    match (ready_behind(parts, SERVICE), parts.endpoints.missing()) {
         (_, Some(missing)) => component.add(missing),
         (0, None) => component
             .fails(&format!("service {namespace}/{name} has no ready endpoint: no VM can be written")),
         (count, None) => {
             component.works();
             component.add(&format!("{count} ready endpoints"));
+            let names = |hook: &Value| text(hook, "/clientConfig/service/name") == POD_AUTOSCALER_ACCOUNT;
+            if hooks_of(hooks).any(names) && ready_behind(parts, POD_AUTOSCALER_ACCOUNT) == 0 {
+                component.add(&format!(
+                    "PodAutoscalers are not checked: service {namespace}/{POD_AUTOSCALER_ACCOUNT} has no ready endpoint"
+                ));
+            }
         }
     }
     component
+}
+
+/// Webhooks of all registrations.
+fn hooks_of(registrations: &[Value]) -> impl Iterator<Item = &Value> {
+    registrations.iter().flat_map(|one| one.pointer("/webhooks").and_then(Value::as_array)).flatten()
+}
+
+/// How many ready endpoints a service has.
+fn ready_behind(parts: &Parts, service: &str) -> usize {
+    let slices = parts.endpoints.objects().iter();
+    let own = slices.filter(|slice| text(slice, "/metadata/labels/kubernetes.io~1service-name") == service);
+    let endpoints = own.flat_map(|slice| slice.pointer("/endpoints").and_then(Value::as_array)).flatten();
+    let is_ready = |one: &&Value| one.pointer("/conditions/ready").and_then(Value::as_bool) != Some(false);
+    endpoints.filter(is_ready).count()
 }
 
 #[cfg(test)]

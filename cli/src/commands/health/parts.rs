@@ -1,5 +1,6 @@
 //! What is read of the services of an installation. Whatever may not be read is known as such, with the right that is missing.
 
+use neonvm_api::names::POD_AUTOSCALER_ACCOUNT;
 use serde_json::{Value, json};
 
 use super::look::items;
@@ -49,7 +50,7 @@ pub(in crate::commands) struct Parts {
     pub(in crate::commands) leases: Part,
     /// Registrations of webhooks: mutating and validating.
     pub(in crate::commands) hooks: Part,
-    /// Endpoint slices of the webhooks' service.
+    /// Endpoint slices of the webhooks' services.
     pub(in crate::commands) endpoints: Part,
 }
 
@@ -62,7 +63,7 @@ pub(in crate::commands) async fn parts(connection: &Connection, namespace: &str)
     let pods = format!("/api/v1/namespaces/{namespace}/pods?{OURS}");
     let leases = format!("/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases");
     let slices = format!(
-        "/apis/discovery.k8s.io/v1/namespaces/{namespace}/endpointslices?labelSelector=kubernetes.io%2Fservice-name%3D{SERVICE}"
+        "/apis/discovery.k8s.io/v1/namespaces/{namespace}/endpointslices?labelSelector=kubernetes.io%2Fservice-name%20in%20%28{SERVICE}%2C{POD_AUTOSCALER_ACCOUNT}%29"
     );
     let (deployments, daemons, pods, leases, endpoints, hooks) = tokio::try_join!(
         list(connection, &deployments, "deployments", namespace),

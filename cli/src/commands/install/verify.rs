@@ -29,7 +29,9 @@ pub(super) async fn all(connection: &Connection, values: &Values, limit: Duratio
         tokio::time::sleep(PAUSE).await;
     }
     let leases = "leases are held";
-    Ok(if values.has(Component::VmController) {
+    Ok(if values.has(Component::VmController) && values.has(Component::PodAutoscaler) {
+        format!("{leases}, webhooks answer, a VM and a PodAutoscaler that were tried are admitted")
+    } else if values.has(Component::VmController) {
         format!("{leases}, webhooks answer, a VM that was tried is admitted")
     } else {
         leases.to_owned()
@@ -64,10 +66,30 @@ async fn missing(connection: &Connection, values: &Values) -> Result<Option<(Str
             return Ok(Some((format!("nobody holds the lease {lease} of {service}"), hint)));
         }
     }
-    if values.has(Component::VmController) {
-        return webhooks(connection, namespace).await;
+    if !values.has(Component::VmController) {
+        return Ok(None);
     }
-    Ok(None)
+    let missing = webhooks(connection, namespace).await?;
+    if missing.is_none() && values.has(Component::PodAutoscaler) {
+        return autoscalers(connection, namespace).await;
+    }
+    Ok(missing)
+}
+
+/// The pod-autoscaler's webhooks: a number becomes text, which the definition would refuse otherwise.
+async fn autoscalers(connection: &Connection, namespace: &str) -> Result<Option<(String, String)>> {
+    let hint = format!("see its log: kubectl logs -n {namespace} deployment/neonvm-pod-autoscaler");
+    let path = format!(
+        "/apis/autoscaling.aibrix.ai/v1alpha1/namespaces/{namespace}/podautoscalers?dryRun=All&fieldValidation=Strict"
+    );
+    match connection.request(Method::POST, &path, Some(&scaler())).await {
+        Ok(_) => Ok(None),
+        Err(error) if error.code == Code::Unreachable => Err(error),
+        Err(error) => {
+            let cause = error.causes.first().cloned().unwrap_or(error.message);
+            Ok(Some((format!("a PodAutoscaler that was tried is not admitted: {cause}"), hint)))
+        }
+    }
 }
 
 /// The leases of agents, by the nodes of their pods.
@@ -121,6 +143,14 @@ fn probe() -> Value {
             "rootDisk": {"image": "neonvm-probe:none"}}}})
 }
 
+/// A PodAutoscaler that is never made.
+fn scaler() -> Value {
+    json!({"apiVersion": "autoscaling.aibrix.ai/v1alpha1", "kind": "PodAutoscaler", "metadata": {"name": "neonvm-probe"},
+        "spec": {"scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "neonvm-probe"}, "maxReplicas": 1,
+            "scalingStrategy": "APA", "metricsSources": [{"metricSourceType": "pod", "protocolType": "http", "port": "80",
+                "path": "/", "targetMetric": "m", "targetValue": 12.5}]}})
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -143,5 +173,8 @@ mod tests {
     fn what_is_tried_is_a_vm() {
         let verdict = neonvm_api::admit("VirtualMachine", &mut probe(), None);
         assert!(verdict.errors.is_empty(), "{:?}", verdict.errors);
+        let mut scaler = scaler();
+        assert_eq!(neonvm_api::admit("PodAutoscaler", &mut scaler, None).errors, []);
+        assert_eq!(scaler["spec"]["metricsSources"][0]["targetValue"], "12.5");
     }
 }

@@ -5,7 +5,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
-use neonvm_api::names::{AGENT_ACCOUNT, NODE_CLAIM, SCHEDULER_ACCOUNT};
+use neonvm_api::names::{AGENT_ACCOUNT, NODE_CLAIM, POD_AUTOSCALER_ACCOUNT, SCHEDULER_ACCOUNT};
 
 use crate::authority::{
     AGENTS, OPERATORS, SCHEDULER_NAME, SCHEDULERS, agent_common_name, agent_name, node_of_agent,
@@ -20,6 +20,8 @@ pub const OPERATOR_LIFE: i64 = 8 * 3600;
 pub const SCHEDULER: &str = "neonvm-scheduler";
 /// Common name of the request of a kube-scheduler that speaks TLS with the extender.
 pub const KUBE_SCHEDULER: &str = "neonvm-kube-scheduler";
+/// Common name of the request of a pod-autoscaler that serves webhooks.
+pub const POD_AUTOSCALER: &str = POD_AUTOSCALER_ACCOUNT;
 /// Common name of an operator's request.
 pub const OPERATOR: &str = "neonvm-operator";
 
@@ -90,6 +92,7 @@ pub fn judge(namespace: &str, asked: &Asked) -> Verdict {
             None => match asked.common_name.as_str() {
                 SCHEDULER => scheduler(namespace, asked, purpose).map(Verdict::Grant),
                 KUBE_SCHEDULER => kube_scheduler(namespace, asked, purpose).map(Verdict::Grant),
+                POD_AUTOSCALER => pod_autoscaler(namespace, asked, purpose).map(Verdict::Grant),
                 OPERATOR => operator(asked, purpose).map(Verdict::IfOperator),
                 other => {
                     Err(Denial { rule: "names", why: format!("nobody gets a certificate for {other:?}") })
@@ -197,6 +200,20 @@ fn kube_scheduler(namespace: &str, asked: &Asked, purpose: Purpose) -> Result<Gr
         return deny("a kube-scheduler is a client".to_owned());
     }
     Ok(granted(asked, SERVICE_LIFE, Subject::client(KUBE_SCHEDULER.to_owned(), SCHEDULERS)))
+}
+
+fn pod_autoscaler(namespace: &str, asked: &Asked, purpose: Purpose) -> Result<Grant, Denial> {
+    let deny = |why: String| Err(Denial { rule: "pod-autoscalers", why });
+    if !is_service(namespace, POD_AUTOSCALER_ACCOUNT, asked) {
+        return deny(format!("{} is not the service account {POD_AUTOSCALER_ACCOUNT}", asked.username));
+    }
+    if purpose != Purpose::Server {
+        return deny("a pod-autoscaler is a server".to_owned());
+    }
+    // As the API server names its Service.
+    let name = format!("{POD_AUTOSCALER_ACCOUNT}.{namespace}.svc");
+    let names = vec![format!("{name}.cluster.local"), name];
+    Ok(granted(asked, SERVICE_LIFE, Subject::server(POD_AUTOSCALER.to_owned(), names)))
 }
 
 fn operator(asked: &Asked, purpose: Purpose) -> Result<Grant, Denial> {

@@ -7,7 +7,7 @@ use kube::api::{Api, Patch, PatchParams, PostParams};
 use kube::{Client, Config as ClientConfig};
 use neonvm_api::PodAutoscaler;
 use neonvm_api::pod_autoscaler::PodAutoscalerStatus;
-use neonvm_pod_autoscaler::{Config, run, run_with};
+use neonvm_pod_autoscaler::{Config, WebhookConfig, run, run_with};
 pub(crate) use neonvm_test_cluster::PATIENCE;
 use neonvm_test_cluster::{ApiServer, define, eventually};
 use serde_json::{Value, json};
@@ -40,6 +40,12 @@ impl Cluster {
 
     pub(crate) fn autoscaler(&self) -> Running {
         let config = Config { kubeconfig: Some(self.account.clone()), ..config() };
+        Running(tokio::spawn(async move { run(config, std::future::pending()).await.unwrap() }))
+    }
+
+    /// One that serves webhooks.
+    pub(crate) fn autoscaler_with(&self, webhooks: WebhookConfig) -> Running {
+        let config = Config { kubeconfig: Some(self.account.clone()), webhooks: Some(webhooks), ..config() };
         Running(tokio::spawn(async move { run(config, std::future::pending()).await.unwrap() }))
     }
 

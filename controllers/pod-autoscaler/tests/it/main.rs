@@ -19,4 +19,5 @@ mod outage;
 mod scaling;
 mod storm;
 mod supervision;
+mod webhooks;
 mod wrapped;

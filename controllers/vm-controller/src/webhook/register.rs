@@ -12,6 +12,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::Client;
 use kube::api::{Api, ApiResource, DeleteParams, DynamicObject, Patch, PatchParams};
 use kube::runtime::{WatchStreamExt as _, watcher};
+use neonvm_api::names::{POD_AUTOSCALER_ACCOUNT, POD_AUTOSCALER_GROUP};
 use neonvm_core_lifecycle::pod::name;
 use serde_json::{Value, json};
 
@@ -36,6 +37,9 @@ pub(super) struct Registered {
     pub(super) place: Registration,
     /// Only evictions.
     pub(super) evictions: bool,
+    /// What the pod-autoscaler serves, too. Its account may not register anything: who may write registrations sees, and changes,
+    /// whatever is written to the API.
+    pub(super) autoscaler: bool,
 }
 
 /// Keeps both configurations in step; never returns. Each counts `pending` down when it is right for the first time.
@@ -169,6 +173,9 @@ fn webhooks(side: &str, register: &Registered, authority: &str) -> Vec<Value> {
     };
     let kinds = if register.evictions { &[][..] } else { &["virtualmachine", "virtualmachinemigration"] };
     let mut all: Vec<Value> = kinds.iter().map(|kind| hook(kind)).collect();
+    if let (Registration::Service { namespace, .. }, true) = (&register.place, register.autoscaler) {
+        all.push(autoscalers(verb, namespace, &bundle));
+    }
     if side == "Validating" {
         // Evictions are of all kinds of pods: nobody is asked about those of others, which the name tells apart, and while
         // nobody answers runner pods stay. A dry run makes nothing.
@@ -181,4 +188,49 @@ fn webhooks(side: &str, register: &Registered, authority: &str) -> Vec<Value> {
                 "resources": ["pods/eviction"], "scope": "Namespaced"}]}));
     }
     all
+}
+
+/// The webhook for PodAutoscalers of one side, at upstream's path. If nobody answers they are written all the same: the definition
+/// checks what is stored, and the pod-autoscaler what it works on.
+fn autoscalers(verb: &str, namespace: &str, bundle: &str) -> Value {
+    let letter = verb.get(..1).unwrap_or_default();
+    let service = json!({"namespace": namespace, "name": POD_AUTOSCALER_ACCOUNT, "port": 443,
+        "path": format!("/{verb}-autoscaling-aibrix-ai-v1alpha1-podautoscaler")});
+    json!({"name": format!("{letter}podautoscaler.kb.io"), "admissionReviewVersions": ["v1"],
+        "clientConfig": {"caBundle": bundle, "service": service},
+        "failurePolicy": "Ignore", "sideEffects": "None", "timeoutSeconds": 5,
+        "rules": [{"apiGroups": [POD_AUTOSCALER_GROUP], "apiVersions": ["v1alpha1"],
+            "operations": ["CREATE", "UPDATE"], "resources": ["podautoscalers"], "scope": "*"}]})
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn names(side: &str, place: Registration, autoscaler: bool) -> Vec<String> {
+        let register = Registered { place, evictions: false, autoscaler };
+        let hooks = webhooks(side, &register, "PEM");
+        hooks.iter().map(|hook| hook["name"].as_str().unwrap().to_owned()).collect()
+    }
+
+    #[test]
+    fn webhooks_of_the_autoscaler_are_registered_where_it_is_installed() {
+        let service = || Registration::Service { namespace: "s".into(), name: "n".into(), port: 443 };
+        let both = ["mvirtualmachine.kb.io", "mvirtualmachinemigration.kb.io"];
+        assert_eq!(names("Mutating", service(), false), both);
+        // A process has no service.
+        assert_eq!(names("Mutating", Registration::Url("https://a:1".into()), true), both);
+        assert_eq!(names("Mutating", service(), true)[2], "mpodautoscaler.kb.io");
+        let register = Registered { place: service(), evictions: false, autoscaler: true };
+        let all = webhooks("Validating", &register, "PEM");
+        let own = all.iter().find(|hook| hook["name"] == "vpodautoscaler.kb.io").unwrap();
+        assert_eq!(own["failurePolicy"], "Ignore");
+        assert_eq!(
+            own["clientConfig"]["service"],
+            json!({"namespace": "s", "name": "neonvm-pod-autoscaler", "port": 443,
+                "path": "/validate-autoscaling-aibrix-ai-v1alpha1-podautoscaler"})
+        );
+        assert_eq!(own["rules"][0]["resources"], json!(["podautoscalers"]));
+        assert_eq!(own["clientConfig"]["caBundle"], "UEVN");
+    }
 }

@@ -7,14 +7,12 @@ use kube::api::Api;
 use neonvm_api::admission::agent::{self, Requester};
 use neonvm_api::names::VM_API_VERSION;
 use neonvm_api::{FieldError, Policy};
+use neonvm_kit::webhook::{Review, Written, allowed, denied, patched, short, texts};
 use neonvm_types::NamespacedName;
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use super::Hooks;
 use crate::act::within;
-
-/// Longest warning that API servers pass on whole.
-const WARNING: usize = 256;
 
 /// The answer to a review, or why the body is none. Nothing else comes of it unless `proved`: the API server asks.
 pub(super) async fn answer(
@@ -24,20 +22,8 @@ pub(super) async fn answer(
     kind: &str,
     body: &[u8],
 ) -> Result<Value, String> {
-    let review: Value =
-        serde_json::from_slice(body).map_err(|error| format!("the body is not JSON: {error}"))?;
-    let version = review.get("apiVersion").and_then(Value::as_str).unwrap_or_default();
-    if version != "admission.k8s.io/v1" {
-        return Err(format!("apiVersion {version:?} is not admission.k8s.io/v1"));
-    }
-    let request = review.get("request").filter(|request| request.is_object()).ok_or("there is no request")?;
-    let uid =
-        request.get("uid").and_then(Value::as_str).filter(|uid| !uid.is_empty()).ok_or("no request.uid")?;
-    let mut response = decide(hooks, proved, mutating, kind, request).await?;
-    if let Some(response) = response.as_object_mut() {
-        response.insert("uid".to_owned(), json!(uid));
-    }
-    Ok(json!({"apiVersion": version, "kind": "AdmissionReview", "response": response}))
+    let review = Review::read(body)?;
+    Ok(review.response(decide(hooks, proved, mutating, kind, &review).await?))
 }
 
 async fn decide(
@@ -45,15 +31,10 @@ async fn decide(
     proved: bool,
     mutating: bool,
     kind: &str,
-    request: &Value,
+    review: &Review,
 ) -> Result<Value, String> {
-    let operation = request.get("operation").and_then(Value::as_str).unwrap_or_default();
-    if !matches!(operation, "CREATE" | "UPDATE") {
-        return Ok(json!({"allowed": true}));
-    }
-    let object =
-        request.get("object").filter(|object| object.is_object()).ok_or("there is no request.object")?;
-    let old = request.get("oldObject").filter(|old| old.is_object() && operation == "UPDATE");
+    let Some(Written { object, old }) = review.written()? else { return Ok(allowed(&[])) };
+    let request = review.request();
     let mut new = object.clone();
     let mut verdict = neonvm_api::admit(kind, &mut new, old);
     if mutating {
@@ -65,25 +46,18 @@ async fn decide(
         return Ok(denied(&[], &why));
     }
     verdict.errors.extend(refused(hooks, kind, &new, old, request).await?);
-    let warnings: Vec<String> = verdict.warnings.iter().map(|warning| short(&warning.to_string())).collect();
+    let (warnings, message) = texts(&verdict);
     if verdict.errors.is_empty() {
-        return Ok(json!({"allowed": true, "warnings": warnings}));
+        return Ok(allowed(&warnings));
     }
-    let message: Vec<String> = verdict.errors.iter().map(ToString::to_string).collect();
-    let message = message.join("; ");
     if let Some(name) = skipped(hooks, kind, request).filter(|_| old.is_some()) {
         if proved {
             tell(hooks, &name, object, &message);
         }
         let warning = short(&format!("update validation is skipped for {name}: {message}"));
-        return Ok(json!({"allowed": true, "warnings": [warning]}));
+        return Ok(allowed(&[warning]));
     }
     Ok(denied(&warnings, &message))
-}
-
-fn denied(warnings: &[String], message: &str) -> Value {
-    json!({"allowed": false, "warnings": warnings,
-        "status": {"code": 403, "reason": "Forbidden", "message": message}})
 }
 
 /// What the policy of the object's namespace refuses. The namespace is only asked for if the installation's policy refuses something
@@ -106,21 +80,6 @@ async fn refused(
         namespace.map_err(|error| format!("the policy of namespace {name} cannot be read: {error}"))?;
     let policy = hooks.policy.in_namespace(&namespace.metadata.labels.unwrap_or_default());
     Ok(neonvm_api::admission::refused(&policy, kind, new, old))
-}
-
-fn patched(object: &Value, new: &Value) -> Value {
-    use base64::Engine as _;
-    let patch = json_patch::diff(object, new);
-    if patch.0.is_empty() {
-        return json!({"allowed": true});
-    }
-    let text = serde_json::to_string(&patch).unwrap_or_default();
-    let encoded = base64::engine::general_purpose::STANDARD.encode(text);
-    json!({"allowed": true, "patchType": "JSONPatch", "patch": encoded})
-}
-
-fn short(text: &str) -> String {
-    text.chars().take(WARNING).collect()
 }
 
 fn skipped(hooks: &Hooks, kind: &str, request: &Value) -> Option<NamespacedName> {

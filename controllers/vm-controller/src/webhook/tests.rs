@@ -22,8 +22,14 @@ async fn the_certificate_is_replaced_while_it_is_served() {
     let authority = Arc::new(Authority::open(&client, "neonvm-system").await.unwrap());
     let listen = SocketAddr::from(([127, 0, 0, 1], 0));
     let register = Some(Registration::Listener);
-    let webhook =
-        WebhookConfig { listen, names: Vec::new(), register, scope: WebhookScope::Evictions, client: None };
+    let webhook = WebhookConfig {
+        listen,
+        names: Vec::new(),
+        register,
+        scope: WebhookScope::Evictions,
+        autoscaler: false,
+        client: None,
+    };
     let config = Config::default();
     let (events, _) = neonvm_kit::event::channel(client.clone(), crate::context::MANAGER);
     let listener = TcpListener::bind(listen).await.unwrap();

@@ -26,6 +26,7 @@ fn config(cluster: &Cluster) -> Config {
         names: Vec::new(),
         register: Some(Registration::Listener),
         scope: WebhookScope::Evictions,
+        autoscaler: false,
         client: Some(cluster.caller()),
     });
     config

@@ -30,6 +30,7 @@ pub(crate) fn config(cluster: &Cluster) -> (Config, Reserved) {
         names: Vec::new(),
         register: Some(Registration::Url(format!("https://{}", listen.address()))),
         scope: WebhookScope::All,
+        autoscaler: false,
         client: Some(cluster.caller()),
     });
     (config, listen)

@@ -29,7 +29,7 @@ fn hook(namespace: &str) -> Value {
 
 fn slice(ready: &[bool]) -> Value {
     let endpoints: Vec<Value> = ready.iter().map(|ready| json!({"conditions": {"ready": ready}})).collect();
-    json!({ "endpoints": endpoints })
+    json!({"metadata": {"labels": {"kubernetes.io/service-name": SERVICE}}, "endpoints": endpoints})
 }
 
 /// Everything installed on two nodes, and well.
@@ -142,6 +142,14 @@ fn webhooks_need_somebody_behind_them() {
     assert_eq!(found(&parts, "webhooks").note, note);
     parts.hooks = Part::Read(vec![hook("vms")]);
     assert_eq!(found(&parts, "webhooks").note, "the vm-controller has not registered them");
+    // PodAutoscalers are written without their webhooks.
+    let mut parts = well();
+    let service = json!({"namespace": "vms", "name": "neonvm-pod-autoscaler"});
+    let Part::Read(hooks) = &mut parts.hooks else { panic!("unread") };
+    hooks[0]["webhooks"].as_array_mut().unwrap().push(json!({"clientConfig": {"service": service}}));
+    let webhooks = found(&parts, "webhooks");
+    let note = "3 ready endpoints; PodAutoscalers are not checked: service vms/neonvm-pod-autoscaler has no ready endpoint";
+    assert_eq!((webhooks.is_well, webhooks.note.as_str()), (Some(true), note));
     // On a local cluster.
     let by_url = json!({"webhooks": [{"clientConfig": {"url": "https://127.0.0.1:1/"}}]});
     let parts = Parts { hooks: Part::Read(vec![by_url]), ..Parts::default() };

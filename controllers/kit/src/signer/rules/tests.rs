@@ -61,6 +61,19 @@ fn a_scheduler_gets_the_names_of_schedulers() {
 }
 
 #[test]
+fn a_pod_autoscaler_gets_the_names_of_its_service() {
+    let own = account("neonvm-pod-autoscaler", Some("n1"));
+    let Verdict::Grant(server) = asks(own.clone(), POD_AUTOSCALER, "server auth") else { panic!() };
+    let name = "neonvm-pod-autoscaler.neonvm-system.svc";
+    let names = vec![format!("{name}.cluster.local"), name.to_owned()];
+    assert_eq!(server.subject, Subject::server(POD_AUTOSCALER.into(), names));
+    let client = denial(asks(own, POD_AUTOSCALER, "client auth"));
+    assert_eq!(client, "rule \"pod-autoscalers\": a pod-autoscaler is a server");
+    let other = denial(asks(account("neonvm-agent", Some("n1")), POD_AUTOSCALER, "server auth"));
+    assert!(other.contains("is not the service account neonvm-pod-autoscaler"), "{other}");
+}
+
+#[test]
 fn an_operator_is_asked_about() {
     let who = Asked { username: "ann".into(), seconds: Some(600), ..Asked::default() };
     let Verdict::IfOperator(grant) = asks(who, OPERATOR, "client auth") else { panic!() };
@@ -87,6 +100,7 @@ fn anybody() -> impl Strategy<Value = Asked> {
     let user = prop_oneof![
         Just("system:serviceaccount:neonvm-system:neonvm-agent".to_owned()),
         Just("system:serviceaccount:neonvm-system:neonvm-scheduler".to_owned()),
+        Just("system:serviceaccount:neonvm-system:neonvm-pod-autoscaler".to_owned()),
         Just("system:serviceaccount:other:neonvm-agent".to_owned()),
         Just("admin".to_owned()),
         ".{0,20}",
@@ -104,6 +118,7 @@ fn anybody() -> impl Strategy<Value = Asked> {
         4 => node().prop_map(|node| agent_common_name(&node)),
         1 => Just(SCHEDULER.to_owned()),
         1 => Just(KUBE_SCHEDULER.to_owned()),
+        1 => Just(POD_AUTOSCALER.to_owned()),
         1 => Just(OPERATOR.to_owned()),
         1 => ".{0,20}",
     ];
@@ -149,6 +164,10 @@ proptest! {
             prop_assert!(master || account("neonvm-agent") && bound);
             let own = agent_name(node);
             prop_assert!(subject.dns_names.iter().all(|name| *name == own));
+        } else if subject.common_name == POD_AUTOSCALER {
+            prop_assert!(master || account("neonvm-pod-autoscaler"));
+            let own = "neonvm-pod-autoscaler.neonvm-system.svc";
+            prop_assert!(subject.dns_names.iter().all(|name| name.starts_with(own)));
         } else if !review {
             prop_assert!(master || account("neonvm-scheduler"));
             prop_assert!(subject.dns_names.iter().all(|name| name == SCHEDULER_NAME || name == "localhost"));

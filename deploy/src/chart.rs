@@ -135,7 +135,7 @@ fn places() -> Result<Filled, Error> {
         filling.resources = Some(with(&format!("{path}.resources")));
         filling.tolerations = Some(with(&format!("{path}.tolerations")));
         filling.node_selector = Some(with(&format!("{path}.nodeSelector")));
-        if ["vm-controller", "pod-autoscaler"].contains(name) {
+        if ["vm-controller", "scheduler", "pod-autoscaler"].contains(name) {
             filling.replicas = Some(with(&format!("{path}.replicas")));
         }
     }
@@ -173,7 +173,7 @@ fn defaults() -> Result<String, Error> {
 fn of_manifest(object: &Value, service: &mut Map<String, Value>) {
     let pod = "/spec/template/spec";
     let of = |path: &str| object.pointer(path).cloned();
-    if let Some(replicas) = of("/spec/replicas").filter(|_| !service.contains_key("kubeSchedulerImage")) {
+    if let Some(replicas) = of("/spec/replicas") {
         service.insert("replicas".to_owned(), replicas);
     }
     service.insert("tolerations".to_owned(), of(&format!("{pod}/tolerations")).unwrap_or(json!([])));

@@ -153,6 +153,9 @@ pub struct Service {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct Scheduler {
+    /// Replicas, 1 to 9; one works and the others wait to take over.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub replicas: Option<u16>,
     /// Image of the kube-scheduler. Empty: registry.k8s.io/kube-scheduler of the cluster's own version.
     pub kube_scheduler_image: String,
     /// What the kube-scheduler requests and may use at most.
@@ -311,10 +314,12 @@ impl Values {
                 return Err(Error::invalid("components", why));
             }
         }
-        for (path, service) in
-            [("vmController", &self.vm_controller), ("podAutoscaler", &self.pod_autoscaler)]
-        {
-            if service.replicas.is_some_and(|count| !(1..=REPLICAS).contains(&count)) {
+        for (path, replicas) in [
+            ("vmController", self.vm_controller.replicas),
+            ("scheduler", self.scheduler.replicas),
+            ("podAutoscaler", self.pod_autoscaler.replicas),
+        ] {
+            if replicas.is_some_and(|count| !(1..=REPLICAS).contains(&count)) {
                 return Err(Error::invalid(format!("{path}.replicas"), format!("choose 1 to {REPLICAS}")));
             }
         }

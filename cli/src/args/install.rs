@@ -42,7 +42,7 @@ pub struct Choices {
     /// extender: a stock kube-scheduler that asks ours. none: the cluster's own; each kubelet permits growth
     #[arg(long, value_name = "HOW", value_parser = ["extender", "none"])]
     pub scheduler: Option<String>,
-    /// Replicas of vm-controller and pod-autoscaler, 1 to 9
+    /// Replicas of vm-controller, scheduler and pod-autoscaler, 1 to 9
     #[arg(long, value_name = "N")]
     pub replicas: Option<u16>,
 }

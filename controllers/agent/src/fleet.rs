@@ -1,6 +1,7 @@
 //! The VMs of this node: each that is to be scaled has a task.
 
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -25,6 +26,7 @@ pub(crate) struct Fleet {
     shared: Arc<Shared>,
     node: String,
     members: Mutex<BTreeMap<NamespacedName, Member>>,
+    listed: AtomicBool,
 }
 
 struct Member {
@@ -74,11 +76,16 @@ fn to_scale(vm: &VirtualMachine, node: &str, scheduler: &str) -> Option<Run> {
 
 impl Fleet {
     pub(crate) fn new(shared: Arc<Shared>, node: String) -> Self {
-        Self { shared, node, members: Mutex::default() }
+        Self { shared, node, members: Mutex::default(), listed: AtomicBool::new(false) }
     }
 
     fn members(&self) -> MutexGuard<'_, BTreeMap<NamespacedName, Member>> {
         self.members.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether all VMs of this node are known: this agent has its lease, and has listed them.
+    pub(crate) fn is_listed(&self) -> bool {
+        self.listed.load(Ordering::Acquire)
     }
 
     /// Watches the VMs of this node; never returns. Only they are sent by the server, where it can select them.
@@ -109,6 +116,7 @@ impl Fleet {
                         self.members().keys().filter(|key| !listed.contains(key)).cloned().collect();
                     gone.iter().for_each(|key| self.forget(key));
                     listed = Vec::new();
+                    self.listed.store(true, Ordering::Release);
                 }
                 Ok(Some(watcher::Event::Apply(vm))) => drop(self.take(vm).await),
                 Ok(Some(watcher::Event::Delete(vm))) => {
@@ -271,6 +279,7 @@ impl Fleet {
 
     /// Ends all tasks.
     pub(crate) fn clear(&self) {
+        self.listed.store(false, Ordering::Release);
         self.members().clear();
     }
 }

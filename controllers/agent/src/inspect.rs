@@ -53,6 +53,15 @@ impl Inspector {
         move |request| -> Answering { Box::pin(answer(Arc::clone(&inspector), request)) }
     }
 
+    /// Whether it runs, and whether it scales the VMs of its node: it has the lease, and has listed them.
+    pub(crate) fn probe(&self, path: &str) -> Answer {
+        if path == "/readyz" && !self.fleet.is_listed() {
+            let why = "the VMs of this node are not known yet, or another agent has the lease of the node\n";
+            return text(StatusCode::SERVICE_UNAVAILABLE, PLAIN, why);
+        }
+        self.health.answer()
+    }
+
     /// `GET /v1/inspect[?vm=NAMESPACE/NAME]`, as [`only_operators`] admits it.
     pub(crate) async fn inspect(self: Arc<Self>, request: Whole) -> Answer {
         let query = request.uri().query().unwrap_or("");

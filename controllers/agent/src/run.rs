@@ -3,7 +3,6 @@
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::Duration;
 
 use futures_util::future::select_all;
 use kube::Client;
@@ -26,9 +25,6 @@ use crate::metrics::Metrics;
 use crate::scaling_events::ScalingEvents;
 use crate::shared::Shared;
 use crate::sink::{self, Layout, Sink, Target};
-
-/// Length of the lease: an agent that dies is replaced by another of the same node after this.
-const LEASE: Duration = Duration::from_secs(10);
 
 /// How the agent runs.
 #[derive(Clone, Debug)]
@@ -143,13 +139,11 @@ pub async fn run_with(client: Client, config: Config, stop: impl Future<Output =
         health.clone(),
     );
     let mut always = Tasks::new(&health);
-    let address = serve(&mut always, &config, &certificates.server, &health, Arc::new(inspector)).await?;
+    let address = serve(&mut always, &config, &certificates.server, Arc::new(inspector)).await?;
     always.spawn("renewal of the client certificate", certificates.client.keep());
     always.spawn("renewal of the server certificate", certificates.server.keep());
     watch_scheduler(&mut always, &shared, &config.namespace);
     let mut lease = lease::Config::new(&config.namespace, agent_lease(&config.node), &config.identity);
-    lease.duration = LEASE;
-    lease.renew_deadline = LEASE * 2 / 3;
     lease.annotations = Endpoint { address, plain: false }.annotations();
     let work = || async {
         // Without the lease nothing may be done any more: all tasks end then, with all they have under way.
@@ -222,7 +216,6 @@ async fn serve(
     always: &mut Tasks,
     config: &Config,
     certificate: &Certificate,
-    health: &Health,
     inspector: Arc<Inspector>,
 ) -> Result<SocketAddr, Error> {
     let listener = listen(config.listen).await?;
@@ -249,8 +242,8 @@ async fn serve(
         always.spawn("VM metrics server", server);
     }
     if let Some(address) = config.probes {
-        let health = health.clone();
-        always.spawn("probes", http::probes(listen(address).await?, move |_| health.answer()));
+        let answer = move |path: &str| inspector.probe(path);
+        always.spawn("probes", http::probes(listen(address).await?, answer));
     }
     Ok(advertised(address, config.pod_ip))
 }

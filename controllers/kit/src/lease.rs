@@ -1,6 +1,8 @@
 //! Leader election on a `Lease`: of several replicas one acts. Time is compared by the local clock only: a lease has
 //! expired when it was not seen to change for its duration.
 
+mod times;
+
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -12,6 +14,8 @@ use kube::{Client, Error};
 use tokio::time::{Instant, sleep, timeout};
 
 use crate::backoff::Backoff;
+
+pub use times::{Invalid, Times};
 
 /// Longest wait for one response of the API server.
 const REQUEST: Duration = Duration::from_secs(5);
@@ -31,28 +35,36 @@ pub struct Config {
     pub name: String,
     /// Who we are; unique among the replicas.
     pub identity: String,
-    /// How long others wait after the last sign of life of the leader.
-    pub duration: Duration,
-    /// How long the leader tries to renew before it gives up; shorter than `duration`.
-    pub renew_deadline: Duration,
-    /// Pause between two tries.
-    pub retry: Duration,
+    /// How fast.
+    pub times: Times,
     /// Written to the lease by whoever holds it: where it is reached, see [`crate::service`].
     pub annotations: BTreeMap<String, String>,
+    /// Another program that has to lead in the same pod.
+    pub beside: Option<Beside>,
+}
+
+/// Another program, with a lease of its own in the same namespace, that is of use only where this one leads. Where it leads decides: as
+/// long as a replica of it in another pod holds its lease, this one does not lead. If none of them does, this one may lead
+/// nevertheless: what it does for others than that program does not wait for it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Beside {
+    /// Name of the other lease.
+    pub name: String,
+    /// What the identity of its holder begins with if that is in our pod.
+    pub holder: String,
 }
 
 impl Config {
-    /// With 15 s, 10 s and 2 s.
+    /// With the usual times.
     #[must_use]
     pub fn new(namespace: impl Into<String>, name: impl Into<String>, identity: impl Into<String>) -> Self {
         Self {
             namespace: namespace.into(),
             name: name.into(),
             identity: identity.into(),
-            duration: Duration::from_secs(15),
-            renew_deadline: Duration::from_secs(10),
-            retry: Duration::from_secs(2),
+            times: Times::default(),
             annotations: BTreeMap::new(),
+            beside: None,
         }
     }
 }
@@ -112,6 +124,9 @@ pub enum Lost {
     /// Another replica holds it.
     #[error("{0} holds the lease")]
     Holder(String),
+    /// The program beside it leads in another pod.
+    #[error("{0} leads, which is in another pod")]
+    Beside(String),
     /// It could not be renewed in time.
     #[error("the lease could not be renewed for {} s", .0.as_secs_f32())]
     Late(Duration),
@@ -122,6 +137,8 @@ enum Attempt {
     Held,
     /// Another replica holds it, and it has not expired.
     Other(String),
+    /// The program beside us leads in another pod.
+    Beside(String),
     /// Somebody wrote to the lease between our read and our write; who holds it is not known.
     Conflict,
     /// The server refused or did not respond.
@@ -133,8 +150,29 @@ enum Attempt {
 pub struct Elector {
     api: Api<Lease>,
     config: Config,
-    /// What was read last, and when it was first read.
-    seen: Option<(LeaseSpec, Instant)>,
+    own: Seen,
+    beside: Seen,
+}
+
+/// What was read last of a lease, and when it was first read.
+#[derive(Debug, Default)]
+struct Seen(Option<(LeaseSpec, Instant)>);
+
+impl Seen {
+    /// Who holds a lease that was read now; nobody if it has expired.
+    fn holder(&mut self, spec: &LeaseSpec) -> Option<String> {
+        let since = match &self.0 {
+            Some((seen, since)) if seen == spec => *since,
+            _ => {
+                let now = Instant::now();
+                self.0 = Some((spec.clone(), now));
+                now
+            }
+        };
+        let seconds = spec.lease_duration_seconds.and_then(|s| u64::try_from(s).ok()).unwrap_or(0);
+        let expired = since.elapsed() > Duration::from_secs(seconds);
+        spec.holder_identity.clone().filter(|holder| !holder.is_empty() && !expired)
+    }
 }
 
 impl Elector {
@@ -142,7 +180,7 @@ impl Elector {
     #[must_use]
     pub fn new(client: Client, config: Config) -> Self {
         let api = Api::namespaced(client, &config.namespace);
-        Self { api, config, seen: None }
+        Self { api, config, own: Seen::default(), beside: Seen::default() }
     }
 
     /// Does `work` whenever this replica leads, until `stop` ends or the work fails. When the lease is lost `work` is dropped at once,
@@ -167,7 +205,12 @@ impl Elector {
                 let started = Instant::now();
                 tokio::select! {
                     ended = work() => ended?,
-                    _ = self.hold(renewed) => continue,
+                    lost = self.hold(renewed) => {
+                        if matches!(lost, Lost::Beside(_)) {
+                            self.release().await;
+                        }
+                        continue;
+                    }
                 }
                 self.release().await;
                 sleep(restarts.pause(started)).await;
@@ -190,7 +233,7 @@ impl Elector {
             let pause = match self.attempt_within(REQUEST).await {
                 Attempt::Held => return started,
                 Attempt::Conflict => CONFLICT,
-                Attempt::Other(_) | Attempt::Failed => self.config.retry,
+                Attempt::Other(_) | Attempt::Beside(_) | Attempt::Failed => self.config.times.retry,
             };
             sleep(pause).await;
         }
@@ -200,7 +243,7 @@ impl Elector {
     /// the server are retried. So are conflicts: that somebody else wrote to the lease does not mean that somebody else holds it.
     ///
     /// # Errors
-    /// If another replica holds the lease, or `within` has passed.
+    /// If another replica holds the lease, the program beside this one leads in another pod, or `within` has passed.
     pub async fn renew(&mut self, within: Duration) -> Result<Instant, Lost> {
         let deadline = Instant::now() + within;
         loop {
@@ -212,8 +255,9 @@ impl Elector {
             let pause = match self.attempt_within(left.min(REQUEST)).await {
                 Attempt::Held => return Ok(started),
                 Attempt::Other(holder) => return Err(Lost::Holder(holder)),
+                Attempt::Beside(holder) => return Err(Lost::Beside(holder)),
                 Attempt::Conflict => CONFLICT,
-                Attempt::Failed => self.config.retry,
+                Attempt::Failed => self.config.times.retry,
             };
             sleep(pause.min(deadline.saturating_duration_since(Instant::now()))).await;
         }
@@ -222,8 +266,8 @@ impl Elector {
     /// Renews until that fails for too long or another holds the lease; then whoever leads must stop at once.
     async fn hold(&mut self, mut renewed: Instant) -> Lost {
         loop {
-            sleep(self.config.retry).await;
-            let left = self.config.renew_deadline.saturating_sub(renewed.elapsed());
+            sleep(self.config.times.retry).await;
+            let left = self.config.times.renew_deadline.saturating_sub(renewed.elapsed());
             match self.renew(left).await {
                 Ok(at) => renewed = at,
                 Err(lost) => {
@@ -269,29 +313,24 @@ impl Elector {
 
     /// Takes or renews the lease if it is ours, free or expired.
     async fn attempt(&mut self) -> Result<Attempt, Error> {
+        // Both are looked at each time: that they expire is noticed at the same time.
+        let found = self.api.get_opt(&self.config.name).await?;
+        let spec = found.as_ref().and_then(|lease| lease.spec.clone()).unwrap_or_default();
+        let holder = self.own.holder(&spec).filter(|holder| *holder != self.config.identity);
+        if let Some(holder) = self.led_elsewhere().await? {
+            return Ok(Attempt::Beside(holder));
+        }
+        if let Some(holder) = holder {
+            return Ok(Attempt::Other(holder));
+        }
         let now = MicroTime(jiff::Timestamp::now());
-        let Some(mut lease) = self.api.get_opt(&self.config.name).await? else {
+        let Some(mut lease) = found else {
             let annotations = Some(self.config.annotations.clone()).filter(|all| !all.is_empty());
             let metadata =
                 ObjectMeta { name: Some(self.config.name.clone()), annotations, ..ObjectMeta::default() };
             let spec = Some(self.spec(&LeaseSpec::default(), now));
             return won(self.api.create(&PostParams::default(), &Lease { metadata, spec }).await);
         };
-        let spec = lease.spec.clone().unwrap_or_default();
-        let holder = spec.holder_identity.clone().unwrap_or_default();
-        let since = match &self.seen {
-            Some((seen, since)) if *seen == spec => *since,
-            _ => {
-                let now = Instant::now();
-                self.seen = Some((spec.clone(), now));
-                now
-            }
-        };
-        let seconds = spec.lease_duration_seconds.and_then(|s| u64::try_from(s).ok()).unwrap_or(0);
-        let expired = since.elapsed() > Duration::from_secs(seconds);
-        if holder != self.config.identity && !holder.is_empty() && !expired {
-            return Ok(Attempt::Other(holder));
-        }
         lease.spec = Some(self.spec(&spec, now));
         if !self.config.annotations.is_empty() {
             lease.metadata.annotations.get_or_insert_default().extend(self.config.annotations.clone());
@@ -300,12 +339,22 @@ impl Elector {
         won(self.api.replace(&self.config.name, &PostParams::default(), &lease).await)
     }
 
+    /// Who leads of the program beside this one, if that is in another pod.
+    async fn led_elsewhere(&mut self) -> Result<Option<String>, Error> {
+        let Some(beside) = &self.config.beside else { return Ok(None) };
+        let found = self.api.get_opt(&beside.name).await?;
+        let spec = found.and_then(|lease| lease.spec).unwrap_or_default();
+        Ok(self.beside.holder(&spec).filter(|holder| !holder.starts_with(&beside.holder)))
+    }
+
     fn spec(&self, before: &LeaseSpec, now: MicroTime) -> LeaseSpec {
         let ours = before.holder_identity.as_deref() == Some(self.config.identity.as_str());
         let changes = before.lease_transitions.unwrap_or(0);
         LeaseSpec {
             holder_identity: Some(self.config.identity.clone()),
-            lease_duration_seconds: Some(i32::try_from(self.config.duration.as_secs()).unwrap_or(i32::MAX)),
+            lease_duration_seconds: Some(
+                i32::try_from(self.config.times.duration.as_secs()).unwrap_or(i32::MAX),
+            ),
             acquire_time: if ours { before.acquire_time.clone() } else { Some(now.clone()) },
             renew_time: Some(now),
             lease_transitions: Some(if ours { changes } else { changes.saturating_add(1) }),

@@ -3,6 +3,7 @@
 mod agent;
 mod apiserver;
 mod device_plugin;
+mod lease;
 mod local;
 mod log;
 mod node;

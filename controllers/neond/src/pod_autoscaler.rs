@@ -54,6 +54,8 @@ pub(crate) struct Args {
     /// Compete for the lead with other replicas
     #[arg(long)]
     leader_elect: bool,
+    #[command(flatten)]
+    lease: crate::lease::LeaseArgs,
     /// Name of this replica in the lease [default: the host's name and the process]
     #[arg(long)]
     identity: Option<String>,
@@ -80,11 +82,11 @@ pub(crate) struct Args {
 pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     crate::service::run(async {
         crate::service::wait_for(args.kubeconfig.as_deref()).await?;
-        Ok(neonvm_pod_autoscaler::run(config(args), crate::service::stop()?).await?)
+        Ok(neonvm_pod_autoscaler::run(config(args)?, crate::service::stop()?).await?)
     })
 }
 
-fn config(args: &Args) -> Config {
+fn config(args: &Args) -> anyhow::Result<Config> {
     let client = args.webhook_client_ca_file.as_ref().map(|authority| neonvm_kit::webhook::Client {
         authority: authority.clone(),
         names: args.webhook_client_name.clone(),
@@ -108,7 +110,9 @@ fn config(args: &Args) -> Config {
     };
     if args.leader_elect {
         let identity = args.identity.clone().unwrap_or_else(crate::service::identity);
-        config.leader_election = Some(config.lease(identity));
+        let mut lease = config.lease(identity);
+        lease.times = args.lease.times()?;
+        config.leader_election = Some(lease);
     }
-    config
+    Ok(config)
 }

@@ -4,6 +4,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 
 use anyhow::Context as _;
+use neonvm_kit::lease::Beside;
 use neonvm_scheduler::{Config, Mode};
 
 /// Flags.
@@ -19,6 +20,12 @@ pub(crate) struct Args {
     /// host's name and the process]
     #[arg(long)]
     identity: Option<String>,
+    #[command(flatten)]
+    lease: crate::lease::LeaseArgs,
+    /// Lease of the kube-scheduler in the same pod, in the same namespace: this replica leads only where that one does, because each
+    /// kube-scheduler asks beside itself. Needs --identity with the name of the pod [default: the kube-scheduler has no lease]
+    #[arg(long, value_name = "NAME", requires = "identity")]
+    kube_scheduler_lease: Option<String>,
     /// Who places pods: "bind" places every pod itself, for clusters without a scheduler of their own; "extender" leaves that to
     /// a kube-scheduler that asks here
     #[arg(long, default_value = "bind", value_parser = ["bind", "extender"])]
@@ -67,22 +74,24 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
 }
 
 fn config(args: &Args) -> anyhow::Result<Config> {
-    let own = || {
-        let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
-        format!("{host}-{}", std::process::id())
-    };
     let mut config = Config {
         kubeconfig: args.kubeconfig.clone(),
         namespace: args.namespace.clone(),
-        identity: args.identity.clone().unwrap_or_else(own),
+        identity: args.identity.clone().unwrap_or_else(crate::service::identity),
         mode: if args.mode == "extender" { Mode::Extender } else { Mode::Bind },
         listen: args.listen,
         plain: args.plain_listen,
         metrics: args.metrics_bind_address,
         probes: args.health_probe_bind_address,
         pod_ip: args.pod_ip,
+        lease: args.lease.times()?,
         ..Config::default()
     };
+    // A kube-scheduler is known in its lease by the name of its host, which in a pod is that of the pod, and a number of its own.
+    config.beside = args
+        .kube_scheduler_lease
+        .clone()
+        .map(|name| Beside { name, holder: format!("{}_", config.identity) });
     if let Some(path) = &args.config {
         let text =
             std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;

@@ -64,6 +64,8 @@ pub(crate) struct Args {
     /// Compete for the lead with other replicas
     #[arg(long)]
     leader_elect: bool,
+    #[command(flatten)]
+    lease: crate::lease::LeaseArgs,
     /// Name of this replica in the lease [default: the host's name and the process]
     #[arg(long)]
     identity: Option<String>,
@@ -161,8 +163,9 @@ fn config(args: &Args) -> anyhow::Result<Config> {
     config.settings.runner.memhp_auto_movable_ratio.clone_from(&args.memhp_auto_movable_ratio);
     overlay(args, &mut config);
     if args.leader_elect {
-        config.leader_election =
-            Some(config.lease(args.identity.clone().unwrap_or_else(crate::service::identity)));
+        let mut lease = config.lease(args.identity.clone().unwrap_or_else(crate::service::identity));
+        lease.times = args.lease.times()?;
+        config.leader_election = Some(lease);
     }
     if let Some(listen) = args.webhook_bind_address {
         let service = args.webhook_service.as_ref().map(|name| Registration::Service {

@@ -1,6 +1,6 @@
 //! The whole service: lead, watches, workers, health.
 
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use http::StatusCode;
@@ -72,8 +72,12 @@ pub async fn run_with(
     let mut always = Tasks::new(&tasks);
     let (events, sender) = event::channel(client.clone(), MANAGER);
     always.spawn("event sender", sender.run());
-    let health =
-        Arc::new(Health { tasks: tasks.clone(), telemetry: Arc::default(), context: Mutex::default() });
+    let health = Arc::new(Health {
+        tasks: tasks.clone(),
+        telemetry: Arc::default(),
+        lists: AtomicBool::new(false),
+        context: Mutex::default(),
+    });
     if let Some(address) = config.metrics {
         let listener = listen(address).await?;
         let health = Arc::clone(&health);
@@ -82,8 +86,8 @@ pub async fn run_with(
         always.spawn("metrics server", serve(listener, None, gate, no_body, answer));
     }
     if let Some(address) = config.probes {
-        let health = tasks.clone();
-        always.spawn("probes", probes(listen(address).await?, move |_| health.answer()));
+        let health = Arc::clone(&health);
+        always.spawn("probes", probes(listen(address).await?, move |path| health.probe(path)));
     }
     if let Some(webhooks) = &config.webhooks {
         let webhooks = Webhooks::new(webhooks)?;
@@ -104,6 +108,7 @@ async fn listen(address: std::net::SocketAddr) -> Result<TcpListener, Error> {
 
 /// Watches and reconciles; returns when a part of that ends.
 async fn lead(context: Arc<Context>, config: &Config, health: &Health) -> Result<(), TaskEnded> {
+    let lists = health.listing();
     if config.service_networks.is_empty() {
         context.observer.reader.refuse(&services::networks(&context.client).await);
     }
@@ -118,6 +123,7 @@ async fn lead(context: Arc<Context>, config: &Config, health: &Health) -> Result
         _ = ready.wait_for(|count| *count >= watch::WATCHES) => {}
         ended = tasks.ended() => return Err(ended),
     }
+    drop(lists);
     let _shown = health.show(&context);
     let reconcile = |key: Key| {
         let context = Arc::clone(&context);
@@ -134,8 +140,18 @@ async fn lead(context: Arc<Context>, config: &Config, health: &Health) -> Result
 struct Health {
     tasks: supervise::Health,
     telemetry: Arc<Telemetry>,
+    /// This replica leads, and has not listed everything yet.
+    lists: AtomicBool,
     /// Of the leader.
     context: Mutex<Option<Arc<Context>>>,
+}
+
+struct Listing<'a>(&'a Health);
+
+impl Drop for Listing<'_> {
+    fn drop(&mut self) {
+        self.0.lists.store(false, Ordering::Release);
+    }
 }
 
 struct Shown<'a>(&'a Health);
@@ -147,6 +163,21 @@ impl Drop for Shown<'_> {
 }
 
 impl Health {
+    /// Not ready until the result is dropped.
+    fn listing(&self) -> Listing<'_> {
+        self.lists.store(true, Ordering::Release);
+        Listing(self)
+    }
+
+    /// Whether it runs, and whether it knows all that it acts on. A replica that stands by acts on nothing.
+    fn probe(&self, path: &str) -> Answer {
+        if path == "/readyz" && self.lists.load(Ordering::Acquire) {
+            let why = "autoscalers and pods are not known yet\n";
+            return text(StatusCode::SERVICE_UNAVAILABLE, "text/plain", why);
+        }
+        self.tasks.answer()
+    }
+
     /// What the leader knows is told as long as it leads: until the result is dropped.
     fn show(&self, context: &Arc<Context>) -> Shown<'_> {
         *self.context.lock().unwrap_or_else(PoisonError::into_inner) = Some(Arc::clone(context));
@@ -158,7 +189,7 @@ impl Health {
             return text(StatusCode::METHOD_NOT_ALLOWED, "text/plain", "only GET\n");
         }
         match request.uri().path() {
-            "/healthz" | "/readyz" => self.tasks.answer(),
+            path @ ("/healthz" | "/readyz") => self.probe(path),
             "/metrics" => {
                 let context = self.context.lock().unwrap_or_else(PoisonError::into_inner).clone();
                 let others = context.map_or_else(Others::default, |context| Others {

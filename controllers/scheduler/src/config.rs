@@ -8,6 +8,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use neonvm_core_placement::permits::Settings;
+use neonvm_kit::lease::{Beside, Times};
 
 /// Who places pods.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -48,8 +49,10 @@ pub struct Config {
     pub request_timeout: Duration,
     /// Label of metrics → label of nodes.
     pub node_metric_labels: BTreeMap<String, String>,
-    /// Times of the lease: duration, renewal, pause between two tries.
-    pub lease: (Duration, Duration, Duration),
+    /// Times of the lease.
+    pub lease: Times,
+    /// The kube-scheduler in the same pod; none: there is none, or it has no lease.
+    pub beside: Option<Beside>,
 }
 
 impl Default for Config {
@@ -68,7 +71,8 @@ impl Default for Config {
             settings: Settings::default(),
             request_timeout: Duration::from_secs(4),
             node_metric_labels: BTreeMap::new(),
-            lease: (Duration::from_secs(15), Duration::from_secs(10), Duration::from_secs(2)),
+            lease: Times::default(),
+            beside: None,
         }
     }
 }

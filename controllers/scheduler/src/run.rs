@@ -11,7 +11,7 @@ use neonvm_api::names::SCHEDULER_LEASE;
 use neonvm_core_placement::permits::Event;
 use neonvm_kit::certificate::{self, Certificate, Wanted};
 use neonvm_kit::http;
-use neonvm_kit::lease::{self, Elector};
+use neonvm_kit::lease::{self, Elector, Times};
 use neonvm_kit::service::{Endpoint, advertised};
 use neonvm_kit::supervise::{TaskEnded, Tasks};
 use tokio::net::TcpListener;
@@ -187,8 +187,9 @@ impl Running {
         }
         let settings = &shared.config;
         let mut config = lease::Config::new(&settings.namespace, SCHEDULER_LEASE, &settings.identity);
-        (config.duration, config.renew_deadline, config.retry) = settings.lease;
+        config.times = settings.lease;
         config.annotations = endpoint.annotations();
+        config.beside.clone_from(&settings.beside);
         let mut elector = Elector::new(shared.client.clone(), config);
         let mut stop = std::pin::pin!(servers.until(stop));
         loop {
@@ -202,7 +203,7 @@ impl Running {
                 break;
             }
             // Renewed once more, so that it is known since when.
-            if renew(&shared, &mut elector, shared.config.lease.1).await.is_none() {
+            if renew(&shared, &mut elector, shared.config.lease.renew_deadline).await.is_none() {
                 continue;
             }
             tracing::info!(identity = %shared.config.identity, "leads");
@@ -212,6 +213,8 @@ impl Running {
             if stopped || shared.health.check().is_err() {
                 break;
             }
+            // If it is ours still: it was given up because the kube-scheduler leads in another pod, whose replica need not wait.
+            elector.release().await;
         }
         // An attempt to take it that was under way may have succeeded.
         elector.release().await;
@@ -266,7 +269,7 @@ async fn renew(shared: &Shared, elector: &mut Elector, within: Duration) -> Opti
 
 /// Renews the lease until another holds it or that fails for too long. It is given up before it can have passed to another and back.
 async fn hold(shared: &Shared, elector: &mut Elector) {
-    let (duration, deadline, retry) = shared.config.lease;
+    let Times { duration, renew_deadline: deadline, retry } = shared.config.lease;
     let mut last = shared.now();
     loop {
         tokio::time::sleep(retry).await;

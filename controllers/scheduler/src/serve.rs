@@ -66,10 +66,13 @@ pub(crate) fn admit(door: Door, head: &Parts) -> Admitted {
     let may = |organisations: &[&str]| door == Door::Tls && peer.is_one_of(organisations);
     let path = head.uri.path();
     match path {
-        "/healthz" | "/readyz" => return Ok(0),
+        "/healthz" | "/readyz" | "/leadz" => return Ok(0),
         "/metrics" if door == Door::Metrics || may(&[OPERATORS, AGENTS]) => return Ok(0),
         _ if door == Door::Metrics => {
-            return Err(Box::new(plain(StatusCode::NOT_FOUND, "there is /metrics, /healthz and /readyz")));
+            return Err(Box::new(plain(
+                StatusCode::NOT_FOUND,
+                "there is /metrics, /healthz, /readyz and /leadz",
+            )));
         }
         _ => {}
     }
@@ -98,7 +101,7 @@ pub(crate) async fn handle(shared: Arc<Shared>, request: Whole) -> Answer {
 async fn route(shared: &Shared, request: Whole) -> Answer {
     let path = request.uri().path().to_owned();
     match path.as_str() {
-        "/healthz" | "/readyz" => probe(shared, &path),
+        "/healthz" | "/readyz" | "/leadz" => probe(shared, &path),
         "/metrics" => neonvm_kit::metrics::answer(metrics::page(shared)),
         path if path.starts_with("/v1/") => inspect(shared, &request),
         path => match path.strip_prefix("/extender/") {
@@ -108,21 +111,21 @@ async fn route(shared: &Shared, request: Whole) -> Answer {
     }
 }
 
-/// Whether it runs, and whether it answers agents.
+/// Whether it runs (`/healthz`), knows all nodes and pods (`/readyz`: a standby that does takes over at once), and answers agents and
+/// the kube-scheduler (`/leadz`).
 pub(crate) fn probe(shared: &Shared, path: &str) -> Answer {
     match path {
-        "/readyz" if shared.is_ready() => plain(StatusCode::OK, "ok"),
-        "/readyz" => plain(StatusCode::SERVICE_UNAVAILABLE, unready(shared)),
+        "/leadz" if !shared.is_leading() => plain(StatusCode::SERVICE_UNAVAILABLE, "another replica leads"),
+        "/readyz" | "/leadz" if !shared.state().is_listed() => {
+            plain(StatusCode::SERVICE_UNAVAILABLE, "not all nodes and pods are known yet")
+        }
+        "/readyz" | "/leadz" if shared.health.check().is_ok() => plain(StatusCode::OK, "ok"),
         _ => shared.health.answer(),
     }
 }
 
 fn forbidden(organisation: &str) -> Answer {
     plain(StatusCode::FORBIDDEN, format!("a client certificate of {organisation} is needed"))
-}
-
-fn unready(shared: &Shared) -> &'static str {
-    if shared.is_leading() { "not all nodes and pods are known yet" } else { "another replica leads" }
 }
 
 /// A request of an agent: whatever its path, as upstream takes it.
@@ -228,7 +231,7 @@ mod tests {
             assert_eq!(most(Door::Tls, path, &[]), Err(403), "{path}");
             assert_eq!(most(Door::Tls, path, &["someone"]), Err(403), "{path}");
         }
-        for path in ["/healthz", "/readyz"] {
+        for path in ["/healthz", "/readyz", "/leadz"] {
             assert_eq!(most(Door::Tls, path, &[]), Ok(0));
         }
         assert_eq!(most(Door::Tls, "/", &[AGENTS]), Ok(SMALL_BODY));

@@ -75,7 +75,7 @@ impl Shared {
 
     /// The lease was renewed by a request that began at `since`.
     pub(crate) fn renewed(&self, since: Duration) {
-        self.valid_until.store(millis(since + self.config.lease.0), Ordering::Release);
+        self.valid_until.store(millis(since + self.config.lease.duration), Ordering::Release);
     }
 
     pub(crate) fn lead(&self, leading: bool) {

@@ -127,7 +127,15 @@ fn services(values: &Values) -> BTreeMap<&'static str, Filling> {
                 &autoscaler.node_selector,
             ),
         ),
-        ("scheduler", filling(None, &scheduler.resources, &scheduler.tolerations, &scheduler.node_selector)),
+        (
+            "scheduler",
+            filling(
+                scheduler.replicas,
+                &scheduler.resources,
+                &scheduler.tolerations,
+                &scheduler.node_selector,
+            ),
+        ),
         ("kube-scheduler", stock),
         ("agent", filling(None, &agent.resources, &agent.tolerations, &agent.node_selector)),
         ("vxlan-controller", filling(None, &overlay.resources, &overlay.tolerations, &overlay.node_selector)),

@@ -62,6 +62,8 @@ fn each_service_has_its_own_place_and_size() {
         assert!(others.into_iter().all(|other| !other.to_string().contains("77m")), "{name}");
     }
     let all = made(&["vmController.replicas=1", "podAutoscaler.replicas=4"]);
+    assert_eq!(find(&all, "Deployment", "neonvm-scheduler")["spec"]["replicas"], 2);
+    let all = made(&["vmController.replicas=1", "podAutoscaler.replicas=4", "scheduler.replicas=1"]);
     assert_eq!(find(&all, "Deployment", "neonvm-vm-controller")["spec"]["replicas"], 1);
     assert_eq!(find(&all, "Deployment", "neonvm-pod-autoscaler")["spec"]["replicas"], 4);
     assert_eq!(find(&all, "Deployment", "neonvm-scheduler")["spec"]["replicas"], 1);

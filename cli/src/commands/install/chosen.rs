@@ -59,6 +59,7 @@ fn flags(args: &Choices, choice: &Choice) -> Result<Vec<(&'static str, Value)>> 
     }
     if let Some(replicas) = args.replicas {
         all.push(("vmController.replicas", json!(replicas)));
+        all.push(("scheduler.replicas", json!(replicas)));
         all.push(("podAutoscaler.replicas", json!(replicas)));
     }
     if let Some(components) = components(args, choice)? {

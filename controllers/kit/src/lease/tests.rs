@@ -12,6 +12,9 @@ use tower::service_fn;
 
 use super::*;
 
+/// Lease of the program beside us.
+const BESIDE: &str = "beside";
+
 /// What the server keeps, and what it does to writes.
 #[derive(Default)]
 struct Fake {
@@ -23,6 +26,8 @@ struct Fake {
     annotated_before_write: usize,
     /// Who takes the lease by force before the next write.
     taken_by: Option<&'static str>,
+    /// The lease of the program beside us.
+    beside: Option<Value>,
 }
 
 impl Fake {
@@ -46,10 +51,18 @@ impl Fake {
         }
     }
 
-    fn answer(&mut self, method: &Method, body: &[u8]) -> (StatusCode, Value) {
+    /// Of the program beside us: a replica renews its lease, of 8 s.
+    fn beside(&mut self, holder: &str) {
+        self.version += 1;
+        self.beside = Some(json!({"metadata": {"name": BESIDE, "resourceVersion": self.version.to_string()},
+            "spec": {"holderIdentity": holder, "leaseDurationSeconds": 8, "leaseTransitions": self.version}}));
+    }
+
+    fn answer(&mut self, (method, path): (&Method, &str), body: &[u8]) -> (StatusCode, Value) {
         let failure = |code: u16, reason: &str| json!({"kind": "Status", "status": "Failure", "code": code, "reason": reason, "message": reason});
         if *method == Method::GET {
-            return match &self.lease {
+            let asked = if path.ends_with(BESIDE) { &self.beside } else { &self.lease };
+            return match asked {
                 Some(lease) => (StatusCode::OK, lease.clone()),
                 None => (StatusCode::NOT_FOUND, failure(404, "NotFound")),
             };
@@ -76,7 +89,7 @@ fn server() -> (Client, Arc<Mutex<Fake>>) {
         async move {
             let (parts, body) = request.into_parts();
             let body = body.collect().await.unwrap().to_bytes();
-            let (status, answer) = kept.lock().unwrap().answer(&parts.method, &body);
+            let (status, answer) = kept.lock().unwrap().answer((&parts.method, parts.uri.path()), &body);
             let answer = Response::builder().status(status).body(Full::new(Bytes::from(answer.to_string())));
             Ok::<_, Infallible>(answer.unwrap())
         }
@@ -173,4 +186,60 @@ async fn work_that_fails_ends_the_lead_and_the_lease_is_given_back() {
     assert_eq!(elector(client.clone()).lead(std::future::pending(), work).await, Err("planted"));
     assert_eq!(holder(&fake), "");
     assert_eq!(lead(&client, None, std::future::pending(), work).await, Err("planted"));
+}
+
+/// A pair of replicas, each beside one of another program.
+fn replica(client: &Client, identity: &str) -> Elector {
+    let mut config = Config::new("ns", "lease", identity);
+    config.times = Times { retry: Duration::from_secs(1), ..config.times };
+    config.beside = Some(Beside { name: BESIDE.to_owned(), holder: format!("{identity}_") });
+    Elector::new(client.clone(), config)
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_leads_beside_another_program_leads_where_that_does() {
+    let (client, fake) = server();
+    let (mut first, mut second) = (replica(&client, "one"), replica(&client, "two"));
+    let renewing = |holder: &'static str, seconds: u64| {
+        let fake = Arc::clone(&fake);
+        async move {
+            for _ in 0..seconds {
+                fake.lock().unwrap().beside(holder);
+                sleep(Duration::from_secs(1)).await;
+            }
+        }
+    };
+    // Whichever comes first: the other program decides.
+    fake.lock().unwrap().beside("one_5e2a");
+    let led = tokio::select! {
+        _ = second.acquire() => "two",
+        _ = async { tokio::join!(first.acquire(), renewing("one_5e2a", 30)) } => "one",
+    };
+    assert_eq!((led, holder(&fake).as_str()), ("one", "one"));
+    // It leads in the other pod now: this one gives the lease up although it could be renewed.
+    fake.lock().unwrap().beside("two_77aa");
+    assert_eq!(first.renew(Duration::from_secs(5)).await, Err(Lost::Beside("two_77aa".into())));
+    first.release().await;
+    let started = Instant::now();
+    tokio::join!(second.acquire(), renewing("two_77aa", 2));
+    assert_eq!(holder(&fake), "two");
+    assert!(started.elapsed() <= Duration::from_secs(2), "it need not wait for the end of the lease");
+}
+
+/// What is done for others does not wait for the program beside it.
+#[tokio::test(start_paused = true)]
+async fn without_a_leader_beside_it_somebody_leads_nevertheless() {
+    let (client, fake) = server();
+    let (mut first, mut second) = (replica(&client, "one"), replica(&client, "two"));
+    first.acquire().await;
+    // The other program led with the pod that is gone.
+    fake.lock().unwrap().beside("one_5e2a");
+    first.renew(Duration::from_secs(5)).await.unwrap();
+    let started = Instant::now();
+    second.acquire().await;
+    assert_eq!(holder(&fake), "two");
+    assert!(started.elapsed() <= replica(&client, "two").config.times.takeover(), "{:?}", started.elapsed());
+    // It gave its own lease back.
+    fake.lock().unwrap().beside("");
+    second.renew(Duration::from_secs(5)).await.unwrap();
 }

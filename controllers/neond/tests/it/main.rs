@@ -8,9 +8,11 @@
     clippy::print_stdout
 )]
 
+mod available;
 mod cluster;
 mod device_plugin;
 mod manifests;
 mod policies;
 mod runner;
 mod service;
+mod takeover;

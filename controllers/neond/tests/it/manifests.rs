@@ -254,12 +254,21 @@ async fn services_run_as_their_manifests_say() {
             services.insert(name, Service::start(container, &kubeconfig, &more));
         }
     }
-    for (name, service) in
-        services.iter().filter(|(name, _)| ["vm-controller", "scheduler"].contains(&name.as_str()))
-    {
-        let place = &service.addresses["--health-probe-bind-address"].address().to_string();
+    for (name, service) in &services {
+        let Some(probes) = service.addresses.get("--health-probe-bind-address") else { continue };
+        let place = &probes.address().to_string();
         until(&format!("readiness of {name}: {}", service.log()), async || {
             ask(place, "/readyz", None).await.is_some_and(|(status, _)| status == 200)
+        })
+        .await;
+    }
+    let leases = "/apis/coordination.k8s.io/v1/namespaces/neonvm-system/leases";
+    for lease in ["a3b22509.neon.tech", SCHEDULER_LEASE, &agent_lease("n1")] {
+        until(&format!("somebody to hold {lease}"), async || {
+            let found = cluster.get(&format!("{leases}/{lease}")).await;
+            found.is_some_and(|found| {
+                found["spec"]["holderIdentity"].as_str().is_some_and(|who| !who.is_empty())
+            })
         })
         .await;
     }
@@ -273,16 +282,6 @@ async fn services_run_as_their_manifests_say() {
         &pod().await.unwrap(),
     )
     .await;
-    let leases = "/apis/coordination.k8s.io/v1/namespaces/neonvm-system/leases";
-    for lease in ["a3b22509.neon.tech", SCHEDULER_LEASE, &agent_lease("n1")] {
-        until(&format!("somebody to hold {lease}"), async || {
-            let found = cluster.get(&format!("{leases}/{lease}")).await;
-            found.is_some_and(|found| {
-                found["spec"]["holderIdentity"].as_str().is_some_and(|who| !who.is_empty())
-            })
-        })
-        .await;
-    }
     for (name, service) in &mut services {
         assert!(service.is_running(), "{name}: {}", service.log());
         assert!(!service.log().contains("forbidden"), "{name}: {}", service.log());

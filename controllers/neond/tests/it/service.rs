@@ -28,12 +28,15 @@ pub(crate) fn containers(workload: &Value) -> Vec<&Value> {
     all.into_iter().flatten().filter(|container| container["command"][0] == "neond").collect()
 }
 
+/// Name of the pod where a test has one of each.
+const POD: &str = "pod-0";
+
 /// Variables as the kubelet would set them, for a pod on node n1.
-pub(crate) fn environment(container: &Value) -> BTreeMap<String, String> {
+fn environment(container: &Value, pod: &str) -> BTreeMap<String, String> {
     let all = container["env"].as_array().into_iter().flatten();
     all.map(|one| {
         let value = match one.pointer("/valueFrom/fieldRef/fieldPath").and_then(Value::as_str) {
-            Some("metadata.name") => "pod-0",
+            Some("metadata.name") => pod,
             Some("spec.nodeName") => "n1",
             Some("status.podIP" | "status.hostIP") => "127.0.0.1",
             other => panic!("{other:?} of {one}"),
@@ -44,7 +47,11 @@ pub(crate) fn environment(container: &Value) -> BTreeMap<String, String> {
 }
 
 pub(crate) fn arguments(container: &Value) -> Vec<String> {
-    let environment = environment(container);
+    arguments_of(container, POD)
+}
+
+fn arguments_of(container: &Value, pod: &str) -> Vec<String> {
+    let environment = environment(container, pod);
     let words = |key: &str| container[key].as_array().cloned().unwrap_or_default();
     let all = words("command").into_iter().skip(1).chain(words("args"));
     all.map(|word| {
@@ -66,7 +73,12 @@ pub(crate) fn listening(arguments: &[String]) -> Vec<(String, std::net::SocketAd
 impl Service {
     /// Starts it with `more` flags; where it listens on other ports, which nobody else has.
     pub(crate) fn start(container: &Value, kubeconfig: &Path, more: &[&str]) -> Self {
-        let mut arguments = arguments(container);
+        Self::start_in(POD, container, kubeconfig, more)
+    }
+
+    /// As [`Service::start`], in a pod of this name.
+    pub(crate) fn start_in(pod: &str, container: &Value, kubeconfig: &Path, more: &[&str]) -> Self {
+        let mut arguments = arguments_of(container, pod);
         let mut addresses = BTreeMap::new();
         for (flag, old) in listening(&arguments) {
             let own = Reserved::loopback().unwrap();
@@ -79,7 +91,7 @@ impl Service {
         for word in arguments.iter_mut().filter(|word| word.starts_with("--webhook-service=")) {
             *word = "--webhook-listener".to_owned();
         }
-        let log = kubeconfig.with_extension("log");
+        let log = kubeconfig.with_extension(format!("{pod}.log"));
         let output = File::create(&log).unwrap();
         let child = Command::new(env!("CARGO_BIN_EXE_neond"))
             .args(&arguments)
@@ -88,7 +100,7 @@ impl Service {
             .args(more)
             .env_clear()
             .env("PATH", std::env::var_os("PATH").unwrap_or_default())
-            .envs(environment(container))
+            .envs(environment(container, pod))
             .stdin(Stdio::null())
             .stdout(output.try_clone().unwrap())
             .stderr(output)
@@ -99,6 +111,12 @@ impl Service {
 
     pub(crate) fn log(&self) -> String {
         std::fs::read_to_string(&self.log).unwrap_or_default()
+    }
+
+    /// Kill -9.
+    pub(crate) fn kill(&mut self) {
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
     }
 
     pub(crate) fn is_running(&mut self) -> bool {

@@ -3,12 +3,15 @@
 use std::time::Duration;
 
 use http::{Method, StatusCode};
+use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::Pod;
 use kube::Api;
 use kube::api::{Patch, PatchParams, PostParams};
 use neonvm_api::VirtualMachineMigration;
 use neonvm_api::migration::VirtualMachineMigrationSpec;
 use neonvm_api::names::SCHEDULER_LEASE;
+use neonvm_kit::call::Caller;
+use neonvm_kit::lease::{Beside, Times};
 use neonvm_kit::service;
 use neonvm_scheduler::{Config, Mode};
 use serde_json::json;
@@ -31,8 +34,19 @@ async fn is_refused(cluster: &Cluster, scheduler: &Scheduler) {
     let mut agent = cluster.agent(scheduler).await;
     let (status, text) = call(&mut agent, Method::POST, "/", request("v", 8, None)).await;
     assert_eq!((status, text.as_str()), (StatusCode::SERVICE_UNAVAILABLE, "another replica leads\n"));
-    let (status, _) = call(&mut agent, Method::GET, "/readyz", "").await;
-    assert_eq!(status, StatusCode::SERVICE_UNAVAILABLE);
+    let (status, text) = call(&mut agent, Method::GET, "/leadz", "").await;
+    assert_eq!((status, text.as_str()), (StatusCode::SERVICE_UNAVAILABLE, "another replica leads\n"));
+}
+
+/// A standby is ready when it knows everything, so that a rollout and a disruption budget count it.
+async fn stands_by(cluster: &Cluster, scheduler: &Scheduler) {
+    let mut agent = cluster.agent(scheduler).await;
+    eventually("a standby that is ready", async || {
+        let (status, _) = call(&mut agent, Method::GET, "/readyz", "").await;
+        (status == StatusCode::OK).then_some(())
+    })
+    .await;
+    is_refused(cluster, scheduler).await;
 }
 
 /// D20: killed between a request and its answer, or after it; the standby takes over.
@@ -41,7 +55,7 @@ async fn d20_the_standby_takes_over_and_promises_nothing_twice() {
     let cluster = two_vms().await;
     let first = cluster.leader(config(&cluster, "first")).await;
     let second = cluster.scheduler(config(&cluster, "second")).await;
-    is_refused(&cluster, &second).await;
+    stands_by(&cluster, &second).await;
     let lease = async || service::find(&cluster.client, "neonvm-system", SCHEDULER_LEASE).await.unwrap();
     assert_eq!(lease().await, Some(first.endpoint));
 
@@ -80,6 +94,44 @@ async fn d20_the_standby_takes_over_and_promises_nothing_twice() {
     assert_eq!(ask(&mut agent, "v", 8, Some(v)).await, 7);
 }
 
+/// Of a pair of pods the kube-scheduler of one leads: the extender beside it does, too, whatever the other would rather do.
+#[tokio::test]
+async fn the_extender_leads_where_its_kube_scheduler_does() {
+    const LEASE: &str = "neonvm-kube-scheduler";
+    let cluster = two_vms().await;
+    let leases: Api<Lease> = Api::namespaced(cluster.client.clone(), "neonvm-system");
+    let spec = |holder: &str| json!({ "holderIdentity": holder, "leaseDurationSeconds": 3600 });
+    let lease = json!({ "metadata": { "name": LEASE }, "spec": spec("b_77aa") });
+    leases.create(&PostParams::default(), &serde_json::from_value(lease).unwrap()).await.unwrap();
+    let beside = |identity: &str| {
+        let beside = Beside { name: LEASE.into(), holder: format!("{identity}_") };
+        Config { beside: Some(beside), ..config(&cluster, identity) }
+    };
+    let a = cluster.scheduler(beside("a")).await;
+    let b = cluster.leader(beside("b")).await;
+    stands_by(&cluster, &a).await;
+    let mut agent = cluster.agent(&b).await;
+    assert_eq!(ask(&mut agent, "w", 1, None).await, 1);
+    assert_eq!(ask(&mut agent, "v", 7, None).await, 7);
+    // It leads in the other pod from now on. The lease of the extender would last for a minute.
+    leases
+        .patch(LEASE, &PatchParams::default(), &Patch::Merge(json!({ "spec": spec("a_5e2a") })))
+        .await
+        .unwrap();
+    ready(&a).await;
+    stands_by(&cluster, &b).await;
+    let mut agent = cluster.agent(&a).await;
+    let w = ask(&mut agent, "w", 8, Some(1)).await;
+    assert_eq!(ask(&mut agent, "v", 7, Some(7)).await, 7);
+    assert!(w + 7 <= 10, "{w} + 7");
+    // Each kube-scheduler asks beside itself only: the one that does not lead learns nothing and binds nothing.
+    let pod = cluster.pod("p", "1Gi").await;
+    let names = json!({ "Pod": pod, "NodeNames": ["n1"] });
+    let mut kube = Caller::new(b.plain, None, "");
+    let (_, text) = call(&mut kube, Method::POST, "/extender/filter", names).await;
+    assert!(text.contains("does not lead"), "{text}");
+}
+
 /// #555: one scheduler that restarts; the agent's last permit is worth what it says.
 #[tokio::test]
 async fn d555_a_restart_keeps_what_agents_hold() {
@@ -105,7 +157,8 @@ async fn d555_a_restart_keeps_what_agents_hold() {
 async fn a_leader_that_cannot_renew_permits_nothing() {
     let cluster = two_vms().await;
     let (seconds, retry) = (Duration::from_secs, Duration::from_millis(200));
-    let config = Config { lease: (seconds(10), seconds(8), retry), ..config(&cluster, "a") };
+    let lease = Times { duration: seconds(10), renew_deadline: seconds(8), retry };
+    let config = Config { lease, ..config(&cluster, "a") };
     let scheduler = cluster.leader(config).await;
     let mut agent = cluster.agent(&scheduler).await;
     assert_eq!(ask(&mut agent, "v", 2, None).await, 2);

@@ -11,6 +11,7 @@ use kube::{Api, Client};
 use neonvm_api::VirtualMachine;
 use neonvm_kit::authority::{self, AGENTS, OPERATORS, SCHEDULER_NAME, agent_common_name};
 use neonvm_kit::call::Caller;
+use neonvm_kit::lease::Times;
 use neonvm_kit::service::Endpoint;
 use neonvm_scheduler::{Config, Running};
 pub(crate) use neonvm_test_cluster::eventually;
@@ -67,7 +68,11 @@ impl Cluster {
             plain: Some(loopback),
             metrics: Some(loopback),
             // Longer than anything takes: nothing here is about a slow machine.
-            lease: (Duration::from_secs(60), Duration::from_secs(50), Duration::from_millis(200)),
+            lease: Times {
+                duration: Duration::from_secs(60),
+                renew_deadline: Duration::from_secs(50),
+                retry: Duration::from_millis(200),
+            },
             request_timeout: WITHIN,
             ..Config::default()
         }
@@ -181,9 +186,9 @@ impl Cluster {
 }
 
 pub(crate) async fn ready(scheduler: &Scheduler) {
-    eventually("readiness", async || {
+    eventually("that it leads", async || {
         let mut caller = Caller::new(scheduler.metrics, None, "");
-        let (status, _) = caller.call(Method::GET, "/readyz", Bytes::new(), WITHIN).await.ok()?;
+        let (status, _) = caller.call(Method::GET, "/leadz", Bytes::new(), WITHIN).await.ok()?;
         (status == StatusCode::OK).then_some(())
     })
     .await;

@@ -7,4 +7,5 @@ mod planted;
 mod regressions;
 mod replay;
 mod storms;
+mod takeovers;
 mod tools;

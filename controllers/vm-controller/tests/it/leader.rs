@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use k8s_openapi::api::coordination::v1::Lease;
 use kube::Api;
+use neonvm_kit::lease::Times;
 use neonvm_vm_controller::{Config, run};
 use serde_json::json;
 use tokio::sync::oneshot;
@@ -16,8 +17,8 @@ const LEASE: &str = "a3b22509.neon.tech";
 fn config(cluster: &Cluster, identity: &str) -> Config {
     let mut config = cluster.config.clone();
     let mut lease = config.lease(identity);
-    (lease.duration, lease.renew_deadline) = (Duration::from_secs(60), Duration::from_secs(50));
-    lease.retry = Duration::from_millis(100);
+    let (duration, renew_deadline) = (Duration::from_secs(60), Duration::from_secs(50));
+    lease.times = Times { duration, renew_deadline, retry: Duration::from_millis(100) };
     config.leader_election = Some(lease);
     config
 }

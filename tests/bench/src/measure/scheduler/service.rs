@@ -96,11 +96,11 @@ fn guest() -> Value {
 async fn ready(local: &Local) -> anyhow::Result<()> {
     let deadline = Instant::now() + PATIENCE;
     loop {
-        let request = Request::builder().uri("/readyz").body(Bytes::new())?;
+        let request = Request::builder().uri("/leadz").body(Bytes::new())?;
         if local.call(request).await.status() == StatusCode::OK {
             return Ok(());
         }
-        ensure!(Instant::now() < deadline, "the scheduler is not ready");
+        ensure!(Instant::now() < deadline, "the scheduler does not lead");
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
 }

@@ -1,0 +1,30 @@
+//! A pair of schedulers, of which the one that leads ends or loses its lease again and again while full nodes are fought over.
+
+use neonvm_sim::{Invariant, Options, run};
+
+use crate::common::{report, scenario};
+
+/// What happens to schedulers and to what they say and hear.
+const FAULTS: &str = "scheduler-crash,handover,loss,delay,duplicate,note-loss,watch-lag,pod-lag";
+const SEEDS: u64 = 20;
+
+/// Whoever leads, no node is promised to more than it has: S1 is checked after every event, against what the node really offers.
+#[test]
+fn nothing_is_promised_twice() {
+    let scenario = scenario("scheduler-restarts");
+    assert!(scenario.settings.standby);
+    let (mut denials, mut checks) = (0, 0);
+    for seed in 0..SEEDS {
+        let options = Options { seed, faults: Some(FAULTS.parse().unwrap()), ..Options::default() };
+        let outcome = run(&scenario, &options);
+        assert_eq!(report("scheduler-restarts", &outcome), None);
+        // It would prove nothing if nobody took over, or nobody wanted what another had.
+        assert!(outcome.stats.scheduler_starts >= 3, "seed {seed}: {}", outcome.stats.scheduler_starts);
+        denials += outcome.stats.denials;
+        checks += outcome.checked.get(&Invariant::Capacity).copied().unwrap_or(0);
+    }
+    assert!(
+        denials > 0 && checks > 1000 * SEEDS,
+        "{denials} permits were denied, S1 was checked {checks} times"
+    );
+}

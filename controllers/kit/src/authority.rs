@@ -1,6 +1,9 @@
 //! Authorities that are kept in secrets of the services' namespace: the internal one signs what the services show each other,
 //! the one for VMs signs what authors of VMs request.
 
+mod current;
+mod handover;
+
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -13,6 +16,9 @@ use tokio::time::{Instant, sleep, timeout};
 
 use crate::backoff::Backoff;
 use crate::ca::{self, Authority};
+
+pub use current::Current;
+pub use handover::{SPREAD, advance};
 
 /// An authority that is kept in a secret.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -59,6 +65,12 @@ pub fn node_of_agent(common_name: &str) -> Option<&str> {
     common_name.strip_prefix(AGENT)
 }
 
+/// Keys of the secret: the certificate and key of the authority that signs, the certificate of the one that signs next, that of the one
+/// that signed before.
+const SIGNS: (&str, &str) = ("tls.crt", "tls.key");
+const NEXT: &str = "next.crt";
+const PREVIOUS: &str = "previous.crt";
+
 /// How long [`open_at_start`] waits for the API server.
 const START: Duration = Duration::from_secs(60);
 /// Longest wait for one attempt to open the authority.
@@ -97,13 +109,15 @@ impl Kept {
     }
 
     fn parse(self, secret: &Secret) -> Result<Authority, Error> {
-        let missing = |key| Error::Key(self.secret, key);
-        let text = |key| {
-            let bytes = secret.data.as_ref().and_then(|data| data.get(key)).ok_or(missing(key))?;
-            String::from_utf8(bytes.0.clone()).map_err(|_| missing(key))
-        };
-        Ok(Authority::from_pem(&text("tls.crt")?, &text("tls.key")?)?)
+        let text = |key| text(secret, key).ok_or(Error::Key(self.secret, key));
+        let beside = [NEXT, PREVIOUS].map(|key| self::text(secret, key).unwrap_or_default()).concat();
+        Ok(Authority::from_pem(&text(SIGNS.0)?, &text(SIGNS.1)?)?.beside(&beside))
     }
+}
+
+fn text(secret: &Secret, key: &str) -> Option<String> {
+    let bytes = secret.data.as_ref()?.get(key)?;
+    String::from_utf8(bytes.0.clone()).ok()
 }
 
 /// Reads an authority, or makes it, and its namespace too. Of several services that start at once one makes it; `manager`
@@ -165,7 +179,7 @@ pub async fn publish_at_start(
     at_start(published.0, || publish(client, namespace, published, manager)).await
 }
 
-/// Publishes it once.
+/// Publishes whom to trust of an authority in the config map of its name.
 ///
 /// # Errors
 /// If the API server refuses.
@@ -176,8 +190,7 @@ pub async fn publish(
     manager: &str,
 ) -> Result<(), Error> {
     let api: Api<ConfigMap> = Api::namespaced(client.clone(), namespace);
-    let data: BTreeMap<String, String> =
-        [(CERTIFICATE.to_owned(), authority.certificate().to_owned())].into();
+    let data: BTreeMap<String, String> = [(CERTIFICATE.to_owned(), authority.bundle())].into();
     let found = api.get_opt(kept.secret).await.map_err(kept.failed())?;
     match found {
         Some(found) if found.data.as_ref() == Some(&data) => Ok(()),
@@ -200,7 +213,7 @@ pub async fn publish(
     }
 }
 
-/// The published certificate of the internal authority, PEM: what services and operators trust.
+/// The published certificates of the internal authority, PEM: what services and operators trust.
 ///
 /// # Errors
 /// If it is not published, or the API server refuses.
@@ -238,8 +251,8 @@ async fn ensure_namespace(client: &Client, namespace: &str) -> Result<(), ApiErr
 async fn make(api: &Api<Secret>, kept: Kept, manager: &str) -> Result<Secret, Error> {
     let (authority, key) = Authority::generate_named(kept.common)?;
     let data: BTreeMap<String, ByteString> = [
-        ("tls.crt".to_owned(), ByteString(authority.certificate().as_bytes().to_vec())),
-        ("tls.key".to_owned(), ByteString(key.into_bytes())),
+        (SIGNS.0.to_owned(), ByteString(authority.certificate().as_bytes().to_vec())),
+        (SIGNS.1.to_owned(), ByteString(key.into_bytes())),
     ]
     .into();
     let secret = Secret {

@@ -25,7 +25,7 @@ const LEAF_DAYS: i64 = 365;
 /// reached and moved then.
 const PEER_DAYS: i64 = 365 * AUTHORITY_YEARS;
 /// Clocks of peers may run behind by this much.
-const CLOCK_SKEW: Duration = Duration::minutes(10);
+pub(crate) const CLOCK_SKEW: Duration = Duration::minutes(10);
 
 /// What can go wrong with certificates.
 #[derive(Debug, thiserror::Error)]
@@ -72,6 +72,8 @@ pub struct Identity {
 pub struct Authority {
     issuer: Issuer<'static, KeyPair>,
     certificate: String,
+    /// Certificates of those that are trusted beside it, PEM.
+    beside: String,
 }
 
 fn name(common: &str, organisations: &[&str]) -> DistinguishedName {
@@ -106,14 +108,14 @@ impl Authority {
             let key = KeyPair::from_pem(&read(&key)?)?;
             let certificate = read(&certificate)?;
             // The issuer needs the name and the key only; both are those of the kept certificate.
-            return Ok(Self { issuer: Issuer::new(authority_params(NAME), key), certificate });
+            return Ok(Self::with(authority_params(NAME), key, certificate));
         }
         let pair = KeyPair::generate()?;
         let params = authority_params(NAME);
         let signed = params.self_signed(&pair)?;
         write_private(&key, &pair.serialize_pem())?;
         write_private(&certificate, &signed.pem())?;
-        Ok(Self { issuer: Issuer::new(params, pair), certificate: signed.pem() })
+        Ok(Self::with(params, pair, signed.pem()))
     }
 
     /// A new authority, and its private key in PEM form for whoever keeps it.
@@ -129,11 +131,39 @@ impl Authority {
     /// # Errors
     /// If the certificate cannot be made.
     pub fn generate_named(common: &str) -> Result<(Self, String), Error> {
+        Self::generate_with(authority_params(common))
+    }
+
+    /// As [`Authority::generate_named`], valid between these two times in seconds since 1970.
+    ///
+    /// # Errors
+    /// If the certificate cannot be made, or there are no such times.
+    pub fn generate_between(common: &str, from: i64, until: i64) -> Result<(Self, String), Error> {
+        let time = |seconds| {
+            let bad = |_| Error::Pem { path: "a time in seconds".into(), wanted: "a date" };
+            OffsetDateTime::from_unix_timestamp(seconds).map_err(bad)
+        };
+        let mut params = authority_params(common);
+        (params.not_before, params.not_after) = (time(from)?, time(until)?);
+        Self::generate_with(params)
+    }
+
+    fn generate_with(params: CertificateParams) -> Result<(Self, String), Error> {
         let pair = KeyPair::generate()?;
-        let params = authority_params(common);
         let certificate = params.self_signed(&pair)?.pem();
         let key = pair.serialize_pem();
-        Ok((Self { issuer: Issuer::new(params, pair), certificate }, key))
+        Ok((Self::with(params, pair, certificate), key))
+    }
+
+    fn with(params: CertificateParams, key: KeyPair, certificate: String) -> Self {
+        Self { issuer: Issuer::new(params, key), certificate, beside: String::new() }
+    }
+
+    /// Trusted together with the authorities of these certificates, PEM: [`Authority::bundle`] has all of them.
+    #[must_use]
+    pub fn beside(mut self, certificates: &str) -> Self {
+        certificates.clone_into(&mut self.beside);
+        self
     }
 
     /// An authority from PEM texts, as kept in a secret.
@@ -147,12 +177,21 @@ impl Authority {
             wanted: "a certificate",
         })?;
         let params = authority_params(&crate::tls::common_name(&der));
-        Ok(Self { issuer: Issuer::new(params, key), certificate: certificate.to_owned() })
+        Ok(Self::with(params, key, certificate.to_owned()))
     }
 
     /// The authority's own certificate, PEM.
     pub fn certificate(&self) -> &str {
         &self.certificate
+    }
+
+    /// Whom to trust, PEM: itself, and while an authority is handed over the one that signs next or the one that signed before.
+    #[must_use]
+    pub fn bundle(&self) -> String {
+        match self.beside.as_str() {
+            "" => self.certificate.clone(),
+            beside => format!("{}\n{beside}", self.certificate.trim_end()),
+        }
     }
 
     /// A server certificate for these DNS names and IP addresses.

@@ -1,6 +1,7 @@
 //! The certificate of a service or an operator: requested from the signer `vm.neon.tech/internal`, with a key that is made here
 //! and sent nowhere, and renewed while the service runs.
 
+mod own;
 mod renewal;
 mod shown;
 
@@ -19,7 +20,9 @@ use crate::authority;
 use crate::backoff::Backoff;
 use crate::ca::{self, Identity, Purpose, Request};
 use crate::signer::rules::{OPERATOR, OPERATOR_LIFE, POD_AUTOSCALER, SCHEDULER, SERVICE_LIFE, SIGNER};
+use crate::trust::Trust;
 
+pub use own::Own;
 pub use renewal::{Validity, renew};
 pub use shown::Shown;
 
@@ -156,7 +159,7 @@ pub struct Certificate {
     client: Client,
     namespace: String,
     wanted: Wanted,
-    trusted: String,
+    trust: Arc<Trust>,
     validity: Validity,
     shown: Arc<Shown>,
 }
@@ -173,11 +176,11 @@ impl Certificate {
     /// # Errors
     /// Those of [`request`], or that the authority's certificate is not published.
     pub async fn obtain(client: &Client, namespace: &str, wanted: Wanted) -> Result<Self, Error> {
-        let trusted = authority::trusted(client, namespace).await?;
+        let trust = Arc::new(Trust::new(&authority::trusted(client, namespace).await?)?);
         let identity = request(client, &wanted).await?;
         let validity = Validity::of(&identity).ok_or(Error::Unreadable)?;
         let shown = Arc::new(Shown::new(&identity)?);
-        Ok(Self { client: client.clone(), namespace: namespace.to_owned(), wanted, trusted, validity, shown })
+        Ok(Self { client: client.clone(), namespace: namespace.to_owned(), wanted, trust, validity, shown })
     }
 
     /// As [`Certificate::obtain`], for services that start together with the API server and the signer: it is retried with
@@ -202,17 +205,17 @@ impl Certificate {
     /// A client that shows it; connections that are made after a renewal show the new one.
     ///
     /// # Errors
-    /// If the authority's certificate cannot be read.
+    /// If rustls refuses.
     pub fn client_config(&self) -> Result<ClientConfig, ca::Error> {
-        crate::tls::client_with(Arc::clone(&self.shown), self.trusted.as_bytes())
+        crate::tls::client_with(Arc::clone(&self.shown), Arc::clone(&self.trust))
     }
 
     /// A server that shows it, and takes clients with a certificate of the internal authority and without one.
     ///
     /// # Errors
-    /// If the authority's certificate cannot be read.
+    /// If rustls refuses.
     pub fn server_config(&self) -> Result<ServerConfig, ca::Error> {
-        crate::tls::server_with(Arc::clone(&self.shown), &self.trusted)
+        crate::tls::server_with(Arc::clone(&self.shown), Arc::clone(&self.trust))
     }
 
     /// A server of webhooks that shows it: takes clients with a certificate of `clients` (PEM) and without one; without `clients`
@@ -223,24 +226,23 @@ impl Certificate {
     pub fn webhook_config(&self, clients: Option<&str>) -> Result<ServerConfig, ca::Error> {
         let shown = Arc::clone(&self.shown);
         let mut config = match clients {
-            Some(clients) => crate::tls::server_with(shown, clients)?,
+            Some(clients) => crate::tls::server_with(shown, Arc::new(Trust::new(clients)?))?,
             None => crate::tls::open_server_with(shown)?,
         };
         config.alpn_protocols = vec![b"http/1.1".to_vec()];
         Ok(config)
     }
 
-    /// Renews it. Returns if the internal authority has been replaced: then everything that was made of its certificate is of no
-    /// use, and the service has to start again.
+    /// Renews it, and trusts whom the services trust then; never returns. While an authority is handed over two are trusted for days
+    /// before the second signs anything, so whoever looks at each renewal is never behind.
     pub async fn keep(self) {
         renew(self.validity, Validity::now, || self.again()).await;
-        tracing::error!("the internal authority has been replaced");
     }
 
-    /// Requests another one and shows it. None if it would be of another authority than the one that is trusted.
+    /// Requests another one and shows it.
     async fn again(&self) -> Result<Option<Validity>, Error> {
-        if authority::trusted(&self.client, &self.namespace).await? != self.trusted {
-            return Ok(None);
+        if self.trust.replace(&authority::trusted(&self.client, &self.namespace).await?)? {
+            tracing::info!("other authorities are trusted from now on");
         }
         let identity = request(&self.client, &self.wanted).await?;
         let validity = Validity::of(&identity).ok_or(Error::Unreadable)?;

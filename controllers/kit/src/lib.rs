@@ -21,6 +21,7 @@ pub mod service;
 pub mod signer;
 pub mod supervise;
 pub mod tls;
+pub mod trust;
 mod unchecked;
 pub mod watch;
 pub mod webhook;

@@ -5,7 +5,6 @@
 pub mod rules;
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 
 use k8s_openapi::ByteString;
 use k8s_openapi::api::authorization::v1::{ResourceAttributes, SubjectAccessReview, SubjectAccessReviewSpec};
@@ -17,7 +16,8 @@ use kube::runtime::watcher;
 use kube::{Client, Error as ApiError, ResourceExt as _};
 use serde_json::json;
 
-use crate::ca::{Authority, Request};
+use crate::authority::Current;
+use crate::ca::Request;
 use crate::queue::{Outcome, Queue};
 use crate::signer::rules::{Asked, Denial, Grant, INSPECT, OPERATOR_SIGNER, SIGNER, Verdict, judge};
 use crate::watch::{Listed, each};
@@ -34,7 +34,7 @@ pub struct Signer {
     client: Client,
     namespace: String,
     manager: &'static str,
-    authority: Arc<Authority>,
+    authority: Current,
 }
 
 impl std::fmt::Debug for Signer {
@@ -46,7 +46,7 @@ impl std::fmt::Debug for Signer {
 impl Signer {
     /// A signer for the services of a namespace; `manager` is its field manager.
     #[must_use]
-    pub fn new(client: Client, namespace: &str, authority: Arc<Authority>, manager: &'static str) -> Self {
+    pub fn new(client: Client, namespace: &str, authority: Current, manager: &'static str) -> Self {
         Self { client, namespace: namespace.to_owned(), manager, authority }
     }
 
@@ -129,7 +129,7 @@ impl Signer {
         key: &Request,
         grant: &Grant,
     ) -> Result<(), ApiError> {
-        let certificate = match self.authority.sign_request(key, &grant.subject, grant.seconds) {
+        let certificate = match self.authority.get().sign_request(key, &grant.subject, grant.seconds) {
             Ok(certificate) => certificate,
             Err(error) => {
                 let why = format!("the key cannot be signed: {error}");

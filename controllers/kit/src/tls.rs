@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use rustls::client::danger::ServerCertVerifier;
 use rustls::client::{Resumption, WantsClientCert, WebPkiServerVerifier};
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
@@ -13,6 +14,7 @@ use rustls::{ClientConfig, ConfigBuilder, RootCertStore, ServerConfig};
 use crate::ca::{Error, Identity};
 use crate::certificate::Shown;
 use crate::pinned::Pinned;
+use crate::trust::Trust;
 
 pub use crate::unchecked::unchecked;
 
@@ -56,15 +58,15 @@ pub fn server(identity: &Identity, authority: &str) -> Result<ServerConfig, Erro
     Ok(config)
 }
 
-/// As [`server`], with a certificate that is exchanged while it serves. Nothing of a session outlives its connection: a resumed
+/// As [`server`], with a certificate and authorities that are exchanged while it serves. Nothing of a session outlives its connection: a resumed
 /// one would show the certificate of then, whether or not it is valid still.
 ///
 /// # Errors
-/// If a PEM text cannot be read.
-pub fn server_with(shown: Arc<Shown>, authority: &str) -> Result<ServerConfig, Error> {
+/// If rustls refuses.
+pub fn server_with(shown: Arc<Shown>, trust: Arc<Trust>) -> Result<ServerConfig, Error> {
     let config = ServerConfig::builder_with_provider(provider())
         .with_safe_default_protocol_versions()?
-        .with_client_cert_verifier(if_shown(authority)?)
+        .with_client_cert_verifier(trust)
         .with_cert_resolver(shown);
     Ok(without_sessions(config))
 }
@@ -89,7 +91,7 @@ fn without_sessions(mut config: ServerConfig) -> ServerConfig {
 }
 
 /// Takes clients without a certificate, and of those that show one only such of the authority.
-fn if_shown(authority: &str) -> Result<Arc<dyn ClientCertVerifier>, Error> {
+pub(crate) fn if_shown(authority: &str) -> Result<Arc<dyn ClientCertVerifier>, Error> {
     let roots = Arc::new(roots(authority.as_bytes())?);
     WebPkiClientVerifier::builder_with_provider(roots, provider())
         .allow_unauthenticated()
@@ -136,7 +138,7 @@ pub fn private_server(identity: &Identity, authority: &str) -> Result<ServerConf
 /// # Errors
 /// If a PEM text cannot be read.
 pub fn client(identity: Option<&Identity>, authority: &[u8]) -> Result<ClientConfig, Error> {
-    let builder = trusting(authority)?;
+    let builder = trusting(of_servers(authority)?)?;
     Ok(match identity {
         None => builder.with_no_client_auth(),
         Some(identity) => builder.with_client_auth_cert(
@@ -146,25 +148,33 @@ pub fn client(identity: Option<&Identity>, authority: &[u8]) -> Result<ClientCon
     })
 }
 
-/// As [`client`], with a certificate that is exchanged while connections are made. None of them takes up an earlier session.
+/// As [`client`], with a certificate and authorities that are exchanged while connections are made. None of them takes up an earlier
+/// session.
 ///
 /// # Errors
-/// If the PEM text cannot be read.
-pub fn client_with(shown: Arc<Shown>, authority: &[u8]) -> Result<ClientConfig, Error> {
-    let mut config = trusting(authority)?.with_client_cert_resolver(shown);
+/// If rustls refuses.
+pub fn client_with(shown: Arc<Shown>, trust: Arc<Trust>) -> Result<ClientConfig, Error> {
+    let mut config = trusting(trust)?.with_client_cert_resolver(shown);
     config.resumption = Resumption::disabled();
     Ok(config)
 }
 
-fn trusting(authority: &[u8]) -> Result<ConfigBuilder<ClientConfig, WantsClientCert>, Error> {
+/// Checks certificates of servers against the authorities in a bundle.
+pub(crate) fn of_servers(authority: &[u8]) -> Result<Arc<dyn ServerCertVerifier>, Error> {
     let bundle = certificates(authority, "the certificate authority")?;
     let usual = WebPkiServerVerifier::builder_with_provider(Arc::new(roots(authority)?), provider())
         .build()
         .map_err(|_| Error::Pem { path: "the certificate authority".into(), wanted: "a certificate" })?;
+    Ok(Arc::new(Pinned { usual, bundle }))
+}
+
+fn trusting(
+    verifier: Arc<dyn ServerCertVerifier>,
+) -> Result<ConfigBuilder<ClientConfig, WantsClientCert>, Error> {
     Ok(ClientConfig::builder_with_provider(provider())
         .with_safe_default_protocol_versions()?
         .dangerous()
-        .with_custom_certificate_verifier(Arc::new(Pinned { usual, bundle })))
+        .with_custom_certificate_verifier(verifier))
 }
 
 /// Organisations in the subject of a certificate that TLS has verified. Empty if there are none or it cannot be read.

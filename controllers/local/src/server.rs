@@ -6,6 +6,7 @@ mod whole;
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -18,12 +19,15 @@ use neonvm_core_apistore::engine::{Engine, Reply, refusal};
 use neonvm_core_apistore::request::Method;
 use neonvm_core_apistore::status::ApiError;
 use neonvm_kit::ca::{Authority, Identity};
+use neonvm_kit::certificate::Own;
 use neonvm_kit::http::Budget;
 use neonvm_kit::private;
 use neonvm_kit::supervise::panic_of;
+use neonvm_kit::trust::Trust;
 use serde_json::{Value, json};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
+use tokio::task::JoinSet;
 use tokio_rustls::TlsAcceptor;
 
 use crate::disk::{Disk, Failed};
@@ -111,6 +115,8 @@ pub struct Server {
     address: SocketAddr,
     admin: Identity,
     authority: String,
+    /// Of its own certificates, while it runs.
+    renewals: Vec<Pin<Box<dyn Future<Output = ()> + Send>>>,
 }
 
 pub(crate) struct Shared {
@@ -151,7 +157,7 @@ impl Server {
         let address = listener.local_addr().map_err(prepare)?;
         // The state first: where there are keys there must be one.
         let (disk, store) = Disk::open(&config.directory.join(crate::disk::NAME))?;
-        let authority = Authority::open(&config.directory)?;
+        let authority = Arc::new(Authority::open(&config.directory)?);
         let tokens = Tokens::open(&config.directory).map_err(prepare)?;
         let mut engine = Engine::new(store);
         engine.set_plugin(crate::own_kinds::admit);
@@ -172,13 +178,18 @@ impl Server {
         names.extend(config.names.iter().cloned());
         names.sort();
         names.dedup();
-        let identity = authority.server("neonvm-apiserver", &names)?;
-        let tls = neonvm_kit::tls::server(&identity, authority.certificate())?;
+        let trust = Arc::new(Trust::new(authority.certificate())?);
+        let signs = Arc::clone(&authority);
+        let serving = Own::new(move || signs.server("neonvm-apiserver", &names))?;
+        let tls = neonvm_kit::tls::server_with(serving.shown(), Arc::clone(&trust))?;
         let admin = authority.client("kubernetes-admin", &["system:masters"])?;
         let faults = if config.faults { Faults::enabled() } else { Faults::default() };
-        let caller = authority.client("kube-apiserver-kubelet-client", &["system:masters"])?;
-        state.show_to_webhooks(authority.client(CALLER, &[])?);
-        let node_tls = neonvm_kit::tls::client(Some(&caller), authority.certificate().as_bytes())?;
+        let signs = Arc::clone(&authority);
+        let to_nodes = Own::new(move || signs.client("kube-apiserver-kubelet-client", &["system:masters"]))?;
+        let signs = Arc::clone(&authority);
+        let to_webhooks = Own::new(move || signs.client(CALLER, &[]))?;
+        state.show_to_webhooks(to_webhooks.shown());
+        let node_tls = neonvm_kit::tls::client_with(to_nodes.shown(), trust)?;
         let shared = Shared {
             node_tls: Arc::new(node_tls),
             state,
@@ -195,6 +206,7 @@ impl Server {
             address,
             admin,
             authority: authority.certificate().to_owned(),
+            renewals: vec![Box::pin(serving.keep()), Box::pin(to_nodes.keep()), Box::pin(to_webhooks.keep())],
         })
     }
 
@@ -241,6 +253,8 @@ impl Server {
             let state = Arc::clone(&self.shared.state);
             async move { state.tend().await }
         });
+        // Ended with this.
+        let _renewals: JoinSet<()> = self.renewals.into_iter().collect();
         let places = Arc::new(Semaphore::new(MAX_CONNECTIONS));
         let graceful = hyper_util::server::graceful::GracefulShutdown::new();
         let state = Arc::clone(&self.shared.state);

@@ -9,7 +9,7 @@ use neonvm_core_apistore::context::{Context, User};
 use neonvm_core_apistore::engine::{Engine, Reply, refusal};
 use neonvm_core_apistore::request::{Method, Request};
 use neonvm_core_apistore::status::ApiError;
-use neonvm_kit::ca::Identity;
+use neonvm_kit::certificate::Shown;
 use parking_lot::RwLock;
 use ring::rand::{SecureRandom as _, SystemRandom};
 
@@ -68,7 +68,7 @@ pub struct State {
     random: SystemRandom,
     more_chores: tokio::sync::Notify,
     /// What is shown to webhooks, so that they know who calls them.
-    caller: std::sync::OnceLock<Identity>,
+    caller: std::sync::OnceLock<Arc<Shown>>,
 }
 
 impl State {
@@ -83,13 +83,13 @@ impl State {
         }
     }
 
-    /// From now on this certificate is shown to webhooks; only the first one counts.
-    pub fn show_to_webhooks(&self, identity: Identity) {
-        let _ = self.caller.set(identity);
+    /// From now on this is shown to webhooks; only the first one counts.
+    pub fn show_to_webhooks(&self, shown: Arc<Shown>) {
+        let _ = self.caller.set(shown);
     }
 
     /// The certificate that is shown to webhooks.
-    pub(crate) fn caller(&self) -> Option<&Identity> {
+    pub(crate) fn caller(&self) -> Option<&Arc<Shown>> {
         self.caller.get()
     }
 

@@ -8,7 +8,8 @@ use http_body_util::{BodyExt as _, Full, Limited};
 use hyper::Request;
 use hyper_util::rt::TokioIo;
 use neonvm_core_apistore::admission::{Answer, Call};
-use neonvm_kit::ca::Identity;
+use neonvm_kit::certificate::Shown;
+use neonvm_kit::trust::Trust;
 use rustls::pki_types::ServerName;
 use serde_json::Value;
 use tokio::net::TcpStream;
@@ -64,9 +65,14 @@ fn place(call: &Call, state: &State) -> Option<Place> {
     Some(Place { url: call.client.url.clone(), server_name, address, path })
 }
 
-async fn post(call: &Call, place: &Place, caller: Option<&Identity>) -> Result<Value, String> {
-    let config =
-        neonvm_kit::tls::client(caller, &call.client.ca_bundle).map_err(|error| error.to_string())?;
+async fn post(call: &Call, place: &Place, caller: Option<&Arc<Shown>>) -> Result<Value, String> {
+    let bundle = &call.client.ca_bundle;
+    let config = match caller {
+        Some(shown) => Trust::new(&String::from_utf8_lossy(bundle))
+            .and_then(|trust| neonvm_kit::tls::client_with(Arc::clone(shown), Arc::new(trust))),
+        None => neonvm_kit::tls::client(None, bundle),
+    };
+    let config = config.map_err(|error| error.to_string())?;
     let stream = TcpStream::connect(&place.address).await.map_err(|error| error.to_string())?;
     let name = ServerName::try_from(place.server_name.clone()).map_err(|error| error.to_string())?;
     let stream = TlsConnector::from(Arc::new(config))

@@ -18,7 +18,9 @@ use std::sync::{Arc, RwLock};
 use http::{Method, StatusCode};
 use hyper::body::Incoming;
 use neonvm_kit::ca::Authority;
+use neonvm_kit::certificate::Own;
 use neonvm_kit::http::{Gate, PRIVATE, Peer, Tls, serve_streams};
+use neonvm_kit::trust::Trust;
 use tokio::net::TcpListener;
 
 use crate::Error;
@@ -29,17 +31,23 @@ use body::{Query, Response, text};
 /// Group of those who may use everything.
 const ADMINISTRATORS: &str = "system:masters";
 
-/// The server's certificate, signed by the cluster's authority.
-pub(crate) fn tls(authority: &Authority, node: &Node, local: SocketAddr) -> Result<Tls, Error> {
+/// The server's certificate, signed by the cluster's authority, and what renews it, which never returns.
+pub(crate) fn tls(
+    authority: Authority,
+    node: &Node,
+    local: SocketAddr,
+) -> Result<(Tls, impl Future<Output = ()> + use<>), Error> {
     let mut names =
         vec![node.config.name.clone(), node.address.clone(), local.ip().to_string(), "127.0.0.1".into()];
     names.sort();
     names.dedup();
-    let identity = authority.server(&format!("system:node:{}", node.config.name), &names)?;
-    let mut config = neonvm_kit::tls::server(&identity, authority.certificate())?;
+    let trust = Arc::new(Trust::new(authority.certificate())?);
+    let common = format!("system:node:{}", node.config.name);
+    let own = Own::new(move || authority.server(&common, &names))?;
+    let mut config = neonvm_kit::tls::server_with(own.shown(), trust)?;
     // Upgrades need HTTP/1.1.
     config.alpn_protocols = vec![b"http/1.1".to_vec()];
-    Ok(Arc::new(RwLock::new(Arc::new(config))))
+    Ok((Arc::new(RwLock::new(Arc::new(config))), own.keep()))
 }
 
 /// Serves until it is dropped.

@@ -75,7 +75,7 @@ pub async fn run(config: Config, stop: impl Future<Output = ()>) -> Result<(), E
         offer,
         pods: node.network.pods(),
     };
-    let tls = server::tls(&authority, &node, local)?;
+    let (tls, renewal) = server::tls(authority, &node, local)?;
     let _workers = Workers(Arc::clone(&node));
     take_up(&node).await?;
     let work = async {
@@ -89,6 +89,7 @@ pub async fn run(config: Config, stop: impl Future<Output = ()>) -> Result<(), E
             ended = health.supervise("registration", registered) => ended,
             ended = health.supervise("watch of pods", follow_pods(&node)) => ended,
             ended = health.supervise("watch of nodes", follow_nodes(&node)) => ended,
+            ended = health.supervise("renewal of the certificate", renewal) => ended,
             ended = health.supervise("server", server::serve(&node, listener, tls)) => ended,
             ended = health.supervise("rotation of logs", server::logs::keep_short(&node)) => ended,
         }

@@ -58,7 +58,7 @@ impl Webhooks {
     /// Serves; returns only if it cannot.
     pub(crate) async fn run(self, client: Client, namespace: String) {
         let clients = self.clients.as_deref();
-        let Some((mut certificate, config)) = obtain(&client, &namespace, clients).await else { return };
+        let Some((certificate, config)) = obtain(&client, &namespace, clients).await else { return };
         let tls: Tls = Arc::new(RwLock::new(Arc::new(config)));
         let listener = match self.socket.listen(BACKLOG) {
             Ok(listener) => listener,
@@ -69,18 +69,9 @@ impl Webhooks {
         let proof = self.proof.clone();
         let admit = move |head: &_| proof.admit(head, longest);
         let answer = |request: Whole| std::future::ready(answer(&request));
-        let renewing = async {
-            loop {
-                certificate.keep().await;
-                // The internal authority has been replaced.
-                let Some((next, config)) = obtain(&client, &namespace, clients).await else { return };
-                *tls.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(config);
-                certificate = next;
-            }
-        };
         tokio::select! {
-            () = serve(listener, Some(Arc::clone(&tls)), gate, admit, answer) => {}
-            () = renewing => {}
+            () = serve(listener, Some(tls), gate, admit, answer) => {}
+            () = certificate.keep() => {}
         }
     }
 }

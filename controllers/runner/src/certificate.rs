@@ -8,10 +8,13 @@ use std::time::Duration;
 
 use neonvm_kit::ca::Identity;
 use neonvm_kit::certificate::Shown;
+use neonvm_kit::trust::Trust;
 use rustls::{AlertDescription as Alert, CertificateError as Why, Error as Tls};
 
 use crate::config::{self, read};
 
+/// File with the authorities that are trusted.
+const AUTHORITIES: &str = "ca.crt";
 /// Time between two reads of the files. The controller renews a certificate hours before its end.
 const LOOK: Duration = Duration::from_secs(60);
 
@@ -21,15 +24,18 @@ pub(crate) struct Renewed {
     directory: PathBuf,
     identity: RwLock<Identity>,
     shown: Arc<Shown>,
+    trust: Arc<Trust>,
 }
 
 impl Renewed {
-    /// Reads `tls.crt` and `tls.key` of a directory.
+    /// Reads `tls.crt`, `tls.key` and `ca.crt` of a directory.
     pub(crate) fn load(directory: &Path) -> Result<Self, config::Error> {
         let identity = files(directory)?;
         let path = directory.display().to_string();
-        let shown = Shown::new(&identity).map_err(|source| config::Error::Certificate { path, source })?;
-        Ok(Self { directory: directory.to_owned(), identity: RwLock::new(identity), shown: Arc::new(shown) })
+        let unusable = |source| config::Error::Certificate { path: path.clone(), source };
+        let shown = Arc::new(Shown::new(&identity).map_err(unusable)?);
+        let trust = Arc::new(Trust::new(&read(&directory.join(AUTHORITIES))?).map_err(unusable)?);
+        Ok(Self { directory: directory.to_owned(), identity: RwLock::new(identity), shown, trust })
     }
 
     /// What new connections show.
@@ -43,8 +49,30 @@ impl Renewed {
         Arc::clone(&self.shown)
     }
 
-    /// Takes up what is in the files. Whether it is something new.
+    /// Whom a server trusts that stays.
+    pub(crate) fn trust(&self) -> Arc<Trust> {
+        Arc::clone(&self.trust)
+    }
+
+    /// Whom new connections trust, PEM.
+    pub(crate) fn authorities(&self) -> String {
+        self.refresh_trust();
+        self.trust.bundle()
+    }
+
+    /// Takes up whom to trust. An authority that is handed over comes days before anything that it has signed.
+    fn refresh_trust(&self) {
+        let taken = read(&self.directory.join(AUTHORITIES)).map_err(|error| error.to_string());
+        match taken.and_then(|bundle| self.trust.replace(&bundle).map_err(|error| error.to_string())) {
+            Ok(true) => tracing::info!("other authorities are trusted from now on"),
+            Ok(false) => {}
+            Err(error) => tracing::warn!(error, "authorities cannot be read; those before are trusted"),
+        }
+    }
+
+    /// Takes up what is in the files. Whether it is another certificate.
     pub(crate) fn refresh(&self) -> bool {
+        self.refresh_trust();
         let next = match files(&self.directory) {
             Ok(next) => next,
             Err(error) => {
@@ -188,6 +216,7 @@ mod tests {
         let first = authority.peer("x", &names).unwrap();
         write("tls.crt", &first.certificate);
         write("tls.key", &first.key);
+        write("ca.crt", authority.certificate());
         let renewed = Arc::new(Renewed::load(directory.path()).unwrap());
         assert!(!renewed.refresh());
         let keeping = Arc::clone(&renewed);
@@ -200,6 +229,13 @@ mod tests {
         write("tls.key", &second.key);
         tokio::time::sleep(LOOK * 2).await;
         assert_eq!(now(), second.certificate);
+        // Another authority signs soon.
+        let both = format!("{}{}", authority.certificate(), Authority::generate().unwrap().0.certificate());
+        write("ca.crt", &both);
+        tokio::time::sleep(LOOK * 2).await;
+        assert_eq!(renewed.trust().bundle(), both);
+        write("ca.crt", "half of it");
+        assert_eq!(renewed.authorities(), both);
         keeping.abort();
         std::fs::remove_file(directory.path().join("tls.crt")).unwrap();
         assert_eq!(renewed.identity().certificate, second.certificate);

@@ -39,7 +39,6 @@ pub(crate) struct PodFiles {
     pub(crate) root: PathBuf,
     pub(crate) config: RunnerConfig,
     pub(crate) certificate: Renewed,
-    pub(crate) authority: String,
     /// Lines of `authorized_keys`; empty if the VM has no SSH.
     pub(crate) authorized_keys: String,
 }
@@ -52,13 +51,12 @@ impl PodFiles {
         let config: RunnerConfig = serde_json::from_str(&read(&path)?)
             .map_err(|source| Error::Parse { path: path.display().to_string(), source })?;
         let certificate = Renewed::load(&directory)?;
-        let authority = read(&directory.join("ca.crt"))?;
         let authorized_keys = if config.spec.enable_ssh {
             read(&below(root, SSH_PUBLIC_DIRECTORY).join("authorized_keys"))?
         } else {
             String::new()
         };
-        Ok(Self { root: root.to_owned(), config, certificate, authority, authorized_keys })
+        Ok(Self { root: root.to_owned(), config, certificate, authorized_keys })
     }
 
     /// The shared base of the root disk.

@@ -104,7 +104,7 @@ async fn start(options: &Options, sink: &Sink) -> Result<Exit, Error> {
 async fn serve(options: &Options, pod: &PodFiles, shared: &Arc<Shared>) -> Result<(), Error> {
     let failed = |what: &str, error: &dyn std::fmt::Display| Error::Task(format!("{what}: {error}"));
     let port = pod.config.spec.runner_port;
-    let tls = neonvm_kit::tls::server_with(pod.certificate.shown(), &pod.authority);
+    let tls = neonvm_kit::tls::server_with(pod.certificate.shown(), pod.certificate.trust());
     let mut tls = tls.map_err(|error| failed("certificate", &error))?;
     // Streams are upgrades, which HTTP/2 has not; and one protocol is enough.
     tls.alpn_protocols = vec![b"http/1.1".to_vec()];

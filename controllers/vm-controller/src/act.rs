@@ -5,7 +5,7 @@ mod pod;
 mod secret;
 
 pub(crate) use pod::unmade;
-pub(crate) use secret::{CONFIG_LABEL, identity_data, posting};
+pub(crate) use secret::{AUTHORITIES, CONFIG_LABEL, identity_data, posting};
 
 pub(crate) use certificate::{ATTEMPT, FINGERPRINT, NOT_AFTER, NOT_BEFORE, TLS_LABEL, secret_view};
 

@@ -3,84 +3,144 @@
 //! no service.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use kube::Client;
-use neonvm_kit::authority::{Error, INTERNAL, VMS, open_at_start, publish_at_start};
+use neonvm_kit::authority::{Current, Error, INTERNAL, Kept, VMS, advance, open_at_start, publish, publish_at_start};
 use neonvm_kit::ca::{self, Identity};
 use neonvm_kit::certificate::{Shown, Validity, renew};
 use neonvm_kit::signer::Signer;
+use neonvm_kit::trust::Trust;
 use neonvm_types::runner_protocol::{CLIENT_ORGANISATION, server_name};
 use rustls::ClientConfig;
+use tokio::sync::watch as channel;
 
-use crate::context::MANAGER;
+use crate::context::{MANAGER, now};
 
-/// Life of our client certificate and of runners', in seconds. Both are renewed at two thirds of it.
+/// Life of our client certificate, of the webhooks' and of runners', in seconds. All are renewed at two thirds of it.
 pub(crate) const LIFE: i64 = 86_400;
+/// Longest wait for one look at an authority.
+const WITHIN: Duration = Duration::from_secs(20);
 
 /// The authorities.
-#[derive(Debug)]
 pub(crate) struct Authority {
-    authority: Arc<ca::Authority>,
-    vms: ca::Authority,
+    client: Client,
+    namespace: String,
+    internal: Current,
+    vms: Current,
     shown: Arc<Shown>,
     validity: Validity,
-    client: Arc<ClientConfig>,
+    trust: Arc<Trust>,
+    config: Arc<ClientConfig>,
+    /// Whom to trust, PEM, for whoever has to tell others.
+    bundle: channel::Sender<String>,
+}
+
+impl std::fmt::Debug for Authority {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Authority").field("namespace", &self.namespace).finish_non_exhaustive()
+    }
 }
 
 impl Authority {
     /// Reads the authorities, or makes them, and publishes their certificates. Of several controllers that start at once one
     /// makes them. An API server that is just starting is waited for.
     pub(crate) async fn open(client: &Client, namespace: &str) -> Result<Self, Error> {
-        let authority = open_at_start(client, namespace, INTERNAL, MANAGER).await?;
+        let internal = open_at_start(client, namespace, INTERNAL, MANAGER).await?;
         let vms = open_at_start(client, namespace, VMS, MANAGER).await?;
-        publish_at_start(client, namespace, (INTERNAL, &authority), MANAGER).await?;
+        publish_at_start(client, namespace, (INTERNAL, &internal), MANAGER).await?;
         publish_at_start(client, namespace, (VMS, &vms), MANAGER).await?;
-        let identity = own(&authority)?;
+        let identity = own(&internal)?;
         let validity = validity(&identity)?;
         let shown = Arc::new(Shown::new(&identity)?);
+        let trust = Arc::new(Trust::new(&internal.bundle())?);
         // Each runner is called once; tickets of thousands of them would only take memory, and this has none.
-        let config = neonvm_kit::tls::client_with(Arc::clone(&shown), authority.certificate().as_bytes())?;
-        Ok(Self { authority: Arc::new(authority), vms, shown, validity, client: Arc::new(config) })
+        let config = neonvm_kit::tls::client_with(Arc::clone(&shown), Arc::clone(&trust))?;
+        let (bundle, _) = channel::channel(internal.bundle());
+        let (client, namespace, config) = (client.clone(), namespace.to_owned(), Arc::new(config));
+        let (internal, vms) = (Current::new(internal), Current::new(vms));
+        Ok(Self { client, namespace, internal, vms, shown, validity, trust, config, bundle })
     }
 
-    /// The authority's certificate, PEM.
-    pub(crate) fn certificate(&self) -> &str {
-        self.authority.certificate()
+    /// Whom to trust, PEM: the authority's certificate, and while it is handed over the other's.
+    pub(crate) fn bundle(&self) -> String {
+        self.bundle.borrow().clone()
+    }
+
+    /// Follows whom to trust.
+    pub(crate) fn bundles(&self) -> channel::Receiver<String> {
+        self.bundle.subscribe()
     }
 
     /// How runners are called.
     pub(crate) fn client(&self) -> Arc<ClientConfig> {
-        Arc::clone(&self.client)
+        Arc::clone(&self.config)
     }
 
     /// The certificate of the runner of a machine.
     pub(crate) fn runner(&self, uid: &str) -> Result<Identity, ca::Error> {
         // Both at once: the runners of a machine that moves call each other.
-        self.authority.peer_for("neonvm-runner", &[server_name(uid)], LIFE)
+        self.internal.get().peer_for("neonvm-runner", &[server_name(uid)], LIFE)
     }
 
     /// The certificate of a server of ours with these names, for so many seconds.
     pub(crate) fn server(&self, common: &str, names: &[String], seconds: i64) -> Result<Identity, ca::Error> {
-        self.authority.server_for(common, names, seconds)
+        self.internal.get().server_for(common, names, seconds)
     }
 
     /// A certificate for the name that the author of a VM has chosen, for so many seconds.
     pub(crate) fn guest(&self, name: &str, seconds: i64) -> Result<Identity, ca::Error> {
-        self.vms.server_for(name, &[name.to_owned()], seconds)
+        self.vms.get().server_for(name, &[name.to_owned()], seconds)
     }
 
     /// Answers certificate requests of services and operators.
     pub(crate) fn signer(&self, client: Client, namespace: &str) -> Signer {
-        Signer::new(client, namespace, Arc::clone(&self.authority), MANAGER)
+        Signer::new(client, namespace, self.internal.clone(), MANAGER)
     }
 
-    /// Replaces our client certificate in time; never returns.
-    pub(crate) async fn renew(&self) {
-        renew(self.validity, Validity::now, || std::future::ready(self.again().map(Some))).await;
+    /// Replaces our client certificate in time, and looks at the authorities every so often; never returns.
+    pub(crate) async fn keep(&self, look: Duration) {
+        let looking = async {
+            loop {
+                self.refresh().await;
+                self.look_within(VMS, &self.vms).await;
+                tokio::time::sleep(look).await;
+            }
+        };
+        let renewing = renew(self.validity, Validity::now, || std::future::ready(self.again().map(Some)));
+        tokio::join!(looking, renewing);
+    }
+
+    /// Looks at the internal authority now.
+    pub(crate) async fn refresh(&self) {
+        self.look_within(INTERNAL, &self.internal).await;
+    }
+
+    async fn look_within(&self, kept: Kept, current: &Current) {
+        match tokio::time::timeout(WITHIN, self.look(kept, current)).await {
+            Ok(Ok(())) => {}
+            Ok(Err(error)) => tracing::warn!(%error, "an authority cannot be looked at"),
+            Err(_) => tracing::warn!(secret = kept.secret, "the API server does not respond"),
+        }
+    }
+
+    /// Goes on with the hand-over of an authority, or follows another replica that has. Who is trusted is published before any
+    /// certificate needs it; this process trusts it first, since it calls and is called as well.
+    async fn look(&self, kept: Kept, current: &Current) -> Result<(), Error> {
+        let next = advance(&self.client, &self.namespace, kept, (now().unix(), MANAGER)).await?;
+        if kept == INTERNAL {
+            self.trust.replace(&next.bundle())?;
+        }
+        publish(&self.client, &self.namespace, (kept, &next), MANAGER).await?;
+        let bundle = next.bundle();
+        if current.replace(next) && kept == INTERNAL {
+            self.bundle.send_replace(bundle);
+        }
+        Ok(())
     }
 
     fn again(&self) -> Result<Validity, ca::Error> {
-        let identity = own(&self.authority)?;
+        let identity = own(&self.internal.get())?;
         self.shown.replace(&identity)?;
         validity(&identity)
     }
@@ -90,7 +150,7 @@ fn own(authority: &ca::Authority) -> Result<Identity, ca::Error> {
     authority.client_for(MANAGER, &[CLIENT_ORGANISATION], LIFE)
 }
 
-fn validity(identity: &Identity) -> Result<Validity, ca::Error> {
+pub(crate) fn validity(identity: &Identity) -> Result<Validity, ca::Error> {
     let unreadable = || ca::Error::Pem { path: "our own certificate".into(), wanted: "a certificate" };
     Validity::of(identity).ok_or_else(unreadable)
 }

@@ -36,6 +36,8 @@ pub struct Config {
     pub addresses: AddressConfig,
     /// How long a machine must have failed without success to count as degraded.
     pub failure_pending_period: Duration,
+    /// Time between two looks at the authorities.
+    pub authority_look: Duration,
 }
 
 impl Default for Config {
@@ -52,6 +54,7 @@ impl Default for Config {
             skip_update_validation: Vec::new(),
             addresses: AddressConfig::default(),
             failure_pending_period: Duration::from_secs(60),
+            authority_look: Duration::from_secs(600),
         }
     }
 }

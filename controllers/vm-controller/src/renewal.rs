@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::Secret;
 use kube::ResourceExt as _;
 use kube::api::{Api, ListParams, Patch};
@@ -15,7 +16,9 @@ use neonvm_kit::certificate::Validity;
 use neonvm_types::Timestamp;
 use serde_json::json;
 
-use crate::act::{CONFIG_LABEL, NOT_AFTER, NOT_BEFORE, identity_data, is_missing, patching, within};
+use crate::act::{
+    AUTHORITIES, CONFIG_LABEL, NOT_AFTER, NOT_BEFORE, identity_data, is_missing, patching, within,
+};
 use crate::cache::{KeptPod, Key, key_of};
 use crate::context::{Context, now};
 
@@ -64,14 +67,16 @@ async fn due(context: &Context) -> Result<Vec<Due>, kube::Error> {
     Ok(due)
 }
 
-/// Whether two thirds of its life are over. Without annotations it is renewed: too often does no harm.
+/// Whether two thirds of its life are over before the next look. Without annotations it is renewed: too often does no harm.
 fn is_due(now: i64, secret: &PartialObjectMeta<Secret>) -> bool {
     let time = |key| secret.annotations().get(key).and_then(|text| text.parse::<Timestamp>().ok());
+    let look = i64::try_from(LOOK.as_secs()).unwrap_or(0);
     match (time(NOT_BEFORE), time(NOT_AFTER)) {
         (Some(from), Some(until)) => {
             let validity = Validity { from: from.unix(), until: until.unix(), spread: 0 };
             // An end that somebody has moved away does not keep it from being renewed.
-            now >= validity.renewal() || until.unix() > now.saturating_add(crate::authority::LIFE)
+            now.saturating_add(look) >= validity.renewal()
+                || until.unix() > now.saturating_add(crate::authority::LIFE)
         }
         _ => true,
     }
@@ -81,7 +86,8 @@ async fn renew(context: &Context, key: &Key, pod: &str) -> Result<(), String> {
     let Some(vm) = context.cache.vm(key) else { return Ok(()) };
     let uid = vm.metadata.uid.as_deref().unwrap_or_default();
     let identity = context.authority.runner(uid).map_err(|error| error.to_string())?;
-    let (annotations, data) = identity_data(&identity)?;
+    let (annotations, mut data) = identity_data(&identity)?;
+    data.insert(AUTHORITIES.to_owned(), ByteString(context.authority.bundle().into_bytes()));
     let change = json!({"metadata": {"annotations": annotations}, "data": data});
     let api = context.secrets(&key.namespace);
     match context.write(api.patch(pod, &patching(), &Patch::Merge(&change))).await {
@@ -106,9 +112,10 @@ mod tests {
             }
             secret
         };
-        let good = secret(&[(NOT_BEFORE, 0), (NOT_AFTER, 900)]);
-        assert!(!is_due(599, &good));
-        assert!(is_due(600, &good) && is_due(10_000, &good));
+        let good = secret(&[(NOT_BEFORE, 0), (NOT_AFTER, 9000)]);
+        assert!(!is_due(5399, &good));
+        // A third is left at the look after this one.
+        assert!(is_due(5400, &good) && is_due(100_000, &good));
         assert!(is_due(0, &secret(&[])) && is_due(0, &secret(&[(NOT_BEFORE, 0)])));
         assert!(is_due(100, &secret(&[(NOT_BEFORE, 0), (NOT_AFTER, 1 << 36)])));
     }

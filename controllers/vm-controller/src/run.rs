@@ -95,7 +95,8 @@ pub async fn run_with(client: Client, config: Config, stop: impl Future<Output =
         always.spawn("probes", probes(listener, move |path| health.probe(path)));
     }
     let renewed = Arc::clone(&authority);
-    always.spawn("certificate renewal", async move { renewed.renew().await });
+    let look = config.authority_look;
+    always.spawn("certificate renewal", async move { renewed.keep(look).await });
     let parts = || Parts {
         client: client.clone(),
         settings: config.settings.clone(),

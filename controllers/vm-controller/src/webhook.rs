@@ -11,27 +11,21 @@ mod review;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
-use std::time::Duration;
 
 use http::StatusCode;
 use kube::Client;
 use neonvm_api::Policy;
+use neonvm_kit::certificate::{Validity, renew};
 use neonvm_kit::event::Events;
 use neonvm_kit::http::{Answer, BUSY, Gate, MAX_BODY, Peer, SMALL_BODY, Whole, serve, text};
 use neonvm_kit::webhook::{Client as WebhookClient, Proof};
 use neonvm_types::NamespacedName;
 use tokio::net::TcpListener;
 
-use crate::authority::Authority;
+use crate::authority::{Authority, LIFE};
 use crate::config::{Config, Registration, WebhookConfig, WebhookScope};
 
 pub(crate) use budget::Budgets;
-
-/// Life of the serving certificate, in seconds, and when it is replaced.
-const LIFE: i64 = 86_400;
-const RENEWAL: Duration = Duration::from_secs(57_600);
-/// Pause before another attempt to replace it.
-const AGAIN: Duration = Duration::from_secs(60);
 
 /// Why webhooks cannot be served.
 #[derive(Debug, thiserror::Error)]
@@ -79,8 +73,10 @@ pub(crate) struct Webhooks {
     hooks: Arc<Hooks>,
     requests: requests::Worker,
     pending: Arc<Pending>,
-    /// After how long the certificate is replaced.
-    renewal: Duration,
+    /// Of the serving certificate.
+    validity: Validity,
+    /// Life of the certificates that follow, in seconds.
+    life: i64,
 }
 
 impl std::fmt::Debug for Webhooks {
@@ -122,7 +118,8 @@ impl Webhooks {
         names.sort();
         names.dedup();
         let caller = webhook.client.clone();
-        let tls = Arc::new(RwLock::new(Arc::new(server_config(authority, &names, caller.as_ref())?)));
+        let (served, validity) = server_config(authority, (&names, LIFE), caller.as_ref())?;
+        let tls = Arc::new(RwLock::new(Arc::new(served)));
         let (requests, worker) = requests::channel(client.clone());
         let (skip, policy) = (config.skip_update_validation.clone(), config.settings.policy.clone());
         let namespace = config.namespace.clone();
@@ -133,9 +130,8 @@ impl Webhooks {
         let pending =
             Arc::new(Pending(AtomicUsize::new(if register.is_some() { register::SIDES } else { 0 })));
         let (client, authority) = (client.clone(), Arc::clone(authority));
-        let renewal = RENEWAL;
-        let requests = worker;
-        Ok(Self { client, authority, names, register, tls, caller, hooks, requests, pending, renewal })
+        let (requests, life) = (worker, LIFE);
+        Ok(Self { client, authority, names, register, tls, caller, hooks, requests, pending, validity, life })
     }
 
     /// What is left to be registered.
@@ -159,25 +155,16 @@ impl Webhooks {
                 answer(&hooks, &request).await
             }
         });
-        let renewing = async {
-            let mut pause = self.renewal;
-            loop {
-                tokio::time::sleep(pause).await;
-                pause = self.renewal;
-                match server_config(&self.authority, &self.names, self.caller.as_ref()) {
-                    Ok(config) => {
-                        *self.tls.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(config);
-                    }
-                    Err(error) => {
-                        tracing::error!(%error, "the webhooks' certificate could not be renewed");
-                        pause = AGAIN.min(self.renewal);
-                    }
-                }
-            }
-        };
+        let renewing = renew(self.validity, Validity::now, || {
+            let made = server_config(&self.authority, (&self.names, self.life), self.caller.as_ref());
+            std::future::ready(made.map(|(config, validity)| {
+                *self.tls.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(config);
+                Some(validity)
+            }))
+        });
         let registering = async {
             if let Some(register) = &self.register {
-                register::keep(&self.client, register, self.authority.certificate(), &self.pending).await;
+                register::keep(&self.client, register, &self.authority, &self.pending).await;
             }
         };
         tokio::join!(serving, renewing, registering, self.requests.run());
@@ -200,12 +187,14 @@ fn registered_names(register: &Registration) -> Result<Vec<String>, Error> {
     }
 }
 
+/// A certificate for these names, for so many seconds, and what is served with it.
 fn server_config(
     authority: &Authority,
-    names: &[String],
+    (names, life): (&[String], i64),
     caller: Option<&WebhookClient>,
-) -> Result<rustls::ServerConfig, Error> {
-    let identity = authority.server("neonvm-webhook", names, LIFE)?;
+) -> Result<(rustls::ServerConfig, Validity), Error> {
+    let identity = authority.server("neonvm-webhook", names, life)?;
+    let validity = crate::authority::validity(&identity)?;
     let mut config = match caller {
         Some(caller) => {
             let path = &caller.authority;
@@ -215,7 +204,7 @@ fn server_config(
         None => neonvm_kit::tls::open_server(&identity)?,
     };
     config.alpn_protocols = vec![b"http/1.1".to_vec()];
-    Ok(config)
+    Ok((config, validity))
 }
 
 /// Paths, as upstream has them: what is done, and the kind.

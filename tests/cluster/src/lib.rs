@@ -50,7 +50,7 @@ impl Signer {
         let internal = authority::INTERNAL;
         let opened = authority::open(client, NAMESPACE, internal, "test").await.unwrap();
         authority::publish(client, NAMESPACE, (internal, &opened), "test").await.unwrap();
-        let signer = signer::Signer::new(client.clone(), NAMESPACE, Arc::new(opened), "test");
+        let signer = signer::Signer::new(client.clone(), NAMESPACE, authority::Current::new(opened), "test");
         Self(tokio::spawn(signer.serve()))
     }
 }

@@ -35,7 +35,7 @@ type Stream = TlsStream<TcpStream>;
 /// Listens until the guard is dropped; connections that are open by then end by themselves.
 pub(super) async fn listen(work: &Arc<Work>, pod: &PodFiles, address: SocketAddr) -> Result<Guarded, String> {
     let address = SocketAddr::new(address.ip(), MIGRATION_PORT);
-    let tls = neonvm_kit::tls::private_server(&pod.certificate.identity(), &pod.authority);
+    let tls = neonvm_kit::tls::private_server(&pod.certificate.identity(), &pod.certificate.authorities());
     let acceptor = TlsAcceptor::from(Arc::new(tls.map_err(|error| format!("certificate: {error}"))?));
     let taken = |error| format!("port {MIGRATION_PORT} cannot be listened on: {error}");
     let handle = work.carrier.handle().ok_or("no threads")?;

@@ -71,7 +71,8 @@ impl Source {
         let late = |_| format!("{address} does not answer within {} s", PATIENCE.as_secs());
         let place: SocketAddr = address.parse().map_err(|_| format!("{address:?} is not ADDRESS:PORT"))?;
         let identity = pod.certificate.identity();
-        let mut tls = neonvm_kit::tls::client(Some(&identity), pod.authority.as_bytes()).map_err(text)?;
+        let mut tls = neonvm_kit::tls::client(Some(&identity), pod.certificate.authorities().as_bytes())
+            .map_err(text)?;
         tls.alpn_protocols = vec![b"http/1.1".to_vec()];
         let name = ServerName::try_from(server_name(&pod.config.uid)).map_err(text)?;
         let connected = async {

@@ -125,8 +125,9 @@ impl Loop {
         }
         let pod = &self.pod;
         let identity = pod.certificate.identity();
-        let connector = Connector::new(&identity, &pod.authority, &pod.config.uid, target, &request.id)
-            .map_err(Refusal::Wrong)?;
+        let connector =
+            Connector::new(&identity, &pod.certificate.authorities(), &pod.config.uid, target, &request.id)
+                .map_err(Refusal::Wrong)?;
         self.moves += 1;
         let parts = source::Parts {
             number: self.moves,

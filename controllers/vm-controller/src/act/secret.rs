@@ -22,6 +22,9 @@ use crate::ssh;
 /// Label of the secrets with the configuration of a runner.
 pub(crate) const CONFIG_LABEL: &str = "vm.neon.tech/runner-config";
 
+/// Key of such a secret: whom the runner trusts.
+pub(crate) const AUTHORITIES: &str = "ca.crt";
+
 pub(crate) fn posting() -> PostParams {
     PostParams { field_manager: Some(MANAGER.to_owned()), ..PostParams::default() }
 }
@@ -123,7 +126,7 @@ impl Context {
         config.receive = receive.cloned();
         let identity = self.authority.runner(&config.uid).map_err(|error| failed(&error))?;
         let json = serde_json::to_string(&config).map_err(|error| failed(&error))?;
-        let data = [(CONFIG_FILE, json), ("ca.crt", self.authority.certificate().to_owned())];
+        let data = [(CONFIG_FILE, json), (AUTHORITIES, self.authority.bundle())];
         let mut secret = secret_of(vm, name, "Opaque", data)?;
         let (annotations, own) = identity_data(&identity).map_err(|error| failed(&error))?;
         secret.data.get_or_insert_default().extend(own);

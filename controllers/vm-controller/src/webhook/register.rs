@@ -18,6 +18,7 @@ use serde_json::{Value, json};
 
 use super::Pending;
 use crate::act::{is_missing, within};
+use crate::authority::Authority;
 use crate::config::Registration;
 use crate::context::MANAGER;
 
@@ -42,8 +43,9 @@ pub(super) struct Registered {
     pub(super) autoscaler: bool,
 }
 
-/// Keeps both configurations in step; never returns. Each counts `pending` down when it is right for the first time.
-pub(super) async fn keep(client: &Client, register: &Registered, authority: &str, pending: &Pending) {
+/// Keeps both configurations in step, also with whom the API server is to trust; never returns. Each counts `pending` down when it is
+/// right for the first time.
+pub(super) async fn keep(client: &Client, register: &Registered, authority: &Authority, pending: &Pending) {
     let mutating = one(client, "Mutating", register, authority, pending);
     let validating = one(client, "Validating", register, authority, pending);
     tokio::join!(mutating, validating);
@@ -58,7 +60,8 @@ struct Side {
 }
 
 impl Side {
-    fn new(client: &Client, side: &str, register: &Registered, authority: &str) -> Self {
+    /// `bundle`: whom the API server is to trust, PEM.
+    fn new(client: &Client, side: &str, register: &Registered, bundle: &str) -> Self {
         let kind = format!("{side}WebhookConfiguration");
         let resource = ApiResource {
             group: "admissionregistration.k8s.io".to_owned(),
@@ -68,7 +71,7 @@ impl Side {
             kind: kind.clone(),
         };
         let name = format!("neonvm-{}-webhook-configuration", side.to_lowercase());
-        let hooks = webhooks(side, register, authority);
+        let hooks = webhooks(side, register, bundle);
         let wanted = (!hooks.is_empty()).then(|| {
             json!({"apiVersion": resource.api_version, "kind": kind, "metadata": {"name": name},
                 "webhooks": hooks})
@@ -110,15 +113,23 @@ impl Side {
     }
 }
 
-async fn one(client: &Client, side: &str, register: &Registered, authority: &str, pending: &Pending) {
-    let side = Side::new(client, side, register, authority);
-    let name = &side.name;
-    let config = watcher::Config::default().fields(&format!("metadata.name={name}"));
+async fn one(client: &Client, kind: &str, register: &Registered, authority: &Authority, pending: &Pending) {
+    let mut bundles = authority.bundles();
+    let wanted = |bundle: &str| Side::new(client, kind, register, bundle);
+    let mut side = wanted(&bundles.borrow_and_update());
+    let config = watcher::Config::default().fields(&format!("metadata.name={}", side.name));
     let mut events = watcher(side.api.clone(), config).default_backoff().boxed();
     let mut applied: Option<String> = None;
     let mut first = true;
     loop {
-        let stale = match events.try_next().await {
+        let event = tokio::select! {
+            event = events.try_next() => event,
+            Ok(()) = bundles.changed() => {
+                applied = None;
+                Ok(Some(watcher::Event::InitDone))
+            }
+        };
+        let stale = match event {
             Ok(Some(watcher::Event::Apply(object) | watcher::Event::InitApply(object))) => {
                 // Our own write comes back with the version it made.
                 applied.is_none() || applied != object.metadata.resource_version
@@ -134,13 +145,16 @@ async fn one(client: &Client, side: &str, register: &Registered, authority: &str
         };
         let mut open = stale;
         while open {
+            // Another replica may know of another authority already: written back and forth it would be otherwise.
+            authority.refresh().await;
+            side = wanted(&bundles.borrow_and_update());
             match side.write().await {
                 Ok(version) => {
                     applied = version;
                     open = false;
                 }
                 Err(error) => {
-                    tracing::warn!(%error, name, "the webhooks could not be registered");
+                    tracing::warn!(%error, name = %side.name, "the webhooks could not be registered");
                     tokio::time::sleep(PAUSE).await;
                 }
             }
@@ -152,9 +166,9 @@ async fn one(client: &Client, side: &str, register: &Registered, authority: &str
 }
 
 /// The webhooks of one side; none if it is not wanted.
-fn webhooks(side: &str, register: &Registered, authority: &str) -> Vec<Value> {
+fn webhooks(side: &str, register: &Registered, bundle: &str) -> Vec<Value> {
     let verb = if side == "Mutating" { "mutate" } else { "validate" };
-    let bundle = base64::engine::general_purpose::STANDARD.encode(authority);
+    let bundle = base64::engine::general_purpose::STANDARD.encode(bundle);
     let address = |path: &str| match &register.place {
         Registration::Service { namespace, name, port } => json!({"caBundle": bundle,
                 "service": {"namespace": namespace, "name": name, "path": path, "port": port}}),

@@ -3,16 +3,32 @@
 use neonvm_test_support::eventually;
 
 use rustls::pki_types::ServerName;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
 use super::*;
 
-/// The certificate that is served, checked as the API server checks it.
-async fn served(address: SocketAddr, authority: &str) -> Vec<u8> {
+type Stream = tokio_rustls::client::TlsStream<tokio::net::TcpStream>;
+
+/// A connection, checked as the API server checks it.
+async fn connect(address: SocketAddr, authority: &str) -> Stream {
     let tls = neonvm_kit::tls::client(None, authority.as_bytes()).unwrap();
     let stream = tokio::net::TcpStream::connect(address).await.unwrap();
     let name = ServerName::try_from(address.ip().to_string()).unwrap();
-    let stream = tokio_rustls::TlsConnector::from(Arc::new(tls)).connect(name, stream).await.unwrap();
-    stream.get_ref().1.peer_certificates().unwrap()[0].to_vec()
+    tokio_rustls::TlsConnector::from(Arc::new(tls)).connect(name, stream).await.unwrap()
+}
+
+/// The certificate that is served.
+async fn served(address: SocketAddr, authority: &str) -> Vec<u8> {
+    connect(address, authority).await.get_ref().1.peer_certificates().unwrap()[0].to_vec()
+}
+
+/// Whether a connection is answered.
+async fn is_answered(stream: &mut Stream) -> bool {
+    let request = b"POST /nothing HTTP/1.1\r\nhost: h\r\ncontent-length: 0\r\n\r\n";
+    let mut answer = [0; 12];
+    stream.write_all(request).await.is_ok()
+        && stream.read_exact(&mut answer).await.is_ok()
+        && &answer == b"HTTP/1.1 404"
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -38,14 +54,18 @@ async fn the_certificate_is_replaced_while_it_is_served() {
     let unusable = Webhooks::new(&client, &authority, (&webhook, &config), anywhere, events.clone());
     assert!(matches!(unusable, Err(Error::Url(_))));
     let mut hooks = Webhooks::new(&client, &authority, (&webhook, &config), address, events).unwrap();
-    hooks.renewal = Duration::from_millis(100);
+    // Short-lived: each is due at once.
+    hooks.life = 60;
+    hooks.validity.until = Validity::now() + hooks.life;
     let pending = hooks.pending();
     assert!(!pending.is_over());
     let serving = tokio::spawn(hooks.run(listener));
-    let first = served(address, authority.certificate()).await;
+    let mut kept = connect(address, &authority.bundle()).await;
+    let first = served(address, &authority.bundle()).await;
     eventually("another certificate, and a registration", async || {
-        served(address, authority.certificate()).await != first && pending.is_over()
+        served(address, &authority.bundle()).await != first && pending.is_over()
     })
     .await;
+    assert!(is_answered(&mut kept).await, "a connection that was open stays open");
     serving.abort();
 }

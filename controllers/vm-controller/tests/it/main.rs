@@ -15,6 +15,7 @@ mod cluster;
 mod evictions;
 mod failures;
 mod growth;
+mod handover;
 mod leader;
 mod life;
 mod moves;

@@ -64,11 +64,7 @@ impl Cluster {
         config.executable = Some(program);
         let node =
             tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
-        node.spawn(async move {
-            if let Err(error) = neonvm_node::run(config, std::future::pending()).await {
-                eprintln!("the node ended: {error:?}");
-            }
-        });
+        node.spawn(async move { neonvm_node::run(config, std::future::pending()).await.unwrap() });
         let nodes: Api<Node> = Api::all(client.clone());
         eventually("the node", async || {
             let node = nodes.get_opt("n1").await.unwrap()?;

@@ -29,17 +29,7 @@ use crate::{Config, Error, files, naming, server};
 /// If the node cannot be set up. That the API server does not answer is no error: it is tried again.
 pub async fn run(config: Config, stop: impl Future<Output = ()>) -> Result<(), Error> {
     node_object::check(&config)?;
-    let failed = |what: &'static str, path: &std::path::Path| {
-        let path = path.display().to_string();
-        move |source| Error::File { what, path, source }
-    };
-    for directory in [&config.data, &config.images.directory] {
-        files::directory(directory, 0o700).map_err(failed("create", directory))?;
-    }
-    let path = config.data.join("lock");
-    let locking = tokio::task::spawn_blocking(move || lock(&path)).await;
-    let locked = locking.unwrap_or_else(|error| Err(std::io::Error::other(error)));
-    let _only = locked.map_err(failed("lock", &config.data))?;
+    let _only = prepare(&config).await?;
     let client = neonvm_kit::client::connect(Some(&config.kubeconfig)).await?;
     let authority = Authority::open(&config.authority)?;
     let network = NodeNetwork::start(&config).await?;
@@ -99,6 +89,22 @@ pub async fn run(config: Config, stop: impl Future<Output = ()>) -> Result<(), E
         ended = work => Err(ended.into()),
         () = stop => Ok(()),
     }
+}
+
+/// Makes the node's directories; the lock that keeps other processes out while it is held.
+async fn prepare(config: &Config) -> Result<std::fs::File, Error> {
+    for directory in [&config.data, &config.images.directory] {
+        files::directory(directory, 0o700).map_err(failed("create", directory))?;
+    }
+    let path = config.data.join("lock");
+    let locking = tokio::task::spawn_blocking(move || lock(&path)).await;
+    let locked = locking.unwrap_or_else(|error| Err(std::io::Error::other(error)));
+    locked.map_err(failed("lock", &config.data))
+}
+
+fn failed(what: &'static str, path: &std::path::Path) -> impl FnOnce(std::io::Error) -> Error + use<> {
+    let path = path.display().to_string();
+    move |source| Error::File { what, path, source }
 }
 
 /// Ends the tasks of the pods with the node, however it ends.

@@ -3,7 +3,7 @@
 //! certificate of the internal authority; until there is one nothing listens, and the API server does without.
 
 use std::net::SocketAddr;
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::{Arc, RwLock};
 use std::time::Duration;
 
 use http::StatusCode;

@@ -6,7 +6,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use kube::Client;
-use neonvm_kit::authority::{Current, Error, INTERNAL, Kept, VMS, advance, open_at_start, publish, publish_at_start};
+use neonvm_kit::authority::{
+    Current, Error, INTERNAL, Kept, VMS, advance, open_at_start, publish, publish_at_start,
+};
 use neonvm_kit::ca::{self, Identity};
 use neonvm_kit::certificate::{Shown, Validity, renew};
 use neonvm_kit::signer::Signer;

@@ -284,7 +284,7 @@ pub(crate) async fn signing(client: &Client) -> anyhow::Result<impl Future<Outpu
     let internal = authority::INTERNAL;
     let opened = authority::open(client, NAMESPACE, internal, MANAGER).await?;
     authority::publish(client, NAMESPACE, (internal, &opened), MANAGER).await?;
-    Ok(Signer::new(client.clone(), NAMESPACE, Arc::new(opened), MANAGER).serve())
+    Ok(Signer::new(client.clone(), NAMESPACE, authority::Current::new(opened), MANAGER).serve())
 }
 
 /// TLS with a certificate for every runner, from the authority that the controller made.

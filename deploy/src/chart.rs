@@ -6,7 +6,7 @@ use std::fmt::Write as _;
 
 use serde_json::{Map, Value, json};
 
-use crate::objects::{Filled, Mtu, templates};
+use crate::objects::{Filled, IMAGE_VOLUMES, Mtu, templates};
 use crate::source::{self, When};
 use crate::values::describe;
 use crate::{Choice, Error, Facts, Values};
@@ -20,6 +20,7 @@ const CLUSTER: &str = "{{ regexFind `v[0-9]+[.][0-9]+[.][0-9]+` .Capabilities.Ku
 const RUNNER: &str = "__RUNNER__";
 const KUBE_SCHEDULER: &str = "__KUBE_SCHEDULER__";
 const NAMESPACE: &str = "__NAMESPACE__";
+const ROOT_DISK: &str = "__ROOT_DISK__";
 
 /// Every file of the chart below its directory, but for `crds`, which leads to the definitions.
 ///
@@ -101,6 +102,16 @@ fn or(path: &str, other: &str) -> String {
     format!("{{{{ if .Values.{path} }}}}{{{{ .Values.{path} }}}}{{{{ else }}}}{other}{{{{ end }}}}")
 }
 
+/// How root disks get out of their images: what is chosen, or by the version, as [`crate::copies_root_disks`] has it.
+fn root_disk() -> String {
+    let (major, minor) = IMAGE_VOLUMES;
+    let by_version = format!(
+        "{{{{ if semverCompare `<{major}.{minor}-0` .Capabilities.KubeVersion.Version }}}}copy{{{{ else }}}}image-volume{{{{ end }}}}"
+    );
+    let chosen = ".Values.runner.rootDisk";
+    format!("{{{{ if ne {chosen} `auto` }}}}{{{{ {chosen} }}}}{{{{ else }}}}{by_version}{{{{ end }}}}")
+}
+
 /// Places of the chart in the position of values.
 fn places() -> Result<Filled, Error> {
     let with = |path: &str| json!(format!("{{{{ toJson .Values.{path} }}}}"));
@@ -117,6 +128,7 @@ fn places() -> Result<Filled, Error> {
         )
     });
     filled.accelerator = json!("{{ .Values.runner.accelerator }}");
+    filled.root_disk = json!(ROOT_DISK);
     filled.device_plugin = json!("{{ has `agent` .Values.components }}");
     filled.scheduler = json!("{{ has `scheduler` .Values.components }}");
     filled.pod_autoscaler = json!("{{ has `pod-autoscaler` .Values.components }}");
@@ -217,8 +229,10 @@ fn template(object: &Value) -> Result<String, Error> {
     let mut out = String::with_capacity(text.len());
     let runner = or("runner.image", &image("neonvm-runner"));
     let stock = or("scheduler.kubeSchedulerImage", &format!("registry.k8s.io/kube-scheduler:{CLUSTER}"));
+    let root_disk = root_disk();
     for line in text.lines() {
         let line = unquoted(line).replace(RUNNER, &runner).replace(KUBE_SCHEDULER, &stock);
+        let line = line.replace(ROOT_DISK, &root_disk);
         out.push_str(&line.replace(NAMESPACE, "{{ .Release.Namespace }}"));
         out.push('\n');
     }

@@ -15,13 +15,13 @@ mod values;
 mod version;
 
 pub use inventory::{INVENTORY, Named, Record, inventory};
-pub use objects::{Facts, WORKLOADS, is_workload, objects, runner_image};
+pub use objects::{Facts, WORKLOADS, copies_root_disks, is_workload, objects, runner_image};
 pub use order::rank;
 pub use source::everything;
 pub use values::choice::Choice;
 pub use values::{
     Accelerator, Agent, Component, Encryption, Image, Network, Overlay, PullPolicy, Reference, Resources,
-    Runner, Scheduler, Service, Toleration, Values,
+    RootDisk, Runner, Scheduler, Service, Toleration, Values,
 };
 pub use version::{Release, release};
 

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use crate::inventory::inventory;
 use crate::source::{self, File, When};
-use crate::{Choice, Error, Network, Values, rank};
+use crate::{Choice, Error, Network, RootDisk, Values, rank};
 pub(crate) use filled::{Filled, Mtu};
 
 /// The namespace that the manifests name.
@@ -21,6 +21,25 @@ pub const WORKLOADS: [&str; 2] = ["Deployment", "DaemonSet"];
 pub struct Facts {
     /// Version of its API server, such as `v1.36.2+k3s1`.
     pub kubernetes: Option<String>,
+    /// Whether its API server and all of its nodes have volumes of images. Where that is not known the version decides.
+    pub image_volumes: Option<bool>,
+}
+
+/// From this version on volumes of images are on by default.
+pub(crate) const IMAGE_VOLUMES: (u64, u64) = (1, 35);
+
+/// Whether root disks are copied out of their images in a cluster.
+#[must_use]
+pub fn copies_root_disks(values: &Values, facts: &Facts) -> bool {
+    let is_old = || {
+        let release = facts.kubernetes.as_deref().and_then(crate::release);
+        release.is_some_and(|(major, minor, _)| (major, minor) < IMAGE_VOLUMES)
+    };
+    match values.runner.root_disk {
+        RootDisk::Auto => facts.image_volumes.map_or_else(is_old, |has| !has),
+        RootDisk::ImageVolume => false,
+        RootDisk::Copy => true,
+    }
 }
 
 /// Whether an object starts pods.
@@ -141,6 +160,7 @@ fn container(container: &mut Value, filled: &Filled) {
         "vm-controller" => {
             flag(container, "--runner-image", &filled.runner_image);
             flag(container, "--accelerator", filled.accelerator.as_str().unwrap_or_default());
+            flag(container, "--root-disk", filled.root_disk.as_str().unwrap_or_default());
             flag(container, "--device-plugin", filled.device_plugin.as_str().unwrap_or_default());
             let webhooks = filled.pod_autoscaler.as_str().unwrap_or_default();
             flag(container, "--pod-autoscaler-webhooks", webhooks);

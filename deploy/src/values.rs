@@ -235,8 +235,25 @@ pub enum Encryption {
 pub struct Runner {
     /// Image of runners. Empty: neonvm-runner of the same registry and version.
     pub image: String,
+    /// How root disks and kernels get out of their images. image-volume: nodes mount the image, which needs Kubernetes 1.35 (or the
+    /// feature gate ImageVolume) and containerd 2.1 or CRI-O 1.33. copy: an init container copies the file into each pod, which takes
+    /// time and the node's ephemeral storage. auto: image-volume where the cluster has it.
+    pub root_disk: RootDisk,
     /// auto: KVM where the node has it and it runs guest code, else emulation. kvm: only nodes with KVM run VMs. tcg: emulation always.
     pub accelerator: Accelerator,
+}
+
+/// How root disks get out of their images.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum RootDisk {
+    /// By what the cluster has.
+    #[default]
+    Auto,
+    /// Nodes mount images.
+    ImageVolume,
+    /// Init containers copy.
+    Copy,
 }
 
 /// What VMs run on.

@@ -33,6 +33,10 @@ pub struct Choices {
     /// run VMs) or never (emulation)
     #[arg(long, value_name = "HOW", value_parser = ["auto", "require", "never"])]
     pub kvm: Option<String>,
+    /// How root disks get out of their images: auto (by what the cluster has), image-volume (nodes mount the image) or copy (each pod
+    /// copies the file, for Kubernetes before 1.35 and older container runtimes)
+    #[arg(long, value_name = "HOW", value_parser = ["auto", "image-volume", "copy"])]
+    pub root_disk: Option<String>,
     /// Network between VMs of all nodes: none, or multus, which needs Multus
     #[arg(long, value_name = "HOW", value_parser = ["none", "multus"])]
     pub overlay: Option<String>,

@@ -88,7 +88,10 @@ impl<'a> Job<'a> {
     ) -> Result<Self> {
         let connection = Connection::open(settings, &carrying.access).await?;
         let version = connection.json("/version").await?;
-        let facts = Facts { kubernetes: Some(text(&version, "/gitVersion").to_owned()) };
+        let facts = Facts {
+            kubernetes: Some(text(&version, "/gitVersion").to_owned()),
+            image_volumes: preflight::image_volumes(&connection).await?,
+        };
         let namespace = chosen::of_flags(choices, &Choice::default())?
             .values()
             .map_err(|error| chosen::unusable(&error))?
@@ -125,7 +128,7 @@ impl<'a> Job<'a> {
     pub(super) async fn preflight(&self, objects: &[Value]) -> Result<Vec<String>> {
         self.reporter.begin("preflight", &self.connection.server);
         let kubernetes = self.facts.kubernetes.clone().unwrap_or_default();
-        let checks = preflight::run(&self.connection, &kubernetes, &self.values, objects).await?;
+        let checks = preflight::run(&self.connection, &self.facts, &self.values, objects).await?;
         let of = |verdict: Verdict| checks.iter().filter(move |check| check.verdict == verdict);
         let (failed, warned): (Vec<&Check>, Vec<&Check>) =
             (of(Verdict::Fail).collect(), of(Verdict::Warn).collect());

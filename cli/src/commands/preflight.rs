@@ -10,7 +10,7 @@ mod read;
 use neonvm_deploy::{Network, Values};
 use serde_json::Value;
 
-pub(super) use self::read::read;
+pub(super) use self::read::{image_volumes, read};
 use super::doctor::check::Check;
 use super::health::Part;
 use super::rights::Right;
@@ -44,6 +44,8 @@ pub(super) struct Facts {
     pub(super) has_multus: bool,
     /// Whether VMs are to be joined by it.
     pub(super) wants_multus: bool,
+    /// Whether root disks are copied out of their images.
+    pub(super) copies_root_disks: bool,
 }
 
 impl Facts {
@@ -58,8 +60,8 @@ pub(super) fn checks(facts: &Facts) -> Vec<Check> {
     let mut all = vec![cluster::version(&facts.version)];
     all.extend(cluster::rights(&facts.missing));
     if !facts.is_local() {
-        all.extend(cluster::image_volumes(facts.has_image_volumes));
-        all.extend(nodes::all(&facts.nodes));
+        all.extend(cluster::image_volumes(facts.has_image_volumes, facts.copies_root_disks));
+        all.extend(nodes::all(&facts.nodes, facts.copies_root_disks));
         all.push(network::mtu(&facts.networks));
     }
     all.extend(network::multus(facts.wants_multus, facts.has_multus));
@@ -71,11 +73,13 @@ pub(super) fn checks(facts: &Facts) -> Vec<Check> {
 /// Reads and judges.
 pub(super) async fn run(
     connection: &Connection,
-    version: &str,
+    cluster: &neonvm_deploy::Facts,
     values: &Values,
     objects: &[Value],
 ) -> Result<Vec<Check>> {
+    let version = cluster.kubernetes.as_deref().unwrap_or_default();
     let mut facts = read(connection, version, &values.namespace, objects).await?;
+    facts.copies_root_disks = neonvm_deploy::copies_root_disks(values, cluster);
     facts.wants_multus = values.overlay.network == Network::Multus;
     Ok(checks(&facts))
 }

@@ -24,10 +24,17 @@ pub const ROOT_DISK_VOLUME: &str = "rootdisk";
 pub const ROOT_DISK_DIRECTORY: &str = "/vm/rootdisk";
 /// The base of the root disk in that volume; the VM writes to an overlay.
 pub const ROOT_DISK_FILE: &str = "disk.qcow2";
-/// Volume (an OCI image) with another kernel as `vmlinuz`; only if the VM names one.
+/// Volume (an OCI image) with another kernel as [`KERNEL_FILE`]; only if the VM names one.
 pub const KERNEL_VOLUME: &str = "kernel";
 /// Where that volume is mounted.
 pub const KERNEL_DIRECTORY: &str = "/vm/kernel-image";
+/// The kernel in that volume.
+pub const KERNEL_FILE: &str = "vmlinuz";
+/// Volume (an empty directory) with the program that copies files out of images, and the init container that brings it; only where
+/// nodes have no image volumes. Then the volumes of images are empty directories, which init containers fill.
+pub const COPY_VOLUME: &str = "copy-program";
+/// Where that volume is mounted in these init containers.
+pub const COPY_DIRECTORY: &str = "/vm/copy";
 /// Volume (an empty directory) for the overlay of the root disk and generated volumes.
 pub const IMAGES_VOLUME: &str = "virtualmachineimages";
 /// Where that volume is mounted.

@@ -1,7 +1,7 @@
 //! `neond runner`: the machine of a pod, and commands to be run beside it in the same container.
 
 use std::net::IpAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::Context as _;
@@ -83,6 +83,14 @@ enum Command {
     Statistics,
     /// Press the power button
     PowerOff,
+    /// Copy a file, leave holes where it has only zeros, and compare both
+    #[command(hide = true)]
+    Copy {
+        /// The file
+        from: PathBuf,
+        /// Where to; it appears whole or not at all
+        to: PathBuf,
+    },
 }
 
 /// Runs the machine, or a command beside it.
@@ -94,6 +102,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
         Some(Command::Status) => ask(args, Question::Status),
         Some(Command::Statistics) => ask(args, Question::Statistics),
         Some(Command::PowerOff) => ask(args, Question::PowerOff),
+        Some(Command::Copy { from, to }) => copy(from, to),
     }
 }
 
@@ -145,6 +154,14 @@ fn beside(work: impl Future<Output = Result<(), client::Error>>) -> anyhow::Resu
     // A blocking read of standard input must not keep the process.
     runtime.shutdown_background();
     Ok(ended?)
+}
+
+fn copy(from: &Path, to: &Path) -> anyhow::Result<()> {
+    use std::io::Write as _;
+    let copied = neonvm_runner::copy::file(from, to)
+        .with_context(|| format!("cannot copy {} to {}", from.display(), to.display()))?;
+    let (to, length, written) = (to.display(), copied.length, copied.written);
+    Ok(writeln!(std::io::stdout(), "{to}: {length} bytes, of which {written} were written; compared")?)
 }
 
 fn ask(args: &Args, question: Question) -> anyhow::Result<()> {

@@ -6,7 +6,9 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use neonvm_api::virtual_machine::CpuScalingMode;
-use neonvm_vm_controller::{AddressSource, Config, Registration, WebhookClient, WebhookConfig, WebhookScope};
+use neonvm_vm_controller::{
+    AddressSource, Config, Registration, RootDiskFrom, WebhookClient, WebhookConfig, WebhookScope,
+};
 
 /// Flags.
 #[derive(clap::Args, Debug)]
@@ -43,6 +45,10 @@ pub(crate) struct Args {
     /// Runner pods request what their VM has: auto (and follow it by in-place resize, from Kubernetes 1.35 on) or off (they request nothing)
     #[arg(long, default_value = "auto", value_parser = ["auto", "off"])]
     pod_size: String,
+    /// How root disks and kernels get out of their images: image-volume (the node mounts the image), or copy (an init container copies
+    /// the file into the pod), for nodes without image volumes
+    #[arg(long, default_value = "image-volume", value_parser = ["image-volume", "copy"])]
+    root_disk: String,
     /// What machines run on: auto (KVM where it is in the pod and runs guest code), kvm or tcg (emulation)
     #[arg(long, default_value = "auto", value_parser = ["auto", "kvm", "tcg"])]
     accelerator: String,
@@ -148,6 +154,10 @@ fn config(args: &Args) -> anyhow::Result<Config> {
     config.settings.policy.allowed = args.allow.iter().copied().collect();
     config.settings.device_plugin = args.device_plugin;
     config.settings.pod_size = args.pod_size == "auto";
+    config.settings.root_disk = match args.root_disk.as_str() {
+        "copy" => RootDiskFrom::Copy,
+        _ => RootDiskFrom::ImageVolume,
+    };
     config.settings.accelerator = args.accelerator.parse().map_err(anyhow::Error::msg)?;
     config.settings.cpu_scaling_mode = match args.default_cpu_scaling_mode.as_str() {
         "QmpScaling" => CpuScalingMode::QmpScaling,

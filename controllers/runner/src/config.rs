@@ -4,8 +4,9 @@ use std::os::fd::AsRawFd as _;
 use std::path::{Path, PathBuf};
 
 use neonvm_api::runner_pod::{
-    CONFIG_DIRECTORY, CONFIG_FILE, DISKS_DIRECTORY, IMAGES_DIRECTORY, KERNEL_DIRECTORY, MOUNTS_DIRECTORY,
-    ROOT_DISK_DIRECTORY, ROOT_DISK_FILE, RUN_DIRECTORY, RunnerConfig, SSH_PUBLIC_DIRECTORY, SWAP_DIRECTORY,
+    CONFIG_DIRECTORY, CONFIG_FILE, DISKS_DIRECTORY, IMAGES_DIRECTORY, KERNEL_DIRECTORY, KERNEL_FILE,
+    MOUNTS_DIRECTORY, ROOT_DISK_DIRECTORY, ROOT_DISK_FILE, RUN_DIRECTORY, RunnerConfig, SSH_PUBLIC_DIRECTORY,
+    SWAP_DIRECTORY,
 };
 
 use crate::certificate::Renewed;
@@ -71,7 +72,7 @@ impl PodFiles {
             .guest
             .kernel_image
             .as_ref()
-            .map(|_| below(&self.root, KERNEL_DIRECTORY).join("vmlinuz"))
+            .map(|_| below(&self.root, KERNEL_DIRECTORY).join(KERNEL_FILE))
     }
 
     /// A file among the generated images.

@@ -10,6 +10,7 @@ mod certificate;
 pub mod client;
 mod config;
 mod console;
+pub mod copy;
 mod core;
 mod guest;
 pub mod logs;

@@ -29,5 +29,6 @@ mod webhook;
 
 pub use addresses::{AddressConfig, AddressSource};
 pub use config::{Config, Registration, WebhookConfig, WebhookScope};
+pub use neonvm_core_lifecycle::RootDiskFrom;
 pub use neonvm_kit::webhook::Client as WebhookClient;
 pub use run::{Error, run, run_with};

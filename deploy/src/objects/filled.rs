@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde_json::{Value, json};
 
-use super::kube_scheduler;
+use super::{copies_root_disks, kube_scheduler};
 use crate::{Component, Encryption, Facts, Resources, Toleration, Values};
 
 /// Services whose places are filled: by the name in the label of their workload, and of the container that has the resources.
@@ -53,6 +53,8 @@ pub(crate) struct Filled {
     pub(crate) pull_secrets: Option<Value>,
     pub(crate) runner_image: String,
     pub(crate) accelerator: Value,
+    /// How root disks get out of their images.
+    pub(crate) root_disk: Value,
     /// Whether each node has the device plugin, which runs beside the agent.
     pub(crate) device_plugin: Value,
     /// Whether our scheduler permits sizes.
@@ -82,6 +84,7 @@ impl Filled {
             pull_secrets: (!image.pull_secrets.is_empty()).then(|| json!(image.pull_secrets)),
             runner_image: or(&values.runner.image, ours("neonvm-runner")),
             accelerator: json!(values.runner.accelerator),
+            root_disk: json!(if copies_root_disks(values, facts) { "copy" } else { "image-volume" }),
             device_plugin: json!(values.has(Component::Agent).to_string()),
             scheduler: json!(values.has(Component::Scheduler).to_string()),
             pod_autoscaler: json!(values.has(Component::PodAutoscaler).to_string()),

@@ -8,7 +8,7 @@ pub(crate) fn rendered(template: &str, values: &Value, namespace: &str, kubernet
     let mut is_wanted = true;
     for line in template.lines() {
         if let Some(condition) = line.strip_prefix("{{- if ").and_then(|rest| rest.strip_suffix(" }}")) {
-            is_wanted = holds(condition, values);
+            is_wanted = holds(condition, values, kubernetes);
         } else if line == "{{- end }}" {
             is_wanted = true;
         } else if is_wanted {
@@ -22,11 +22,15 @@ pub(crate) fn rendered(template: &str, values: &Value, namespace: &str, kubernet
     serde_saphyr::from_multiple(&text).unwrap_or_else(|error| panic!("{error}\n{text}"))
 }
 
-fn holds(condition: &str, values: &Value) -> bool {
+fn holds(condition: &str, values: &Value, kubernetes: &str) -> bool {
     let words: Vec<&str> = condition.split(' ').collect();
     match words.as_slice() {
         ["has", word, path] => {
             value(path, values).as_array().unwrap().iter().any(|one| one == word.trim_matches(['"', '`']))
+        }
+        ["ne", path, word] => value(path, values) != word.trim_matches(['"', '`']),
+        ["semverCompare", "`<1.35-0`", ".Capabilities.KubeVersion.Version"] => {
+            neonvm_deploy::release(kubernetes).unwrap() < (1, 35, 0)
         }
         ["eq", path, word] => value(path, values) == word.trim_matches(['"', '`']),
         other => panic!("{other:?} is not known here"),
@@ -64,12 +68,12 @@ fn filled(line: &str, values: &Value, namespace: &str, kubernetes: &str) -> Stri
                 let (other, after) = after.rsplit_once("{{ end }}").unwrap();
                 let has = match condition {
                     [path] => value(path, values).as_str().is_some_and(|found| !found.is_empty()),
-                    more => holds(&more.join(" "), values),
+                    more => holds(&more.join(" "), values, kubernetes),
                 };
                 out.push_str(&filled(if has { own } else { other }, values, namespace, kubernetes));
                 rest = after;
             }
-            ["has", ..] => out.push_str(&holds(action, values).to_string()),
+            ["has", ..] => out.push_str(&holds(action, values, kubernetes).to_string()),
             [path] => out.push_str(value(path, values).as_str().unwrap()),
             other => panic!("{other:?} is not known here"),
         }

@@ -12,7 +12,7 @@ use serde_json::Value;
 
 /// The objects of `KEY=VALUE` choices on Kubernetes 1.36.2.
 fn made(set: &[&str]) -> Vec<Value> {
-    let facts = Facts { kubernetes: Some("v1.36.2+distribution".to_owned()) };
+    let facts = Facts { kubernetes: Some("v1.36.2+distribution".to_owned()), ..Facts::default() };
     neonvm_deploy::objects(&chosen(set), &facts).unwrap()
 }
 

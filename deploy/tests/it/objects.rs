@@ -2,10 +2,10 @@
 
 use std::collections::BTreeSet;
 
-use neonvm_deploy::{Named, Record, is_workload, rank};
+use neonvm_deploy::{Facts, Named, Record, is_workload, rank};
 use serde_json::{Value, json};
 
-use crate::{container, find, made};
+use crate::{chosen, container, find, made};
 
 const NODES: &str = "neonvm-vxlan-controller";
 
@@ -84,6 +84,23 @@ fn the_overlay_comes_when_it_is_chosen() {
     let without = made(&[]);
     assert!(without.iter().all(|object| object["metadata"]["name"] != "neonvm-overlay-for-vms"));
     assert!(without.iter().all(|object| !is_workload(object) || object["metadata"]["name"] != NODES));
+}
+
+#[test]
+fn root_disks_are_copied_where_images_cannot_be_mounted() {
+    let how = |set: &str, kubernetes: &str, image_volumes: Option<bool>| {
+        let facts = Facts { kubernetes: Some(kubernetes.to_owned()), image_volumes };
+        let all = neonvm_deploy::objects(&chosen(&[set]), &facts).unwrap();
+        let controller = find(&all, "Deployment", "neonvm-vm-controller");
+        let arguments = container(controller, "vm-controller")["args"].to_string();
+        arguments.split("--root-disk=").nth(1).unwrap().split('"').next().unwrap().to_owned()
+    };
+    assert_eq!(how("runner.rootDisk=auto", "v1.34.9", None), "copy");
+    assert_eq!(how("runner.rootDisk=auto", "v1.34.9", Some(true)), "image-volume");
+    assert_eq!(how("runner.rootDisk=auto", "v1.35.0", None), "image-volume");
+    assert_eq!(how("runner.rootDisk=auto", "v1.35.0", Some(false)), "copy");
+    assert_eq!(how("runner.rootDisk=image-volume", "v1.31.0", Some(false)), "image-volume");
+    assert_eq!(how("runner.rootDisk=copy", "v1.36.0", Some(true)), "copy");
 }
 
 #[test]

@@ -77,11 +77,12 @@ async fn preflight(connection: &Connection, view: &View) -> Result<Vec<Check>> {
     let version = connection.json("/version").await?;
     let version = text(&version, "/gitVersion").to_owned();
     let choice = chosen(connection, view).await?;
-    let facts = neonvm_deploy::Facts { kubernetes: Some(version.clone()) };
+    let image_volumes = preflight::image_volumes(connection).await?;
+    let facts = neonvm_deploy::Facts { kubernetes: Some(version.clone()), image_volumes };
     let bad = |error: neonvm_deploy::Error| Error::new(Code::Failed, error.to_string());
     let values = choice.values().map_err(bad)?;
     let objects = neonvm_deploy::objects(&choice, &facts).map_err(bad)?;
-    let checks = preflight::run(connection, &version, &values, &objects).await?;
+    let checks = preflight::run(connection, &facts, &values, &objects).await?;
     let eased = |check: Check| if check.name == "rights" { check.at_most_warn() } else { check };
     Ok(checks.into_iter().map(eased).collect())
 }

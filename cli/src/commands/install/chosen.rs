@@ -47,6 +47,7 @@ fn flags(args: &Choices, choice: &Choice) -> Result<Vec<(&'static str, Value)>> 
     text("image.registry", args.registry.as_ref());
     text("image.version", args.version.as_ref());
     text("namespace", args.namespace.as_ref());
+    text("runner.rootDisk", args.root_disk.as_ref());
     text("overlay.network", args.overlay.as_ref());
     text("overlay.encryption", args.encryption.as_ref());
     if let Some(kvm) = &args.kvm {

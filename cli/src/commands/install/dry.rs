@@ -30,8 +30,8 @@ pub(super) fn client(settings: &Settings, args: &Install, choice: &Choice) -> Re
         }
     })?;
     let is_known = kubernetes.is_some();
-    let objects =
-        neonvm_deploy::objects(choice, &Facts { kubernetes }).map_err(|error| chosen::unusable(&error))?;
+    let facts = Facts { kubernetes, ..Facts::default() };
+    let objects = neonvm_deploy::objects(choice, &facts).map_err(|error| chosen::unusable(&error))?;
     let mut report = match args.carrying.output.output.as_deref() {
         Some("yaml") => yaml(&objects)?,
         _ => Report::document(list(&objects)),

@@ -29,7 +29,7 @@ pub(super) fn version(text: &str) -> Check {
                 "Kubernetes {text}: pods are not resized in place and image volumes are off by default before 1.35"
             ),
             "switch on the feature gates InPlacePodVerticalScaling and ImageVolume, or upgrade; without the first, other \
-             schedulers do not see what a VM uses, without the second, VMs whose disk comes in an image do not start",
+             schedulers do not see what a VM uses, without the second, each pod copies the root disk of its VM",
         ),
         Some(_) => ok("kubernetes", text),
         None => warn(
@@ -54,13 +54,15 @@ pub(super) fn rights(missing: &[Right]) -> Vec<Check> {
     vec![fail("rights", detail, remedy).at("client")]
 }
 
-pub(super) fn image_volumes(has: Option<bool>) -> Option<Check> {
-    let check = match has? {
-        true => ok("image-volumes", "kept by the API server"),
-        false => warn(
+pub(super) fn image_volumes(has: Option<bool>, copies: bool) -> Option<Check> {
+    let check = match (has?, copies) {
+        (true, _) => ok("image-volumes", "kept by the API server"),
+        (false, true) => ok("image-volumes", "none: each pod copies the root disk of its VM"),
+        (false, false) => warn(
             "image-volumes",
             "the API server has image volumes switched off (feature gate ImageVolume)",
-            "VMs whose root disk comes in an image do not start; switch it on for API server and kubelets",
+            "VMs whose root disk comes in an image do not start; switch it on for API server and kubelets, or install with \
+             --root-disk auto",
         ),
     };
     Some(check.at("cluster"))

@@ -15,8 +15,8 @@ const KERNEL: (u64, u64) = (5, 10);
 /// Resources by which a device plugin hands out KVM end so.
 const KVM: &str = "/kvm";
 
-/// All nodes.
-pub(super) fn all(nodes: &Part) -> Vec<Check> {
+/// All nodes; `copies`: root disks are copied out of their images.
+pub(super) fn all(nodes: &Part, copies: bool) -> Vec<Check> {
     if let Some(missing) = nodes.missing() {
         return vec![
             warn("nodes", missing, "ask for the right to list nodes, to have them checked").at("cluster"),
@@ -26,7 +26,7 @@ pub(super) fn all(nodes: &Part) -> Vec<Check> {
     let mut checks = vec![ready(nodes)];
     for node in nodes {
         let name = text(node, "/metadata/name");
-        checks.extend([runtime(node), kvm(node), platform(node)].map(|check| check.at(name)));
+        checks.extend([runtime(node, copies), kvm(node), platform(node)].map(|check| check.at(name)));
     }
     checks
 }
@@ -44,26 +44,48 @@ fn ready(nodes: &[Value]) -> Check {
     check.at("cluster")
 }
 
-/// The container runtime: without image volumes VMs whose disk comes in an image do not start.
-fn runtime(node: &Value) -> Check {
-    let shown = text(node, "/status/nodeInfo/containerRuntimeVersion");
-    let (name, version) = shown.split_once("://").unwrap_or((shown, ""));
-    let detail = format!("{name} {version}");
-    let oldest = match name {
+/// Oldest version with image volumes of the container runtime with this name.
+fn oldest(name: &str) -> Option<(u64, u64)> {
+    match name {
         "containerd" => Some(CONTAINERD),
         "cri-o" => Some(CRIO),
         _ => None,
-    };
-    match (oldest, release(version)) {
-        (Some((major, minor)), Some(found)) if (found.0, found.1) < (major, minor) => warn(
-            "runtime",
-            format!("{detail} has no image volumes, which {major}.{minor} has"),
-            "VMs whose root disk comes in an image do not start there; upgrade it",
-        ),
-        (Some(_), Some(_)) => ok("runtime", detail),
+    }
+}
+
+/// Name and version of a node's container runtime.
+fn runtime_of(node: &Value) -> (&str, &str) {
+    let shown = text(node, "/status/nodeInfo/containerRuntimeVersion");
+    shown.split_once("://").unwrap_or((shown, ""))
+}
+
+/// Whether the container runtime of a node is known to have no image volumes.
+pub(super) fn lacks_image_volumes(node: &Value) -> bool {
+    let (name, version) = runtime_of(node);
+    let found = release(version).map(|found| (found.0, found.1));
+    oldest(name).zip(found).is_some_and(|(oldest, found)| found < oldest)
+}
+
+/// The container runtime: without image volumes VMs whose disk comes in an image do not start, unless it is copied.
+fn runtime(node: &Value, copies: bool) -> Check {
+    let (name, version) = runtime_of(node);
+    let detail = format!("{name} {version}").trim_end().to_owned();
+    match oldest(name) {
+        Some((major, minor)) if lacks_image_volumes(node) => {
+            let detail = format!("{detail} has no image volumes, which {major}.{minor} has");
+            if copies {
+                return ok("runtime", detail);
+            }
+            warn(
+                "runtime",
+                detail,
+                "VMs whose root disk comes in an image do not start there; upgrade it, or install with --root-disk auto",
+            )
+        }
+        Some(_) if release(version).is_some() => ok("runtime", detail),
         _ => warn(
             "runtime",
-            format!("{shown:?} is not known"),
+            format!("{:?} is not known", text(node, "/status/nodeInfo/containerRuntimeVersion")),
             "containerd 2.1 and CRI-O 1.33 have image volumes",
         ),
     }

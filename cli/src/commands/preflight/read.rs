@@ -34,7 +34,7 @@ pub(in crate::commands) async fn read(
     let (space, nodes, has_image_volumes, missing, controllers, hooks, definitions, networks, multus) = tokio::try_join!(
         readable(get(connection, &space)),
         part(connection, "/api/v1/nodes", "list nodes"),
-        image_volumes(connection),
+        kept_images(connection),
         rights::missing(connection, &wanted),
         part(connection, controllers, "list deployments"),
         hooks(connection),
@@ -57,6 +57,7 @@ pub(in crate::commands) async fn read(
         networks,
         has_multus: multus.is_some(),
         wants_multus: false,
+        copies_root_disks: false,
     })
 }
 
@@ -89,8 +90,19 @@ fn wanted(objects: &[Value]) -> Vec<Right> {
     wanted.into_iter().collect()
 }
 
+/// Whether the API server and all nodes have image volumes; none: it cannot be found out.
+pub(in crate::commands) async fn image_volumes(connection: &Connection) -> Result<Option<bool>> {
+    let nodes = part(connection, "/api/v1/nodes", "list nodes");
+    let (kept, nodes) = tokio::try_join!(kept_images(connection), nodes)?;
+    let lacks = match &nodes {
+        Part::Read(nodes) => nodes.iter().any(super::nodes::lacks_image_volumes),
+        Part::Unread(_) => false,
+    };
+    Ok(if lacks { Some(false) } else { kept })
+}
+
 /// Whether the server keeps a volume of an image: without the feature it drops the field.
-async fn image_volumes(connection: &Connection) -> Result<Option<bool>> {
+async fn kept_images(connection: &Connection) -> Result<Option<bool>> {
     let pod = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "neonvm-preflight"}, "spec": {
         "containers": [{"name": "c", "image": "i"}], "volumes": [{"name": "v", "image": {"reference": "i"}}]}});
     let path = "/api/v1/namespaces/default/pods?dryRun=All";

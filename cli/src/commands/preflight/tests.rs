@@ -61,6 +61,8 @@ fn old_versions_are_refused_and_older_ones_cost_something() {
     assert_eq!(of("latest"), Verdict::Warn);
     let without = Facts { has_image_volumes: Some(false), ..facts() };
     assert_eq!(verdict(&without, "image-volumes", "cluster"), Verdict::Warn);
+    let copied = Facts { copies_root_disks: true, ..without };
+    assert_eq!(verdict(&copied, "image-volumes", "cluster"), Verdict::Ok);
     let unknown = Facts { has_image_volumes: None, ..facts() };
     assert!(checks(&unknown).iter().all(|check| check.name != "image-volumes"));
 }
@@ -88,6 +90,8 @@ fn nodes_that_lack_something_are_named() {
     );
     assert_eq!(verdict(&facts, "runtime", "odd"), Verdict::Warn);
     assert_eq!(found(&facts, "nodes", "cluster"), (Verdict::Warn, "not Ready: new".into()));
+    let copied = Facts { copies_root_disks: true, ..facts.clone() };
+    assert_eq!(verdict(&copied, "runtime", "old"), Verdict::Ok);
     let none = Facts { nodes: Part::default(), ..facts.clone() };
     assert_eq!(found(&none, "nodes", "cluster").1, "no node is Ready");
     let unread = Facts { nodes: Part::Unread("you may not list nodes".into()), ..facts };

@@ -15,6 +15,8 @@ pub const DEGRADED: &str = "Degraded";
 pub const SCALED: &str = "Scaled";
 /// Present, and false, while requests and limits of the pod do not follow the size of the machine.
 pub const POD_SIZED: &str = "PodSized";
+/// Present while the pod has a copy of the root disk, because its node has no image volumes.
+pub const ROOT_DISK_COPIED: &str = "RootDiskCopied";
 /// Present while the machine has ended lately by itself; [`crate::crash_loop`] keeps its history here.
 pub const CRASH_LOOP: &str = "CrashLoop";
 

@@ -30,5 +30,5 @@ pub use observed::{
     AddressView, Failure, FailureReason, Mover, Moving, Observed, PodView, Resize, ResizeRefused, RunnerView,
 };
 pub use outcome::{Action, Note, NoteReason, Outcome};
-pub use settings::{GrowthSettings, MigrationSettings, Settings};
+pub use settings::{GrowthSettings, MigrationSettings, RootDiskFrom, Settings};
 pub use step::{deserves_link, owned_pod, step};

@@ -1,6 +1,7 @@
 //! The runner pod: what the controller puts into it, from the machine alone.
 
 mod affinity;
+mod copy;
 mod metadata;
 pub mod name;
 pub mod overhead;
@@ -24,6 +25,7 @@ use neonvm_types::runner_protocol::READY_PATH;
 
 use crate::settings::Settings;
 
+pub(crate) use copy::is_done as is_copied;
 pub use metadata::{Metadata, change as metadata_change};
 pub use size::{PodSize, size};
 
@@ -127,9 +129,10 @@ pub fn plan(vm: &VirtualMachine, name: &str, settings: &Settings) -> Result<Pod,
         return Err(PlanError::Refused { path: refusal.path, message: refusal.message });
     }
     let metadata::Wanted { labels, annotations } = metadata::wanted(vm, settings)?;
-    let volumes = volume::plan(vm, name)?;
+    let volumes = volume::plan(vm, name, settings.root_disk)?;
     let image = spec.runner_image.clone().unwrap_or_else(|| settings.runner_image.clone());
-    let init_containers: Vec<Container> = spec.extra_init_containers.iter().map(confined).collect();
+    let mut init_containers = copy::containers(vm, &image, settings.root_disk);
+    init_containers.extend(spec.extra_init_containers.iter().map(confined));
     let text = |text: &String| (!text.is_empty()).then(|| text.clone());
     let pod_spec = PodSpec {
         affinity: Some(affinity(vm)),

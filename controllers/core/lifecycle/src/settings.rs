@@ -16,6 +16,8 @@ pub struct Settings {
     pub device_plugin: bool,
     /// Whether runner pods request what their VM has, and follow it by in-place resize. Only not where Kubernetes is too old for that.
     pub pod_size: bool,
+    /// How root disks and kernels get out of their images.
+    pub root_disk: RootDiskFrom,
     /// What VMs run on. VMs that run already keep what they have.
     pub accelerator: Accelerator,
     /// Network attachment (`<namespace>/<name>`) of machines with an extra network that do not name one.
@@ -44,6 +46,16 @@ pub struct Settings {
     pub migration: MigrationSettings,
     /// When a VM is migrated because its node denied a growth.
     pub growth: GrowthSettings,
+}
+
+/// How the files of an image, a root disk or a kernel, get into a pod.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum RootDiskFrom {
+    /// The image is a volume of the pod: Kubernetes 1.35, containerd 2.1, CRI-O 1.33.
+    #[default]
+    ImageVolume,
+    /// An init container copies the file into an empty directory of the pod, once for each pod.
+    Copy,
 }
 
 /// When a VM is migrated because its node denied a growth. Times are in seconds.
@@ -107,6 +119,7 @@ impl Default for Settings {
             cpu_scaling_mode: CpuScalingMode::SysfsScaling,
             device_plugin: false,
             pod_size: true,
+            root_disk: RootDiskFrom::ImageVolume,
             accelerator: Accelerator::Auto,
             network_attachment: None,
             policy: Policy::default(),

@@ -15,7 +15,7 @@ use neonvm_api::virtual_machine::Phase;
 use neonvm_api::{VirtualMachine, VirtualMachineStatus};
 use neonvm_types::Timestamp;
 
-use crate::condition::{self, Say};
+use crate::condition::{self, ROOT_DISK_COPIED, Say};
 use crate::observed::{Observed, PodView};
 use crate::outcome::{Action, Note, NoteReason, Outcome};
 use crate::settings::Settings;
@@ -75,6 +75,7 @@ fn living(pass: &mut Pass<'_>) {
         // A machine that ended is nobody's.
         pass.status.migration = None;
     }
+    root_disk(pass);
     strays(pass);
     let again = crate::crash_loop::forget_if_stable(&mut pass.status, pass.now, pass.settings);
     pass.wake(again);
@@ -90,6 +91,17 @@ fn running(pass: &mut Pass<'_>) {
         pass.status.phase = Some(Phase::Running);
     }
     alive::step(pass);
+}
+
+/// Tells where the root disk is, if it is not the usual place.
+fn root_disk(pass: &mut Pass<'_>) {
+    let copied = pass.observed.pod.as_ref().and_then(|pod| pod.copied);
+    let message = "the installation runs without image volumes: each pod has a copy of the root disk in its own directory";
+    match copied {
+        Some(true) => pass.set(ROOT_DISK_COPIED, &Say::yes("Copied", message)),
+        Some(false) => pass.set(ROOT_DISK_COPIED, &Say::no("Copying", message)),
+        None => condition::remove(&mut pass.status, ROOT_DISK_COPIED),
+    }
 }
 
 fn certificate(pass: &mut Pass<'_>, name: &str) -> TlsOutcome {

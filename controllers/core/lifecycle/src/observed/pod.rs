@@ -11,7 +11,7 @@ use neonvm_types::Timestamp;
 use neonvm_types::runner_protocol::{Exit, ExitReason};
 use serde_json::Value;
 
-use crate::pod::PodSize;
+use crate::pod::{PodSize, is_copied};
 
 /// How [`PodView::waiting`] begins of a pod that the scheduler has no node for (reason of the condition `PodScheduled`).
 const UNSCHEDULABLE: &str = "Unschedulable";
@@ -61,6 +61,8 @@ pub struct PodView {
     pub ready: bool,
     /// How it ended; then nothing of it runs any more.
     pub ended: Option<Exit>,
+    /// Whether its root disk has been copied out of the image; `None`: the image is a volume.
+    pub copied: Option<bool>,
     /// Why it does not run yet; empty if nothing is said.
     pub waiting: String,
     /// Whether the kubelet has tried to start a container and failed, for the reason in `waiting`.
@@ -111,6 +113,7 @@ impl PodView {
             running: state.is_some_and(|state| state.running.is_some()),
             ready: container.is_some_and(|container| container.ready),
             ended: ended(pod, container),
+            copied: is_copied(pod),
             waiting: waiting(pod),
             failing: stuck(pod).is_some(),
             lost: lost(pod),
@@ -247,6 +250,10 @@ fn waiting(pod: &Pod) -> String {
     if let Some(waiting) = stuck(pod) {
         let (reason, message) = (waiting.reason.as_deref(), waiting.message.as_deref());
         return [reason, message].into_iter().flatten().collect::<Vec<_>>().join(": ");
+    }
+    let running = |status: &&ContainerStatus| status.state.as_ref().is_some_and(|now| now.running.is_some());
+    if let Some(init) = status.init_container_statuses.iter().flatten().find(running) {
+        return format!("init container {} runs", init.name);
     }
     let unscheduled =
         |condition: &&PodCondition| condition.type_ == "PodScheduled" && condition.status == "False";

@@ -11,7 +11,8 @@ use neonvm_api::runner_pod as place;
 use neonvm_api::virtual_machine::{Disk, ImagePullPolicy, VirtualMachineSpec};
 use neonvm_types::Bytes;
 
-use super::PlanError;
+use super::{PlanError, copy};
+use crate::settings::RootDiskFrom;
 
 /// Tables of a disk image and its directory, beyond the bytes of the guest: 1/128, at least 16 MiB. A directory filled to its
 /// limit would have the machine evicted.
@@ -26,6 +27,15 @@ pub(super) struct Plan {
 }
 
 impl Plan {
+    /// The files of an image.
+    fn add_image(&mut self, name: &str, reference: &str, path: &str, (pull, from): (&str, RootDiskFrom)) {
+        let volume = match from {
+            RootDiskFrom::ImageVolume => image(name, reference, pull),
+            RootDiskFrom::Copy => empty_dir(name, None),
+        };
+        self.add(volume, path, true);
+    }
+
     fn add(&mut self, volume: Volume, path: impl Into<String>, read_only: bool) {
         self.mounts.push(VolumeMount {
             name: volume.name.clone(),
@@ -38,7 +48,7 @@ impl Plan {
 }
 
 /// All volumes of a pod.
-pub(super) fn plan(vm: &VirtualMachine, pod: &str) -> Result<Plan, PlanError> {
+pub(super) fn plan(vm: &VirtualMachine, pod: &str, from: RootDiskFrom) -> Result<Plan, PlanError> {
     let spec = &vm.spec;
     let name = vm.metadata.name.as_deref().ok_or(PlanError::Metadata("name"))?;
     let mut plan = Plan::default();
@@ -46,10 +56,13 @@ pub(super) fn plan(vm: &VirtualMachine, pod: &str) -> Result<Plan, PlanError> {
     let root_size = size("spec.guest.rootDisk.size", root.size)?;
     let limit = (root_size != Bytes::ZERO).then(|| with_overhead(root_size));
     plan.add(empty_dir(place::IMAGES_VOLUME, limit), place::IMAGES_DIRECTORY, false);
-    let pull = pull_policy(spec);
-    plan.add(image(place::ROOT_DISK_VOLUME, &root.image, pull), place::ROOT_DISK_DIRECTORY, true);
+    let how = (pull_policy(spec), from);
+    plan.add_image(place::ROOT_DISK_VOLUME, &root.image, place::ROOT_DISK_DIRECTORY, how);
     if let Some(kernel) = &spec.guest.kernel_image {
-        plan.add(image(place::KERNEL_VOLUME, kernel, pull), place::KERNEL_DIRECTORY, true);
+        plan.add_image(place::KERNEL_VOLUME, kernel, place::KERNEL_DIRECTORY, how);
+    }
+    if from == RootDiskFrom::Copy {
+        plan.volumes.push(empty_dir(place::COPY_VOLUME, Some(copy::PROGRAM_LIMIT)));
     }
     plan.add(secret(place::CONFIG_VOLUME, pod, &[], Some(0o400)), place::CONFIG_DIRECTORY, true);
     if spec.enable_ssh {
@@ -90,7 +103,7 @@ fn add_disk(plan: &mut Plan, disk: &Disk) -> Result<(), PlanError> {
     Ok(())
 }
 
-fn pull_policy(spec: &VirtualMachineSpec) -> &'static str {
+pub(super) fn pull_policy(spec: &VirtualMachineSpec) -> &'static str {
     match spec.guest.root_disk.image_pull_policy {
         ImagePullPolicy::Always => "Always",
         ImagePullPolicy::Never => "Never",

@@ -3,7 +3,7 @@
 use k8s_openapi::api::core::v1::Pod;
 use neonvm_api::VirtualMachine;
 use neonvm_api::virtual_machine::Phase;
-use neonvm_core_lifecycle::condition::{AVAILABLE, DEGRADED, find};
+use neonvm_core_lifecycle::condition::{AVAILABLE, DEGRADED, ROOT_DISK_COPIED, find};
 use neonvm_core_lifecycle::{Outcome, PodView, RunnerView, step};
 use serde_json::{Value, json};
 
@@ -40,6 +40,26 @@ fn after(phase: Phase, seen: PodView) -> Outcome {
 fn condition(outcome: &Outcome, kind: &str) -> (String, String, String) {
     let found = find(&outcome.status, kind).unwrap();
     (found.status.clone(), found.reason.clone(), found.message.clone())
+}
+
+#[test]
+fn a_root_disk_that_is_copied_is_told() {
+    let pod = |state: Value| {
+        let object = json!({"metadata": {"name": "db-old", "uid": "u"}, "spec": {"nodeName": "n1", "containers": [],
+            "initContainers": [{"name": "copy-rootdisk"}]}, "status": {"phase": "Pending", "initContainerStatuses": [
+            {"name": "copy-rootdisk", "image": "i", "imageID": "", "ready": false, "restartCount": 0, "state": state}]}});
+        let read = PodView::of(&serde_json::from_value::<Pod>(object).unwrap(), "us");
+        PodView { controller: self::pod(&vm(), "db-old").controller, ..read }
+    };
+    let copying = after(Phase::Pending, pod(json!({"running": {}})));
+    assert_eq!(condition(&copying, ROOT_DISK_COPIED).1, "Copying");
+    assert_eq!(condition(&copying, AVAILABLE).2, "init container copy-rootdisk runs");
+    let copied = after(Phase::Pending, pod(json!({"terminated": {"exitCode": 0}})));
+    assert_eq!(condition(&copied, ROOT_DISK_COPIED).0, "True");
+    let failed = after(Phase::Pending, pod(json!({"terminated": {"exitCode": 1}})));
+    assert_eq!(condition(&failed, ROOT_DISK_COPIED).0, "False");
+    let mounted = after(Phase::Pending, view(false, &json!({"phase": "Pending"})));
+    assert!(find(&mounted.status, ROOT_DISK_COPIED).is_none());
 }
 
 #[test]

@@ -3,7 +3,7 @@
 use k8s_openapi::api::core::v1::{Affinity, Pod};
 use neonvm_api::{Policy, Power, VirtualMachine};
 use neonvm_core_lifecycle::pod::{self, metadata_change, plan};
-use neonvm_core_lifecycle::{PodView, Settings};
+use neonvm_core_lifecycle::{PodView, RootDiskFrom, Settings};
 use neonvm_types::Accelerator;
 use serde_json::{Value, json};
 
@@ -201,6 +201,53 @@ fn volumes_and_mounts_of_the_contract() {
     let source =
         json!({"name": "c", "optional": true, "defaultMode": 256, "items": [{"key": "K", "path": "a/B"}]});
     assert_eq!(volume("disk-conf")["configMap"], source);
+}
+
+#[test]
+fn without_image_volumes_files_are_copied_by_our_program_as_nobody() {
+    let settings = Settings { root_disk: RootDiskFrom::Copy, ..generous() };
+    let pod = serde_json::to_value(plan(&full(), "db-abcde", &settings).unwrap()).unwrap();
+    let containers = pod["spec"]["initContainers"].as_array().unwrap();
+    let names: Vec<&str> = containers.iter().map(|one| one["name"].as_str().unwrap()).collect();
+    assert_eq!(names, ["copy-program", "copy-rootdisk", "copy-kernel", "mine"]);
+    let what: Vec<(&str, String)> = containers[..3]
+        .iter()
+        .map(|one| {
+            (
+                one["image"].as_str().unwrap(),
+                one["command"]
+                    .as_array()
+                    .unwrap()
+                    .iter()
+                    .map(|word| word.as_str().unwrap())
+                    .collect::<Vec<_>>()
+                    .join(" "),
+            )
+        })
+        .collect();
+    assert_eq!(what[0], ("runner:x", "neond runner copy /proc/self/exe /vm/copy/neond".into()));
+    assert_eq!(what[1], ("img:tag", "/vm/copy/neond runner copy /disk.qcow2 /vm/rootdisk/disk.qcow2".into()));
+    assert_eq!(what[2], ("kernel:1", "/vm/copy/neond runner copy /vmlinuz /vm/kernel-image/vmlinuz".into()));
+    for one in &containers[..3] {
+        assert_eq!(
+            one["securityContext"],
+            json!({"privileged": false, "allowPrivilegeEscalation": false, "capabilities": {"drop": ["ALL"]},
+                "readOnlyRootFilesystem": true, "runAsNonRoot": true, "runAsUser": 65534, "runAsGroup": 65534,
+                "seccompProfile": {"type": "RuntimeDefault"}})
+        );
+    }
+    // In the images of others the program cannot be changed; the runner cannot change the copies.
+    assert_eq!(
+        containers[1]["volumeMounts"],
+        json!([{"name": "copy-program", "mountPath": "/vm/copy", "readOnly": true},
+            {"name": "rootdisk", "mountPath": "/vm/rootdisk"}])
+    );
+    let runner = &pod["spec"]["containers"][0]["volumeMounts"];
+    assert_eq!(runner[1], json!({"name": "rootdisk", "mountPath": "/vm/rootdisk", "readOnly": true}));
+    assert!(!runner.to_string().contains("copy-program"));
+    for volume in pod["spec"]["volumes"].as_array().unwrap() {
+        assert_eq!(volume["image"], Value::Null, "{volume}");
+    }
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 use std::ffi::OsString;
 use std::os::unix::process::CommandExt as _;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -47,6 +47,7 @@ pub(super) fn start(
     requests: Option<&Requests>,
 ) -> Result<Started> {
     let program = neond(env, settings)?;
+    has_runner(&program)?;
     let port = choose_port(instance, args.port)?;
     // Written last by the server: its appearance means that the server listens.
     let _ = std::fs::remove_file(instance.kubeconfig());
@@ -144,6 +145,17 @@ pub(crate) fn neond(env: &Env, settings: &Settings) -> Result<PathBuf> {
     }
     let beside = env.beside.as_ref().map(|directory| directory.join("neond")).filter(|path| path.is_file());
     beside.or_else(|| env.program("neond")).ok_or_else(|| missing("cannot find the program neond".to_owned()))
+}
+
+/// Nodes start the runner beside their own program; without it they would end again and again.
+fn has_runner(neond: &Path) -> Result<()> {
+    let program = std::fs::canonicalize(neond).unwrap_or_else(|_| neond.to_owned());
+    let runner = program.with_file_name("neonvm-runner");
+    if runner.is_file() {
+        return Ok(());
+    }
+    Err(Error::new(Code::Conflict, format!("cannot find {}, which runs VMs", runner.display()))
+        .hint("put neonvm-runner beside neond"))
 }
 
 /// The port that was asked for, or that of the last start, or any.
@@ -271,5 +283,22 @@ impl Foreground {
         let ended = self.child.wait();
         instance.forget_process();
         if ended.is_ok_and(|status| status.success()) { 0 } else { Code::Failed.number() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_cluster_that_could_run_no_vm_is_not_started() {
+        let directory = tempfile::tempdir().unwrap();
+        let neond = directory.path().join("neond");
+        std::fs::write(&neond, "").unwrap();
+        let link = directory.path().join("link");
+        std::os::unix::fs::symlink(&neond, &link).unwrap();
+        assert!(has_runner(&link).unwrap_err().message.contains("neonvm-runner"));
+        std::fs::write(directory.path().join("neonvm-runner"), "").unwrap();
+        assert!(has_runner(&link).is_ok());
     }
 }

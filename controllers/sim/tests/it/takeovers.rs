@@ -24,7 +24,7 @@ fn nothing_is_promised_twice() {
         checks += outcome.checked.get(&Invariant::Capacity).copied().unwrap_or(0);
     }
     assert!(
-        denials > 0 && checks > 1000 * SEEDS,
+        denials > 0 && checks > 100 * SEEDS,
         "{denials} permits were denied, S1 was checked {checks} times"
     );
 }

@@ -29,7 +29,7 @@ impl Person {
         open(person.place.path());
         let programs = person.path("bin");
         std::fs::create_dir(&programs).unwrap();
-        for name in ["neonctl", "neond", "vm-builder", "neonvm-guest-amd64"] {
+        for name in ["neonctl", "neond", "neonvm-runner", "vm-builder", "neonvm-guest-amd64"] {
             copy(&machine::programs().join(name), &programs.join(name), 0o755);
         }
         let kernel = needs::kernel().unwrap();

@@ -6,8 +6,9 @@ use std::process::Command;
 
 use anyhow::{Context as _, bail, ensure};
 
-use crate::package::{cargo, target};
+use crate::package::target;
 use crate::process::run_cargo;
+use crate::shipped::{self, DIST, Strip, strip};
 use crate::{guest, sbom};
 
 /// What was asked for.
@@ -23,7 +24,7 @@ struct Wanted {
 
 impl Default for Wanted {
     fn default() -> Self {
-        Self { architecture: "amd64".into(), profile: "release".into(), programs: None, more: Vec::new() }
+        Self { architecture: "amd64".into(), profile: DIST.into(), programs: None, more: Vec::new() }
     }
 }
 
@@ -39,7 +40,7 @@ fn parse(arguments: &[String]) -> anyhow::Result<Wanted> {
         };
         match flag.as_str() {
             "--arch" => wanted.architecture = value(&["amd64", "arm64"])?,
-            "--profile" => wanted.profile = value(&["release", "quick"])?,
+            "--profile" => wanted.profile = value(&[DIST, "quick"])?,
             "--programs" => wanted.programs = Some(value(&[])?.into()),
             "--kernel" => wanted.more.extend([flag.clone(), value(&[])?]),
             "--offline" => wanted.more.push(flag.clone()),
@@ -93,14 +94,7 @@ fn programs_for(root: &Path, target: &Path, wanted: &Wanted, to: &Path) -> anyho
         "arm64" => "aarch64-unknown-linux-gnu",
         _ => "x86_64-unknown-linux-gnu",
     };
-    check_target(triple)?;
-    if !guest::build(root, target, triple)? {
-        return Ok(false);
-    }
-    let build = ["build", "--locked", "--profile", &wanted.profile, "--target", triple, "-p", "neonvm-neond"];
-    let mut command = cargo();
-    command.args(build).env("RUSTFLAGS", flags(root)).env("CARGO_TARGET_DIR", target).current_dir(root);
-    if !command.status().context("cannot run cargo build")?.success() {
+    if !guest::build(root, target, triple)? || !shipped::build(root, target, triple, &wanted.profile)? {
         return Ok(false);
     }
     std::fs::create_dir_all(to)?;
@@ -110,34 +104,11 @@ fn programs_for(root: &Path, target: &Path, wanted: &Wanted, to: &Path) -> anyho
         ("guest", "neonvm-guest", "neonvm-guest"),
     ] {
         let from = target.join(triple).join(profile).join(program);
-        std::fs::copy(&from, to.join(program)).with_context(|| format!("cannot copy {}", from.display()))?;
+        strip(&from, to, Strip::Debug)?;
         let list = sbom::of(root, &[package])?;
         std::fs::write(to.join(format!("{program}.spdx.json")), serde_json::to_vec(&list)?)?;
     }
     Ok(true)
-}
-
-/// Static, and without the paths of this computer, so that the same source gives the same program.
-fn flags(root: &Path) -> String {
-    let home = std::env::var("HOME").unwrap_or_default();
-    let cargo = std::env::var("CARGO_HOME").unwrap_or_else(|_| format!("{home}/.cargo"));
-    let root = root.display();
-    format!(
-        "-C target-feature=+crt-static --remap-path-prefix={cargo}=/cargo --remap-path-prefix={root}=/neonvm"
-    )
-}
-
-/// Whether programs can be compiled for a target here.
-fn check_target(triple: &str) -> anyhow::Result<()> {
-    let output = Command::new("rustc").args(["--print", "target-libdir", "--target", triple]).output();
-    let directory =
-        PathBuf::from(String::from_utf8_lossy(&output.context("cannot run rustc")?.stdout).trim());
-    ensure!(
-        directory.is_dir(),
-        "rustc has no standard library for {triple}; install it (rustup target add {triple}) with a C compiler for it, or give \
-         programs that were built elsewhere with --programs DIR"
-    );
-    Ok(())
 }
 
 fn git(root: &Path, arguments: &[&str]) -> anyhow::Result<String> {
@@ -179,11 +150,5 @@ mod tests {
         );
         assert_eq!(read("--kernel").unwrap_err(), "--kernel needs a value");
         assert!(read("--fast").unwrap_err().starts_with("unknown flag \"--fast\""));
-    }
-
-    #[test]
-    fn a_target_without_library_is_refused_with_what_to_do() {
-        let error = check_target("sparc64-unknown-linux-gnu").unwrap_err().to_string();
-        assert!(error.contains("rustup target add sparc64-unknown-linux-gnu"), "{error}");
     }
 }

@@ -25,6 +25,7 @@ mod packages;
 mod process;
 mod run;
 mod sbom;
+mod shipped;
 mod sizes;
 mod suite;
 mod tally;
@@ -42,11 +43,12 @@ const USAGE: &str = "usage: cargo xtask <command>
           lanes can be named
   bare    make test and make demo from a clone, in a minimal Debian system with only Rust; --keep leaves the system
   guest   the program inside every VM, static and small, beside the other programs
-  images  the container images of services and runner: --arch amd64|arm64, --profile release|quick, --programs DIR of programs
+  images  the container images of services and runner: --arch amd64|arm64, --profile dist|quick, --programs DIR of programs
           built elsewhere, --kernel DIR, --offline
   kernel  the guest kernel from source, for the tests; --fetch: the distribution's kernel instead
   demo    a cluster, a VM with a database, and its size changed under load
   packages  licences, sources, bans and known weaknesses of the packages in use
+  release  the programs that are shipped, static and without symbols, in target/dist, with debug information beside them
   sbom    what the shipped programs are made of, as SPDX in the directory of releases
   bench   measure the service level objectives of SPEC.md
 ";
@@ -77,6 +79,7 @@ fn main() -> anyhow::Result<ExitCode> {
         ("demo", Some("--clean-up")) => demo::clean_up(&root)?,
         ("demo", None) => demo::run(&root, std::env::var_os("KEEP").is_some_and(|keep| keep == "1"))?,
         ("packages", None) => packages::run(&root)?,
+        ("release", None) => shipped::release(&root)?,
         ("sbom", None) => sbom::run(&root)?,
         ("bench", _) => bench::bench(&root, &args)?,
         _ => {

@@ -75,7 +75,10 @@ fn helm_renders_what_is_installed() {
         install.args(["install", "--dry-run=client", "-o", "yaml"]).env_clear();
         for one in set {
             render.args(["--set-json", one]);
-            install.args(["--set", one]);
+            // Texts stand without quotes there.
+            let (key, value) = one.split_once('=').unwrap();
+            let text = value.strip_prefix('"').and_then(|rest| rest.strip_suffix('"')).unwrap_or(value);
+            install.args(["--set".to_owned(), format!("{key}={text}")]);
         }
         render.env("HOME", home.path());
         install.env("HOME", home.path());

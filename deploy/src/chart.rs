@@ -6,7 +6,7 @@ use std::fmt::Write as _;
 
 use serde_json::{Map, Value, json};
 
-use crate::objects::{Filled, IMAGE_VOLUMES, Mtu, templates};
+use crate::objects::{Filled, IMAGE_VOLUMES, Mtu, over, templates};
 use crate::source::{self, When};
 use crate::values::describe;
 use crate::{Choice, Error, Facts, Values};
@@ -259,21 +259,6 @@ pub fn given(choice: &Choice) -> Result<Value, Error> {
     let values = choice.values()?;
     let mut whole: Value =
         serde_saphyr::from_str(&defaults()?).map_err(|error| Error::Yaml(error.to_string()))?;
-    let own = serde_json::to_value(&values).unwrap_or_default();
-    lay(&mut whole, &own);
+    over(&mut whole, serde_json::to_value(&values).unwrap_or_default());
     Ok(whole)
-}
-
-fn lay(target: &mut Value, change: &Value) {
-    match (target, change) {
-        (Value::Object(target), Value::Object(change)) => {
-            for (key, value) in change {
-                // What somebody chooses for these takes the place of all of it.
-                let whole = ["resources", "kubeSchedulerResources", "nodeSelector"].contains(&key.as_str());
-                let place = target.entry(key.clone()).or_insert(Value::Null);
-                if whole { place.clone_from(value) } else { lay(place, value) }
-            }
-        }
-        (target, change) => target.clone_from(change),
-    }
 }

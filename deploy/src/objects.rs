@@ -138,7 +138,7 @@ fn workload(object: &mut Value, filled: &Filled) {
         put(object, "/spec/template/spec", "tolerations", tolerations);
     }
     if let Some(selector) = service.and_then(|service| service.node_selector.clone()) {
-        put(object, "/spec/template/spec", "nodeSelector", selector);
+        lay(object, "/spec/template/spec", "nodeSelector", selector);
     }
     let containers = object.pointer_mut("/spec/template/spec/containers").and_then(Value::as_array_mut);
     for container in containers.into_iter().flatten() {
@@ -154,7 +154,7 @@ fn container(container: &mut Value, filled: &Filled) {
     put(container, "", "imagePullPolicy", filled.pull_policy.clone());
     if let Some(resources) = filled.services.get(name.as_str()).and_then(|service| service.resources.clone())
     {
-        put(container, "", "resources", resources);
+        lay(container, "", "resources", resources);
     }
     match name.as_str() {
         "vm-controller" => {
@@ -197,6 +197,23 @@ fn attachment(object: &mut Value, filled: &Filled) {
     if let Some(mtu) = config.get("mtu").and_then(Value::as_u64) {
         let place = |value: &str| format!("\"mtu\": {value}");
         *text = text.replace(&place(&mtu.to_string()), &place(&filled.mtu.of(mtu)));
+    }
+}
+
+/// Lays a map over that of the manifest, as Helm lays values over each other: what is not named stays.
+fn lay(object: &mut Value, path: &str, key: &str, value: Value) {
+    let Some(map) = object.pointer_mut(path).and_then(Value::as_object_mut) else { return };
+    over(map.entry(key).or_insert(Value::Null), value);
+}
+
+pub(crate) fn over(target: &mut Value, change: Value) {
+    match (target, change) {
+        (Value::Object(target), Value::Object(change)) => {
+            for (key, value) in change {
+                over(target.entry(key).or_insert(Value::Null), value);
+            }
+        }
+        (target, change) => *target = change,
     }
 }
 

@@ -55,9 +55,15 @@ fn each_service_has_its_own_place_and_size() {
         let all = made(&set.each_ref().map(String::as_str));
         let workload = find(&all, kind, name);
         let pod = &workload["spec"]["template"]["spec"];
-        assert_eq!(container(workload, container_name)["resources"], json!({"requests": {"cpu": "77m"}}));
+        let resources = &container(workload, container_name)["resources"];
+        assert_eq!(resources["requests"]["cpu"], "77m");
+        assert!(resources["limits"]["memory"].is_string(), "what is not named stays");
         assert_eq!(pod["tolerations"], json!([{"key": "spot", "operator": "Exists"}]));
-        assert_eq!(pod["nodeSelector"], json!({"pool": "vm"}));
+        let mut selector = json!({"pool": "vm"});
+        if kind == "DaemonSet" {
+            selector["kubernetes.io/os"] = json!("linux");
+        }
+        assert_eq!(pod["nodeSelector"], selector);
         let others = all.iter().filter(|object| is_workload(object) && object["metadata"]["name"] != name);
         assert!(others.into_iter().all(|other| !other.to_string().contains("77m")), "{name}");
     }

@@ -6,8 +6,9 @@ use std::fmt::Write as _;
 
 use serde_json::{Map, Value, json};
 
-use crate::objects::{Filled, IMAGE_VOLUMES, Mtu, over, templates};
+use crate::objects::{Filled, IMAGE_VOLUMES, Mtu, templates};
 use crate::source::{self, When};
+use crate::values::choice::merge;
 use crate::values::describe;
 use crate::{Choice, Error, Facts, Values};
 
@@ -259,6 +260,6 @@ pub fn given(choice: &Choice) -> Result<Value, Error> {
     let values = choice.values()?;
     let mut whole: Value =
         serde_saphyr::from_str(&defaults()?).map_err(|error| Error::Yaml(error.to_string()))?;
-    over(&mut whole, serde_json::to_value(&values).unwrap_or_default());
+    merge(&mut whole, serde_json::to_value(&values).unwrap_or_default());
     Ok(whole)
 }

@@ -6,6 +6,7 @@ use serde_json::{Value, json};
 
 use crate::inventory::inventory;
 use crate::source::{self, File, When};
+use crate::values::choice::merge;
 use crate::{Choice, Error, Network, RootDisk, Values, rank};
 pub(crate) use filled::{Filled, Mtu};
 
@@ -203,18 +204,7 @@ fn attachment(object: &mut Value, filled: &Filled) {
 /// Lays a map over that of the manifest, as Helm lays values over each other: what is not named stays.
 fn lay(object: &mut Value, path: &str, key: &str, value: Value) {
     let Some(map) = object.pointer_mut(path).and_then(Value::as_object_mut) else { return };
-    over(map.entry(key).or_insert(Value::Null), value);
-}
-
-pub(crate) fn over(target: &mut Value, change: Value) {
-    match (target, change) {
-        (Value::Object(target), Value::Object(change)) => {
-            for (key, value) in change {
-                over(target.entry(key).or_insert(Value::Null), value);
-            }
-        }
-        (target, change) => *target = change,
-    }
+    merge(map.entry(key).or_insert(Value::Null), value);
 }
 
 fn put(object: &mut Value, path: &str, key: &str, value: Value) {

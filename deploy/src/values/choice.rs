@@ -165,7 +165,7 @@ fn distance(a: &str, b: &str) -> usize {
 }
 
 /// Lays `change` over `target`; null takes back.
-fn merge(target: &mut Value, change: Value) {
+pub(crate) fn merge(target: &mut Value, change: Value) {
     match (target, change) {
         (Value::Object(target), Value::Object(change)) => {
             for (key, value) in change {

@@ -21,6 +21,7 @@ impl Command {
 /// `test cluster`
 #[derive(Debug, Default, clap::Args)]
 #[command(after_help = "Examples:\n  neonctl test cluster --image registry.example/vm/postgres:16\n  \
+                  neonctl test cluster --registry registry.example/vm --push-image\n  \
                   neonctl test cluster --only load,migrate\n  neonctl test cluster --namespace trial --keep\n\n\
                   Steps: create, scale (by hand), load (a busy loop in the guest), migrate, drain, database, delete. drain cordons the \
                   VM's node, evicts the VM's own pod and no other, and uncordons the node. A step that cannot run is reported as not \
@@ -32,6 +33,12 @@ pub struct Cluster {
     /// Registry and path with the image neonvm-test [default: the registry that the services were installed from]
     #[arg(long, value_name = "REGISTRY", conflicts_with = "image")]
     pub registry: Option<String>,
+    /// Build the image neonvm-test first, and push it to the registry, with the passwords of neonctl registry login; needs apt-get and dpkg-deb
+    #[arg(long, conflicts_with = "image")]
+    pub push_image: bool,
+    /// With --push-image: allow plain HTTP for a registry that is not on this machine
+    #[arg(long, requires = "push_image")]
+    pub insecure: bool,
     /// Secret with the password of the registry, type kubernetes.io/dockerconfigjson: NAME in --namespace, or NAMESPACE/NAME, which is copied into the new namespace
     #[arg(long, value_name = "SECRET")]
     pub pull_secret: Option<String>,

@@ -37,27 +37,47 @@ pub(super) async fn choose(
         return Ok(image.clone());
     }
     if let Some(registry) = &args.registry {
-        return Ok(format!("{}/{NAME}", registry.trim_end_matches('/')));
+        return in_registry(registry, args, reporter).await;
     }
     if instance::of_server(env, settings, &connection.server).is_some() {
+        if args.push_image {
+            return Err(Error::new(Code::Usage, "--push-image: which registry? a local cluster needs none")
+                .hint("leave out --push-image, or name the registry with --registry"));
+        }
         reporter.begin("image", NAME);
         let made = built().await?;
         reporter.end(&format!("{NAME}: {made}"));
         return Ok(NAME.to_owned());
     }
     if let Some(registry) = registry(connection).await? {
-        return Ok(format!("{registry}/{NAME}"));
+        return in_registry(&registry, args, reporter).await;
     }
     Err(Error::new(Code::Usage, "which image? the services were not installed from a registry").hint(
         "name the image of a VM that nodes can pull: --image; or a registry that has neonvm-test: --registry",
     ))
 }
 
+/// The image of a registry, which is built and pushed first if that is asked for.
+async fn in_registry(registry: &str, args: &Cluster, reporter: &Reporter) -> Result<String> {
+    let image = format!("{}/{NAME}", registry.trim_end_matches('/'));
+    if args.push_image {
+        reporter.begin("image", &image);
+        build(&image, if args.insecure { &["--push", "--insecure"] } else { &["--push"] }).await?;
+        reporter.end(&format!("{image}: built and pushed"));
+    }
+    Ok(image)
+}
+
 /// How the image comes into its registry.
 pub(super) fn how_to_push(image: &str) -> String {
-    format!(
-        "push it from a clone of the project: examples/busybox/make-root.sh root; neonctl vm build --from root --owner root \
-         -t {image} --push -- /bin/sh -c 'exec sleep 1000000000'; or name another one with --image"
+    let registry = image.strip_suffix(NAME).map(|registry| registry.trim_end_matches('/'));
+    registry.map_or_else(
+        || "push it, or name another one with --image".to_owned(),
+        |registry| {
+            format!(
+                "build and push it: neonctl test cluster --registry {registry} --push-image; or name another one with --image"
+            )
+        },
     )
 }
 
@@ -79,16 +99,21 @@ async fn built() -> Result<&'static str> {
     if run(&["image", "inspect", NAME]).await.is_ok() {
         return Ok("is in the store");
     }
+    build(NAME, &[]).await?;
+    Ok("built")
+}
+
+/// Builds the image under a name, with more flags of `vm build`.
+async fn build(name: &str, flags: &[&str]) -> Result<()> {
     let directory = tempfile::tempdir()
         .map_err(|error| Error::new(Code::Failed, "cannot make a directory").cause(reason(&error)))?;
     let root = directory.path().join("root");
     root_directory(&root).await?;
     let root = root.display().to_string();
-    let build = ["vm", "build", "--from", &root, "--owner", "root", "-t", NAME, "--"];
-    run(&[&build[..], &WORKLOAD[..]].concat())
+    let build = ["vm", "build", "--from", &root, "--owner", "root", "-t", name];
+    run(&[&build[..], flags, &["--"], &WORKLOAD[..]].concat())
         .await
-        .map_err(|error| Error { message: format!("cannot build {NAME}"), ..error })?;
-    Ok("built")
+        .map_err(|error| Error { message: format!("cannot build {name}"), ..error })
 }
 
 /// Runs this program with other arguments.

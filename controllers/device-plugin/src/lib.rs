@@ -14,6 +14,7 @@ mod api;
 mod connection;
 pub mod offer;
 mod plugin;
+mod probes;
 mod registration;
 mod run;
 

@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use futures_util::stream;
 use hyper::body::Incoming;
@@ -23,6 +24,7 @@ pub(crate) struct Plugin {
     pub(crate) device: Device,
     /// Renewed while the plugin runs.
     pub(crate) offer: watch::Receiver<Offer>,
+    registered: AtomicBool,
 }
 
 /// Handles one call.
@@ -77,6 +79,19 @@ fn list(device: Device, offer: Offer) -> ListAndWatchResponse {
 }
 
 impl Plugin {
+    pub(crate) fn new(device: Device, offer: watch::Receiver<Offer>) -> Self {
+        Self { device, offer, registered: AtomicBool::new(false) }
+    }
+
+    /// Whether the kubelet that runs now has accepted the registration.
+    pub(crate) fn is_registered(&self) -> bool {
+        self.registered.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn set_registered(&self, registered: bool) {
+        self.registered.store(registered, Ordering::Relaxed);
+    }
+
     fn allocate(&self, wanted: &AllocateRequest) -> Result<AllocateResponse, Status> {
         let offer = *self.offer.borrow();
         let containers = wanted.container_requests.iter().map(|container| self.container(container, offer));

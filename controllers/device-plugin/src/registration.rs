@@ -30,7 +30,9 @@ pub(crate) async fn keep(plugin: Arc<Plugin>, directory: &Path) {
     let resource = plugin.device.resource();
     let mut pause = PAUSES.0;
     loop {
-        match once(&plugin, directory).await {
+        let ended = once(&plugin, directory).await;
+        plugin.set_registered(false);
+        match ended {
             Ok(()) => {
                 tracing::info!(resource, "the kubelet started again: registering again");
                 pause = PAUSES.0;
@@ -57,6 +59,7 @@ async fn once(plugin: &Arc<Plugin>, directory: &Path) -> Result<(), tonic::Statu
     let registered = async {
         let register = register(&kubelet, plugin);
         timeout(DEADLINE, register).await.map_err(|_| tonic::Status::deadline_exceeded("no response"))??;
+        plugin.set_registered(true);
         tracing::info!(resource = plugin.device.resource(), "registered with the kubelet");
         while identity(&kubelet).is_ok_and(|now| now == known) && socket.file.is_there() {
             sleep(LOOK).await;

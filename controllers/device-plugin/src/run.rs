@@ -1,17 +1,19 @@
 //! The plugin's process: looks at the devices and keeps all resources registered.
 
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
 use neonvm_kit::supervise::panic_of;
+use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::sleep;
 
 use crate::offer::{Device, Kvm, Offer};
 use crate::plugin::Plugin;
-use crate::registration;
+use crate::{probes, registration};
 
 /// How often the node's devices are looked at: a module may be loaded later.
 const LOOK: Duration = Duration::from_secs(5);
@@ -25,6 +27,8 @@ pub struct Config {
     pub devices: PathBuf,
     /// How VMs get `/dev/kvm`.
     pub kvm: Kvm,
+    /// Where probes are answered; `None`: nowhere.
+    pub probes: Option<SocketAddr>,
 }
 
 /// Why the plugin ended.
@@ -39,6 +43,15 @@ pub enum Error {
         #[source]
         source: std::io::Error,
     },
+    /// The address of the probes is not free.
+    #[error("cannot listen on {address}: {source}; give another address with --health-probe-bind-address")]
+    Listen {
+        /// The address.
+        address: SocketAddr,
+        /// Why not.
+        #[source]
+        source: std::io::Error,
+    },
     /// A task ended.
     #[error("a task of the device plugin ended unexpectedly: {0}")]
     Task(String),
@@ -47,21 +60,34 @@ pub enum Error {
 /// Runs until `stop` ends; the sockets are removed then.
 ///
 /// # Errors
-/// If the kubelet's directory is not there, or a task ends by itself. A kubelet that does not answer is no error: it may
+/// If the kubelet's directory is not there, the address of the probes is not free, or a task ends by itself. A kubelet that does not answer is no error: it may
 /// start later.
 pub async fn run(config: Config, stop: impl Future<Output = ()>) -> Result<(), Error> {
     if let Err(source) = std::fs::read_dir(&config.directory) {
         return Err(Error::Directory { path: config.directory.display().to_string(), source });
     }
+    // Before the kubelet knows of anything: an address that is taken ends the process with nothing begun.
+    let listener = match config.probes {
+        Some(address) => {
+            let listener = TcpListener::bind(address).await;
+            Some(listener.map_err(|source| Error::Listen { address, source })?)
+        }
+        None => None,
+    };
     let mut tasks = JoinSet::new();
+    let mut plugins = Vec::new();
     for device in Device::ALL {
         let first = look(device, &config.devices, config.kvm);
         announce(device, first, config.kvm);
         let (sender, offer) = watch::channel(first);
-        let plugin = Arc::new(Plugin { device, offer });
+        let plugin = Arc::new(Plugin::new(device, offer));
+        plugins.push(Arc::clone(&plugin));
         let directory = config.directory.clone();
         tasks.spawn(async move { registration::keep(plugin, &directory).await });
         tasks.spawn(observe(device, config.devices.clone(), config.kvm, sender));
+    }
+    if let Some(listener) = listener {
+        tasks.spawn(neonvm_kit::http::probes(listener, move |path| probes::answer(path, &plugins)));
     }
     let ended = tokio::select! {
         () = stop => None,

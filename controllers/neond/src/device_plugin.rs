@@ -1,5 +1,6 @@
 //! `neond device-plugin`
 
+use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use neonvm_device_plugin::{Config, offer::Kvm};
@@ -17,6 +18,9 @@ pub(crate) struct Args {
     /// run VMs) or tcg (emulation)
     #[arg(long, default_value = "auto", value_parser = ["auto", "kvm", "tcg"])]
     accelerator: String,
+    /// Where liveness and readiness probes are answered, and nothing else, for example 0.0.0.0:8082 [default: nowhere]
+    #[arg(long)]
+    health_probe_bind_address: Option<SocketAddr>,
 }
 
 /// Runs until SIGTERM or SIGINT.
@@ -26,6 +30,11 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
         "tcg" => Kvm::Never,
         _ => Kvm::Auto,
     };
-    let config = Config { directory: args.kubelet_directory.clone(), devices: args.devices.clone(), kvm };
+    let config = Config {
+        directory: args.kubelet_directory.clone(),
+        devices: args.devices.clone(),
+        kvm,
+        probes: args.health_probe_bind_address,
+    };
     crate::service::run(async { Ok(neonvm_device_plugin::run(config, crate::service::stop()?).await?) })
 }

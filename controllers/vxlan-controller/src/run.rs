@@ -3,6 +3,7 @@
 use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use http::StatusCode;
@@ -84,6 +85,7 @@ pub async fn run(config: Config, stop: impl Future<Output = ()>) -> Result<(), E
     let changes = namespace.run(netlink::changes).map_err(failed("netlink"))?;
     let health = Health::default();
     let mut tasks = Tasks::new(&health);
+    let in_place = Arc::new(AtomicBool::new(false));
     if let Some(address) = config.metrics {
         let listener = listen(address).await?;
         let (metrics, health) = (Arc::clone(&metrics), health.clone());
@@ -98,8 +100,15 @@ pub async fn run(config: Config, stop: impl Future<Output = ()>) -> Result<(), E
         tasks.spawn("metrics server", serve(listener, None, gate, no_body, answer));
     }
     if let Some(address) = config.probes {
-        let health = health.clone();
-        tasks.spawn("probes", probes(listen(address).await?, move |_| health.answer()));
+        let (health, in_place) = (health.clone(), Arc::clone(&in_place));
+        let answer = move |path: &str| {
+            if path == "/readyz" && !in_place.load(Ordering::Relaxed) {
+                let why = "the overlay of this node is not what it should be yet; the log names the reason\n";
+                return text(StatusCode::SERVICE_UNAVAILABLE, "text/plain", why);
+            }
+            health.answer()
+        };
+        tasks.spawn("probes", probes(listen(address).await?, answer));
     }
     let picture = Arc::new(Picture::default());
     tasks.spawn("watch of nodes", watch::nodes(client.clone(), Arc::clone(&picture)));
@@ -114,7 +123,7 @@ pub async fn run(config: Config, stop: impl Future<Output = ()>) -> Result<(), E
     let kernel = Arc::new(Notify::new());
     tasks.spawn("watch of the kernel", follow_kernel(changes, Arc::clone(&kernel)));
     tokio::select! {
-        ended = work(&config, sync, &namespace, &picture, &kernel) => ended,
+        ended = work(&config, sync, &namespace, &picture, &kernel, &in_place) => ended,
         ended = tasks.ended() => Err(ended.into()),
         () = &mut stop => Ok(()),
     }
@@ -124,13 +133,15 @@ async fn listen(address: std::net::SocketAddr) -> Result<TcpListener, Error> {
     TcpListener::bind(address).await.map_err(failed(format!("cannot listen on {address}")))
 }
 
-/// Compares whenever something changes; returns only if there is nothing left to compare.
+/// Compares whenever something changes; returns only if there is nothing left to compare. `in_place` holds whether the last
+/// comparison ended with the overlay as it should be.
 async fn work(
     config: &Config,
     mut sync: Sync,
     namespace: &Namespace,
     picture: &Picture,
     kernel: &Notify,
+    in_place: &AtomicBool,
 ) -> Result<(), Error> {
     let mut retry: Option<Instant> = None;
     let mut pause = PAUSES.0;
@@ -161,6 +172,7 @@ async fn work(
         let (back, done) = work.await.map_err(|error| failed("a comparison")(io::Error::other(error)))?;
         sync = back;
         let took = started.elapsed();
+        in_place.store(done.is_ok(), Ordering::Relaxed);
         match done {
             Ok(()) => {
                 if !said.is_empty() {

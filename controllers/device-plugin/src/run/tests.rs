@@ -72,7 +72,8 @@ struct Running {
 
 impl Running {
     fn start(kubelet: &Path, devices: &Path, kvm: Kvm) -> Self {
-        let config = Config { directory: kubelet.to_path_buf(), devices: devices.to_path_buf(), kvm };
+        let (directory, devices) = (kubelet.to_path_buf(), devices.to_path_buf());
+        let config = Config { directory, devices, kvm, probes: None };
         let (stop, stopped) = oneshot::channel();
         let task = tokio::spawn(run(config, async move {
             let _ = stopped.await;
@@ -210,10 +211,56 @@ async fn a_device_that_appears_later_is_offered_then() {
 
 #[tokio::test]
 async fn a_directory_that_is_not_there_is_named() {
-    let config = Config { directory: "/no/such/directory".into(), devices: "/dev".into(), kvm: Kvm::Auto };
+    let config = Config {
+        directory: "/no/such/directory".into(),
+        devices: "/dev".into(),
+        kvm: Kvm::Auto,
+        probes: None,
+    };
     let error = run(config, std::future::pending()).await.unwrap_err().to_string();
     assert!(
         error.starts_with("/no/such/directory: No such file") && error.contains("--kubelet-directory"),
         "{error}"
     );
+}
+
+#[tokio::test]
+async fn an_address_that_is_taken_is_named() {
+    let directory = tempfile::tempdir().unwrap();
+    let taken = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let config = Config {
+        directory: directory.path().into(),
+        devices: "/dev".into(),
+        kvm: Kvm::Auto,
+        probes: Some(taken.local_addr().unwrap()),
+    };
+    let error = run(config, std::future::pending()).await.unwrap_err().to_string();
+    assert!(error.contains("in use") && error.contains("--health-probe-bind-address"), "{error}");
+}
+
+/// Ready while the kubelet that runs now knows every resource; alive all the time.
+#[tokio::test]
+async fn a_plugin_is_ready_while_the_kubelet_knows_every_resource() {
+    let directory = tempfile::tempdir().unwrap();
+    let plugins: Vec<_> = Device::ALL
+        .into_iter()
+        .map(|device| {
+            let (_, offer) = watch::channel(device.offer(true, Kvm::Auto));
+            Arc::new(Plugin::new(device, offer))
+        })
+        .collect();
+    let status = |path: &str| probes::answer(path, &plugins).status().as_u16();
+    assert_eq!((status("/healthz"), status("/readyz")), (200, 503));
+    let mut kubelet = Kubelet::start(directory.path());
+    let mut keeping = JoinSet::new();
+    for plugin in plugins.iter().cloned() {
+        let directory = directory.path().to_path_buf();
+        keeping.spawn(async move { registration::keep(plugin, &directory).await });
+    }
+    kubelet.registered(3).await;
+    neonvm_test_support::eventually("readiness", async || (status("/readyz") == 200).then_some(())).await;
+    drop(kubelet);
+    std::fs::remove_file(directory.path().join("kubelet.sock")).unwrap();
+    neonvm_test_support::eventually("the end of it", async || (status("/readyz") == 503).then_some(())).await;
+    assert_eq!(status("/healthz"), 200);
 }

@@ -2,6 +2,7 @@
 
 use neonvm_test_support::{Need, needs};
 use std::collections::BTreeMap;
+use std::net::SocketAddr;
 use std::process::Command;
 
 use http_body_util::BodyExt as _;
@@ -43,7 +44,7 @@ async fn ask(address: &str, path: &str, body: Option<&Value>) -> Option<(u16, St
 }
 
 /// Whether the table of ports says that a container listens there.
-fn is_in_table(container: &Value, address: std::net::SocketAddr) -> bool {
+fn is_in_table(container: &Value, address: SocketAddr) -> bool {
     let whose = if address.ip().is_loopback() { "loopback" } else { "any" };
     let (who, place) = (
         format!("| `{}`:", container["name"].as_str().unwrap()),
@@ -57,6 +58,26 @@ fn is_in_table(container: &Value, address: std::net::SocketAddr) -> bool {
 #[test]
 fn the_namespace_comes_first() {
     assert_eq!(manifests()[0].1["kind"], "Namespace");
+}
+
+/// Where a container answers probes, and nothing else: strangers who fill its other ports must not be able to fail a probe.
+fn answered(container: &Value) -> Option<SocketAddr> {
+    let flags = listening(&arguments(container));
+    flags.into_iter().find_map(|(flag, address)| (flag == "--health-probe-bind-address").then_some(address))
+}
+
+/// Where the kubelet sends a probe: to a named port of the container, or, in the network of the node, to its loopback address.
+fn probed(container: &Value, request: &Value) -> Option<SocketAddr> {
+    let (host, port) = match (&request["host"], &request["port"]) {
+        (Value::String(host), Value::Number(port)) => (host.as_str(), port.as_u64()),
+        (Value::Null, Value::String(name)) => {
+            let ports = container["ports"].as_array()?;
+            let named = ports.iter().find(|one| one["name"] == name.as_str())?;
+            ("0.0.0.0", named["containerPort"].as_u64())
+        }
+        _ => return None,
+    };
+    Some(SocketAddr::new(host.parse().ok()?, port?.try_into().ok()?))
 }
 
 /// Ports, probes and services name each other.
@@ -87,11 +108,10 @@ fn ports_and_names_agree() {
             let names: Vec<String> =
                 ports.iter().map(|port| port["name"].as_str().unwrap().to_owned()).collect();
             for probe in ["livenessProbe", "readinessProbe"] {
-                if let Some(port) = container.pointer(&format!("/{probe}/httpGet/port")) {
-                    // Strangers who fill the others must not be able to fail it.
-                    assert_eq!(port, "probes", "{file}: {probe}");
-                    assert!(names.iter().any(|name| port == name.as_str()), "{file}: {probe} {port}");
-                }
+                let request = container.pointer(&format!("/{probe}/httpGet"));
+                let request = request.unwrap_or_else(|| panic!("{file}: a container without {probe}"));
+                let place = probed(container, request);
+                assert!(place.is_some() && place == answered(container), "{file}: {probe} {place:?}");
             }
             let name = template["metadata"]["labels"]["app.kubernetes.io/name"].as_str().unwrap();
             named.entry(name.to_owned()).or_default().extend(names);

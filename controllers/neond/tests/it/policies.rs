@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use crate::cluster::manifests;
 
 /// Ports that no policy opens, with who connects all the same: the node of a pod, whom no policy stops.
-const CLOSED: [&str; 1] = ["probes"];
+const CLOSED: [&str; 2] = ["probes", "plugin-probes"];
 /// Labels of namespaces by which an administrator lets pods in.
 const BY_LABEL: [&str; 2] = ["vm.neon.tech/metrics", "vm.neon.tech/operators"];
 

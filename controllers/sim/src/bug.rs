@@ -60,6 +60,7 @@ bugs! {
     PortStaysOpen "The port of a target is not closed when the machine has arrived.",
     EndNotHeard "The end of a move is not heard.",
     QueueIgnored "Every migration begins at once.",
+    ResizeBelieved "The controller takes the resize of a pod for done as soon as it has written it.",
     AddressGivenBackEarly "A machine that is being deleted gives its address back before it has ended, and the address does not rest.",
     PoolsNotRead "A controller that starts gives addresses without having read the pools.",
 }

@@ -55,6 +55,7 @@ faults! {
     LyingMetrics "lying-metrics" "Metrics are negative, no numbers, or absurd.",
     SlowResize "slow-resize" "Memory comes and goes very slowly.",
     StuckResize "stuck-resize" "Memory comes or goes in part, then nothing happens for minutes.",
+    ResizeDeferred "resize-deferred" "A kubelet defers the resize of a pod for up to a minute, several times in a row.",
     BindFails "bind-fails" "Binding a pod fails, or succeeds without an answer.",
     NodeLoss "node-loss" "A node is gone, with all that ran there.",
     ControllerCrash "controller-crash" "The controller ends between any two writes and starts anew, knowing nothing.",
@@ -77,7 +78,7 @@ const GROUPS: &[(&str, &[Fault])] = &[
     ("api", &[Fault::Conflict, Fault::ApiError, Fault::LostReply, Fault::NoteLoss, Fault::BindFails]),
     ("watch", &[Fault::WatchLag, Fault::PodLag]),
     ("guest", &[Fault::MonitorLost, Fault::MonitorSilent, Fault::MonitorRefuses, Fault::MonitorGarbage]),
-    ("resize", &[Fault::SlowResize, Fault::StuckResize]),
+    ("resize", &[Fault::SlowResize, Fault::StuckResize, Fault::ResizeDeferred]),
     ("metrics", &[Fault::LostMetrics, Fault::LyingMetrics]),
     (
         "move",

@@ -58,6 +58,8 @@ invariants! {
         "The observed generation, the revision reached and the scheduler's counters never fall.",
     Quiet "S11" "nothing done twice without news"
         "A second step without news does nothing.",
+    PodSize "S12" "no VM larger than its pod"
+        "A VM grows only after the kubelet has reported the limits of its pod in force, and the pod shrinks only after the guest has.",
     Bounded "S13" "queues and retries within their limits"
         "One request at a time for each peer, a pause after each failure, queues within their limits.",
     GoalReached "L1" "each VM reaches its goal, or says why not"

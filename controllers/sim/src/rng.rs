@@ -62,6 +62,7 @@ pub(crate) struct Rngs {
     pub(crate) load: Rng,
     pub(crate) guest: Rng,
     pub(crate) moves: Rng,
+    pub(crate) sizes: Rng,
 }
 
 impl Rngs {
@@ -74,6 +75,7 @@ impl Rngs {
             load: Rng::new(seed, 5),
             guest: Rng::new(seed, 6),
             moves: Rng::new(seed, 7),
+            sizes: Rng::new(seed, 8),
         }
     }
 }

@@ -6,6 +6,7 @@ mod act;
 mod audit;
 mod calls;
 mod ends;
+mod kubelet;
 mod machine;
 mod objects;
 mod orders;
@@ -81,6 +82,8 @@ pub(crate) enum Step {
     Stop { pod: Id },
     /// The grace of a pod is over.
     Kill { pod: Id },
+    /// A kubelet gets to the size of a pod.
+    Kubelet { pod: Id },
     /// A runner has ended, and its pod with it.
     Ends { pod: Id, exit: Exit },
     /// A pod that has ended and is being deleted goes.
@@ -103,8 +106,6 @@ impl Controller {
     pub(super) fn new() -> Self {
         let mut settings = Settings::default();
         settings.migration.prepare_timeout = PREPARE;
-        // Pods of this world have no requests.
-        settings.pod_size = false;
         Self { up: true, outage_until: 0, settings }
     }
 }
@@ -178,6 +179,7 @@ impl World {
             Step::Call { pod, call } => drop(self.called(id, care, pod, &call)),
             Step::Stop { pod } => self.stop(id, care, pod),
             Step::Kill { pod } => self.kill(id, care, pod),
+            Step::Kubelet { pod } => self.kubelet(id, care, pod),
             Step::Ends { pod, exit } => self.pod_has_ended(id, care, pod, exit),
             Step::Goes { pod } => self.pod_goes(id, care, pod),
             Step::Strike { pod, fault, length } => self.strike_move(id, care, pod, (fault, length)),

@@ -39,6 +39,7 @@ const OF_MOVES: &[Invariant] = &[
     Invariant::OneMigration,
     Invariant::Address,
     Invariant::Intact,
+    Invariant::PodSize,
     Invariant::MigrationEnds,
     Invariant::Settled,
 ];

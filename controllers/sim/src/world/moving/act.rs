@@ -9,7 +9,8 @@ use neonvm_api::pod_annotation::Usage;
 use neonvm_api::runner_pod::Receive;
 use neonvm_core_lifecycle::FailureReason::{ActionFailed, MigrationFailed, PodFailed};
 use neonvm_core_lifecycle::migration::{MigrationAction, plan_target};
-use neonvm_core_lifecycle::{Action, owned_pod};
+use neonvm_core_lifecycle::pod::PodSize;
+use neonvm_core_lifecycle::{Action, PodView, owned_pod};
 use neonvm_core_placement::permits::MigrationRole;
 use neonvm_types::runner_protocol::MigrationCall;
 use neonvm_types::{Bytes, MilliCpu, NamespacedName, Resources};
@@ -68,11 +69,11 @@ impl World {
             }
             Action::RemoveFinalizer => self.remove_machine(id, care),
             Action::TakeAddress { .. } => Err(Self::not_done(ActionFailed, "there is no address")),
-            Action::Refresh
-            | Action::Adopt { .. }
-            | Action::ReleaseAddress
-            | Action::ResizePod { .. }
-            | Action::Tls(_) => Ok(()),
+            Action::Refresh | Action::Adopt { .. } | Action::ReleaseAddress | Action::Tls(_) => Ok(()),
+            Action::ResizePod { name, uid, size } => {
+                self.resize_pod(id, care, (name, uid), *size);
+                Ok(())
+            }
         }
     }
 
@@ -180,7 +181,7 @@ impl World {
         id: Id,
         care: &mut Care,
         name: &str,
-        change: impl FnOnce(&mut neonvm_core_lifecycle::PodView),
+        change: impl FnOnce(&mut PodView),
     ) {
         let Some(pod) = care.pod_named(name) else {
             care.seen.pods.retain(|_, view| view.name != name);
@@ -235,14 +236,15 @@ impl World {
         }
         let Some(object) = care.seen.moves.get(migration) else { return Ok(()) };
         let uid = receive.migration.as_str();
-        let room = self.target_room(id, care, object, (name, receive));
-        let room = room.ok_or_else(|| Self::not_done(PodFailed, "no pod can be planned"))?;
+        let planned = self.target_room(id, care, object, (name, receive));
+        let (room, size) = planned.ok_or_else(|| Self::not_done(PodFailed, "no pod can be planned"))?;
         let Some(pod) = self.add_pod(id, care, name, room) else {
             return Err(Self::not_done(PodFailed, "such a pod exists"));
         };
         self.change_pod(id, care, name, |view| {
             uid.clone_into(&mut view.controller);
             view.migrations = [uid.to_owned()].into();
+            view.size = size;
         });
         let locked = care.now.vm.status.as_ref().and_then(|status| status.migration.as_ref());
         if locked.is_some_and(|lock| lock.uid == uid)
@@ -254,14 +256,14 @@ impl World {
         Ok(())
     }
 
-    /// What the plan of the target says it takes.
+    /// What the plan of the target says it takes: on the node by the scheduler's count, and as the size of its container.
     fn target_room(
         &self,
         id: Id,
         care: &Care,
         object: &VirtualMachineMigration,
         (name, receive): (&str, &Receive),
-    ) -> Option<Resources> {
+    ) -> Option<(Resources, Option<PodSize>)> {
         let observed = self.vms.get(id)?.observed;
         let mut vm = (*care.now.vm).clone();
         let status = vm.status.as_mut()?;
@@ -269,10 +271,11 @@ impl World {
         status.memory_size = observed.map(|has| has.mem.to_quantity());
         let node = status.node.clone();
         let plan = plan_target(&vm, object, name, &node, receive.size, &self.controller.settings).ok()?;
+        let size = PodView::of(&plan, "").size;
         let usage = plan.metadata.annotations?.remove(annotation::USAGE)?;
         let usage: Usage = serde_json::from_str(&usage).ok()?;
         let cpu = MilliCpu::try_from(usage.cpu).ok()?;
-        Some(Resources::new(cpu, Bytes::try_from(usage.memory).ok()?))
+        Some((Resources::new(cpu, Bytes::try_from(usage.memory).ok()?), size))
     }
 
     fn delete_pod(&mut self, id: Id, care: &mut Care, name: &str, uid: Option<&str>) -> Result<(), Failed> {

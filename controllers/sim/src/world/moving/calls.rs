@@ -63,12 +63,12 @@ impl World {
         }
         let answer = self.called(id, care, pod, &call);
         // The answer shows how the runner is now.
+        let deaf = self.bug(Bug::EndNotHeard);
         if let Some(runner) = care.runners.get_mut(&pod)
             && answer == Answer::Ok
             && runner.heard == Heard::Well
-            && !self.bug(Bug::EndNotHeard)
         {
-            runner.hear();
+            if deaf { runner.hear_size() } else { runner.hear() }
         }
         answer
     }
@@ -83,6 +83,7 @@ impl World {
         match call {
             Call::Size(size) => {
                 runner.size = *size;
+                self.check_pod_size(id, care, pod);
                 Answer::Ok
             }
             Call::Start(request, target) => self.begin(id, care, pod, (request, *target)),

@@ -208,6 +208,7 @@ impl World {
             return;
         }
         self.let_run(id, care, pod);
+        self.check_pod_size(id, care, pod);
         let _ = self.target(id, care, pod, target::Event::Runs);
     }
 }

@@ -184,6 +184,11 @@ impl World {
         });
         let runner = pod.and_then(|pod| care.runners.get(&pod)).map_or(RunnerView::Unknown, |one| one.view());
         let mut view = found.map(|(_, view)| (**view).clone());
+        if self.bug(Bug::ResizeBelieved)
+            && let Some(view) = &mut view
+        {
+            (view.applied, view.current) = (view.size, true);
+        }
         if self.bug(Bug::SilenceIsDeath) && matches!(runner, RunnerView::Unreachable { .. }) {
             view = None;
         }

@@ -12,6 +12,7 @@ use neonvm_types::runner_protocol::MachineInfo;
 use neonvm_types::{Bytes, Resources, Timestamp};
 
 use super::super::model::{Id, Pod, Vm};
+use super::kubelet::size_of;
 use super::runner::Runner;
 use crate::queue::{SECOND, Time};
 
@@ -148,6 +149,7 @@ pub(super) fn view_of(id: Id, pod: &Pod, vm: &VirtualMachine, settings: &Setting
         uid: pod.uid.clone(),
         controller: vm.metadata.uid.clone().unwrap_or_default(),
         ip: ip_of(id / 256, id),
+        size: Some(size_of(vm, pod.usage, settings)),
         ..PodView::default()
     };
     if let Some(change) = pod::metadata_change(vm, &view, settings) {
@@ -181,6 +183,10 @@ impl Care {
         let object = object(id, vm, slot, Stage::Running, pod, node);
         let mut view = view_of(at, pod, &object, settings);
         (view.node, view.running, view.ready) = (node.to_owned(), true, true);
+        // A guest that shrinks has more than it was asked for last.
+        let most = Resources::new(vm.has.vcpus.max(vm.asked.vcpus), vm.has.mem.max(vm.asked.mem));
+        view.size = Some(size_of(&object, most, settings));
+        (view.applied, view.current) = (view.size, true);
         let now = Objects {
             vm: Rc::new(object),
             gone: false,

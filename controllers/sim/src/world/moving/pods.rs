@@ -38,6 +38,7 @@ impl World {
         let target = view.migrations.first().filter(|uid| **uid == view.controller).cloned();
         let view = Rc::make_mut(view);
         (view.running, view.ready) = (true, target.is_none());
+        (view.applied, view.current) = (view.size, true);
         self.touch(id, care, Kind::Pods);
         match target {
             Some(uid) => {

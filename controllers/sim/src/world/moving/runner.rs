@@ -191,6 +191,13 @@ impl Runner {
         self.told = Some(Rc::new(self.document()));
     }
 
+    /// The controller hears its size, and nothing new of a move.
+    pub(super) fn hear_size(&mut self) {
+        let (before, now) = (self.told.take(), self.document());
+        self.told = before
+            .map(|before| Rc::new(RunnerStatus { cpu: now.cpu, memory: now.memory, ..(*before).clone() }));
+    }
+
     /// What the controller sees. The last word of one that is gone stays.
     pub(super) fn view(&self) -> RunnerView {
         let last = || self.told.as_ref().map(|told| Box::new((**told).clone()));

@@ -14,11 +14,11 @@ use kube::api::{DeleteParams, Patch, PatchParams, Preconditions};
 use kube::{Api, Error};
 use neonvm_api::VirtualMachine;
 use neonvm_api::names::FINALIZER;
-use neonvm_core_lifecycle::{Action, Failure, FailureReason, owned_pod};
+use neonvm_core_lifecycle::{Action, Failure, FailureReason, SizeUnanswered, owned_pod};
 use serde_json::{Value, json};
 
 use crate::cache::Key;
-use crate::context::{Context, MANAGER, REQUEST};
+use crate::context::{Context, MANAGER, REQUEST, now};
 
 /// Why an action was not done.
 #[derive(Debug)]
@@ -110,7 +110,14 @@ impl Context {
             Action::RecoverMove(call) => self.recover_move(key, pod_of(vm), call).await,
             Action::Settle { pod, verdict } => self.settle(key, pod, verdict).await,
             Action::SetSize(size) => {
-                let asked = self.links.set_size(key, pod_of(vm), *size).await;
+                let pod = pod_of(vm);
+                let asked = self.links.set_size(key, pod, *size).await;
+                if asked.is_err() {
+                    self.key_state(key, |state| {
+                        let before = state.size_unanswered.take();
+                        state.size_unanswered = Some(SizeUnanswered::next(before, pod, *size, now()));
+                    });
+                }
                 asked.map_err(|message| Failed::new(FailureReason::ScaleFailed, message))
             }
             Action::TakeAddress { wanted } => {

@@ -9,7 +9,7 @@ use k8s_openapi::api::core::v1::{Pod, Secret};
 use kube::{Api, Client};
 use neonvm_api::{VirtualMachine, VirtualMachineMigration};
 use neonvm_core_lifecycle::growth::Spell;
-use neonvm_core_lifecycle::{Failure, ResizeRefused, Settings};
+use neonvm_core_lifecycle::{Failure, ResizeRefused, Settings, SizeUnanswered};
 use neonvm_types::Timestamp;
 use ring::rand::{SecureRandom as _, SystemRandom};
 
@@ -42,6 +42,8 @@ pub(crate) struct KeyState {
     pub(crate) recovered: Option<Timestamp>,
     /// The last resize of a pod that the API server refused.
     pub(crate) resize_refused: Option<ResizeRefused>,
+    /// What the runner was asked for without an answer.
+    pub(crate) size_unanswered: Option<SizeUnanswered>,
     /// The pod whose runner has answered that it cannot have the machine, by its UID.
     pub(crate) refused: Option<String>,
     /// Since when the node of its pod denies more.

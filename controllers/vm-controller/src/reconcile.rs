@@ -222,6 +222,7 @@ fn observe(context: &Context, key: &Key, vm: &VirtualMachine, fresh: bool) -> Ob
         address: context.addresses.view(&key.to_string()),
         moving,
         resize_refused: context.key_state(key, |state| state.resize_refused.clone()),
+        size_unanswered: context.key_state(key, |state| state.size_unanswered.clone()),
         failure: context.key_state(key, |state| state.failure.clone()),
         suffix: context.suffix(),
     }

@@ -28,6 +28,7 @@ pub mod tls;
 
 pub use observed::{
     AddressView, Failure, FailureReason, Mover, Moving, Observed, PodView, Resize, ResizeRefused, RunnerView,
+    SizeUnanswered,
 };
 pub use outcome::{Action, Note, NoteReason, Outcome};
 pub use settings::{GrowthSettings, MigrationSettings, RootDiskFrom, Settings};

@@ -5,9 +5,10 @@ mod pod;
 use std::net::IpAddr;
 
 use neonvm_types::Timestamp;
-use neonvm_types::runner_protocol::{Exit, RunnerStatus};
+use neonvm_types::runner_protocol::{Exit, RunnerStatus, SizeRequest};
 
 use crate::pod::PodSize;
+use crate::pod::size::larger;
 use crate::tls::TlsObserved;
 
 pub(crate) use pod::time;
@@ -33,6 +34,8 @@ pub struct Observed {
     pub moving: Moving,
     /// The last resize of a pod that the API server refused.
     pub resize_refused: Option<ResizeRefused>,
+    /// What the runner was asked for without an answer.
+    pub size_unanswered: Option<SizeUnanswered>,
     /// What went wrong when the actions of the step before were run.
     pub failure: Option<Failure>,
     /// Five random letters and digits for the name of a new pod.
@@ -74,6 +77,27 @@ pub struct ResizeRefused {
     pub message: String,
     /// When.
     pub at: Timestamp,
+}
+
+/// A size that a runner was asked for without an answer. The request may be on its way still, and be followed when it arrives.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SizeUnanswered {
+    /// Name of the runner's pod.
+    pub pod: String,
+    /// The size; of several, the larger of each amount.
+    pub size: SizeRequest,
+    /// When the last one was sent.
+    pub at: Timestamp,
+}
+
+impl SizeUnanswered {
+    /// One more, after those before.
+    #[must_use]
+    pub fn next(before: Option<Self>, pod: &str, size: SizeRequest, at: Timestamp) -> Self {
+        let same = before.filter(|before| before.pod == pod);
+        let size = same.map_or(size, |before| larger(before.size, size));
+        Self { pod: pod.to_owned(), size, at }
+    }
 }
 
 /// The address of a machine on the overlay network.

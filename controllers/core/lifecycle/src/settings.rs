@@ -36,6 +36,8 @@ pub struct Settings {
     pub unreachable_after: i64,
     /// How long a node may take to answer a resize of a pod before that is told, in seconds.
     pub resize_timeout: i64,
+    /// How long a request to a runner that nobody answered may still arrive, in seconds.
+    pub request_lifetime: i64,
     /// Pause before a resize that the API server refused is asked for again, in seconds.
     pub resize_pause: i64,
     /// How long a pod may overstay its grace period before that is told, in seconds.
@@ -129,6 +131,7 @@ impl Default for Settings {
             stable_after: 600,
             unreachable_after: 15,
             resize_timeout: 30,
+            request_lifetime: 60,
             resize_pause: 60,
             stuck_after: 30,
             certificate_pause: 10,

@@ -77,7 +77,7 @@ pub(crate) enum Step {
     /// The target lets the guest run.
     Continue { pod: Id },
     /// What the controller asks of a runner arrives late.
-    Call { pod: Id, call: Call },
+    Call { pod: Id, call: Call, sent: Time },
     /// A runner is asked to stop.
     Stop { pod: Id },
     /// The grace of a pod is over.
@@ -99,6 +99,7 @@ pub(crate) enum Step {
 pub(crate) struct Controller {
     up: bool,
     outage_until: Time,
+    started: Time,
     pub(super) settings: Settings,
 }
 
@@ -106,7 +107,7 @@ impl Controller {
     pub(super) fn new() -> Self {
         let mut settings = Settings::default();
         settings.migration.prepare_timeout = PREPARE;
-        Self { up: true, outage_until: 0, settings }
+        Self { up: true, outage_until: 0, started: 0, settings }
     }
 }
 
@@ -176,7 +177,7 @@ impl World {
             Step::Running { from, tag, until } => self.answer_run(id, care, from, (tag, until)),
             Step::Cleaned { pod, tag } => self.cleaned(id, care, pod, tag),
             Step::Continue { pod } => self.continues(id, care, pod),
-            Step::Call { pod, call } => drop(self.called(id, care, pod, &call)),
+            Step::Call { pod, call, sent } => self.late_call(id, care, pod, (&call, sent)),
             Step::Stop { pod } => self.stop(id, care, pod),
             Step::Kill { pod } => self.kill(id, care, pod),
             Step::Kubelet { pod } => self.kubelet(id, care, pod),

@@ -66,7 +66,7 @@ pub(super) fn step(pass: &mut Pass<'_>, sizes: Sizes, settled: bool) -> Room {
         unsized_pod(pass);
         return free;
     };
-    let target = target(pass, written, sizes, settled);
+    let target = target(pass, &pod.name, written, sizes, settled);
     if pass.settings.pod_size {
         condition::remove(&mut pass.status, POD_SIZED);
         follow(pass, pod, written, target);
@@ -93,8 +93,14 @@ pub(super) fn step(pass: &mut Pass<'_>, sizes: Sizes, settled: bool) -> Room {
 }
 
 /// The size that the pod should have now.
-fn target(pass: &Pass<'_>, written: PodSize, sizes: Sizes, settled: bool) -> PodSize {
-    let target = size(pass.vm, sizes.most(), sizes.moving, pass.settings);
+fn target(pass: &mut Pass<'_>, pod: &str, written: PodSize, sizes: Sizes, settled: bool) -> PodSize {
+    let mut most = sizes.most();
+    if let Some(unanswered) = pass.observed.size_unanswered.as_ref().filter(|one| one.pod == pod)
+        && !pass.has_passed(unanswered.at, pass.settings.request_lifetime)
+    {
+        most = larger(most, unanswered.size);
+    }
+    let target = size(pass.vm, most, sizes.moving, pass.settings);
     if settled && !sizes.moving { target } else { target.max(written) }
 }
 

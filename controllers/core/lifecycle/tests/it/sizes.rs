@@ -4,7 +4,9 @@
 use neonvm_api::VirtualMachine;
 use neonvm_api::virtual_machine::Phase;
 use neonvm_core_lifecycle::pod::{PodSize, size};
-use neonvm_core_lifecycle::{Action, Observed, PodView, Resize, ResizeRefused, condition, step};
+use neonvm_core_lifecycle::{
+    Action, Observed, PodView, Resize, ResizeRefused, SizeUnanswered, condition, step,
+};
 use neonvm_types::runner_protocol::{Problem, ProblemReason, RunnerStatus, SizeRequest};
 use neonvm_types::{Bytes, MilliCpu};
 use proptest::prelude::*;
@@ -31,6 +33,10 @@ enum Turn {
     Guest,
     /// It gives nothing back.
     Keeps(bool),
+    /// The next request to the runner is on its way for long, and nobody answers it.
+    Delays,
+    /// Such a request arrives.
+    Arrives,
     Wait(i64),
 }
 
@@ -48,6 +54,8 @@ fn turn() -> impl Strategy<Value = Turn> {
         1 => any::<bool>().prop_map(Turn::Refuses),
         6 => Just(Turn::Guest),
         1 => any::<bool>().prop_map(Turn::Keeps),
+        1 => Just(Turn::Delays),
+        2 => Just(Turn::Arrives),
         1 => (0i64..90).prop_map(Turn::Wait),
     ]
 }
@@ -60,6 +68,12 @@ struct World {
     runner: RunnerStatus,
     runner_seen: RunnerStatus,
     refused: Option<ResizeRefused>,
+    /// Whether the next request to the runner is late, and those that are, with the time they were sent.
+    delays: bool,
+    late: Vec<(i64, SizeRequest)>,
+    unanswered: Option<SizeUnanswered>,
+    /// A late request has arrived: the runner reports that by its stream within the second.
+    unreported: bool,
     refuses: bool,
     keeps: bool,
     resizes: usize,
@@ -80,6 +94,10 @@ impl World {
             runner_seen: runner.clone(),
             runner,
             refused: None,
+            delays: false,
+            late: Vec::new(),
+            unanswered: None,
+            unreported: false,
             refuses: false,
             keeps: false,
             resizes: 0,
@@ -111,6 +129,7 @@ impl World {
                 pod: Some(self.pod_seen.clone()),
                 runner: seen(self.runner_seen.clone()),
                 resize_refused: self.refused.clone(),
+                size_unanswered: self.unanswered.clone(),
                 ..Observed::default()
             };
             let outcome = step(at(self.now), &self.vm, &observed, &settings());
@@ -133,6 +152,12 @@ impl World {
 
     fn act(&mut self, action: &Action) -> bool {
         match action {
+            Action::SetSize(size) if std::mem::take(&mut self.delays) => {
+                self.late.push((self.now, *size));
+                let before = self.unanswered.take();
+                self.unanswered = Some(SizeUnanswered::next(before, "db-1", *size, at(self.now)));
+                return false;
+            }
             Action::SetSize(size) => {
                 (self.runner.cpu.asked, self.runner.memory.asked) = (size.cpu, size.memory);
                 self.runner.cpu.applied = size.cpu;
@@ -154,6 +179,19 @@ impl World {
             _ => return false,
         }
         true
+    }
+
+    /// The oldest request that was late reaches the runner, if its connection still lives.
+    fn arrives(&mut self) {
+        self.late.retain(|(sent, _)| self.now - sent < settings().request_lifetime);
+        if self.late.is_empty() {
+            return;
+        }
+        let (_, size) = self.late.remove(0);
+        (self.runner.cpu.asked, self.runner.memory.asked) = (size.cpu, size.memory);
+        self.runner.cpu.applied = size.cpu;
+        self.unreported = true;
+        self.check();
     }
 
     fn kubelet(&mut self, resize: Resize) {
@@ -191,8 +229,12 @@ impl World {
             Turn::Work(writes) => self.work(writes),
             Turn::Restart => {
                 self.refused = None;
+                // Its connections have ended with it.
+                (self.late, self.unanswered) = (Vec::new(), None);
                 (self.pod_seen, self.runner_seen) = (self.pod.clone(), self.runner.clone());
             }
+            Turn::Delays => self.delays = true,
+            Turn::Arrives => self.arrives(),
             Turn::PodSeen => self.pod_seen = self.pod.clone(),
             Turn::RunnerSeen => self.runner_seen = self.runner.clone(),
             Turn::Accepts => self.kubelet(Resize::None),
@@ -201,7 +243,12 @@ impl World {
             Turn::Refuses(refuses) => self.refuses = refuses,
             Turn::Guest => self.guest(),
             Turn::Keeps(keeps) => self.keeps = keeps,
-            Turn::Wait(seconds) => self.now += seconds,
+            Turn::Wait(seconds) => {
+                self.now += seconds;
+                if seconds > 0 && std::mem::take(&mut self.unreported) {
+                    self.runner_seen = self.runner.clone();
+                }
+            }
         }
     }
 

@@ -10,7 +10,7 @@ use neonvm_api::runner_pod::Receive;
 use neonvm_core_lifecycle::FailureReason::{ActionFailed, MigrationFailed, PodFailed};
 use neonvm_core_lifecycle::migration::{MigrationAction, plan_target};
 use neonvm_core_lifecycle::pod::PodSize;
-use neonvm_core_lifecycle::{Action, PodView, owned_pod};
+use neonvm_core_lifecycle::{Action, PodView, SizeUnanswered, owned_pod};
 use neonvm_core_placement::permits::MigrationRole;
 use neonvm_types::runner_protocol::MigrationCall;
 use neonvm_types::{Bytes, MilliCpu, NamespacedName, Resources};
@@ -63,8 +63,12 @@ impl World {
             }
             Action::SetSize(size) => {
                 let pod = owned_pod(&care.seen.vm).unwrap_or_default().to_owned();
-                let size = Resources::new(size.cpu, size.memory);
-                let answer = self.ask(id, care, &pod, Call::Size(size));
+                let call = Call::Size(Resources::new(size.cpu, size.memory));
+                let answer = self.ask(id, care, &pod, call);
+                if let Some(now) = super::objects::stamp(self.now).filter(|_| answer != Answer::Ok) {
+                    let before = care.key_states.unanswered.take();
+                    care.key_states.unanswered = Some(SizeUnanswered::next(before, &pod, *size, now));
+                }
                 answered(answer, "the runner refused the size")
             }
             Action::RemoveFinalizer => self.remove_machine(id, care),

@@ -7,6 +7,7 @@ use neonvm_types::runner_protocol::{MigrationRequest, MigrationState as State, M
 use super::objects::{Care, stamp};
 use super::runner::{Heard, Runner, Side};
 use super::{Step, World};
+use crate::queue::Time;
 use crate::world::model::Id;
 use crate::{Bug, Fault};
 
@@ -54,7 +55,7 @@ impl World {
                 0 => {}
                 1 => {
                     let wait = self.lapse(100, 20_000);
-                    self.later(id, wait, Step::Call { pod, call });
+                    self.later(id, wait, Step::Call { pod, call, sent: self.now });
                 }
                 _ => drop(self.called(id, care, pod, &call)),
             }
@@ -73,6 +74,14 @@ impl World {
         answer
     }
 
+    /// A call arrives late. A change of size ends with the connection, and so with the controller that asked for it.
+    pub(super) fn late_call(&mut self, id: Id, care: &mut Care, pod: Id, (call, sent): (&Call, Time)) {
+        let ended = !self.controller.up || sent < self.controller.started;
+        if !(ended && matches!(call, Call::Size(_))) {
+            let _ = self.called(id, care, pod, call);
+        }
+    }
+
     /// A call reaches a runner.
     pub(super) fn called(&mut self, id: Id, care: &mut Care, pod: Id, call: &Call) -> Answer {
         let Some(runner) = care.runners.get_mut(&pod).filter(|runner| runner.alive) else {
@@ -84,6 +93,7 @@ impl World {
             Call::Size(size) => {
                 runner.size = *size;
                 self.check_pod_size(id, care, pod);
+                self.publish(id, care, pod);
                 Answer::Ok
             }
             Call::Start(request, target) => self.begin(id, care, pod, (request, *target)),

@@ -221,6 +221,7 @@ impl World {
             runner,
             address,
             moving,
+            size_unanswered: care.key_states.unanswered.clone(),
             failure: care.key_states.failure.clone(),
             suffix: self.suffix(id),
             ..Observed::default()
@@ -261,7 +262,7 @@ impl World {
     /// Another controller starts, lists everything, and connects to the runners.
     pub(in crate::world) fn controller_starts(&mut self) {
         let settings = self.controller.settings.clone();
-        self.controller = Controller { settings, ..Controller::new() };
+        self.controller = Controller { settings, started: self.now, ..Controller::new() };
         self.note(Line::Text("a controller starts"));
         self.read_pools();
         for id in 0..self.vms.len() {

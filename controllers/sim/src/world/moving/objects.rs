@@ -7,7 +7,7 @@ use neonvm_api::virtual_machine::{
     CpuBounds, CpuScalingMode, ExtraNetwork, Guest, MemorySlots, Phase as Stage,
 };
 use neonvm_api::{VirtualMachine, VirtualMachineMigration, VirtualMachineSpec, VirtualMachineStatus};
-use neonvm_core_lifecycle::{Failure, PodView, Settings, pod};
+use neonvm_core_lifecycle::{Failure, PodView, Settings, SizeUnanswered, pod};
 use neonvm_types::runner_protocol::MachineInfo;
 use neonvm_types::{Bytes, Resources, Timestamp};
 
@@ -61,6 +61,8 @@ pub(super) struct KeyState {
 pub(super) struct KeyStates {
     pub(super) failure: Option<Failure>,
     pub(super) recovered: Option<Timestamp>,
+    /// What a runner was asked for without an answer.
+    pub(super) unanswered: Option<SizeUnanswered>,
     /// The pod that does not take the machine.
     pub(super) refused: Option<Id>,
     pub(super) of: BTreeMap<String, KeyState>,

@@ -72,7 +72,7 @@ pub(crate) struct Runner {
     pub(super) exit: Option<Exit>,
     sequence: u64,
     /// What was said last, for the comparison.
-    said: Option<(State, String)>,
+    said: (Option<(State, String)>, Resources),
     pub(super) telling: bool,
     pub(super) told: Option<Rc<RunnerStatus>>,
     pub(super) heard: Heard,
@@ -100,7 +100,7 @@ impl Runner {
             size,
             exit: None,
             sequence: 1,
-            said: None,
+            said: (None, size),
             telling: false,
             told: None,
             heard: Heard::NotYet,
@@ -155,7 +155,7 @@ impl Runner {
 
     /// Whether it has something to say that it has not said yet.
     pub(super) fn has_news(&mut self) -> bool {
-        let now = self.status().map(|status| (status.state, status.reason.clone()));
+        let now = (self.status().map(|status| (status.state, status.reason.clone())), self.size);
         let news = now != self.said;
         if news {
             self.said = now;

@@ -52,6 +52,12 @@ impl KubeClient {
             for name in remaining.filter_map(|pod| text(pod, "/metadata/name")) {
                 match self.evict(&name) {
                     Err(Error::Refused { code: 429, message }) => drop(drain.refusals.insert(message)),
+                    // The controller is being started again: an administrator repeats `kubectl drain` then.
+                    Err(Error::Refused { code: 500, message })
+                        if message.contains("failed calling webhook") =>
+                    {
+                        drain.refusals.insert(message);
+                    }
                     Err(error) if error.is(404) => {}
                     other => other?,
                 }

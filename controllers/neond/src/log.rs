@@ -8,5 +8,11 @@ where
     let filter = tracing_subscriber::EnvFilter::try_from_default_env()
         // The client logs every attempt of a retry; whoever retries says so once.
         .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new("info,kube_client=off"));
-    tracing_subscriber::fmt().with_env_filter(filter).with_ansi(false).with_writer(writer).init();
+    tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_ansi(false)
+        .with_writer(writer)
+        // Otherwise a line that cannot be written, as when the log's reader has gone, panics in the task that logs it.
+        .log_internal_errors(false)
+        .init();
 }

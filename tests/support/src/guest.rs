@@ -15,6 +15,8 @@ pub struct SmallGuest {
     pub kernel: PathBuf,
     /// Its initramfs: the modules of the kernel, if it has some, and the program as `/init`.
     pub initramfs: PathBuf,
+    /// Whether the kernel has modules, in the initramfs.
+    pub has_modules: bool,
 }
 
 impl SmallGuest {
@@ -53,10 +55,11 @@ impl SmallGuest {
         let kernel = kernel()?;
         // The first archive brings the modules; of two files with one name the later one counts.
         let mut archive = fs::read(kernel.join("initramfs.cpio")).unwrap_or_default();
+        let has_modules = !archive.is_empty();
         archive.extend(root(init));
         let kernel_name = kernel.file_name().unwrap_or_default().to_string_lossy().into_owned();
         let initramfs = put(&format!("{name}-{kernel_name}.cpio"), &archive);
-        Ok(Self { kernel: kernel.join("vmlinux"), initramfs })
+        Ok(Self { kernel: kernel.join("vmlinux"), initramfs, has_modules })
     }
 }
 

@@ -6,13 +6,23 @@ use std::process::Command;
 use std::sync::OnceLock;
 
 use neonvm_test_support::guest::SmallGuest;
-use neonvm_test_support::{Need, needs};
+use neonvm_test_support::{Missing, Need, needs};
 
 pub(crate) struct Lab {
     pub(crate) guest: PathBuf,
     pub(crate) kernel: PathBuf,
-    pub(crate) initramfs: PathBuf,
+    /// None with a kernel that has all it needs built in, such as `neonctl kernel build` makes: it boots from the root disk.
+    pub(crate) initramfs: Option<PathBuf>,
     pub(crate) workload: PathBuf,
+}
+
+/// The lab, if its kernel boots from an initramfs with modules.
+pub(crate) fn lab_with_modules() -> Need<&'static Lab> {
+    let lab = lab()?;
+    if lab.initramfs.is_none() {
+        return Err(Missing::unavailable("this kernel has no modules: everything is built in"));
+    }
+    Ok(lab)
 }
 
 /// The lab, made once.
@@ -27,6 +37,7 @@ fn make() -> Need<Lab> {
     let guest = build_guest();
     // The modules and their order are those of the kernel that `neonctl kernel fetch` makes ready; the program is today's.
     let boot = SmallGuest::with_init("guest", &fs::read(&guest).unwrap())?;
+    let initramfs = boot.has_modules.then_some(boot.initramfs);
     let directory = needs::target_directory().join("guest-lab");
     fs::create_dir_all(&directory).unwrap();
     // Other test processes use the same file: it is made aside and put in place as a whole.
@@ -36,7 +47,7 @@ fn make() -> Need<Lab> {
     run(Command::new("cc").args(["-O1", "-static", "-s", "-o"]).arg(&made).arg(source)).unwrap();
     let workload = directory.join("workload");
     fs::rename(made, &workload).unwrap();
-    Ok(Lab { guest, kernel: boot.kernel, initramfs: boot.initramfs, workload })
+    Ok(Lab { guest, kernel: boot.kernel, initramfs, workload })
 }
 
 /// The program, as it is shipped: the one that `cargo xtask guest` has built, or else built now.

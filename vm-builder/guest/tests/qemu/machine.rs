@@ -77,8 +77,15 @@ impl Machine {
             "-no-reboot",
         ]);
         command.args(["-display", "none"]);
-        command.arg("-kernel").arg(&lab.kernel).arg("-initrd").arg(&lab.initramfs);
-        let line = format!("console=ttyS0 panic=-1 root=/dev/vda {}", plan.command_line);
+        command.arg("-kernel").arg(&lab.kernel);
+        let init = match &lab.initramfs {
+            Some(initramfs) => {
+                command.arg("-initrd").arg(initramfs);
+                ""
+            }
+            None => "init=/neonvm/bin/init ",
+        };
+        let line = format!("console=ttyS0 panic=-1 root=/dev/vda {init}{}", plan.command_line);
         command.args(["-append", &line]);
         command.arg("-serial").arg(format!("file:{}", path("console").display()));
         command.arg("-qmp").arg(format!("unix:{},server=on,wait=off", path("qmp").display()));

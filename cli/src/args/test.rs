@@ -33,7 +33,7 @@ pub struct Cluster {
     /// Registry and path with the image neonvm-test [default: the registry that the services were installed from]
     #[arg(long, value_name = "REGISTRY", conflicts_with = "image")]
     pub registry: Option<String>,
-    /// Build the image neonvm-test first, and push it to the registry, with the passwords of neonctl registry login; needs apt-get and dpkg-deb
+    /// Build the image neonvm-test first, and push it to the registry, with the login of docker login or skopeo login; needs apt-get and dpkg-deb
     #[arg(long, conflicts_with = "image")]
     pub push_image: bool,
     /// With --push-image: allow plain HTTP for a registry that is not on this machine

@@ -6,6 +6,7 @@ use http::uri::PathAndQuery;
 use hyper::body::Incoming;
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use tokio::net::{UnixListener, UnixStream};
+use tokio::task::JoinSet;
 use tonic::body::Body;
 use tonic::client::Grpc;
 use tonic_prost::ProstCodec;
@@ -82,7 +83,7 @@ impl Client {
     }
 }
 
-/// Serves every connection with `answer`; returns when the socket fails.
+/// Serves every connection with `answer`; returns when the socket fails. All connections end with this future.
 pub(crate) async fn serve<F>(
     listener: UnixListener,
     answer: impl Fn(http::Request<Incoming>) -> F + Clone + Send + 'static,
@@ -90,13 +91,17 @@ pub(crate) async fn serve<F>(
 where
     F: Future<Output = http::Response<Body>> + Send + 'static,
 {
+    let mut connections = JoinSet::new();
     loop {
-        let stream = match listener.accept().await {
-            Ok((stream, _)) => stream,
-            Err(error) => return error,
+        let stream = tokio::select! {
+            accepted = listener.accept() => match accepted {
+                Ok((stream, _)) => stream,
+                Err(error) => return error,
+            },
+            Some(_) = connections.join_next() => continue,
         };
         let answer = answer.clone();
-        tokio::spawn(async move {
+        connections.spawn(async move {
             let service = hyper::service::service_fn(move |request| {
                 let response = answer(request);
                 async move { Ok::<_, std::convert::Infallible>(response.await) }

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::os::unix::fs::FileTypeExt as _;
+use std::time::Duration;
 
 use tokio::net::UnixListener;
 use tokio::sync::{mpsc, oneshot};
@@ -175,6 +176,23 @@ async fn a_kubelet_that_starts_again_learns_of_every_resource() {
     assert_eq!(allocate(&client, &[&["kvm-1"]]).await.unwrap(), [vec![]]);
     let client = kubelet.client(&before["neonvm/tun"]).await;
     assert_eq!(health(&client).await, (1000, "Healthy".to_owned()));
+    running.end().await;
+}
+
+/// A kubelet that keeps its connection, as one does that is about to end, must not keep memory of the plugin with each registration.
+#[tokio::test]
+async fn a_new_registration_ends_the_streams_of_the_one_before() {
+    let (directory, devices) = (tempfile::tempdir().unwrap(), devices(&["net/tun"]));
+    let mut kubelet = Kubelet::start(directory.path());
+    let running = Running::start(directory.path(), devices.path(), Kvm::Never);
+    let endpoints = kubelet.registered(3).await;
+    let client = kubelet.client(&endpoints["neonvm/tun"]).await;
+    let mut lists = client.stream::<_, ListAndWatchResponse>(api::LIST_AND_WATCH, Empty {}).await.unwrap();
+    assert!(lists.message().await.unwrap().is_some());
+    let mut next = Kubelet::start(directory.path());
+    assert_eq!(next.registered(3).await, endpoints);
+    let ended = tokio::time::timeout(Duration::from_secs(60), lists.message()).await;
+    assert!(!matches!(ended.expect("the stream ends"), Ok(Some(_))));
     running.end().await;
 }
 

@@ -140,8 +140,27 @@ async fn ended(command: &mut Command) -> Result<()> {
     if output.status.success() {
         return Ok(());
     }
-    let errors = String::from_utf8_lossy(&output.stderr);
-    let line =
-        errors.lines().rev().find(|line| !line.trim().is_empty()).unwrap_or("it failed").trim().to_owned();
-    Err(Error::new(Code::Failed, "it failed").cause(line))
+    Err(Error::new(Code::Failed, "it failed").cause(complaint(&String::from_utf8_lossy(&output.stderr))))
+}
+
+/// Why a command failed, from what it printed: the error with what follows it, as neonctl prints it, or else the last line.
+fn complaint(errors: &str) -> String {
+    let lines: Vec<&str> = errors.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
+    match lines.iter().position(|line| line.starts_with("error: ")) {
+        Some(at) => lines.get(at..).unwrap_or_default().join("; ").replacen("error: ", "", 1),
+        None => lines.last().map_or_else(|| "it printed nothing".to_owned(), |line| (*line).to_owned()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_error_of_a_command_is_found_before_its_hint() {
+        let printed = "progress\nerror: cannot find the program x\n  hint: put x beside neonctl\n\n";
+        assert_eq!(complaint(printed), "cannot find the program x; hint: put x beside neonctl");
+        assert_eq!(complaint("a\nE: no package\n"), "E: no package");
+        assert_eq!(complaint(""), "it printed nothing");
+    }
 }

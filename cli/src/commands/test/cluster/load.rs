@@ -1,5 +1,7 @@
 //! A busy loop in the guest makes the VM grow by itself.
 
+use std::time::Duration;
+
 use kube::api::{Patch, PatchParams};
 use neonvm_api::VirtualMachine;
 use neonvm_api::names::label::SCALING_ENABLED;
@@ -16,6 +18,8 @@ use crate::commands::vm::table::observed;
 use crate::commands::vm::waiting::state;
 use crate::error::{Code, Error, Result};
 
+/// How long a loop that ended is started again. Its connection goes through the node's kubelet, which may be starting again.
+const REPAIR: Duration = Duration::from_secs(60);
 /// Runs until its input ends, and then stops what it started.
 const LOOP: &str = "(while :; do :; done) & busy=$!; read -r end; kill $busy";
 
@@ -56,6 +60,7 @@ async fn grow(trial: &Trial<'_>, guest: &Guest, before: &VirtualMachine) -> Resu
     // Held until the end of this function: then the guest stops the loop.
     let mut child = guest.start(LOOP)?;
     let begun = Instant::now();
+    let mut broken: Option<Instant> = None;
     let grown = trial
         .poll("a busy loop makes the VM grow", async || {
             let vm = trial.machines.get(VM).await?;
@@ -63,7 +68,11 @@ async fn grow(trial: &Trial<'_>, guest: &Guest, before: &VirtualMachine) -> Resu
                 return Ok(Polled::Done(vm));
             }
             if let Some(reason) = guest::ended(&mut child).await {
-                return Err(Error::new(Code::Failed, "the busy loop in the guest ended").cause(reason));
+                if broken.get_or_insert_with(Instant::now).elapsed() > REPAIR {
+                    return Err(Error::new(Code::Failed, "the busy loop in the guest ended").cause(reason));
+                }
+                child = guest.start(LOOP)?;
+                return Ok(Polled::NotYet(format!("the busy loop is started again: {reason}")));
             }
             Ok(Polled::NotYet(state(&vm)))
         })

@@ -10,6 +10,7 @@ use serde_json::{Value, json};
 use tokio::time::Instant;
 
 use super::guest::{self, Guest};
+use super::scale::{SMALL, resize};
 use super::step::Outcome;
 use super::trial::{Polled, Trial, VM, node_of};
 use crate::commands::health::{installed, items, text};
@@ -33,10 +34,11 @@ pub(super) async fn run(trial: &mut Trial<'_>) -> Result<Outcome> {
     }
     label(trial, &json!(TRUE)).await?;
     let grown = grow(trial, &guest, &before).await;
-    // Later steps choose the size themselves.
     let unlabelled = label(trial, &Value::Null).await;
     let passed = grown?;
     unlabelled?;
+    // A migration needs room for a second pod of the VM's size.
+    resize(trial, SMALL).await?;
     Ok(passed)
 }
 

@@ -58,7 +58,7 @@ impl Connection {
             None => match Config::from_kubeconfig(&options).await {
                 Ok(config) => config,
                 Err(error) if context.is_some() => return Err(refused(&error)),
-                // Nobody said which cluster, and there is none to be found.
+                // No flag names a cluster, and there is none to be found.
                 Err(error) => {
                     Config::incluster().map_err(|_| Error { code: Code::Unreachable, ..refused(&error) })?
                 }

@@ -48,7 +48,7 @@ impl Env {
     /// The file of a program in `PATH`.
     #[must_use]
     pub fn program(&self, name: &str) -> Option<PathBuf> {
-        // Some tools of administrators are not in everybody's path.
+        // Some tools of administrators are not in every user's path.
         let path = format!("{}:/usr/local/sbin:/usr/sbin:/sbin", self.var("PATH").unwrap_or_default());
         std::env::split_paths(&path).map(|directory| directory.join(name)).find(|file| file.is_file())
     }

@@ -1,4 +1,4 @@
-//! What can go wrong, as it is told: the attempt, its causes from outer to inner, one hint; and the exit code.
+//! Errors as they are shown: the attempt, its causes from outer to inner, one hint; and the exit code.
 
 /// Why a command did not do what it was asked for; each has its exit code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

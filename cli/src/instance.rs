@@ -147,7 +147,7 @@ impl Instance {
         self.directory.join("process.json")
     }
 
-    /// `https://…`, as its kubeconfig says.
+    /// `https://…`, from its kubeconfig.
     pub(crate) fn server(&self) -> Option<String> {
         let text = std::fs::read_to_string(self.kubeconfig()).ok()?;
         let config: Value = serde_json::from_str(&text).ok()?;

@@ -153,7 +153,7 @@ pub(crate) fn report(env: &Env, style: &Style, report: Report) -> u8 {
         // The reader has seen enough; a server in the foreground goes on all the same.
         Err(Problem::Closed) if report.then.is_none() => return 0,
         Err(Problem::Closed) => {}
-        Err(Problem::Told(problem)) => {
+        Err(Problem::Failed(problem)) => {
             error(env, style, &problem);
             return problem.code.number();
         }
@@ -164,7 +164,7 @@ pub(crate) fn report(env: &Env, style: &Style, report: Report) -> u8 {
 /// Why printing stopped.
 enum Problem {
     Closed,
-    Told(Error),
+    Failed(Error),
 }
 
 impl From<io::Error> for Problem {
@@ -172,13 +172,13 @@ impl From<io::Error> for Problem {
         if source.kind() == io::ErrorKind::BrokenPipe {
             return Self::Closed;
         }
-        Self::Told(Error::new(Code::Failed, "cannot write the output").cause(crate::error::reason(&source)))
+        Self::Failed(Error::new(Code::Failed, "cannot write the output").cause(crate::error::reason(&source)))
     }
 }
 
 impl From<Error> for Problem {
     fn from(error: Error) -> Self {
-        Self::Told(error)
+        Self::Failed(error)
     }
 }
 
@@ -316,7 +316,7 @@ pub(crate) fn age(since: Timestamp) -> String {
     span(u64::try_from(seconds).unwrap_or(0))
 }
 
-/// How long ago an object was made, if it says when.
+/// How long ago an object was made, if it holds the time.
 pub(crate) fn age_of(metadata: &ObjectMeta) -> Option<String> {
     let made = metadata.creation_timestamp.as_ref()?;
     Timestamp::from_second(made.0.as_second()).ok().map(age)

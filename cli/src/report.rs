@@ -1,4 +1,4 @@
-//! What a command has to say, before it is known in which form.
+//! The result of a command, before its output format is applied.
 
 use serde::Serialize;
 use serde_json::{Value, json};
@@ -39,7 +39,7 @@ pub enum Body {
     Lines(Box<dyn Iterator<Item = String>>),
     /// Lines as they were written, with all that steers a terminal: for those who ask for that.
     Raw(Box<dyn Iterator<Item = String>>),
-    /// Pictures that are drawn in place, perhaps without end.
+    /// Screens that are drawn in place, perhaps without end.
     Frames(Box<dyn Iterator<Item = Shown>>),
 }
 

@@ -83,7 +83,7 @@ pub enum Origin {
     Environment(String),
     /// The configuration file.
     File,
-    /// Nothing was said.
+    /// The built-in default.
     Builtin,
 }
 

@@ -74,8 +74,8 @@ async fn each_step_has_its_result_and_nothing_is_left() {
     let (code, out, error) =
         run(&server.kubeconfig(), &["test", "cluster", "--image", "i:1", "-o", "json"]).await;
     assert_eq!(code, 0, "{out}{error}");
-    let told: Value = serde_json::from_str(&out).unwrap();
-    let steps: Vec<(&str, &str, &str)> = told["items"]
+    let value: Value = serde_json::from_str(&out).unwrap();
+    let steps: Vec<(&str, &str, &str)> = value["items"]
         .as_array()
         .unwrap()
         .iter()
@@ -96,7 +96,7 @@ async fn each_step_has_its_result_and_nothing_is_left() {
     assert_eq!(steps[5], ("database", "not run", no_ssh));
     assert_eq!((steps[6].0, steps[6].1), ("delete", "passed"));
     assert_eq!((steps[7].0, steps[7].1), ("clean-up", "passed"));
-    assert_eq!(told["counts"], json!({"passed": 4, "failed": 0, "notRun": 4}));
+    assert_eq!(value["counts"], json!({"passed": 4, "failed": 0, "notRun": 4}));
     assert_eq!(spaces(&server).await, Vec::<String>::new());
 }
 
@@ -106,7 +106,7 @@ async fn a_failed_step_is_the_verdict_and_leaves_nothing_either() {
     let arguments = ["test", "cluster", "--image", "i:1", "--timeout", "300ms"];
     let (code, out, error) = run(&server.kubeconfig(), &arguments).await;
     assert_eq!(code, 7, "{out}{error}");
-    assert!(out.contains("the VM runs: not within 300ms: nobody has looked at it yet"), "{out}");
+    assert!(out.contains("the VM runs: not within 300ms: not reconciled yet"), "{out}");
     assert!(out.contains("scale     not run") && out.contains("there is no running VM"), "{out}");
     assert!(out.trim_end().lines().last().unwrap().starts_with("the cluster failed: "), "{out}");
     assert_eq!(spaces(&server).await, Vec::<String>::new());
@@ -205,9 +205,9 @@ async fn status_finds_the_installation_and_gives_reasons() {
         apply(&server.client, &object).await;
     }
     let component = |text: &str| {
-        let told: Value = serde_json::from_str(text).unwrap();
-        assert_eq!(told["namespace"], "vms");
-        told["components"].as_array().unwrap().iter().find(|one| one["name"] == "scheduler").unwrap().clone()
+        let value: Value = serde_json::from_str(text).unwrap();
+        assert_eq!(value["namespace"], "vms");
+        value["components"].as_array().unwrap().iter().find(|one| one["name"] == "scheduler").unwrap().clone()
     };
     let (code, out, error) = run(&server.kubeconfig(), &["status", "-o", "json"]).await;
     assert_eq!(code, 7, "{out}{error}");

@@ -1,4 +1,4 @@
-//! `neonctl vm create --wait` against a real API server; the test plays the controller.
+//! `neonctl vm create --wait` against a real API server; the test simulates the controller.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
 

@@ -48,9 +48,9 @@ fn good(home: &Path, arguments: &[&str]) -> Value {
 
 fn refused(home: &Path, arguments: &[&str], code: i32) -> String {
     let output = neonctl(home, arguments);
-    let said = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert_eq!(output.status.code(), Some(code), "{said}");
-    said
+    let error = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(code), "{error}");
+    error
 }
 
 /// Digests of the images by name, as `images list` shows them.
@@ -77,8 +77,8 @@ fn loaded(home: &Path, from: &str) -> (String, String) {
 fn images_of_another_version_are_refused() {
     let home = tempfile::tempdir().unwrap();
     layout(&home.path().join("release"), "9.9.9");
-    let said = refused(home.path(), &["images", "save", "--from", "release", "-O", "x.tar"], 5);
-    assert!(said.contains("neond is of version 9.9.9, not") && said.contains("--any-version"), "{said}");
+    let error = refused(home.path(), &["images", "save", "--from", "release", "-O", "x.tar"], 5);
+    assert!(error.contains("neond is of version 9.9.9, not") && error.contains("--any-version"), "{error}");
     assert!(!home.path().join("x.tar").exists());
     good(home.path(), &["images", "save", "--from", "release", "-O", "x.tar", "--any-version"]);
     let output = neonctl(home.path(), &["images", "list", "--from", "release"]);
@@ -117,10 +117,10 @@ fn containerd_gets_the_archive_in_the_namespace_of_kubernetes() {
     layout(&home.join("release"), VERSION);
     let load = ["images", "load", "--from", "release", "--address", "/run/c.sock"];
     if needs::find_program("ctr").is_none() {
-        let said = refused(home, &load, 5);
+        let error = refused(home, &load, 5);
         assert!(
-            said.contains("ctr, which comes with containerd") && said.contains("images save -O"),
-            "{said}"
+            error.contains("ctr, which comes with containerd") && error.contains("images save -O"),
+            "{error}"
         );
     }
     let script = |text: &str| {
@@ -136,8 +136,8 @@ fn containerd_gets_the_archive_in_the_namespace_of_kubernetes() {
     good(home, &["images", "save", "--from", "release", "-O", "a.tar"]);
     assert_eq!(std::fs::read(home.join("got.tar")).unwrap(), std::fs::read(home.join("a.tar")).unwrap());
     script("echo 'connection refused' >&2; exit 1");
-    let said = refused(home, &load, 1);
-    assert!(said.contains("ctr: connection refused") && said.contains("sudo"), "{said}");
+    let error = refused(home, &load, 1);
+    assert!(error.contains("ctr: connection refused") && error.contains("sudo"), "{error}");
 }
 
 /// Debian's `docker-registry` on a free port; ended and removed when it goes out of scope.
@@ -195,6 +195,6 @@ fn a_registry_gives_back_what_was_pushed() {
         let pulled = loaded(home, &format!("docker://{host}/{name}:{VERSION}"));
         assert_eq!((pulled.0.as_str(), &pulled.1), (*name, digest));
     }
-    let said = refused(home, &["images", "push", "--from", "release", "--registry", "BAD NAME"], 2);
-    assert!(said.contains("HOST[:PORT][/PREFIX]"), "{said}");
+    let error = refused(home, &["images", "push", "--from", "release", "--registry", "BAD NAME"], 2);
+    assert!(error.contains("HOST[:PORT][/PREFIX]"), "{error}");
 }

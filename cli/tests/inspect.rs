@@ -55,7 +55,7 @@ impl Cluster {
         apply(&client, &namespace).await;
         let signer = Signer::start(&client).await;
         let program = server.directory().join("neond");
-        // Another process writes it: nobody may run a file that somebody has open for writing.
+        // Another process writes it: the kernel refuses to run a file that a process has open for writing.
         let put = r#"printf '#!/bin/sh\nexec sleep 600\n' > "$0" && chmod 755 "$0""#;
         assert!(Command::new("/bin/sh").args(["-c", put]).arg(&program).status().unwrap().success());
         let id = format!("test-{}", server.directory().display());
@@ -119,7 +119,7 @@ impl Cluster {
         port
     }
 
-    /// A kubeconfig of somebody without rights, and what gives them.
+    /// A kubeconfig of a user without rights.
     async fn person(&self, name: &str) -> std::path::PathBuf {
         let account = json!({"apiVersion": "v1", "kind": "ServiceAccount",
             "metadata": {"name": name, "namespace": NAMESPACE}});
@@ -186,7 +186,7 @@ async fn services_are_inspected_through_the_api_server() {
         assert_eq!(code, 0, "{error}{out}");
     }
 
-    // Somebody else in the pod's place has the wrong certificate; and a port where nobody listens.
+    // Another server in the pod's place has the wrong certificate; and a port without a listener.
     let wrong = cluster.answer(own, Wanted::scheduler(), json!({})).await;
     for port in [wrong, 1] {
         cluster.lease(&agent_lease("n1"), "agent-x", &format!("{ELSEWHERE}:{port}")).await;

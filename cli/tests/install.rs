@@ -10,15 +10,15 @@ use neonvm_kit::authority;
 use neonvm_test_cluster::{ApiServer, NAMESPACE, Simulated, apply, eventually};
 use serde_json::{Value, json};
 
-/// What a command said and how it ended.
-struct Said {
+/// The output of a command and its exit code.
+struct Run {
     code: i32,
     out: String,
     error: String,
 }
 
 /// Runs `neonctl`.
-async fn neonctl(server: &ApiServer, arguments: &[&str]) -> Said {
+async fn neonctl(server: &ApiServer, arguments: &[&str]) -> Run {
     let home = tempfile::tempdir().unwrap();
     let mut command = Command::new(env!("CARGO_BIN_EXE_neonctl"));
     command
@@ -29,7 +29,7 @@ async fn neonctl(server: &ApiServer, arguments: &[&str]) -> Said {
         .stdin(Stdio::null());
     let output = tokio::task::spawn_blocking(move || command.output().unwrap()).await.unwrap();
     let text = |raw: &[u8]| String::from_utf8_lossy(raw).into_owned();
-    Said { code: output.status.code().unwrap_or(-1), out: text(&output.stdout), error: text(&output.stderr) }
+    Run { code: output.status.code().unwrap_or(-1), out: text(&output.stdout), error: text(&output.stderr) }
 }
 
 async fn get(client: &Client, path: &str) -> Option<Value> {
@@ -121,17 +121,17 @@ fn vm(name: &str) -> Value {
 async fn a_rerun_finds_nothing_to_do_and_changes_what_is_chosen() {
     let server = ApiServer::start().await;
     let _simulated = Simulated::start(&server.client, round);
-    let said = neonctl(&server, &["install", "--registry", "registry.example/vm"]).await;
-    assert_eq!(said.code, 0, "{}{}", said.out, said.error);
+    let run = neonctl(&server, &["install", "--registry", "registry.example/vm"]).await;
+    assert_eq!(run.code, 0, "{}{}", run.out, run.error);
     assert!(
-        said.out.contains("is installed by") && said.out.contains("next: neonctl vm create"),
+        run.out.contains("is installed by") && run.out.contains("next: neonctl vm create"),
         "{}",
-        said.out
+        run.out
     );
     assert!(
-        said.error.contains("vm-controller 3/3") && said.error.contains("webhooks answer"),
+        run.error.contains("vm-controller 3/3") && run.error.contains("webhooks answer"),
         "{}",
-        said.error
+        run.error
     );
     let container = "/spec/template/spec/containers/0";
     let deployed = get(&server.client, CONTROLLER).await.unwrap();
@@ -141,14 +141,14 @@ async fn a_rerun_finds_nothing_to_do_and_changes_what_is_chosen() {
     );
     // What was chosen stays chosen.
     let before = server.until_quiet().await;
-    let said = neonctl(&server, &["install"]).await;
-    assert_eq!(said.code, 0, "{}{}", said.out, said.error);
-    assert!(said.out.starts_with("nothing to do"), "{}", said.out);
+    let run = neonctl(&server, &["install"]).await;
+    assert_eq!(run.code, 0, "{}{}", run.out, run.error);
+    assert!(run.out.starts_with("nothing to do"), "{}", run.out);
     assert_eq!(server.revision(), before, "nothing was written");
-    let said = neonctl(&server, &["install", "--replicas", "2", "-o", "json"]).await;
-    assert_eq!(said.code, 0, "{}{}", said.out, said.error);
-    let told: Value = serde_json::from_str(&said.out).unwrap();
-    let changed: Vec<&str> = told["items"]
+    let run = neonctl(&server, &["install", "--replicas", "2", "-o", "json"]).await;
+    assert_eq!(run.code, 0, "{}{}", run.out, run.error);
+    let document: Value = serde_json::from_str(&run.out).unwrap();
+    let changed: Vec<&str> = document["items"]
         .as_array()
         .unwrap()
         .iter()
@@ -157,13 +157,13 @@ async fn a_rerun_finds_nothing_to_do_and_changes_what_is_chosen() {
         .collect();
     assert_eq!(changed, ["neonvm-install", "neonvm-vm-controller"]);
     // What is no longer part of it is removed.
-    let said = neonctl(&server, &["install", "--scheduler", "none"]).await;
-    assert_eq!(said.code, 0, "{}{}", said.out, said.error);
-    assert!(said.error.contains("without the scheduler each kubelet permits growth"), "{}", said.error);
+    let run = neonctl(&server, &["install", "--scheduler", "none"]).await;
+    assert_eq!(run.code, 0, "{}{}", run.out, run.error);
+    assert!(run.error.contains("without the scheduler each kubelet permits growth"), "{}", run.error);
     let scheduler = "/apis/apps/v1/namespaces/neonvm-system/deployments/neonvm-scheduler";
     assert!(get(&server.client, scheduler).await.is_none());
-    let said = neonctl(&server, &["install", "--reset-values", "--no-wait"]).await;
-    assert_eq!(said.code, 0, "{}{}", said.out, said.error);
+    let run = neonctl(&server, &["install", "--reset-values", "--no-wait"]).await;
+    assert_eq!(run.code, 0, "{}{}", run.out, run.error);
     assert!(get(&server.client, scheduler).await.is_some());
     assert_eq!(get(&server.client, CONTROLLER).await.unwrap()["spec"]["replicas"], 3);
 }
@@ -171,43 +171,43 @@ async fn a_rerun_finds_nothing_to_do_and_changes_what_is_chosen() {
 #[tokio::test(flavor = "multi_thread")]
 async fn what_is_not_ready_is_named_with_its_reason() {
     let server = ApiServer::start().await;
-    let said = neonctl(&server, &["install", "--timeout", "500ms", "--components", "vm-controller"]).await;
-    assert_eq!(said.code, 6, "{}{}", said.out, said.error);
-    assert!(said.error.contains("vm-controller 0/3"), "{}", said.error);
-    assert!(said.error.contains("no controller has looked at it yet"), "{}", said.error);
+    let run = neonctl(&server, &["install", "--timeout", "500ms", "--components", "vm-controller"]).await;
+    assert_eq!(run.code, 6, "{}{}", run.out, run.error);
+    assert!(run.error.contains("vm-controller 0/3"), "{}", run.error);
+    assert!(run.error.contains("no controller has looked at it yet"), "{}", run.error);
     let pod = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "c-0", "namespace": NAMESPACE,
         "labels": {"app.kubernetes.io/name": "neonvm-vm-controller"}}, "spec": {"containers": [{"name": "c", "image": "i"}]}});
     apply(&server.client, &pod).await;
     let status = json!({"status": {"containerStatuses": [{"name": "c", "image": "neond:9", "imageID": "", "ready": false,
         "restartCount": 0, "state": {"waiting": {"reason": "ImagePullBackOff", "message": "no such image"}}}]}});
     patch(&server.client, &format!("/api/v1/namespaces/{NAMESPACE}/pods/c-0/status"), &status).await.unwrap();
-    let said = neonctl(&server, &["install", "--timeout", "500ms"]).await;
-    assert_eq!(said.code, 6, "{}{}", said.out, said.error);
-    assert!(said.error.contains("pod c-0: ImagePullBackOff neond:9: no such image"), "{}", said.error);
+    let run = neonctl(&server, &["install", "--timeout", "500ms"]).await;
+    assert_eq!(run.code, 6, "{}{}", run.out, run.error);
+    assert!(run.error.contains("pod c-0: ImagePullBackOff neond:9: no such image"), "{}", run.error);
     // The same command completes it.
     let _simulated = Simulated::start(&server.client, round);
-    let said = neonctl(&server, &["install"]).await;
-    assert_eq!(said.code, 0, "{}{}", said.out, said.error);
+    let run = neonctl(&server, &["install"]).await;
+    assert_eq!(run.code, 0, "{}{}", run.out, run.error);
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_a_dry_run_prints_is_what_is_installed() {
     let server = ApiServer::start().await;
-    let said = neonctl(&server, &["install", "--dry-run=server", "-o", "json"]).await;
-    assert_eq!(said.code, 0, "{}{}", said.out, said.error);
-    assert!(said.error.contains("namespace neonvm-system does not exist yet"), "{}", said.error);
+    let run = neonctl(&server, &["install", "--dry-run=server", "-o", "json"]).await;
+    assert_eq!(run.code, 0, "{}{}", run.out, run.error);
+    assert!(run.error.contains("namespace neonvm-system does not exist yet"), "{}", run.error);
     assert!(get(&server.client, &format!("/api/v1/namespaces/{NAMESPACE}")).await.is_none());
-    let said = neonctl(&server, &["install", "--dry-run=client", "-o", "yaml"]).await;
-    assert_eq!((said.code, said.error.as_str()), (0, ""));
-    let documents: Vec<Value> = serde_saphyr::from_multiple(&said.out).unwrap();
+    let run = neonctl(&server, &["install", "--dry-run=client", "-o", "yaml"]).await;
+    assert_eq!((run.code, run.error.as_str()), (0, ""));
+    let documents: Vec<Value> = serde_saphyr::from_multiple(&run.out).unwrap();
     // In the order in which they are printed, as kubectl sends them.
     for object in &documents {
         apply(&server.client, object).await;
     }
-    let said = neonctl(&server, &["install", "--dry-run=server", "-o", "json"]).await;
-    assert_eq!(said.code, 0, "{}{}", said.out, said.error);
-    let told: Value = serde_json::from_str(&said.out).unwrap();
-    let items = told["items"].as_array().unwrap();
+    let run = neonctl(&server, &["install", "--dry-run=server", "-o", "json"]).await;
+    assert_eq!(run.code, 0, "{}{}", run.out, run.error);
+    let document: Value = serde_json::from_str(&run.out).unwrap();
+    let items = document["items"].as_array().unwrap();
     assert_eq!(items.len(), documents.len());
     for item in items {
         assert_eq!(item["change"], "unchanged", "{item}");
@@ -219,15 +219,15 @@ async fn an_upgrade_goes_up_and_replaces_runners_one_by_one() {
     let server = ApiServer::start().await;
     let _simulated = Simulated::start(&server.client, round);
     assert_eq!(neonctl(&server, &["upgrade"]).await.code, 3, "nothing is installed");
-    let said = neonctl(&server, &["install", "--version", "0.2.0"]).await;
-    assert_eq!(said.code, 0, "{}{}", said.out, said.error);
+    let run = neonctl(&server, &["install", "--version", "0.2.0"]).await;
+    assert_eq!(run.code, 0, "{}{}", run.out, run.error);
     for command in ["install", "upgrade"] {
-        let said = neonctl(&server, &[command, "--version", "0.1.9"]).await;
-        assert_eq!(said.code, 5, "{}{}", said.out, said.error);
+        let run = neonctl(&server, &[command, "--version", "0.1.9"]).await;
+        assert_eq!(run.code, 5, "{}{}", run.out, run.error);
         assert!(
-            said.error.contains("0.1.9 is older than 0.2.0") && said.error.contains("--allow-downgrade"),
+            run.error.contains("0.1.9 is older than 0.2.0") && run.error.contains("--allow-downgrade"),
             "{}",
-            said.error
+            run.error
         );
     }
     apply(&server.client, &vm("db")).await;
@@ -239,9 +239,9 @@ async fn an_upgrade_goes_up_and_replaces_runners_one_by_one() {
     patch(&server.client, machines, &json!({"status": {"phase": "Running", "podName": "db-0"}}))
         .await
         .unwrap();
-    let said = neonctl(&server, &["upgrade", "--version", "0.3.0"]).await;
-    assert_eq!(said.code, 0, "{}{}", said.out, said.error);
-    assert!(said.error.contains("1 runners are of another version"), "{}", said.error);
+    let run = neonctl(&server, &["upgrade", "--version", "0.3.0"]).await;
+    assert_eq!(run.code, 0, "{}{}", run.out, run.error);
+    assert!(run.error.contains("1 runners are of another version"), "{}", run.error);
     for (phase, code) in [("Failed", 1), ("Succeeded", 0)] {
         let place = "/apis/vm.neon.tech/v1/namespaces/default/virtualmachinemigrations";
         let end = eventually("a migration", async || {
@@ -252,14 +252,14 @@ async fn an_upgrade_goes_up_and_replaces_runners_one_by_one() {
             let status = json!({"status": {"phase": phase, "message": "as simulated"}});
             patch(&server.client, &path, &status).await
         });
-        let (said, _) = tokio::join!(neonctl(&server, &["upgrade", "--runners", "migrate"]), end);
-        assert_eq!(said.code, code, "{phase}: {}{}", said.out, said.error);
+        let (run, _) = tokio::join!(neonctl(&server, &["upgrade", "--runners", "migrate"]), end);
+        assert_eq!(run.code, code, "{phase}: {}{}", run.out, run.error);
         if phase == "Failed" {
-            assert!(said.error.contains("0 runners were replaced, 1 are left"), "{}", said.error);
+            assert!(run.error.contains("0 runners were replaced, 1 are left"), "{}", run.error);
             assert!(
-                said.error.contains("as simulated") && said.error.contains("go on: neonctl upgrade"),
+                run.error.contains("as simulated") && run.error.contains("go on: neonctl upgrade"),
                 "{}",
-                said.error
+                run.error
             );
         }
     }
@@ -269,24 +269,24 @@ async fn an_upgrade_goes_up_and_replaces_runners_one_by_one() {
 async fn an_uninstallation_keeps_what_running_vms_trust() {
     let server = ApiServer::start().await;
     let simulated = Simulated::start(&server.client, round);
-    let said = neonctl(&server, &["install"]).await;
-    assert_eq!(said.code, 0, "{}{}", said.out, said.error);
+    let run = neonctl(&server, &["install"]).await;
+    assert_eq!(run.code, 0, "{}{}", run.out, run.error);
     let made = authority::open(&server.client, NAMESPACE, authority::INTERNAL, "test").await.unwrap();
     apply(&server.client, &vm("db")).await;
-    let said = neonctl(&server, &["uninstall"]).await;
-    assert_eq!(said.code, 5, "{}{}", said.out, said.error);
-    assert!(said.error.contains("1 VM exists: default/db"), "{}", said.error);
+    let run = neonctl(&server, &["uninstall"]).await;
+    assert_eq!(run.code, 5, "{}{}", run.out, run.error);
+    assert!(run.error.contains("1 VM exists: default/db"), "{}", run.error);
     assert!(get(&server.client, CONTROLLER).await.is_some());
     let path = "/apis/vm.neon.tech/v1/namespaces/default/virtualmachines/db";
     let request = http::Request::delete(path).body(Vec::new()).unwrap();
     let _: Value = server.client.request(request).await.unwrap();
     eventually("the VM is gone", async || get(&server.client, path).await.is_none().then_some(())).await;
-    let said = neonctl(&server, &["uninstall"]).await;
-    assert_eq!(said.code, 0, "{}{}", said.out, said.error);
+    let run = neonctl(&server, &["uninstall"]).await;
+    assert_eq!(run.code, 0, "{}{}", run.out, run.error);
     assert!(
-        said.out.contains("kept: custom resource definitions") && said.out.contains("neonvm-internal-ca"),
+        run.out.contains("kept: custom resource definitions") && run.out.contains("neonvm-internal-ca"),
         "{}",
-        said.out
+        run.out
     );
     for side in ["mutating", "validating"] {
         let path = format!("{HOOKS}/{side}webhookconfigurations/neonvm-{side}-webhook-configuration");
@@ -296,8 +296,8 @@ async fn an_uninstallation_keeps_what_running_vms_trust() {
     apply(&server.client, &vm("later")).await;
     let left = get(&server.client, "/apis/rbac.authorization.k8s.io/v1/clusterroles").await.unwrap();
     assert!(!left.to_string().contains("neonvm-vm-controller"));
-    let said = neonctl(&server, &["install"]).await;
-    assert_eq!(said.code, 0, "{}{}", said.out, said.error);
+    let run = neonctl(&server, &["install"]).await;
+    assert_eq!(run.code, 0, "{}{}", run.out, run.error);
     let again = authority::open(&server.client, NAMESPACE, authority::INTERNAL, "test").await.unwrap();
     assert_eq!(again.certificate(), made.certificate(), "running VMs trust it");
     drop(simulated);
@@ -308,12 +308,12 @@ async fn purge(server: &ApiServer) {
     let path = "/apis/vm.neon.tech/v1/namespaces/default/virtualmachines/later";
     let _: Value =
         server.client.request(http::Request::delete(path).body(Vec::new()).unwrap()).await.unwrap();
-    let said = neonctl(server, &["uninstall", "--purge", "production"]).await;
-    assert_eq!(said.code, 2, "{}{}", said.out, said.error);
-    let name = said.error.split("--purge ").last().unwrap().trim().to_owned();
+    let run = neonctl(server, &["uninstall", "--purge", "production"]).await;
+    assert_eq!(run.code, 2, "{}{}", run.out, run.error);
+    let name = run.error.split("--purge ").last().unwrap().trim().to_owned();
     assert!(get(&server.client, CONTROLLER).await.is_some(), "nothing was removed");
-    let said = neonctl(server, &["uninstall", "--purge", &name]).await;
-    assert_eq!(said.code, 0, "{}{}", said.out, said.error);
+    let run = neonctl(server, &["uninstall", "--purge", &name]).await;
+    assert_eq!(run.code, 0, "{}{}", run.out, run.error);
     let definitions =
         get(&server.client, "/apis/apiextensions.k8s.io/v1/customresourcedefinitions").await.unwrap();
     assert_eq!(definitions["items"], json!([]));
@@ -324,16 +324,16 @@ async fn purge(server: &ApiServer) {
 #[tokio::test(flavor = "multi_thread")]
 async fn what_would_fail_later_is_refused_before() {
     let server = ApiServer::start().await;
-    let said = neonctl(&server, &["install", "--overlay", "multus"]).await;
-    assert_eq!(said.code, 5, "{}{}", said.out, said.error);
-    assert!(said.error.contains("the cluster has no Multus"), "{}", said.error);
+    let run = neonctl(&server, &["install", "--overlay", "multus"]).await;
+    assert_eq!(run.code, 5, "{}{}", run.out, run.error);
+    assert!(run.error.contains("the cluster has no Multus"), "{}", run.error);
     let other = json!({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "a", "namespace": "default",
         "labels": {"app.kubernetes.io/name": "neonvm-vm-controller"}}, "spec": {"selector": {"matchLabels": {"a": "b"}},
         "template": {"metadata": {"labels": {"a": "b"}}, "spec": {"containers": [{"name": "c", "image": "i"}]}}}});
     apply(&server.client, &other).await;
-    let said = neonctl(&server, &["install"]).await;
-    assert_eq!(said.code, 5, "{}{}", said.out, said.error);
-    assert!(said.error.contains("neonvm is installed in namespace default already"), "{}", said.error);
+    let run = neonctl(&server, &["install"]).await;
+    assert_eq!(run.code, 5, "{}{}", run.out, run.error);
+    assert!(run.error.contains("neonvm is installed in namespace default already"), "{}", run.error);
     assert!(
         get(&server.client, &format!("/api/v1/namespaces/{NAMESPACE}")).await.is_none(),
         "nothing was made"

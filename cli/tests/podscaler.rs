@@ -160,7 +160,7 @@ fn from_nothing_to_scaled() {
     let listed = flat(&cluster.works(&["pa", "list", "--no-headers"]));
     assert!(listed.starts_with("web deployment/web APA - 1..8 - New - "), "{listed}");
     let explained = cluster.works(&["podautoscalers", "explain", "web"]);
-    assert!(explained.contains("nobody has looked at it yet; is pod-autoscaler running?"), "{explained}");
+    assert!(explained.contains("not reconciled yet; is pod-autoscaler running?"), "{explained}");
     let (code, _, error) = cluster.run(&["podscaler", "get", "wbe"]);
     assert!(code == 3 && error.contains("did you mean \"web\"?"), "{code} {error}");
     let (code, _, error) = cluster.run(&["podscaler", "history", "web"]);
@@ -190,10 +190,10 @@ fn from_nothing_to_scaled() {
     let described = flat(&cluster.works(&["podscaler", "describe", "web"]));
     assert!(described.contains("Status Scaling: 4 replicas wanted, 2 there"), "{described}");
     cluster.event("web", "FailedGetScale", "deployments.apps \"web\" not found");
-    let told = flat(&cluster.works(&["podscaler", "history", "web", "--no-headers"]));
+    let rows = flat(&cluster.works(&["podscaler", "history", "web", "--no-headers"]));
     assert!(
-        told.contains("2->4 done AboveTarget -") && told.contains("- Warning FailedGetScale deployments"),
-        "{told}"
+        rows.contains("2->4 done AboveTarget -") && rows.contains("- Warning FailedGetScale deployments"),
+        "{rows}"
     );
     let value: Value =
         serde_json::from_str(&cluster.works(&["podscaler", "explain", "web", "-o", "json"])).unwrap();

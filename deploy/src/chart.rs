@@ -182,7 +182,7 @@ fn defaults() -> Result<String, Error> {
     Ok(text)
 }
 
-/// What a manifest says about its workload.
+/// A manifest's settings of its workload.
 fn of_manifest(object: &Value, service: &mut Map<String, Value>) {
     let pod = "/spec/template/spec";
     let of = |path: &str| object.pointer(path).cloned();
@@ -252,7 +252,7 @@ fn unquoted(line: &str) -> String {
     line.to_owned()
 }
 
-/// Values of a chart that say the same as a choice: what Helm would be given with `--values`.
+/// Values of a chart that are equal to a choice: what Helm would be given with `--values`.
 ///
 /// # Errors
 /// If a value cannot be used.

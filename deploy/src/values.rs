@@ -309,7 +309,7 @@ impl Values {
         self.components.contains(&component)
     }
 
-    /// What no type says.
+    /// The rules that types do not express.
     pub(crate) fn check(&self) -> Result<(), Error> {
         if !is_label(&self.namespace) {
             return Err(Error::invalid("namespace", "use lower-case letters, digits and dashes, at most 63"));

@@ -6,6 +6,6 @@ command -v debootstrap >/dev/null || { echo 'debootstrap is missing: apt-get ins
 debootstrap --variant=minbase --include=postgresql-15,iproute2,procps,ca-certificates bookworm "$root"
 rm -rf "$root"/var/cache/apt/archives/*.deb "$root"/var/lib/apt/lists/* "$root"/var/log/*.log
 cluster="$root/etc/postgresql/15/main"
-# For trying out: whoever reaches the port may log in. Give users passwords before anyone else can reach it.
+# For trying out: any client that reaches the port may log in. Give users passwords before other hosts can reach it.
 echo 'host all all all trust' >> "$cluster/pg_hba.conf"
 echo "listen_addresses = '*'" > "$cluster/conf.d/vm.conf"

@@ -7,7 +7,7 @@ for program in neonctl neond kubectl; do
     command -v "$program" >/dev/null || { echo "$program is not in PATH" >&2; exit 1; }
 done
 
-say() { printf '\n== %s\n' "$*"; }
+title() { printf '\n== %s\n' "$*"; }
 replicas() { kubectl get deployment web -o "jsonpath={.spec.replicas}"; }
 annotate() { kubectl annotate deployment web --overwrite "workload.vm.neon.tech/$1" >/dev/null; }
 wait_for() { kubectl wait podautoscaler/web "--for=$1" --timeout=90s >/dev/null; }
@@ -16,14 +16,14 @@ explain() { neonctl podscaler explain web; }
 player=
 clean() {
     trap - EXIT INT TERM
-    say "Clean up"
+    title "Clean up"
     [ -z "$player" ] || { kill "$player" 2>/dev/null || true; wait "$player" 2>/dev/null || true; }
     neonctl local down --name replicas --delete
 }
 trap clean EXIT
 trap 'exit 130' INT TERM
 
-say "A cluster, and a workload whose pods are processes on this machine"
+title "A cluster, and a workload whose pods are processes on this machine"
 eval "$(neonctl local up --name replicas --nodes 1)"
 neond workload 2>"${TMPDIR:-/tmp}/neond-workload.log" &
 player=$!
@@ -31,14 +31,14 @@ kubectl apply -f "$here/deployment.yaml" -f "$here/podautoscaler.yaml"
 kubectl rollout status deployment/web --timeout=60s
 wait_for condition=MetricsAvailable
 
-say "The load rises: 22 clients, four for each pod"
+title "The load rises: 22 clients, four for each pod"
 annotate clients=22
 wait_for jsonpath='{.status.actualScale}'=6
 kubectl rollout status deployment/web --timeout=60s
 kubectl get pods
 explain
 
-say "Nobody can read the metrics any more, and the load falls: nothing is taken away"
+title "The metrics cannot be read any more, and the load falls: nothing is taken away"
 annotate metrics=down
 annotate clients=2
 wait_for condition=MetricsAvailable=False
@@ -48,7 +48,7 @@ explain
 echo "replicas: $(replicas)"
 [ "$(replicas)" = 6 ]
 
-say "The metrics are back: now there are fewer"
+title "The metrics are back: now there are fewer"
 annotate metrics=answer
 wait_for jsonpath='{.status.actualScale}'=1
 explain
@@ -56,7 +56,7 @@ kubectl get podautoscaler web -o jsonpath='{range .status.scalingHistory[*]}{.ti
 
 if [ -n "${KEEP:-}" ]; then
     trap - EXIT INT TERM
-    say "It lives on"
+    title "It lives on"
     echo "export KUBECONFIG=$KUBECONFIG"
     echo "kill $player; neonctl local down --name replicas --delete   # the end"
 fi

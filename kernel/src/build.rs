@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use crate::config::{self, Wishes};
+use crate::config::{self, RequestedOptions};
 use crate::error::Doing as _;
 use crate::run::{self, run};
 use crate::store::{self, Kernel, Manifest, Store};
@@ -118,7 +118,7 @@ fn out(work: &Path) -> PathBuf {
 }
 
 fn configure(options: &Options, work: &Path, progress: &dyn Progress) -> Result<Configured, Error> {
-    let wishes = wishes(&options.fragments)?;
+    let requested = requested(&options.fragments)?;
     for (program, package) in TOOLS {
         // Joined with any directory, an absolute path is itself.
         let there = std::env::split_paths(&std::env::var_os("PATH").unwrap_or_default())
@@ -138,31 +138,31 @@ fn configure(options: &Options, work: &Path, progress: &dyn Progress) -> Result<
             source::TESTED
         ));
     }
-    progress.begin("config", &format!("{} options", wishes.len()));
+    progress.begin("config", &format!("{} options", requested.len()));
     let out = out(work);
     std::fs::create_dir_all(&out).doing("make", &out)?;
     run(make(&tree, &out).arg("tinyconfig"), "make", progress)?;
     let path = out.join(".config");
     let base = std::fs::read_to_string(&path).doing("read", &path)?;
     // The last of several lines for an option counts.
-    std::fs::write(&path, base + &config::render(&wishes)).doing("write", &path)?;
+    std::fs::write(&path, base + &config::render(&requested)).doing("write", &path)?;
     run(make(&tree, &out).arg("olddefconfig"), "make", progress)?;
     let config = std::fs::read_to_string(&path).doing("read", &path)?;
-    let dropped = config::dropped(&wishes, &config, false);
+    let dropped = config::dropped(&requested, &config, false);
     if !dropped.is_empty() {
         return Err(Error::Dropped { options: dropped.iter().map(ToString::to_string).collect() });
     }
     progress.end("0 silently dropped");
-    Ok(Configured { tree, checked: Checked { version, options: wishes.len(), config } })
+    Ok(Configured { tree, checked: Checked { version, options: requested.len(), config } })
 }
 
-fn wishes(more: &[PathBuf]) -> Result<Wishes, Error> {
-    let mut wishes = config::own_wishes()?;
+fn requested(more: &[PathBuf]) -> Result<RequestedOptions, Error> {
+    let mut requested = config::own_options()?;
     for path in more {
         let text = std::fs::read_to_string(path).doing("read", path)?;
-        config::read_fragment(&mut wishes, &path.display().to_string(), &text)?;
+        config::read_fragment(&mut requested, &path.display().to_string(), &text)?;
     }
-    Ok(wishes)
+    Ok(requested)
 }
 
 /// `make` with everything fixed that would otherwise differ between two builds.

@@ -32,9 +32,9 @@ impl std::fmt::Display for Value {
     }
 }
 
-/// A wish: an option, its value, and the fragment that asks for it.
+/// A requested option: its value, and the fragment that requests it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Wish {
+pub struct Requested {
     /// Value.
     pub value: Value,
     /// Name of the fragment.
@@ -42,13 +42,13 @@ pub struct Wish {
 }
 
 /// Options by name, `CONFIG_` included.
-pub type Wishes = BTreeMap<String, Wish>;
+pub type RequestedOptions = BTreeMap<String, Requested>;
 
-/// Reads a fragment into `wishes`.
+/// Reads a fragment into `options`.
 ///
 /// # Errors
 /// If a line is neither an option, a comment nor empty, or contradicts an earlier fragment.
-pub fn read_fragment(wishes: &mut Wishes, name: &str, text: &str) -> Result<(), Error> {
+pub fn read_fragment(options: &mut RequestedOptions, name: &str, text: &str) -> Result<(), Error> {
     for (number, line) in text.lines().enumerate() {
         let bad = || Error::Fragment { file: name.to_owned(), line: number + 1, text: line.to_owned() };
         let line = line.trim();
@@ -57,16 +57,16 @@ pub fn read_fragment(wishes: &mut Wishes, name: &str, text: &str) -> Result<(), 
             None if line.is_empty() || line.starts_with('#') => continue,
             None => return Err(bad()),
         };
-        let wish = Wish { value, from: name.to_owned() };
-        match wishes.get(option) {
-            Some(earlier) if earlier.value != wish.value => {
+        let requested = Requested { value, from: name.to_owned() };
+        match options.get(option) {
+            Some(earlier) if earlier.value != requested.value => {
                 return Err(Error::Contradiction {
                     option: option.to_owned(),
                     first: format!("{} ({})", earlier.value, earlier.from),
-                    second: format!("{} ({})", wish.value, wish.from),
+                    second: format!("{} ({})", requested.value, requested.from),
                 });
             }
-            _ => wishes.insert(option.to_owned(), wish),
+            _ => options.insert(option.to_owned(), requested),
         };
     }
     Ok(())
@@ -76,12 +76,12 @@ pub fn read_fragment(wishes: &mut Wishes, name: &str, text: &str) -> Result<(), 
 ///
 /// # Errors
 /// Never for the fragments as they are; a test reads them.
-pub fn own_wishes() -> Result<Wishes, Error> {
-    let mut wishes = Wishes::new();
+pub fn own_options() -> Result<RequestedOptions, Error> {
+    let mut options = RequestedOptions::new();
     for (name, text) in FRAGMENTS {
-        read_fragment(&mut wishes, name, text)?;
+        read_fragment(&mut options, name, text)?;
     }
-    Ok(wishes)
+    Ok(options)
 }
 
 /// An option that did not come out as asked.
@@ -89,39 +89,39 @@ pub fn own_wishes() -> Result<Wishes, Error> {
 pub struct Dropped {
     /// Its name.
     pub option: String,
-    /// What was asked for, and by whom.
-    pub wish: Wish,
+    /// The requested value, and the fragment that requests it.
+    pub requested: Requested,
     /// What came out. `No` also if the source knows no such option.
     pub got: Value,
 }
 
 impl std::fmt::Display for Dropped {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{}={} (wanted {}, {})", self.option, self.got, self.wish.value, self.wish.from)
+        write!(f, "{}={} (wanted {}, {})", self.option, self.got, self.requested.value, self.requested.from)
     }
 }
 
-/// Compares wishes with a `.config` that the kernel's own rules have completed. A module is as good as built in only
-/// if `modules` says so (a kernel that loads them from an initramfs).
+/// Compares the requested options with a `.config` that the kernel's own rules have completed. A module is as good as
+/// built in only if `modules` is set (a kernel that loads them from an initramfs).
 #[must_use]
-pub fn dropped(wishes: &Wishes, config: &str, modules: bool) -> Vec<Dropped> {
+pub fn dropped(options: &RequestedOptions, config: &str, modules: bool) -> Vec<Dropped> {
     let result: BTreeMap<&str, Value> = config.lines().filter_map(|line| setting(line.trim())).collect();
     let kept =
-        |wish: &Value, got: &Value| wish == got || (modules && *wish == Value::Yes && *got == Value::Module);
-    wishes
+        |want: &Value, got: &Value| want == got || (modules && *want == Value::Yes && *got == Value::Module);
+    options
         .iter()
-        .map(|(option, wish)| (option, wish, result.get(option.as_str()).cloned().unwrap_or(Value::No)))
-        .filter(|(_, wish, got)| !kept(&wish.value, got))
-        .map(|(option, wish, got)| Dropped { option: option.clone(), wish: wish.clone(), got })
+        .map(|(option, want)| (option, want, result.get(option.as_str()).cloned().unwrap_or(Value::No)))
+        .filter(|(_, want, got)| !kept(&want.value, got))
+        .map(|(option, want, got)| Dropped { option: option.clone(), requested: want.clone(), got })
         .collect()
 }
 
-/// The lines that ask for `wishes`.
+/// The lines that request the options.
 #[must_use]
-pub fn render(wishes: &Wishes) -> String {
-    wishes
+pub fn render(options: &RequestedOptions) -> String {
+    options
         .iter()
-        .map(|(option, wish)| match &wish.value {
+        .map(|(option, requested)| match &requested.value {
             Value::No => format!("# {option} is not set\n"),
             value => format!("{option}={value}\n"),
         })
@@ -157,59 +157,59 @@ mod tests {
 
     #[test]
     fn own_fragments_are_sound_and_ask_for_what_scaling_needs() {
-        let wishes = own_wishes().unwrap();
-        assert!(wishes.len() > 250, "{}", wishes.len());
+        let options = own_options().unwrap();
+        assert!(options.len() > 250, "{}", options.len());
         for option in
             ["CONFIG_VIRTIO_MEM", "CONFIG_HOTPLUG_CPU", "CONFIG_PSI", "CONFIG_EXT4_FS", "CONFIG_PVH"]
         {
-            assert_eq!(wishes[option].value, Value::Yes, "{option}");
+            assert_eq!(options[option].value, Value::Yes, "{option}");
         }
-        assert_eq!(wishes["CONFIG_USB_SUPPORT"].value, Value::No);
+        assert_eq!(options["CONFIG_USB_SUPPORT"].value, Value::No);
     }
 
     #[test]
     fn a_dropped_option_is_named_with_its_fragment() {
-        let mut wishes = Wishes::new();
-        read_fragment(&mut wishes, "a", "# words\nCONFIG_X=y\nCONFIG_N=64\n# CONFIG_OFF is not set\n")
+        let mut options = RequestedOptions::new();
+        read_fragment(&mut options, "a", "# words\nCONFIG_X=y\nCONFIG_N=64\n# CONFIG_OFF is not set\n")
             .unwrap();
-        let all = dropped(&wishes, "CONFIG_X=m\nCONFIG_N=8\nCONFIG_OFF=y\n", false);
-        let said: Vec<String> = all.iter().map(ToString::to_string).collect();
+        let all = dropped(&options, "CONFIG_X=m\nCONFIG_N=8\nCONFIG_OFF=y\n", false);
+        let texts: Vec<String> = all.iter().map(ToString::to_string).collect();
         assert_eq!(
-            said,
+            texts,
             ["CONFIG_N=8 (wanted 64, a)", "CONFIG_OFF=y (wanted n, a)", "CONFIG_X=m (wanted y, a)"]
         );
-        assert_eq!(dropped(&wishes, "CONFIG_X=m\nCONFIG_N=64\n", true), []);
-        assert_eq!(dropped(&wishes, "CONFIG_N=64\n", true).len(), 1);
+        assert_eq!(dropped(&options, "CONFIG_X=m\nCONFIG_N=64\n", true), []);
+        assert_eq!(dropped(&options, "CONFIG_N=64\n", true).len(), 1);
     }
 
     #[test]
     fn mistakes_in_fragments_are_named() {
-        let mut wishes = Wishes::new();
-        let error = read_fragment(&mut wishes, "mine", "\nCONFG_X=y\n").unwrap_err();
+        let mut options = RequestedOptions::new();
+        let error = read_fragment(&mut options, "mine", "\nCONFG_X=y\n").unwrap_err();
         assert_eq!(error.to_string(), "mine:2: not a kernel option: CONFG_X=y");
-        read_fragment(&mut wishes, "one", "CONFIG_X=y").unwrap();
-        let error = read_fragment(&mut wishes, "two", "CONFIG_X=n").unwrap_err().to_string();
+        read_fragment(&mut options, "one", "CONFIG_X=y").unwrap();
+        let error = read_fragment(&mut options, "two", "CONFIG_X=n").unwrap_err().to_string();
         assert_eq!(error, "CONFIG_X is asked for twice with different values: y (one) and n (two)");
     }
 
     proptest! {
         #[test]
-        fn rendered_wishes_are_kept_wishes(names in proptest::collection::btree_set("[A-Z0-9_]{1,8}", 0..20)) {
-            let mut wishes = Wishes::new();
+        fn rendered_options_are_all_kept(names in proptest::collection::btree_set("[A-Z0-9_]{1,8}", 0..20)) {
+            let mut options = RequestedOptions::new();
             for (index, name) in names.iter().enumerate() {
                 let value = [Value::No, Value::Yes, Value::Module, Value::Other("\"a b\"".into())][index % 4].clone();
-                wishes.insert(format!("CONFIG_{name}"), Wish { value, from: "x".into() });
+                options.insert(format!("CONFIG_{name}"), Requested { value, from: "x".into() });
             }
-            prop_assert_eq!(dropped(&wishes, &render(&wishes), false), []);
-            let mut again = Wishes::new();
-            read_fragment(&mut again, "x", &render(&wishes)).unwrap();
-            prop_assert_eq!(again, wishes);
+            prop_assert_eq!(dropped(&options, &render(&options), false), []);
+            let mut again = RequestedOptions::new();
+            read_fragment(&mut again, "x", &render(&options)).unwrap();
+            prop_assert_eq!(again, options);
         }
 
         #[test]
         fn any_text_is_read_or_refused(text: String) {
-            let _ = read_fragment(&mut Wishes::new(), "x", &text);
-            let _ = dropped(&own_wishes().unwrap(), &text, true);
+            let _ = read_fragment(&mut RequestedOptions::new(), "x", &text);
+            let _ = dropped(&own_options().unwrap(), &text, true);
         }
     }
 }

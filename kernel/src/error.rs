@@ -32,7 +32,7 @@ pub enum Error {
         /// Exit status.
         status: String,
         /// The last lines it printed.
-        said: Vec<String>,
+        output: Vec<String>,
     },
     /// A line of a configuration fragment is not an option.
     #[error("{file}:{line}: not a kernel option: {text}")]
@@ -49,9 +49,9 @@ pub enum Error {
     Contradiction {
         /// The option.
         option: String,
-        /// First wish, with its file.
+        /// First value, with its file.
         first: String,
-        /// Second wish, with its file.
+        /// Second value, with its file.
         second: String,
     },
     /// The kernel's own rules dropped options that were asked for.

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use crate::config::{self, Wish, Wishes};
+use crate::config::{self, Requested, RequestedOptions};
 use crate::error::Doing as _;
 use crate::module::{EARLY, Modules, NEEDED, WANTED};
 use crate::run::run;
@@ -128,9 +128,9 @@ fn version_of(tree: &Path) -> Result<String, Error> {
 
 /// Every option that a VM cannot do without.
 fn check(config: &str) -> Result<(), Error> {
-    let wish = || Wish { value: config::Value::Yes, from: "needed by every VM".to_owned() };
-    let wishes: Wishes = REQUIRED.iter().map(|&option| (option.to_owned(), wish())).collect();
-    let dropped = config::dropped(&wishes, config, true);
+    let required = || Requested { value: config::Value::Yes, from: "needed by every VM".to_owned() };
+    let options: RequestedOptions = REQUIRED.iter().map(|&option| (option.to_owned(), required())).collect();
+    let dropped = config::dropped(&options, config, true);
     if dropped.is_empty() {
         return Ok(());
     }

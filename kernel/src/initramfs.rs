@@ -19,7 +19,7 @@ use cpio::newc;
 use crate::Error;
 use crate::error::Doing as _;
 
-/// File whose presence tells the guest program that it runs from an initramfs.
+/// File that marks an initramfs: the guest program checks for it.
 pub const MARKER: &str = "neonvm-initramfs";
 
 /// What goes into an initramfs.

@@ -20,11 +20,11 @@ pub mod vmlinux;
 
 pub use error::Error;
 
-/// What long work says while it goes on; the command line shows it.
+/// Receives the progress of long work; the command line shows it.
 pub trait Progress {
     /// A step has begun.
     fn begin(&self, step: &str, detail: &str);
-    /// One line of what a tool says; for those who look closely.
+    /// One line of a tool's output, for verbose display.
     fn line(&self, line: &str);
     /// The step that was begun last has ended well.
     fn end(&self, detail: &str);
@@ -32,7 +32,7 @@ pub trait Progress {
     fn note(&self, text: &str);
 }
 
-/// Says nothing.
+/// Discards all progress.
 #[derive(Clone, Copy, Debug)]
 pub struct Silent;
 

@@ -1,5 +1,5 @@
-//! Kernel modules: what one needs, and in which order they can be loaded. No `depmod`: each module says in its
-//! `.modinfo` what it depends on.
+//! Kernel modules: the dependencies of one, and the order in which they can be loaded. No `depmod`: each module lists
+//! its dependencies in its `.modinfo`.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -50,7 +50,7 @@ pub struct Modules {
     built_in: BTreeSet<String>,
 }
 
-/// Module names are told with `-` and with `_`; the kernel takes them for the same.
+/// Module names are written with `-` or with `_`; the kernel treats both as the same.
 fn canonical(name: &str) -> String {
     name.replace('-', "_")
 }
@@ -127,7 +127,7 @@ impl Modules {
     }
 }
 
-/// What a module's own description says it depends on (`depends=` in `.modinfo`).
+/// The dependencies in a module's own description (`depends=` in `.modinfo`).
 #[must_use]
 pub fn dependencies(module: &[u8]) -> Vec<String> {
     let mut all = Vec::new();

@@ -1,5 +1,5 @@
-//! Running the distribution's programs: their lines go to the progress, their last words into the error, and all of
-//! their processes end when this one is told to stop.
+//! Running the distribution's programs: their lines go to the progress, the last of them into the error, and all of
+//! their processes end when this one is stopped.
 
 use std::collections::VecDeque;
 use std::io::{BufRead as _, BufReader};
@@ -20,7 +20,7 @@ pub(crate) fn interrupt() {
     INTERRUPTED.store(true, Ordering::SeqCst);
 }
 
-/// Whether someone asked to stop.
+/// Whether a stop was requested.
 pub(crate) fn interrupted() -> bool {
     INTERRUPTED.load(Ordering::SeqCst)
 }
@@ -46,15 +46,15 @@ pub(crate) fn run(
     // The command holds the writing end; while it lives there is no end of file.
     command.stdout(Stdio::null()).stderr(Stdio::null());
     let group = i32::try_from(child.id()).ok().and_then(rustix::process::Pid::from_raw);
-    let mut said: VecDeque<String> = VecDeque::new();
+    let mut output: VecDeque<String> = VecDeque::new();
     for line in BufReader::new(reader).split(b'\n') {
         let Ok(line) = line else { break };
         let line = String::from_utf8_lossy(&line).into_owned();
         progress.line(&line);
-        if said.len() == LAST_LINES {
-            said.pop_front();
+        if output.len() == LAST_LINES {
+            output.pop_front();
         }
-        said.push_back(line);
+        output.push_back(line);
         if interrupted() {
             break;
         }
@@ -70,7 +70,7 @@ pub(crate) fn run(
         return Ok(());
     }
     let line = command.get_args().fold(program, |line, part| format!("{line} {}", part.to_string_lossy()));
-    Err(Error::Program { program: line, status: status.to_string(), said: said.into() })
+    Err(Error::Program { program: line, status: status.to_string(), output: output.into() })
 }
 
 fn failed(program: &str, source: std::io::Error) -> Error {
@@ -86,9 +86,9 @@ mod tests {
     fn the_last_words_of_a_failed_program_are_kept() {
         let mut command = Command::new("sh");
         command.args(["-c", "seq 20; echo broken >&2; exit 3"]);
-        let Err(Error::Program { status, said, .. }) = run(&mut command, "dash", &Silent) else { panic!() };
-        assert_eq!((status.as_str(), said.last().map(String::as_str)), ("exit status: 3", Some("broken")));
-        assert_eq!(said.len(), LAST_LINES);
+        let Err(Error::Program { status, output, .. }) = run(&mut command, "dash", &Silent) else { panic!() };
+        assert_eq!((status.as_str(), output.last().map(String::as_str)), ("exit status: 3", Some("broken")));
+        assert_eq!(output.len(), LAST_LINES);
     }
 
     #[test]

@@ -28,7 +28,7 @@ const DEFAULT: &str = "default";
 pub struct Manifest {
     /// Its name in the store.
     pub name: String,
-    /// Version, as `uname -r` tells it.
+    /// Version, as `uname -r` prints it.
     pub version: String,
     /// Where it comes from: a package with its version, or a source.
     pub origin: String,

@@ -124,7 +124,7 @@ fn xz(payload: &[u8]) -> Result<Vec<u8>, Error> {
     let mut stdin = child.stdin.take();
     let mut out = Vec::new();
     std::thread::scope(|scope| {
-        // Its exit status tells about failures; bytes after the stream are expected.
+        // Its exit status reports failures; bytes after the stream are expected.
         scope.spawn(move || stdin.as_mut().map(|stdin| stdin.write_all(payload)));
         child.stdout.take().map(|stdout| stdout.take(LARGEST).read_to_end(&mut out))
     });
@@ -167,12 +167,12 @@ mod tests {
 
     #[test]
     fn other_files_are_refused() {
-        let said = |image: &[u8]| unpack(image).unwrap_err().to_string();
-        assert_eq!(said(b"MZ"), "the kernel image is not usable: it is not a bzImage");
+        let message = |image: &[u8]| unpack(image).unwrap_err().to_string();
+        assert_eq!(message(b"MZ"), "the kernel image is not usable: it is not a bzImage");
         let mut short = image(&[0; 10]);
         short.truncate(1030);
-        assert_eq!(said(&short), "the kernel image is not usable: it is cut short");
-        assert!(said(&image(b"unknown packing")).contains("not known"));
+        assert_eq!(message(&short), "the kernel image is not usable: it is cut short");
+        assert!(message(&image(b"unknown packing")).contains("not known"));
     }
 
     #[test]

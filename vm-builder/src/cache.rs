@@ -1,7 +1,7 @@
 //! The cache of images: content by digest, shared by all processes of a user.
 //!
 //! ```text
-//! layers/sha256/<diff id>           uncompressed tars; <diff id>.size says how long they are
+//! layers/sha256/<diff id>           uncompressed tars; <diff id>.size holds their length
 //! layers/sha256/<digest>.partial    compressed layers on their way; locked by who fetches them
 //! blobs/sha256/<digest>             manifests and configurations
 //! references/sha256/<digest>        which manifest a name meant when it was last asked for
@@ -10,7 +10,7 @@
 //!
 //! A file appears under its final name complete and checked, by renaming. A tar is checked by its length when it is
 //! used (and by its digest on request); small documents are hashed each time. What is in use stays usable when it
-//! is removed, since whoever uses it has it open.
+//! is removed, since its users have it open.
 
 mod layer;
 mod partial;
@@ -50,7 +50,7 @@ impl Cache {
         let cache = Self { root: root.to_path_buf() };
         for directory in ["layers/sha256", "blobs/sha256", "references/sha256", "temporary"] {
             let path = root.join(directory);
-            // Layers of private images are in it, which only whoever pulled them may see.
+            // It holds layers of private images, which only the user who pulled them may read.
             let made = std::fs::DirBuilder::new().recursive(true).mode(0o700).create(&path);
             made.map_err(|error| Error::io("create", &path, error))?;
         }
@@ -126,7 +126,7 @@ impl Cache {
         temporary.rename(path)
     }
 
-    /// A new file that nobody else knows; locked, so that pruning leaves it alone.
+    /// A new file that no other process knows; locked, so that pruning leaves it alone.
     pub(crate) fn temporary(&self) -> Result<Temporary, Error> {
         Temporary::new(&self.root.join("temporary"))
     }

@@ -141,7 +141,7 @@ impl Step {
     }
 }
 
-/// Hears how a build gets on.
+/// Receives the progress of a build.
 pub trait Reporter: Progress {
     /// A step has begun.
     fn begin(&self, step: Step, detail: &str);
@@ -173,7 +173,7 @@ pub struct Built {
 /// Builds a disk. File work is done in place: call it from a thread that may block.
 ///
 /// # Errors
-/// See [`Error`]: each says what to do.
+/// See [`Error`]: each names the remedy.
 pub async fn build(request: &Request, reporter: &dyn Reporter) -> Result<Built, Error> {
     request.check()?;
     let spec = request.spec.as_deref().map(Spec::read).transpose()?.unwrap_or_default();

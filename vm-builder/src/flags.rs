@@ -11,7 +11,7 @@ use neonvm_builder::source::{Options, Pull, Source};
 /// Why there is nothing to build.
 pub(crate) enum Stop {
     /// Help or version, for standard output.
-    Said(String),
+    Print(String),
     /// What is wrong with the flags.
     Wrong(String),
 }
@@ -42,7 +42,7 @@ pub(crate) struct Flags {
     /// Image specification
     #[arg(long, default_value = "")]
     spec: String,
-    /// Say nothing but the result and errors
+    /// Print only the result and errors
     #[arg(long)]
     pub(crate) quiet: bool,
     /// Ask the registry even if the image is in the cache
@@ -77,10 +77,10 @@ impl Flags {
         };
         let flags = Self::try_parse_from(arguments.into_iter().map(dashes)).map_err(|error| {
             let text = error.render().to_string();
-            if error.use_stderr() { Stop::Wrong(text) } else { Stop::Said(text) }
+            if error.use_stderr() { Stop::Wrong(text) } else { Stop::Print(text) }
         })?;
         if flags.version {
-            return Err(Stop::Said(format!("vm-builder {}\n", env!("CARGO_PKG_VERSION"))));
+            return Err(Stop::Print(format!("vm-builder {}\n", env!("CARGO_PKG_VERSION"))));
         }
         Ok(flags)
     }
@@ -164,7 +164,7 @@ mod tests {
         assert!(text.contains("--target-arch"), "{text}");
         let error = read("-src x -target-arch linux/amd64 -size big").ok().unwrap().request().unwrap_err();
         assert_eq!(error, "-size: \"big\" is no size; write 10G");
-        assert!(matches!(read("-version"), Err(Stop::Said(_))));
+        assert!(matches!(read("-version"), Err(Stop::Print(_))));
         assert_eq!(read("-src x -target-arch linux/amd64 -daemon-image y").ok().unwrap().notes().len(), 1);
     }
 }

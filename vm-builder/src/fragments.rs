@@ -37,7 +37,7 @@ pub enum Error {
         /// Its command.
         step: &'static str,
         /// Its last lines.
-        said: Vec<String>,
+        last_lines: Vec<String>,
     },
 }
 
@@ -56,7 +56,7 @@ pub struct Request<'a> {
     pub platform: &'a Platform,
     /// How registries are talked to.
     pub network: &'a Network,
-    /// Hears the engine's lines.
+    /// Receives the engine's lines.
     pub line: &'a (dyn Fn(&str) + Sync),
 }
 
@@ -235,23 +235,23 @@ impl Engine<'_> {
         })?;
         RUNNING.store(i32::try_from(child.id()).unwrap_or(0), Ordering::SeqCst);
         let (stdout, stderr) = (child.stdout.take(), child.stderr.take());
-        let hear = |stream: Option<Box<dyn std::io::Read + Send>>| -> Vec<String> {
+        let read_lines = |stream: Option<Box<dyn std::io::Read + Send>>| -> Vec<String> {
             let lines =
                 stream.into_iter().flat_map(|stream| BufReader::new(stream).lines().map_while(Result::ok));
             lines.inspect(|line| (self.request.line)(line)).collect()
         };
-        let (said, complained) = std::thread::scope(|scope| {
-            let errors = scope.spawn(|| hear(stderr.map(|stream| Box::new(stream) as _)));
-            (hear(stdout.map(|stream| Box::new(stream) as _)), errors.join().unwrap_or_default())
+        let (output, errors) = std::thread::scope(|scope| {
+            let errors = scope.spawn(|| read_lines(stderr.map(|stream| Box::new(stream) as _)));
+            (read_lines(stdout.map(|stream| Box::new(stream) as _)), errors.join().unwrap_or_default())
         });
         let status = child.wait().map_err(|source| file("run", Path::new("buildah"), source))?;
         RUNNING.store(0, Ordering::SeqCst);
         if status.success() {
-            return Ok(said);
+            return Ok(output);
         }
-        let mut all: Vec<String> = said.into_iter().chain(complained).collect();
+        let mut all: Vec<String> = output.into_iter().chain(errors).collect();
         let cut = all.len().saturating_sub(LAST_LINES);
-        Err(Error::Failed { step, said: all.split_off(cut) })
+        Err(Error::Failed { step, last_lines: all.split_off(cut) })
     }
 }
 

@@ -46,7 +46,7 @@ pub struct Inspection {
     pub stored: u64,
     /// How it was made; none if the disk was made by another tool.
     pub record: Option<Record>,
-    /// What the guest is told; none if the disk was made by another tool.
+    /// The guest's configuration; none if the disk was made by another tool.
     pub config: Option<ImageConfig>,
     /// Whether the file system could be read at all.
     pub readable: bool,
@@ -134,7 +134,7 @@ pub struct Boot<'a> {
     pub forward: &'a [(u16, u16)],
 }
 
-/// Ports that are forwarded if nothing is said: SSH and the metrics, each to a free-looking port on this machine.
+/// Ports that are forwarded by default: SSH and the metrics, each to a free-looking port on this machine.
 pub const USUAL_PORTS: [(u16, u16); 2] = [(2222, SSH_PORT), (19100, METRICS_PORT)];
 
 impl Boot<'_> {
@@ -219,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_disk_is_said_to_be_none() {
+    fn a_file_that_is_no_disk_is_reported_as_such() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("x.qcow2");
         std::fs::write(&path, b"QFI\xfbgarbage").unwrap();

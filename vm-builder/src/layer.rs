@@ -1,6 +1,6 @@
 //! Layers: tar archives that change a file tree one after another.
 //!
-//! [`Archive`] reads the headers of an uncompressed tar and says where in it the contents are; [`Applier`] changes a
+//! [`Archive`] reads the headers of an uncompressed tar and locates the contents in it; [`Applier`] changes a
 //! [`Tree`](neonvm_disk::tree::Tree) accordingly; [`LayerSources`] reads the contents later. Nothing is ever unpacked
 //! to the file system of the host, so no entry, however named, can reach it: a path is resolved in the tree, where
 //! `..` of a symbolic link ends at the root, and a name that would leave the root by itself is an error. What an

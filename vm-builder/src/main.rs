@@ -13,7 +13,7 @@ fn main() -> ExitCode {
         std::env::args_os().map(|word| word.to_string_lossy().into_owned()).collect();
     let flags = match flags::Flags::read(arguments) {
         Ok(flags) => flags,
-        Err(flags::Stop::Said(text)) => {
+        Err(flags::Stop::Print(text)) => {
             print!("{text}");
             return ExitCode::SUCCESS;
         }
@@ -64,7 +64,7 @@ struct Lines {
 }
 
 impl Lines {
-    fn say(&self, text: &str) {
+    fn print(&self, text: &str) {
         if !self.quiet {
             eprintln!("{text}");
         }
@@ -73,30 +73,30 @@ impl Lines {
 
 impl Progress for Lines {
     fn started(&self, task: &str, _: Option<u64>) {
-        self.say(&format!("{task} ..."));
+        self.print(&format!("{task} ..."));
     }
 
     fn advanced(&self, _: &str, _: u64) {}
 
     fn finished(&self, task: &str) {
-        self.say(&format!("{task} done"));
+        self.print(&format!("{task} done"));
     }
 
     fn note(&self, text: &str) {
-        self.say(&format!("note: {text}"));
+        self.print(&format!("note: {text}"));
     }
 }
 
 impl Reporter for Lines {
     fn begin(&self, step: Step, detail: &str) {
-        self.say(&format!("{}: {detail}", step.name()));
+        self.print(&format!("{}: {detail}", step.name()));
     }
 
     fn end(&self, step: Step, detail: &str) {
-        self.say(&format!("{}: {detail}", step.name()));
+        self.print(&format!("{}: {detail}", step.name()));
     }
 
     fn line(&self, line: &str) {
-        self.say(line);
+        self.print(line);
     }
 }

@@ -1,4 +1,4 @@
-//! What a disk says of its own making: read again by `image inspect`.
+//! The record of a disk's build, stored in the disk: read again by `image inspect`.
 
 use serde::{Deserialize, Serialize};
 
@@ -22,7 +22,7 @@ pub struct Record {
     /// SHA-256 of the specification, if there was one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub spec_digest: Option<String>,
-    /// When the source was made, RFC 3339, as it says.
+    /// When the source was made, RFC 3339, by its own record.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub created: Option<String>,
 }

@@ -140,7 +140,7 @@ impl FromStr for Reference {
             None => (text, None),
         };
         let (registry, path) = match rest.split_once('/') {
-            // In small letters, unless nothing but the capitals tells that it is a host.
+            // In small letters, unless only the capitals mark it as a host.
             Some((first, path)) if is_registry(&first.to_ascii_lowercase()) => {
                 (first.to_ascii_lowercase(), path)
             }

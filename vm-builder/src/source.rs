@@ -200,10 +200,10 @@ impl Options {
     }
 }
 
-/// What the configuration of an image says of running it.
+/// The settings in an image's configuration for running it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ImageSettings {
-    /// The program, as the guest is told of it.
+    /// The program, in the form that the guest gets.
     pub process: Process,
     /// `Labels`.
     pub labels: BTreeMap<String, String>,
@@ -211,7 +211,7 @@ pub struct ImageSettings {
     pub architecture: String,
     /// `linux`.
     pub os: String,
-    /// When it was made, RFC 3339, as the image says.
+    /// When it was made, RFC 3339, by the image's own record.
     pub created: Option<String>,
 }
 

@@ -16,7 +16,7 @@ pub struct Spec {
     /// Shell text that is run at shutdown, again and again until the workload has ended.
     #[serde(default)]
     pub shutdown_hook: Option<String>,
-    /// What the monitor in the VM is told.
+    /// The configuration of the monitor in the VM.
     #[serde(default)]
     pub monitor: Option<SpecMonitor>,
     /// Dockerfile text before everything else: stages that `merge` copies from.
@@ -44,7 +44,7 @@ pub struct SpecCommand {
     pub shell: String,
 }
 
-/// The monitor in the VM, which tells autoscaler-agents what the VM needs.
+/// The monitor in the VM, which reports to autoscaler-agents what the VM needs.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct SpecMonitor {
@@ -134,7 +134,7 @@ impl Spec {
     pub fn parse(text: &str, path: &Path) -> Result<Self, Error> {
         // An empty document asks for nothing.
         let spec: Option<Self> = serde_saphyr::from_str(text).map_err(|error| {
-            // The first line says what and where; the rest draws the place.
+            // The first line has the fault and its position; the rest shows the source text.
             let problem = error.to_string().lines().next().unwrap_or_default().to_owned();
             Error::Form { path: path.to_owned(), problem }
         })?;

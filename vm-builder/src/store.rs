@@ -1,7 +1,7 @@
 //! The local image store: an OCI image layout directory that several processes may use at a time.
 //!
 //! ```text
-//! oci-layout, index.json       as the OCI image specification 1.1 says; names are in the annotation
+//! oci-layout, index.json       by the OCI image specification 1.1; names are in the annotation
 //!                              org.opencontainers.image.ref.name
 //! blobs/sha256/<digest>        manifests, configurations, layers
 //! temporary/                   what is being written
@@ -50,7 +50,7 @@ pub struct Entry {
     pub digest: Digest,
     /// Bytes of manifest, configuration and layers.
     pub size: u64,
-    /// When it was made, RFC 3339, as the image says.
+    /// When it was made, RFC 3339, by the image's own record.
     pub created: Option<String>,
     /// `linux/amd64`.
     pub platform: String,
@@ -90,7 +90,7 @@ impl Store {
     /// Adds an image under a name, which a former image loses. Returns its digest.
     ///
     /// # Errors
-    /// If a blob cannot be read or is not as its digest says, or the store cannot be written.
+    /// If a blob cannot be read or does not match its digest, or the store cannot be written.
     pub fn put(&self, image: &Image, reference: &Reference) -> Result<Digest, Error> {
         let digest = image.digest();
         let adding = self.lock(false)?;
@@ -185,7 +185,7 @@ impl Store {
         self.sweep(&index)
     }
 
-    /// Removes blobs that the index does not lead to. The lock is held exclusively: nobody is adding any.
+    /// Removes blobs that the index does not lead to. The lock is held exclusively: no process is adding any.
     fn sweep(&self, index: &index::Index) -> Result<u64, Error> {
         let mut used = BTreeSet::new();
         for (digest, _) in index.images() {
@@ -330,7 +330,7 @@ impl Store {
         let path = self.root.join(".lock");
         let file = File::options().write(true).create(true).truncate(false).open(&path);
         let file = match file {
-            // A store that came with a package: nobody changes what this user cannot.
+            // A store that came with a package is read-only for this user, so no process of this user changes it.
             Err(error) if !exclusive && is_read_only(&error) => File::open(&self.root),
             other => other,
         };
@@ -354,7 +354,7 @@ fn is_read_only(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem)
 }
 
-/// A name as it is stored: without a digest, since the store says which one it means.
+/// A name as it is stored: without a digest, since the store maps it to one.
 fn named(reference: &Reference) -> String {
     match reference.tag() {
         Some(tag) => format!("{}/{}:{tag}", reference.registry(), reference.repository()),

@@ -62,7 +62,7 @@ pub struct Doctor {
 }
 
 impl Doctor {
-    /// Whether the cluster is probed: said, meant by naming a part of it, or because nothing else is.
+    /// Whether the cluster is probed: by `--cluster`, by a flag that names a part of it, or because `--local` is absent.
     #[must_use]
     pub fn of_cluster(&self) -> bool {
         let named = self.node.is_some()

@@ -20,7 +20,7 @@ pub struct Choices {
     /// One value, such as image.pullPolicy=Always; wins over files
     #[arg(long, value_name = "KEY=VALUE")]
     pub set: Vec<String>,
-    /// Forget what was chosen at the last installation; without this it stays where nothing else is said
+    /// Forget what was chosen at the last installation; without this it stays unless a flag overrides it
     #[arg(long)]
     pub reset_values: bool,
     /// Namespace of the services, which have it for themselves [default: neonvm-system]
@@ -80,8 +80,8 @@ pub struct Carrying {
     after_help = "Examples:\n  neonctl install --registry registry.example/neonvm\n  neonctl install --dry-run=server\n  \
                   neonctl install --dry-run=client -o yaml | kubectl apply --server-side -f -\n  \
                   neonctl install --set agent.nodeSelector='{pool: vm}' --replicas 2\n\n\
-                  Run it again to change something or to complete what was interrupted: it applies what differs, and says so if \
-                  nothing does."
+                  Run it again to change something or to complete what was interrupted: it applies what differs, and reports if \
+                  nothing differs."
 )]
 pub struct Install {
     /// What is chosen.

@@ -81,7 +81,7 @@ pub struct Migrate {
     /// Among moves that wait, those with a higher number go first
     #[arg(long, value_name = "N", default_value_t = 0, allow_negative_numbers = true)]
     pub priority: i32,
-    /// Change nothing: say for each node whether it could go there, and where it would go
+    /// Change nothing: print for each node whether it could go there, and where it would go
     #[arg(long)]
     pub dry_run: bool,
     /// Namespace of the services, for --dry-run

@@ -112,7 +112,7 @@ pub struct Describe {
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Examples:\n  neonctl podscaler explain web\n  neonctl podscaler explain web -w\n  neonctl podscaler explain web -o json\n\n\
-                  Read from top to bottom: what was read of each metric, what its window says, what that asks for, what holds it back, what came of it; \
+                  Read from top to bottom: what was read of each metric, the result of its window, the replicas it calls for, the limits, the outcome; \
                   then the loads from which there would be more or fewer replicas. The service writes its numbers whenever something changes, \
                   otherwise every 15 seconds."
 )]

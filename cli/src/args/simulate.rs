@@ -35,7 +35,7 @@ pub struct Simulate {
     /// them [default: some of the scenario's, chosen by the seed]
     #[arg(long, value_name = "LIST")]
     pub faults: Option<String>,
-    /// End the storm after this instead of the scenario's time, such as 10m
+    /// End fault injection after this instead of the scenario's time, such as 10m
     #[arg(long, value_name = "DURATION")]
     pub until: Option<String>,
     /// Make the first run that breaks something as small as it can be

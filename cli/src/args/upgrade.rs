@@ -9,7 +9,7 @@ use super::install::{Carrying, Choices};
                   VMs run on meanwhile: their runners are of the old version until they start again or migrate, and are served."
 )]
 pub struct Upgrade {
-    /// What is chosen; what is not said stays as it was chosen before.
+    /// New choices; settings without a flag stay as they were chosen before.
     #[command(flatten)]
     pub choices: Choices,
     /// Go to a version that is older than what is installed

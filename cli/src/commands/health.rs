@@ -148,7 +148,7 @@ pub(super) async fn definitions(connection: &Connection) -> Result<(Vec<String>,
     Ok(names().into_iter().partition(established))
 }
 
-/// The same by discovery, which everybody may read, for those who may not list definitions.
+/// The same by discovery, which every user may read, for users who may not list definitions.
 async fn served(connection: &Connection) -> Result<(Vec<String>, Vec<String>)> {
     let mut served = BTreeSet::new();
     for crd in neonvm_api::crds() {

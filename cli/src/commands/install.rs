@@ -1,5 +1,5 @@
-//! `install`: preflight, objects, waiting, and proof that the services work. Run again it changes what differs, completes what was
-//! interrupted, or says that there is nothing to do.
+//! `install`: preflight, objects, waiting, and proof that the services work. Run again it changes what differs, completes what
+//! was interrupted, or reports that there is nothing to do.
 
 pub(super) mod apply;
 pub(super) mod chosen;
@@ -210,7 +210,7 @@ impl<'a> Job<'a> {
         Ok(states)
     }
 
-    /// What is said at the end.
+    /// The final report.
     pub(super) fn report(&self, done: &Done, more: &[String]) -> Report {
         let (version, namespace) = (&self.values.image.version, &self.values.namespace);
         let changed = done.changes.iter().filter(|change| change.outcome != Outcome::Unchanged).count();

@@ -15,7 +15,7 @@ pub(super) fn runtime() -> Result<tokio::runtime::Runtime> {
     tokio::runtime::Builder::new_multi_thread().enable_all().build().map_err(failed)
 }
 
-/// Runs work on a thread of its own until it ends or someone stops it.
+/// Runs work on a thread of its own until it ends or the user stops it.
 pub(super) fn run<T: Send + 'static>(work: impl FnOnce() -> Result<T> + Send + 'static) -> Result<T> {
     let failed = |error: std::io::Error| Error::new(Code::Failed, "cannot start").cause(reason(&error));
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(failed)?;

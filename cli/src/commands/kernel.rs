@@ -13,7 +13,7 @@ use crate::error::{Code, Error};
 use crate::report::{API_VERSION, Document, left, wide};
 
 /// An error of the kernel crate.
-pub(super) fn told(attempt: &str, error: &neonvm_kernel::Error) -> Error {
+pub(super) fn failure(attempt: &str, error: &neonvm_kernel::Error) -> Error {
     use neonvm_kernel::Error as E;
     let code = match error {
         E::NotFound { .. } | E::NoSource { .. } => Code::NotFound,
@@ -22,15 +22,15 @@ pub(super) fn told(attempt: &str, error: &neonvm_kernel::Error) -> Error {
         E::Interrupted => Code::Interrupted,
         _ => Code::Failed,
     };
-    let mut told = Error::new(code, attempt).cause(error.to_string());
+    let mut failure = Error::new(code, attempt).cause(error.to_string());
     match error {
-        E::File { source, .. } => told = told.cause(crate::error::reason(source)),
-        E::Program { said, .. } => told = said.iter().fold(told, Error::cause),
+        E::File { source, .. } => failure = failure.cause(crate::error::reason(source)),
+        E::Program { output, .. } => failure = output.iter().fold(failure, Error::cause),
         _ => {}
     }
     match error.hint() {
-        Some(hint) => told.hint(hint),
-        None => told,
+        Some(hint) => failure.hint(hint),
+        None => failure,
     }
 }
 

@@ -85,7 +85,7 @@ async fn until_over(
     .await
 }
 
-/// How a move ended, as a result: the error of one that failed says where the machine is.
+/// How a move ended, as a result: the error of a failed one names the node of the machine.
 fn verdict(migration: &VirtualMachineMigration) -> Result<()> {
     if phase(migration) == Some(MigrationPhase::Succeeded) {
         return Ok(());

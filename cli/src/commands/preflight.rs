@@ -17,7 +17,7 @@ use super::rights::Right;
 use crate::connect::Connection;
 use crate::error::Result;
 
-/// What was read of a cluster. Lists that may not be read say so.
+/// What was read of a cluster. Lists that may not be read are marked.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Facts {
     /// Version of the API server, such as `v1.36.2`.

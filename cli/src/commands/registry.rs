@@ -63,7 +63,7 @@ pub(super) fn platform(arch: &str) -> Result<Platform> {
 
 /// An error of loading, storing or pushing.
 pub(super) fn load_error(attempt: &str, error: &source::Error) -> Error {
-    told(Error::new(code(error), attempt).cause(error.to_string()), error.hint())
+    with_hint(Error::new(code(error), attempt).cause(error.to_string()), error.hint())
 }
 
 /// An error of a build.
@@ -79,10 +79,10 @@ pub(super) fn build_error(attempt: &str, error: &engine::Error) -> Error {
         _ => Code::Failed,
     };
     let first = Error::new(code, attempt).cause(error.to_string());
-    told(error.causes().into_iter().fold(first, Error::cause), error.hint())
+    with_hint(error.causes().into_iter().fold(first, Error::cause), error.hint())
 }
 
-fn told(error: Error, hint: Option<String>) -> Error {
+fn with_hint(error: Error, hint: Option<String>) -> Error {
     match hint {
         Some(hint) => error.hint(hint),
         None => error,

@@ -26,7 +26,7 @@ use self::pods::Way;
 use crate::connect::{Connection, code_of};
 use crate::error::{Code, Error, Result};
 
-/// Namespace of the services where nobody says otherwise.
+/// Default namespace of the services.
 pub(super) const NAMESPACE: &str = "neonvm-system";
 /// Time for one answer.
 const ANSWER: Duration = Duration::from_secs(10);
@@ -100,13 +100,13 @@ impl<'a> Services<'a> {
         Ok(list.map_err(|error| denied(error, "list", "leases.coordination.k8s.io", &self.namespace))?.items)
     }
 
-    /// A connection to whoever holds a lease; `name` is that in its certificate.
+    /// A connection to the holder of a lease; `name` is that in its certificate.
     async fn connect(&self, who: &str, lease: &Lease, (pods, name): (&[Pod], &str)) -> Result<Caller> {
         let (namespace, tls) = (&self.namespace, Arc::clone(&self.tls));
         let missing =
             |message: String| Err(Error::new(Code::NotFound, message).hint("see what runs: neonctl status"));
         let Some(endpoint) = Endpoint::of(lease) else {
-            return missing(format!("nobody holds the lease of {who} in namespace {namespace}"));
+            return missing(format!("the lease of {who} in namespace {namespace} has no holder"));
         };
         match pods::way(lease, endpoint, pods) {
             Some(Way::Pod(pod)) => {
@@ -173,7 +173,7 @@ impl<'a> Services<'a> {
         for lease in &leases {
             let name = lease.name_any();
             let Some(own) = name.strip_prefix(&prefix) else { continue };
-            // Nobody holds it: the agent ended. There may be others.
+            // It has no holder: the agent ended. There may be others.
             if node.is_some_and(|node| node != own) || Endpoint::of(lease).is_none() {
                 continue;
             }

@@ -96,7 +96,7 @@ fn smallest(question: &Question, outcome: &Outcome, save: Option<&Path>) -> Resu
     let Some((mut scenario, options, outcome)) = minimise(&question.scenario, &options) else {
         return Ok(None);
     };
-    // The file says all: no flag but the seed is needed to repeat it.
+    // The file holds all: no flag but the seed is needed to repeat it.
     scenario.faults = options.faults.unwrap_or(scenario.faults);
     if let Some(file) = save {
         std::fs::write(file, library::text(&scenario)?)

@@ -83,7 +83,7 @@ fn rest(mut shown: Receiver<Result<Shown>>) -> impl Iterator<Item = Shown> {
     std::iter::from_fn(move || shown.blocking_recv()?.ok())
 }
 
-/// A frame for each interval, until Ctrl-C or until nobody reads.
+/// A frame for each interval, until Ctrl-C or until the output is closed.
 async fn go_on(
     mut show: Show,
     settings: &Settings,
@@ -95,7 +95,7 @@ async fn go_on(
         ended = looks(&mut show, settings, command, interval, frames) => ended,
         stopped = stop() => stopped,
     };
-    // Nobody is told when nobody reads.
+    // A closed output is no error.
     match ended {
         Err(error) => drop(frames.send(Err(error)).await),
         Ok(()) if show.screen.as_ref().is_some_and(Screen::is_drawn) => {

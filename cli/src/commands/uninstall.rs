@@ -1,7 +1,7 @@
-//! `uninstall`: removes the services. Not while VMs exist: nobody would look after them, and nobody could delete them.
+//! `uninstall`: removes the services. Not while VMs exist: no service would look after them or complete their deletion.
 //!
-//! Order: first the rights of the vm-controller, which would register its webhooks again; then the registrations, so that whatever
-//! interrupts this leaves no webhook that nobody answers and that refuses every write of a VM; then the rest. The authorities stay, or a
+//! Order: first the rights of the vm-controller, which would register its webhooks again; then the registrations, so that an
+//! interruption leaves no webhook without a server that refuses every write of a VM; then the rest. The authorities stay, or a
 //! new installation could not reach runners that an old one has made.
 
 use std::collections::BTreeSet;
@@ -49,7 +49,7 @@ pub(super) fn run(env: &Env, settings: &Settings, args: &Uninstall, quiet: bool)
     }))
 }
 
-/// Whoever removes everything has typed which cluster.
+/// `--purge` must name the cluster, as a confirmation.
 fn purge_is_meant(connection: &Connection, typed: Option<&str>) -> Result<()> {
     let Some(typed) = typed else { return Ok(()) };
     match connection.cluster() {

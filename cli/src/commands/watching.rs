@@ -1,4 +1,4 @@
-//! Objects as they change: told by a watch, never by asking again and again.
+//! Changes of objects: from a watch, never by polling.
 
 use std::fmt::Debug;
 use std::time::{Duration, Instant};
@@ -43,8 +43,8 @@ pub(super) struct Waited<K> {
     pub(super) took: Duration,
 }
 
-/// Waits until `look` says so of the object, or of its absence. `last`: how it was seen before. Ctrl-C detaches with `detached`: the
-/// work goes on.
+/// Waits until `look` accepts the object, or its absence. `last`: its last observed state. Ctrl-C detaches with `detached`: the
+/// work continues.
 pub(super) async fn until<K: Watched>(
     api: Api<K>,
     (name, mut last): (&str, Option<K>),
@@ -106,7 +106,7 @@ pub(super) struct Lines<K> {
     pub(super) wanted: Box<dyn Fn(&K) -> bool + Send>,
 }
 
-/// A line for each object now, and for each change, until somebody has seen enough.
+/// A line for each object now, and for each change, until the user stops it.
 pub(super) fn follow<K: Watched>(
     open: impl AsyncFnOnce() -> Result<Api<K>> + Send + 'static,
     config: watcher::Config,
@@ -130,7 +130,7 @@ pub(super) fn follow<K: Watched>(
     })
 }
 
-/// A text for each object now, and for each change that `page` has one for, until somebody has seen enough. `open` makes
+/// A text for each object now, and for each change that `page` has one for, until the user stops it. `open` makes
 /// the API in the thread that uses it.
 pub(super) fn pages<K: Watched>(
     open: impl AsyncFnOnce() -> Result<Api<K>> + Send + 'static,

@@ -1,4 +1,4 @@
-//! A process that is remembered on disk, told apart from a later one with the same number by its start time.
+//! A process that is remembered on disk, distinguished from a later one with the same number by its start time.
 
 use rustix::process::{Pid, Signal, kill_process};
 use serde::{Deserialize, Serialize};
@@ -58,7 +58,7 @@ fn boot() -> String {
     std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default().trim().to_owned()
 }
 
-/// What `/proc` says of a process or thread (`proc_pid_stat(5)`).
+/// The fields in `/proc` of a process or thread (`proc_pid_stat(5)`).
 struct Stat {
     /// It is a zombie.
     has_ended: bool,

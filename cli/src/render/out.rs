@@ -118,7 +118,7 @@ impl Output {
     }
 }
 
-/// Writes to standard error. Nobody reads what cannot be written there.
+/// Writes to standard error. An error of writing there is ignored.
 pub(crate) fn errors(shown: &Shown) {
     let _ = io::stderr().lock().write_all(shown.0.as_bytes());
 }

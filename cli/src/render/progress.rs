@@ -53,12 +53,12 @@ impl Reporter {
         Self { mode: if quiet { Mode::Silent } else { Mode::Plain }, state: Mutex::default() }
     }
 
-    /// Shows one line that is of use only while the command goes on.
-    pub(crate) fn tell(&self, line: &str) {
+    /// Shows one line that is of use only while the command runs.
+    pub(crate) fn show(&self, line: &str) {
         match &self.mode {
             Mode::Bars(bars) => above(bars, line),
-            Mode::Plain => say(line),
-            Mode::Json => say_json("line", "", line),
+            Mode::Plain => print_line(line),
+            Mode::Json => print_json("line", "", line),
             Mode::Silent => {}
         }
     }
@@ -80,8 +80,8 @@ impl Reporter {
                 bar.enable_steady_tick(Duration::from_millis(100));
                 state.line = Some(bar);
             }
-            Mode::Plain => say(&format!("{step:<10} {detail}")),
-            Mode::Json => say_json("begin", step, detail),
+            Mode::Plain => print_line(&format!("{step:<10} {detail}")),
+            Mode::Json => print_json("begin", step, detail),
             Mode::Silent => {}
         }
     }
@@ -98,23 +98,23 @@ impl Reporter {
                 bar.finish_and_clear();
                 above(bars, &line);
             }
-            (Mode::Plain, _) => say(&line),
-            (Mode::Json, _) => say_json("end", &step, detail),
+            (Mode::Plain, _) => print_line(&line),
+            (Mode::Json, _) => print_json("end", &step, detail),
             _ => {}
         }
     }
 
-    fn say_note(&self, text: &str) {
+    fn show_note(&self, text: &str) {
         match &self.mode {
             Mode::Bars(bars) => above(bars, &format!("note: {text}")),
-            Mode::Plain => say(&format!("note: {text}")),
-            Mode::Json => say_json("note", "", text),
+            Mode::Plain => print_line(&format!("note: {text}")),
+            Mode::Json => print_json("note", "", text),
             Mode::Silent => {}
         }
     }
 
     /// A line of another program: the newest is shown beside the step.
-    fn say_line(&self, line: &str) {
+    fn show_tool_line(&self, line: &str) {
         if let (Mode::Bars(_), Some(bar)) = (&self.mode, &self.state().line) {
             bar.set_message(clean::line(line).chars().take(70).collect::<String>());
         }
@@ -130,14 +130,14 @@ fn above(bars: &MultiProgress, line: &str) {
     let _ = bars.println(clean::line(line));
 }
 
-fn say(line: &str) {
+fn print_line(line: &str) {
     let mut shown = Shown::line(line.trim_end());
     shown.push(&Shown::text("\n"));
     errors(&shown);
 }
 
-fn say_json(event: &str, step: &str, detail: &str) {
-    say(&super::json_line(&json!({ "event": event, "step": step, "detail": detail })));
+fn print_json(event: &str, step: &str, detail: &str) {
+    print_line(&super::json_line(&json!({ "event": event, "step": step, "detail": detail })));
 }
 
 impl neonvm_builder::source::Progress for Reporter {
@@ -153,7 +153,7 @@ impl neonvm_builder::source::Progress for Reporter {
                 bar.set_prefix(clean::line(task).into_owned());
                 self.state().tasks.insert(task.to_owned(), bar);
             }
-            Mode::Json => say_json("started", task, ""),
+            Mode::Json => print_json("started", task, ""),
             Mode::Plain | Mode::Silent => {}
         }
     }
@@ -169,12 +169,12 @@ impl neonvm_builder::source::Progress for Reporter {
             bar.finish_and_clear();
         }
         if matches!(self.mode, Mode::Json) {
-            say_json("finished", task, "");
+            print_json("finished", task, "");
         }
     }
 
     fn note(&self, text: &str) {
-        self.say_note(text);
+        self.show_note(text);
     }
 }
 
@@ -188,7 +188,7 @@ impl neonvm_builder::engine::Reporter for Reporter {
     }
 
     fn line(&self, line: &str) {
-        self.say_line(line);
+        self.show_tool_line(line);
     }
 }
 
@@ -198,7 +198,7 @@ impl neonvm_kernel::Progress for Reporter {
     }
 
     fn line(&self, line: &str) {
-        self.say_line(line);
+        self.show_tool_line(line);
     }
 
     fn end(&self, detail: &str) {
@@ -206,6 +206,6 @@ impl neonvm_kernel::Progress for Reporter {
     }
 
     fn note(&self, text: &str) {
-        self.say_note(text);
+        self.show_note(text);
     }
 }

@@ -1,4 +1,4 @@
-//! No command prints what steers a terminal, whatever names, fields, events, log lines and answers say.
+//! No command prints what steers a terminal, whatever names, fields, events, log lines and answers contain.
 //!
 //! The program runs as a user runs it, with its output in pipes. Every leaf of the command tree has a line in [`COMMANDS`]
 //! or in [`INTERACTIVE`]; a new one without fails the test.

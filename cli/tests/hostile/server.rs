@@ -1,4 +1,4 @@
-//! An API server that nobody should trust: every text that it may choose steers a terminal.
+//! A hostile API server: every text that it may choose steers a terminal.
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};

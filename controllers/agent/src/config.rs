@@ -51,7 +51,7 @@ pub struct AgentConfig {
 pub struct Scaling {
     /// The step in which VMs are scaled; no field is zero.
     pub compute_unit: Resources,
-    /// Targets of VMs that do not say otherwise.
+    /// Targets of VMs whose objects set none.
     pub default_config: ScalingConfig,
 }
 

@@ -40,11 +40,11 @@ enum Care {
     None,
     /// It is scaled.
     Scaled { run: Run, handle: Arc<Handle> },
-    /// It is to be scaled, and its object does not say how; why. It keeps the size it has.
+    /// It is to be scaled, but its object is invalid, for this reason. It keeps its size.
     Faulty(String),
 }
 
-/// What ends when the VM is another or runs anew.
+/// Identity of a run; it changes when the VM is created or started again.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Run {
     uid: String,
@@ -62,7 +62,7 @@ fn key(vm: &VirtualMachine) -> NamespacedName {
     NamespacedName::new(meta.namespace.clone().unwrap_or_default(), meta.name.clone().unwrap_or_default())
 }
 
-/// The run of a VM that is to be scaled by the agent of this node. Upstream drops a VM while it moves; then nobody scales it.
+/// The run of a VM that the agent of this node is to scale. Upstream drops a VM during a migration, when no agent then scales it.
 fn to_scale(vm: &VirtualMachine, node: &str, scheduler: &str) -> Option<Run> {
     let status = vm.status.as_ref()?;
     let enabled = vm.metadata.labels.as_ref()?.get(label::SCALING_ENABLED).is_some_and(|value| value == TRUE);
@@ -164,26 +164,26 @@ impl Fleet {
             self.forget(&key);
             return None;
         }
-        let told = self.put(&key, &vm);
-        if let Some(handle) = told {
+        let running = self.put(&key, &vm);
+        if let Some(handle) = running {
             handle.object(vm).await;
         }
         Some(key)
     }
 
-    /// Keeps an object; the task to tell of it, if there was one before.
+    /// Keeps an object; returns the task that must get it, if there was one before.
     fn put(&self, key: &NamespacedName, vm: &VirtualMachine) -> Option<Arc<Handle>> {
         let endpoint = vm.metadata.labels.as_ref().and_then(|all| all.get(label::ENDPOINT_ID));
         self.shared.scaling_events.endpoint(key, endpoint.map(String::as_str));
         let run = to_scale(vm, &self.node, &self.shared.config.scheduler.scheduler_name);
         let mut members = self.members();
         let before = members.remove(key).map(|member| member.care);
-        let (care, told) = self.care(key, vm, run, before);
+        let (care, running) = self.care(key, vm, run, before);
         members.insert(key.clone(), Member { vm: vm.clone(), care });
-        told
+        running
     }
 
-    /// What is done about a VM from now on, and the task to tell of its object, if there was one before.
+    /// How a VM is treated from now on, and the task that must get its object, if there was one before.
     fn care(
         &self,
         key: &NamespacedName,
@@ -203,8 +203,8 @@ impl Fleet {
             && same == run
             && handle.is_running()
         {
-            let told = Arc::clone(&handle);
-            return (Care::Scaled { run, handle }, Some(told));
+            let running = Arc::clone(&handle);
+            return (Care::Scaled { run, handle }, Some(running));
         }
         match vm::start(Arc::clone(&self.shared), vm) {
             Ok(handle) => {
@@ -259,7 +259,7 @@ impl Fleet {
         self.members().values().filter(ended).count()
     }
 
-    /// A VM that nobody looks after, although somebody should.
+    /// The view of a VM that should be scaled but has no task.
     fn bare(&self, member: &Member, why: &str) -> VmInspect {
         let guest = &member.vm.spec.guest;
         let slot = guest.slot_size().unwrap_or_default();

@@ -5,6 +5,7 @@
 
 mod billing;
 mod config;
+mod exporter;
 mod fleet;
 mod guest;
 mod inspect;
@@ -16,7 +17,6 @@ mod scaling_events;
 mod scheduler;
 mod scrape;
 mod shared;
-mod sink;
 mod vm;
 
 pub use config::{AgentConfig, ConfigError};

@@ -53,7 +53,7 @@ pub(crate) struct ExporterNames {
 
 /// Metrics of a kind of exporter. Label: the client.
 #[derive(Clone, Debug)]
-pub(crate) struct Exporter {
+pub(crate) struct ExporterMetrics {
     pub(crate) queue: Family<Gauge, 1>,
     pub(crate) took: Family<Gauge, 1>,
     /// Labels: client and cause.
@@ -89,7 +89,7 @@ impl Change {
 #[derive(Debug)]
 pub(crate) struct Metrics {
     registry: Registry,
-    exporters: Mutex<Vec<(ExporterNames, Exporter)>>,
+    exporters: Mutex<Vec<(ExporterNames, ExporterMetrics)>>,
     next_actions: Counter,
     runner_starts: Counter,
     scaling_events: Family<Counter, 1>,
@@ -250,13 +250,13 @@ impl Default for Metrics {
 
 impl Metrics {
     /// The metrics of a kind of exporter: the same for the same names.
-    pub(crate) fn exporter(&self, names: ExporterNames) -> Exporter {
+    pub(crate) fn exporter(&self, names: ExporterNames) -> ExporterMetrics {
         let mut exporters = self.exporters.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some((_, known)) = exporters.iter().find(|(own, _)| *own == names) {
             return known.clone();
         }
         let registry = &self.registry;
-        let exporter = Exporter {
+        let exporter = ExporterMetrics {
             queue: registry.gauges(names.queue, "Events that wait to be sent.", ["client"]),
             took: registry.gauges(
                 names.took,

@@ -66,58 +66,58 @@ impl Handle {
     }
 }
 
-/// Whom to tell what happens. Waits as long as that one is busy, so that nothing is lost and a monitor that says more than
-/// can be taken in is not read any further.
-pub(crate) trait Tell: Send + Sync + 'static {
-    /// Tells.
-    fn tell(&self, event: MonitorEvent) -> impl Future<Output = ()> + Send;
+/// Receives the events of a connection. A busy listener delays the connection, so that nothing is lost and no further messages
+/// of the monitor are read.
+pub(crate) trait Listener: Send + Sync + 'static {
+    /// Takes an event.
+    fn notify(&self, event: MonitorEvent) -> impl Future<Output = ()> + Send;
 }
 
-/// Starts the connection; what happens goes to `tell`.
-pub(crate) fn start(settings: Settings, tell: impl Tell) -> Handle {
+/// Starts the connection; its events go to `listener`.
+pub(crate) fn start(settings: Settings, listener: impl Listener) -> Handle {
     let (asks, waiting) = mpsc::channel(WAITING);
     tokio::spawn(async move {
         let least = seconds(settings.config.connection_retry_min_wait_seconds);
         let mut waiting = waiting;
-        while let Err(panic) = catch(keep(&settings, &mut waiting, &tell)).await {
-            tracing::error!(panic, "the connection to a monitor panicked; it is made anew");
-            tell.tell(MonitorEvent::Lost(format!("the connection panicked: {panic}"))).await;
+        while let Err(panic) = catch(keep(&settings, &mut waiting, &listener)).await {
+            tracing::error!(panic, "the connection to a monitor panicked; it is made again");
+            listener.notify(MonitorEvent::Lost(format!("the connection panicked: {panic}"))).await;
             tokio::time::sleep(least).await;
         }
     });
     Handle { asks }
 }
 
-async fn keep(settings: &Settings, asks: &mut mpsc::Receiver<Ask>, tell: &impl Tell) {
+async fn keep(settings: &Settings, asks: &mut mpsc::Receiver<Ask>, listener: &impl Listener) {
     let least = seconds(settings.config.connection_retry_min_wait_seconds);
     loop {
         let started = Instant::now();
         let connected = tokio::select! {
             connected = connect_in_time(settings) => connected,
-            () = refuse(asks, tell) => return,
+            () = refuse(asks, listener) => return,
         };
         let why = match connected {
             Err(why) => why,
-            Ok(link) => match live(settings, link, asks, tell).await {
+            Ok(link) => match live(settings, link, asks, listener).await {
                 Ended::Dropped => return,
                 Ended::Failed(why) => why,
             },
         };
-        tell.tell(MonitorEvent::Lost(why)).await;
+        listener.notify(MonitorEvent::Lost(why)).await;
         // A connection that lived is made again at once, one that did not after a pause.
         let pause = least.saturating_sub(started.elapsed());
         tokio::select! {
-            () = refuse(asks, tell) => return,
+            () = refuse(asks, listener) => return,
             () = tokio::time::sleep(pause) => {}
         }
     }
 }
 
-/// Without a connection every request fails at once. Ends when nobody asks any more.
-async fn refuse(asks: &mut mpsc::Receiver<Ask>, tell: &impl Tell) {
+/// Without a connection every request fails at once. Ends when all senders of requests are gone.
+async fn refuse(asks: &mut mpsc::Receiver<Ask>, listener: &impl Listener) {
     while let Some((id, _)) = asks.recv().await {
         let result = Err("there is no connection to the monitor".into());
-        tell.tell(MonitorEvent::Reply { id, result }).await;
+        listener.notify(MonitorEvent::Reply { id, result }).await;
     }
 }
 
@@ -132,16 +132,16 @@ async fn live(
     settings: &Settings,
     mut link: Link,
     asks: &mut mpsc::Receiver<Ask>,
-    tell: &impl Tell,
+    listener: &impl Listener,
 ) -> Ended {
-    tell.tell(MonitorEvent::Connected(link.version)).await;
-    let ended = serve(settings, &mut link, asks, tell).await;
+    listener.notify(MonitorEvent::Connected(link.version)).await;
+    let ended = serve(settings, &mut link, asks, listener).await;
     match &ended {
         Ended::Dropped => link.close(None).await,
         Ended::Failed(why) => link.close(Some(why)).await,
     }
     for id in link.abandoned() {
-        tell.tell(MonitorEvent::Reply { id, result: Err("the connection was lost".into()) }).await;
+        listener.notify(MonitorEvent::Reply { id, result: Err("the connection was lost".into()) }).await;
     }
     ended
 }
@@ -173,13 +173,13 @@ async fn serve(
     settings: &Settings,
     link: &mut Link,
     asks: &mut mpsc::Receiver<Ask>,
-    tell: &impl Tell,
+    listener: &impl Listener,
 ) -> Ended {
     let answer_within = seconds(settings.config.response_timeout_seconds);
     let longest_silence = seconds(settings.config.max_health_check_sequential_failures_seconds);
     let mut health = tokio::time::interval_at(Instant::now() + HEALTH, HEALTH);
     health.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
-    let mut heard = Instant::now();
+    let mut last_message = Instant::now();
     let mut frames = 0_u32;
     loop {
         let step = tokio::select! {
@@ -197,8 +197,8 @@ async fn serve(
                     match text {
                         None => Ok(()),
                         Some(text) => {
-                            heard = Instant::now();
-                            take(settings, link, &text, tell).await
+                            last_message = Instant::now();
+                            take(settings, link, &text, listener).await
                         }
                     }
                 }
@@ -206,14 +206,14 @@ async fn serve(
                     settings.metrics.monitor_asked(request.kind(), "[error: timeout]");
                     if let Some(id) = id {
                         let why = format!("no answer within {} s", answer_within.as_secs());
-                        tell.tell(MonitorEvent::Reply { id, result: Err(why) }).await;
+                        listener.notify(MonitorEvent::Reply { id, result: Err(why) }).await;
                     }
                     Ok(())
                 }
             },
             _ = health.tick() => {
                 frames = 0;
-                if heard.elapsed() > longest_silence {
+                if last_message.elapsed() > longest_silence {
                     Err(format!("the monitor was silent for {} s", longest_silence.as_secs()))
                 } else {
                     link.request(None, AgentMessage::HealthCheck, answer_within).await
@@ -226,15 +226,20 @@ async fn serve(
     }
 }
 
-/// Whether a message that makes no sense is meant to say that another one made no sense.
+/// Whether an invalid message of the monitor was meant to complain about one of ours.
 fn is_complaint(text: &str) -> bool {
     let message: Option<serde_json::Value> = serde_json::from_str(text).ok();
     let kind = message.as_ref().and_then(|message| message.get("type")?.as_str());
     matches!(kind, Some("InvalidMessage" | "InternalError"))
 }
 
-/// A message of the monitor. What makes no sense is answered and the connection stays.
-async fn take(settings: &Settings, link: &mut Link, text: &str, tell: &impl Tell) -> Result<(), String> {
+/// Handles a message of the monitor. An invalid one is answered and the connection stays.
+async fn take(
+    settings: &Settings,
+    link: &mut Link,
+    text: &str,
+    listener: &impl Listener,
+) -> Result<(), String> {
     let (number, message) = match MonitorMessage::decode(text.as_bytes()) {
         Ok(read) => read,
         Err(error) => {
@@ -249,7 +254,7 @@ async fn take(settings: &Settings, link: &mut Link, text: &str, tell: &impl Tell
     };
     if let MonitorMessage::UpscaleRequest { wants } = message {
         settings.metrics.monitor_asks("UpscaleRequest");
-        tell.tell(MonitorEvent::Wants(wants)).await;
+        listener.notify(MonitorEvent::Wants(wants)).await;
         return Ok(());
     }
     let Some((id, request)) = link.waiting(number) else {
@@ -259,7 +264,7 @@ async fn take(settings: &Settings, link: &mut Link, text: &str, tell: &impl Tell
         }
         return link.complain(number, &format!("{} answers nothing that was asked", message.kind())).await;
     };
-    tell.tell(MonitorEvent::Alive).await;
+    listener.notify(MonitorEvent::Alive).await;
     let answers = message.answers(&request);
     let complaint = (!answers).then(|| format!("{} does not answer {}", message.kind(), request.kind()));
     let code = if complaint.is_none() { "ok" } else { "[error: wrong kind of answer]" };
@@ -269,7 +274,7 @@ async fn take(settings: &Settings, link: &mut Link, text: &str, tell: &impl Tell
             Some(why) => Err(why),
             None => Ok(message),
         };
-        tell.tell(MonitorEvent::Reply { id, result }).await;
+        listener.notify(MonitorEvent::Reply { id, result }).await;
     }
     match complaint {
         Some(why) => link.complain(number, &why).await,

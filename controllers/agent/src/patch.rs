@@ -59,7 +59,7 @@ impl Size {
 /// Why it was not changed.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Error {
-    #[error("somebody else changed its size to {} and {} slots", .0.cpu, .0.slots)]
+    #[error("another client changed its size to {} and {} slots", .0.cpu, .0.slots)]
     Changed(Size),
     #[error("it is another VM by now")]
     Replaced,
@@ -176,7 +176,7 @@ mod tests {
 
     use super::*;
 
-    /// The API server says that the object is not what it was thought to be, and shows it.
+    /// Patches an object that the API server reports as changed, with this generation and status.
     async fn against(generation: i64, status: Value) -> (Result<Option<i64>, Error>, usize) {
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!("http://{}", listener.local_addr().unwrap());

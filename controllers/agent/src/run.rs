@@ -19,12 +19,12 @@ use tokio::task::JoinHandle;
 
 use crate::billing::bill;
 use crate::config::AgentConfig;
+use crate::exporter::{self, Exporter, Layout, Target};
 use crate::fleet::Fleet;
 use crate::inspect::{Inspector, dump_head, only_operators};
 use crate::metrics::Metrics;
 use crate::scaling_events::ScalingEvents;
 use crate::shared::Shared;
-use crate::sink::{self, Layout, Sink, Target};
 
 /// How the agent runs.
 #[derive(Clone, Debug)]
@@ -47,7 +47,7 @@ pub struct Config {
     pub vm_metrics: Option<SocketAddr>,
     /// Where probes are answered, and nothing else; `None`: nowhere.
     pub probes: Option<SocketAddr>,
-    /// What the configuration file says.
+    /// The content of the configuration file.
     pub agent: AgentConfig,
 }
 
@@ -91,7 +91,7 @@ pub enum Error {
     },
     /// Where events go.
     #[error("{key}: {reason}")]
-    Sink {
+    Exporter {
         /// Part of the configuration.
         key: &'static str,
         /// What is wrong with it.
@@ -105,8 +105,8 @@ pub enum Error {
 /// Runs until `stop` ends; then sends what events are left.
 ///
 /// # Errors
-/// If the API server cannot be reached at start, an address cannot be used, the configuration names a sink that cannot be, or a
-/// background task ends; the lease is given back before.
+/// If the API server cannot be reached at start, an address cannot be used, the configuration of an exporter is invalid, or a
+/// background task ends; the lease is released before.
 pub async fn run(config: Config, stop: impl Future<Output = ()>) -> Result<(), Error> {
     let client = neonvm_kit::client::connect(config.kubeconfig.as_deref()).await?;
     run_with(client, config, stop).await
@@ -119,9 +119,9 @@ pub async fn run(config: Config, stop: impl Future<Output = ()>) -> Result<(), E
 pub async fn run_with(client: Client, config: Config, stop: impl Future<Output = ()>) -> Result<(), Error> {
     let health = Health::default();
     let metrics: Arc<Metrics> = Arc::default();
-    let (billing, mut sink_tasks) = sinks(&config.agent, &metrics, Kind::Billing)?;
-    let (events, event_tasks) = sinks(&config.agent, &metrics, Kind::Scaling)?;
-    sink_tasks.extend(event_tasks);
+    let (billing, mut exporter_tasks) = exporters(&config.agent, &metrics, Kind::Billing)?;
+    let (events, event_tasks) = exporters(&config.agent, &metrics, Kind::Scaling)?;
+    exporter_tasks.extend(event_tasks);
     tokio::pin!(stop);
     let certificates = tokio::select! {
         certificates = Certificates::at_start(&client, &config) => certificates?,
@@ -156,14 +156,14 @@ pub async fn run_with(client: Client, config: Config, stop: impl Future<Output =
     let stop = async {
         tokio::select! {
             () = always.until(stop) => {}
-            _ = health.supervise("event sinks", ended_early(&mut sink_tasks)) => {}
+            _ = health.supervise("event exporters", ended_early(&mut exporter_tasks)) => {}
         }
     };
     let led: Result<(), TaskEnded> = Elector::new(client, lease).lead(stop, work).await;
     always.shutdown().await;
-    // The queues send what they have when nobody can tell them anything any more.
+    // The exporters send what they have once all senders are gone.
     drop((billing, fleet, shared));
-    for task in sink_tasks.into_iter().filter(|task| !task.is_finished()) {
+    for task in exporter_tasks.into_iter().filter(|task| !task.is_finished()) {
         let _ = task.await;
     }
     led.and(health.check()).map_err(Error::from)
@@ -185,7 +185,7 @@ fn watch_scheduler(always: &mut Tasks, shared: &Arc<Shared>, namespace: &str) {
     });
 }
 
-/// Returns when one of the tasks of sinks ends, or panics with it. They end when nobody can send to them any more, so none of them
+/// Returns when the task of an exporter ends, or panics with it. The tasks end when all senders are gone, so none of them
 /// ends as long as the agent runs.
 async fn ended_early(tasks: &mut [JoinHandle<()>]) {
     if tasks.is_empty() {
@@ -254,17 +254,17 @@ enum Kind {
     Scaling,
 }
 
-fn sinks(
+fn exporters(
     config: &AgentConfig,
     metrics: &Arc<Metrics>,
     kind: Kind,
-) -> Result<(Vec<Sink>, Vec<JoinHandle<()>>), Error> {
+) -> Result<(Vec<Exporter>, Vec<JoinHandle<()>>), Error> {
     let (key, clients, layout, names) = match kind {
         Kind::Billing => (
             "billing.clients",
             config.billing.as_ref().map(|billing| &billing.clients),
             Layout::Billing,
-            sink::Names {
+            exporter::Names {
                 queue: "autoscaling_agent_billing_queue_size",
                 took: "autoscaling_agent_billing_last_send_duration_seconds",
                 errors: "autoscaling_agent_billing_send_errors_total",
@@ -275,7 +275,7 @@ fn sinks(
             "scalingEvents.clients",
             config.scaling_events.as_ref().map(|events| &events.clients),
             Layout::Scaling,
-            sink::Names {
+            exporter::Names {
                 queue: "autoscaling_agent_scalingevents_queue_size",
                 took: "autoscaling_agent_scalingevents_last_send_duration_seconds",
                 errors: "autoscaling_agent_scalingevents_send_errors_total",
@@ -284,7 +284,7 @@ fn sinks(
         ),
     };
     let Some(clients) = clients else { return Ok((Vec::new(), Vec::new())) };
-    let targets = Target::all(clients, layout).map_err(|reason| Error::Sink { key, reason })?;
-    let started = targets.into_iter().map(|(target, push)| Sink::start(target, push, names, metrics));
+    let targets = Target::all(clients, layout).map_err(|reason| Error::Exporter { key, reason })?;
+    let started = targets.into_iter().map(|(target, push)| Exporter::start(target, push, names, metrics));
     Ok(started.unzip())
 }

@@ -9,8 +9,8 @@ use neonvm_types::NamespacedName;
 use serde::Serialize;
 
 use crate::config::ScalingEvents as Config;
+use crate::exporter::Exporter;
 use crate::metrics::Metrics;
-use crate::sink::Sink;
 
 /// An event on the wire; amounts are thousandths of a billing unit, parts are billing units.
 #[derive(Debug, Serialize)]
@@ -38,15 +38,15 @@ struct Parts {
 /// What makes events of what cores report. Without a configuration nothing is made.
 #[derive(Debug, Default)]
 pub(crate) struct ScalingEvents {
-    config: Option<(Config, Vec<Sink>)>,
+    config: Option<(Config, Vec<Exporter>)>,
     /// Endpoints by VM, as the fleet knows them.
     endpoints: Mutex<BTreeMap<NamespacedName, String>>,
     metrics: Arc<Metrics>,
 }
 
 impl ScalingEvents {
-    pub(crate) fn new(config: Option<Config>, sinks: Vec<Sink>, metrics: Arc<Metrics>) -> Self {
-        Self { config: config.map(|config| (config, sinks)), endpoints: Mutex::default(), metrics }
+    pub(crate) fn new(config: Option<Config>, exporters: Vec<Exporter>, metrics: Arc<Metrics>) -> Self {
+        Self { config: config.map(|config| (config, exporters)), endpoints: Mutex::default(), metrics }
     }
 
     /// What is counted.
@@ -63,12 +63,12 @@ impl ScalingEvents {
         }
     }
 
-    /// Tells what a core reports of a VM.
-    pub(crate) fn tell(&self, vm: &NamespacedName, events: &[ScalingEvent]) {
+    /// Sends the events that a core reports for a VM.
+    pub(crate) fn send(&self, vm: &NamespacedName, events: &[ScalingEvent]) {
         if events.is_empty() {
             return;
         }
-        let Some((config, sinks)) = &self.config else { return };
+        let Some((config, exporters)) = &self.config else { return };
         let endpoint = {
             let endpoints = self.endpoints.lock().unwrap_or_else(PoisonError::into_inner);
             endpoints.get(vm).cloned().unwrap_or_default()
@@ -77,8 +77,8 @@ impl ScalingEvents {
             let wire = wire(config, &endpoint, event);
             self.metrics.scaling_event(wire.kind);
             let Ok(line) = serde_json::to_string(&wire) else { continue };
-            for sink in sinks {
-                if !sink.try_tell(line.clone()) {
+            for exporter in exporters {
+                if !exporter.try_send(line.clone()) {
                     tracing::warn!(%vm, "a scaling event is lost: its queue is full");
                 }
             }

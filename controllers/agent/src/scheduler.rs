@@ -47,7 +47,7 @@ pub(crate) struct Scheduler {
 /// Why there is no permit.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Error {
-    #[error("there is no scheduler: nobody holds the lease {SCHEDULER_LEASE}")]
+    #[error("there is no scheduler: the lease {SCHEDULER_LEASE} has no holder")]
     Nowhere,
     #[error("the scheduler is slow: {AT_ONCE} other requests were not answered within {} ms", .0.as_millis())]
     Busy(Duration),
@@ -55,7 +55,7 @@ pub(crate) enum Error {
     Call(#[from] CallError),
     #[error("the scheduler refuses with {status}: {text}")]
     Refused { status: StatusCode, text: String },
-    #[error("the scheduler's answer makes no sense: {0}")]
+    #[error("the scheduler's answer is invalid: {0}")]
     Nonsense(String),
 }
 
@@ -196,9 +196,9 @@ mod tests {
     use super::*;
     use neonvm_types::{NamespacedName, Resources};
 
-    /// Many VMs and a scheduler that does not answer: nobody waits longer for a place than for an answer.
+    /// Many VMs and a scheduler that does not answer: no request waits longer for its turn than for an answer.
     #[tokio::test]
-    async fn who_finds_no_place_in_time_is_told_so() {
+    async fn a_request_without_a_turn_in_time_fails_as_busy() {
         let provider = Arc::new(rustls::crypto::ring::default_provider());
         let tls =
             ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions().unwrap();
@@ -225,7 +225,7 @@ mod tests {
         let errors = asking.join_all().await;
         let busy = errors.iter().filter(|error| matches!(error, Error::Busy(_))).count();
         let late = errors.iter().filter(|error| matches!(error, Error::Call(CallError::Late { .. }))).count();
-        // Whoever gets the place of one who gave up has next to no time left.
+        // A request that gets the turn of one that timed out has next to no time left.
         assert!(busy + late == AT_ONCE * 3 && late >= AT_ONCE, "{errors:?}");
         // Times in texts do not make a label of their own.
         let codes: std::collections::BTreeSet<String> = errors.iter().map(Error::code).collect();

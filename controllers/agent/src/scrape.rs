@@ -37,7 +37,7 @@ impl Scraper {
         Self { route, port, tls, kept: None }
     }
 
-    /// The text, within the time. After a failure the connection is made anew.
+    /// The text, within the time. After a failure the connection is made again.
     pub(crate) async fn read(&mut self, within: Duration) -> Result<Bytes, String> {
         let read = tokio::time::timeout(within, self.attempt()).await;
         let read = read.unwrap_or_else(|_| Err(format!("no answer within {} s", within.as_secs())));

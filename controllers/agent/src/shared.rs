@@ -83,7 +83,7 @@ pub(crate) fn wall_clock() -> Option<Timestamp> {
     Timestamp::from_unix(jiff::Timestamp::now().as_second())
 }
 
-/// The settings of the core that the file says.
+/// The settings of the core, from the file.
 fn settings(config: &AgentConfig) -> Settings {
     let (monitor, scheduler, neonvm) = (&config.monitor, &config.scheduler, &config.neonvm);
     let rate = |rate: FailedRate| FailureRate {

@@ -30,7 +30,7 @@ pub(crate) enum Input {
     Event(Box<Event>),
     /// Something about the connection with this number to the monitor.
     Monitor(u64, MonitorEvent),
-    /// Somebody wants to see it.
+    /// A request for the view of the VM.
     View(oneshot::Sender<VmInspect>),
 }
 
@@ -48,7 +48,7 @@ impl Drop for Handle {
 }
 
 impl Handle {
-    /// Tells of a changed object.
+    /// Passes on a changed object.
     pub(crate) async fn object(&self, vm: VirtualMachine) {
         // Only full if the task hangs, which would be a bug: then it is better to wait than to skip news.
         let _ = self.inbox.send(Input::Object(Box::new(vm))).await;
@@ -70,16 +70,16 @@ impl Handle {
     }
 }
 
-/// Whether a VM can be scaled as its object says.
+/// Whether a VM can be scaled according to its object.
 ///
 /// # Errors
-/// Says what is wrong with it, and in which field.
+/// What is wrong with it, and in which field.
 pub(crate) fn check(vm: &VirtualMachine) -> Result<(), String> {
     VmInfo::from_vm(vm).map_err(|error| error.to_string())?;
     Route::of(vm).map(drop).ok_or_else(|| "status.podIP is no address".to_owned())
 }
 
-/// The generation that the status is about; controllers that do not tell it count as having looked.
+/// The generation that the status is about; if the controller does not report it, the status counts as current.
 fn status_generation(vm: &VirtualMachine) -> Option<i64> {
     vm.status.as_ref()?.observed_generation
 }
@@ -125,10 +125,10 @@ struct Actor {
     shared: Arc<Shared>,
     state: State,
     route: Route,
-    /// Weak: the task ends when nobody else can reach it.
+    /// Weak: the task ends when all other senders are gone.
     inbox: mpsc::WeakSender<Input>,
     monitor: Option<monitor::Handle>,
-    /// Number of the connection to the monitor: what an older one says does not matter.
+    /// Number of the connection to the monitor: events of older ones are ignored.
     generation: u64,
     /// Requests under way; they end with the task.
     work: JoinSet<()>,
@@ -226,8 +226,8 @@ struct News {
     inbox: mpsc::WeakSender<Input>,
 }
 
-impl monitor::Tell for News {
-    async fn tell(&self, event: MonitorEvent) {
+impl monitor::Listener for News {
+    async fn notify(&self, event: MonitorEvent) {
         if let Some(inbox) = self.inbox.upgrade() {
             let _ = inbox.send(Input::Monitor(self.generation, event)).await;
         }

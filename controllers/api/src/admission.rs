@@ -11,7 +11,7 @@ use crate::{
     validate,
 };
 
-/// What admission says.
+/// The result of admission.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Verdict {
     /// Faults; the object is refused if there are any.
@@ -20,8 +20,8 @@ pub struct Verdict {
     pub warnings: Vec<FieldError>,
 }
 
-/// Normalises `new` and gives it its defaults, in place, then says what is wrong with it. `old` is the stored object of an
-/// update. Objects of other kinds are left alone and taken.
+/// Normalises `new` and gives it its defaults, in place, then returns its faults. `old` is the stored object of an
+/// update. Objects of other kinds are admitted unchanged.
 ///
 /// An update is only checked if the spec changes (of a pod autoscaler, its annotations too), so that an object stored
 /// under older rules can still lose its finalizers.

@@ -2,7 +2,7 @@
 
 use std::fmt::{self, Display};
 
-/// One fault: the path of a field and a message that says the remedy.
+/// One fault: the path of a field and a message with the remedy.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FieldError {
     /// The field, such as `spec.guest.cpus.use`.

@@ -75,7 +75,7 @@ pub struct VirtualMachineMigrationSpec {
     /// The policy to go by; without it the one that matches the machine best.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub policy: String,
-    /// How the machine is moved, where it is not to be as the policy says.
+    /// How the machine is moved; these values override the policy.
     #[serde(flatten)]
     pub tuning: MigrationTuning,
 }
@@ -152,7 +152,7 @@ pub struct VirtualMachineMigrationStatus {
     /// The node it goes to.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub target_node: String,
-    /// Progress, as QEMU tells it.
+    /// Progress, as QEMU reports it.
     #[serde(default, skip_serializing_if = "MigrationInfo::is_empty")]
     pub info: MigrationInfo,
     /// One word for where it is or how it ended: see [`MigrationReason`].
@@ -285,7 +285,7 @@ pub struct Compression {
     pub compression_rate: i64,
 }
 
-/// Progress, as QEMU tells it.
+/// Progress, as QEMU reports it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct MigrationInfo {

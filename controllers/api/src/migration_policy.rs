@@ -1,4 +1,4 @@
-//! `MigrationPolicy`: how machines of some kind are moved, unless the migration says otherwise.
+//! `MigrationPolicy`: how machines of some kind are moved, unless the migration overrides it.
 
 use std::collections::BTreeMap;
 
@@ -41,7 +41,7 @@ pub struct MigrationPolicySpec {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "schema::quantity")]
     pub max_bandwidth: Option<Quantity>,
-    /// `false`: machines are not slowed down, whatever a migration says.
+    /// `false`: machines are not slowed down, even if a migration allows it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub auto_converge: Option<bool>,
     /// Most seconds a migration may take; it may ask for less.
@@ -53,7 +53,7 @@ pub struct MigrationPolicySpec {
     pub tuning: MigrationTuning,
 }
 
-/// How a machine is moved, as far as it is said. In a migration it wins over its policy, there over the defaults.
+/// How a machine is moved. A value of the migration wins over its policy, a value of the policy over the defaults.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct MigrationTuning {

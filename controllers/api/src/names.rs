@@ -48,7 +48,7 @@ pub mod label {
     pub const ALWAYS_MIGRATE: &str = "autoscaling.neon.tech/testing-only-always-migrate";
     /// Migration: the scheduler made it.
     pub const CREATED_BY_SCHEDULER: &str = "autoscaling.neon.tech/created-by-scheduler";
-    /// Migration: it was made because somebody evicted the machine's pod, as a drain of its node does.
+    /// Migration: made because of an eviction of the machine's pod, for example a drain of its node.
     pub const CREATED_BY_EVICTION: &str = "vm.neon.tech/created-by-eviction";
     /// Migration: it was made because the VM's node denied a growth.
     pub const CREATED_BY_DENIED_GROWTH: &str = "vm.neon.tech/created-by-denied-growth";

@@ -16,7 +16,7 @@ pub const FIRST_VM_ADDRESS: &str = "10.100.128.0";
 pub const NETWORK: &str = "neonvm";
 /// Name of the network attachment of runner pods, in the namespace of the services.
 pub const ATTACHMENT: &str = "neonvm-overlay-for-vms";
-/// Interface of a runner pod on the overlay, if its VM does not say.
+/// Interface of a runner pod on the overlay, unless its VM names another.
 pub const INTERFACE: &str = "net1";
 /// Annotation of an `IPPool`: offset → second of Unix time when it was given back, JSON. Such addresses rest for a while.
 pub const RELEASED: &str = "vm.neon.tech/released";
@@ -31,7 +31,7 @@ pub const OVERHEAD_V4: u32 = 50;
 pub const OVERHEAD_V6: u32 = 70;
 
 /// Hardware address of a VM on the overlay: unicast, locally administered, made of the UID of the VM alone, so that it
-/// is the same wherever the VM runs and everybody can compute it.
+/// is the same wherever the VM runs and every component can compute it.
 #[must_use]
 pub fn hardware_address(uid: &str) -> [u8; 6] {
     // FNV-1a of 64 bits: any spread will do. The word keeps it apart from the address of the first interface.

@@ -1,4 +1,4 @@
-//! What a runner pod says about its VM: annotations that the scheduler and the cluster autoscaler read.
+//! Annotations of a runner pod that describe its VM for the scheduler and the cluster autoscaler.
 
 use neonvm_types::{Quantity, QuantityError};
 use serde::{Deserialize, Serialize};

@@ -1,6 +1,6 @@
 //! `PodAutoscaler`: scales the replicas of another object.
 //!
-//! What upstream's objects do not have is optional here, and leaving it out means what upstream's documents say.
+//! Fields that upstream's objects do not have are optional; without them the behaviour is the one that upstream documents.
 
 use k8s_openapi::api::core::v1 as core;
 use kube::CustomResource;
@@ -42,7 +42,7 @@ pub mod annotation {
     pub const SCALE_DOWN_COOLDOWN: &str = "autoscaling.aibrix.ai/scale-down-cooldown-window";
     /// Whether zero replicas are allowed.
     pub const SCALE_TO_ZERO: &str = "autoscaling.aibrix.ai/scale-to-zero";
-    /// `replica` scales a whole storm service, anything else one role.
+    /// `replica` scales a whole `StormService`, anything else one role.
     pub const STORM_SERVICE_MODE: &str = "autoscaling.aibrix.ai/storm-service-mode";
     /// Fewest replicas while there is any load.
     pub const ACTIVATION_SCALE: &str = "autoscaling.aibrix.ai/activation-scale";
@@ -93,7 +93,7 @@ pub struct PodAutoscalerSpec {
     /// The object to scale.
     #[schemars(schema_with = "schema::scale_target")]
     pub scale_target_ref: core::ObjectReference,
-    /// Picks one role of a storm service.
+    /// Picks one role of a `StormService`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sub_target_selector: Option<SubTargetSelector>,
     /// Lower bound; 1 when absent, 0 allowed.
@@ -212,7 +212,7 @@ pub enum ScalingStrategy {
     Apa,
 }
 
-/// Picks one role of a storm service.
+/// Picks one role of a `StormService`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct SubTargetSelector {

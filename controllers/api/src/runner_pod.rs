@@ -1,7 +1,7 @@
 //! The contract of a runner pod: what the controller puts into it, what the runner finds there, what a node must know.
 //!
 //! Paths are those inside the container. A node that runs the runner as a plain process lays the same tree out under a
-//! directory of the pod and says so in [`ROOT_VARIABLE`].
+//! directory of the pod and names it in [`ROOT_VARIABLE`].
 
 use neonvm_types::runner_protocol::{MachineInfo, SizeRequest};
 use serde::{Deserialize, Serialize};

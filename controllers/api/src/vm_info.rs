@@ -27,7 +27,7 @@ pub struct VmInfo {
     pub cpu: VmCpuInfo,
     /// Memory.
     pub mem: VmMemInfo,
-    /// What the labels and annotations say.
+    /// Scaling configuration from labels and annotations.
     pub config: VmConfig,
     /// The last revision the VM has reached; not known from a pod.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -59,7 +59,7 @@ pub struct VmMemInfo {
     pub slot_size: Bytes,
 }
 
-/// What a VM's labels and annotations say about scaling.
+/// The scaling configuration in a VM's labels and annotations.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct VmConfig {

@@ -22,7 +22,7 @@ const DEADLINE: Duration = Duration::from_secs(10);
 /// First and longest pause after a registration that failed.
 const PAUSES: (Duration, Duration) = (Duration::from_millis(200), Duration::from_secs(10));
 
-/// A socket, told apart from another of the same name.
+/// Device and inode of a socket: they distinguish it from another of the same name.
 type Identity = (u64, u64);
 
 /// Serves and registers `plugin` until the task is ended. Failures are logged and tried again.
@@ -96,7 +96,7 @@ struct Socket {
 impl Socket {
     fn bind(path: PathBuf) -> Result<Self, tonic::Status> {
         let failed = |error: io::Error| tonic::Status::unavailable(format!("{}: {error}", path.display()));
-        // Left by an earlier process: nobody listens there any more.
+        // Left by an earlier process that no longer listens.
         match std::fs::remove_file(&path) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(failed(error)),
             _ => {}
@@ -122,7 +122,7 @@ impl File {
 impl Drop for File {
     fn drop(&mut self) {
         if self.is_there() {
-            // Whoever binds the name next removes it otherwise.
+            // Otherwise the process that binds the name next removes it.
             let _ = std::fs::remove_file(&self.path);
         }
     }

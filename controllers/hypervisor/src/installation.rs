@@ -9,7 +9,7 @@ use tokio::process::Command;
 
 use crate::plan::Architecture;
 
-/// How long QEMU may take to say its version.
+/// Time that QEMU has to print its version.
 const DEADLINE: Duration = Duration::from_secs(5);
 
 /// A version, such as 7.2.22.
@@ -73,8 +73,8 @@ pub enum InstallationError {
         /// The program.
         program: PathBuf,
     },
-    /// What it says is not understood.
-    #[error("{} --version says {output:?}, which names no version", program.display())]
+    /// The output of `--version` cannot be parsed.
+    #[error("{} --version printed {output:?}, which names no version", program.display())]
     Version {
         /// The program.
         program: PathBuf,

@@ -93,7 +93,7 @@ impl Machine {
         &self.session
     }
 
-    /// Events from now on; a receiver that is too slow misses the oldest and is told how many.
+    /// Events from now on; a receiver that is too slow loses the oldest and gets their number as an error.
     #[must_use]
     pub fn events(&self) -> broadcast::Receiver<MachineEvent> {
         self.events.subscribe()

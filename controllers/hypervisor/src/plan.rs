@@ -197,7 +197,7 @@ impl BaseFormat {
 pub struct InterfacePlan {
     /// Hardware address.
     pub mac: [u8; 6],
-    /// Greatest packet, told to the guest; `None`: the guest's default.
+    /// Greatest packet, in bytes, as passed to the guest; `None`: the guest's default.
     pub mtu: Option<u16>,
     /// What it is joined to.
     pub backend: Backend,

@@ -46,11 +46,11 @@ fn bound(kept: CapabilitySet) -> io::Result<()> {
     Ok(())
 }
 
-/// Names of the threads of this process that have more than `kept`. The first thread counts only if it is the one that asks: in a
-/// test program it belongs to the tests.
+/// Names of the threads of this process that have more than `kept`. The first thread counts only if it is the caller: in a
+/// test program it belongs to the test harness.
 ///
 /// # Errors
-/// If the kernel does not tell.
+/// If the kernel does not report them.
 pub fn excess(kept: CapabilitySet) -> io::Result<Vec<String>> {
     let first = rustix::process::getpid();
     let is_first = rustix::thread::gettid() == first;
@@ -70,7 +70,7 @@ pub fn excess(kept: CapabilitySet) -> io::Result<Vec<String>> {
     Ok(names)
 }
 
-/// Of the text of `/proc/PID/status`; everything if it does not say.
+/// Parses the text of `/proc/PID/status`; all capabilities if the line is missing.
 fn permitted(status: &str) -> CapabilitySet {
     let text = status.lines().find_map(|line| line.strip_prefix("CapPrm:"));
     let bits = text.and_then(|text| u64::from_str_radix(text.trim(), 16).ok());

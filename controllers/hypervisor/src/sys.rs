@@ -24,7 +24,7 @@ pub(crate) struct ChildSetup {
 /// Number of capabilities to try: more than any kernel has.
 const CAPABILITIES: libc::c_ulong = 64;
 
-/// Makes the child of `command` what `setup` says: in a session of its own, without rights, killed when the thread that
+/// Makes `command` apply `setup` in its child: a session of its own, no rights, killed when the thread that
 /// starts it ends.
 pub(crate) fn before_exec(command: &mut Command, setup: ChildSetup) {
     let groups: Vec<Gid> =

@@ -179,7 +179,7 @@ pub async fn publish_at_start(
     at_start(published.0, || publish(client, namespace, published, manager)).await
 }
 
-/// Publishes whom to trust of an authority in the config map of its name.
+/// Publishes the trusted certificates of an authority in the config map of its name.
 ///
 /// # Errors
 /// If the API server refuses.
@@ -236,7 +236,7 @@ pub async fn read(client: &Client, namespace: &str) -> Result<Authority, Error> 
 
 async fn ensure_namespace(client: &Client, namespace: &str) -> Result<(), ApiError> {
     let api: Api<Namespace> = Api::all(client.clone());
-    // Where we may not read namespaces, somebody else has made ours.
+    // Without the right to read namespaces, ours was made by the administrator.
     if !matches!(api.get_opt(namespace).await, Ok(None)) {
         return Ok(());
     }

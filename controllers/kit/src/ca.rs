@@ -15,7 +15,7 @@ use time::{Duration, OffsetDateTime};
 
 pub use request::{Purpose, Request, Subject};
 
-/// Common name of an authority that nobody named.
+/// Common name of an authority without a name of its own.
 const NAME: &str = "neonvm-ca";
 /// Validity of the authority.
 const AUTHORITY_YEARS: i64 = 10;
@@ -118,7 +118,7 @@ impl Authority {
         Ok(Self::with(params, pair, signed.pem()))
     }
 
-    /// A new authority, and its private key in PEM form for whoever keeps it.
+    /// A new authority, and its private key in PEM form for the caller to keep.
     ///
     /// # Errors
     /// If the certificate cannot be made.
@@ -185,7 +185,7 @@ impl Authority {
         &self.certificate
     }
 
-    /// Whom to trust, PEM: itself, and while an authority is handed over the one that signs next or the one that signed before.
+    /// The certificates to trust, PEM: itself, and during a hand-over the authority that signs next or the one that signed before.
     #[must_use]
     pub fn bundle(&self) -> String {
         match self.beside.as_str() {

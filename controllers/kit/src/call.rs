@@ -37,7 +37,7 @@ pub enum Error {
     /// The answer is too large or broken.
     #[error("the answer of {0} is too large or broken")]
     Body(Endpoint),
-    /// The connection was opened by somebody else, and ended.
+    /// The connection was opened by the caller, and has ended.
     #[error("the connection to {0} has ended")]
     Ended(Endpoint),
     /// It took too long.
@@ -68,14 +68,14 @@ pub struct Caller {
 }
 
 impl Caller {
-    /// Nothing is sent yet. `name` is what the server's certificate must say.
+    /// Nothing is sent yet. `name` must be in the server's certificate.
     #[must_use]
     pub fn new(endpoint: Endpoint, tls: Option<Arc<ClientConfig>>, name: impl Into<String>) -> Self {
         Self { endpoint, tls, name: name.into(), open: None, dials: true }
     }
 
-    /// A service that is reached by a stream which somebody else has opened to it, such as a port-forward. TLS is spoken within, so
-    /// whoever carries the stream sees and changes nothing. Once it is lost, calls fail.
+    /// A service that is reached by a stream which another component has opened to it, such as a port-forward. TLS is spoken
+    /// within, so the carrier of the stream reads and changes nothing. Once it is lost, calls fail.
     ///
     /// # Errors
     /// If the handshakes fail or take longer than `within`.
@@ -100,7 +100,7 @@ impl Caller {
         self.endpoint
     }
 
-    /// Sends a request and reads the whole answer. A kept connection that turns out to be dead is made anew once, before
+    /// Sends a request and reads the whole answer. A kept connection that turns out to be dead is made again once, before
     /// anything of the request was answered.
     ///
     /// # Errors
@@ -214,7 +214,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_connection_is_kept_and_made_again_when_it_was_lost() {
-        // Bound for as long as the test goes on: while nobody listens the port is nobody else's.
+        // Bound for as long as the test runs: while no process listens, the kernel gives the port to no other socket.
         let place = TcpSocket::new_v4().unwrap();
         place.set_reuseaddr(true).unwrap();
         place.bind("127.0.0.1:0".parse().unwrap()).unwrap();

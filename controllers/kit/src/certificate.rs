@@ -114,7 +114,7 @@ impl Wanted {
 /// Requests a certificate and waits for it.
 ///
 /// # Errors
-/// If the API server refuses, the request is denied, or nobody answers in time.
+/// If the API server refuses, the request is denied, or no answer comes in time.
 pub async fn request(client: &Client, wanted: &Wanted) -> Result<Identity, Error> {
     let (request, key) = Request::make(&wanted.common_name)?;
     let api: Api<CertificateSigningRequest> = Api::all(client.clone());
@@ -154,7 +154,7 @@ async fn answer(api: &Api<CertificateSigningRequest>, name: &str) -> Result<Stri
     }
 }
 
-/// A certificate that TLS shows, and whom it trusts.
+/// A certificate that TLS shows, and the trusted authorities.
 pub struct Certificate {
     client: Client,
     namespace: String,
@@ -219,7 +219,7 @@ impl Certificate {
     }
 
     /// A server of webhooks that shows it: takes clients with a certificate of `clients` (PEM) and without one; without `clients`
-    /// it asks nobody for a certificate.
+    /// it requires no client certificate.
     ///
     /// # Errors
     /// If the PEM text cannot be read.
@@ -233,8 +233,8 @@ impl Certificate {
         Ok(config)
     }
 
-    /// Renews it, and trusts whom the services trust then; never returns. While an authority is handed over two are trusted for days
-    /// before the second signs anything, so whoever looks at each renewal is never behind.
+    /// Renews it, and then trusts the authorities that the services trust; never returns. While an authority is handed over two
+    /// are trusted for days before the second signs anything, so a service that reads them at each renewal is never behind.
     pub async fn keep(self) {
         renew(self.validity, Validity::now, || self.again()).await;
     }

@@ -29,7 +29,7 @@ pub enum Error {
     Client(#[source] kube::Error),
 }
 
-/// Connects as the kubeconfig says, or as the pod's service account. Nothing is sent yet.
+/// Connects by the kubeconfig, or as the pod's service account. Nothing is sent yet.
 ///
 /// # Errors
 /// If file or service account cannot be used.
@@ -58,8 +58,8 @@ pub fn of(config: Config) -> Result<Client, kube::Error> {
     through_proxy(config, transport::REQUESTS)
 }
 
-/// As [`of`], for what carries input to a program (`exec`, `portforward`): it may leave it unread for as long as it likes. A server
-/// that is gone is noticed as soon while nothing is said to it; while something is, only when the kernel gives up (about
+/// As [`of`], for what carries input to a program (`exec`, `portforward`): it may leave it unread for as long as it likes. A
+/// server that is gone is noticed as soon while nothing is sent to it; while data is sent, only when the kernel gives up (about
 /// 15 minutes).
 ///
 /// # Errors

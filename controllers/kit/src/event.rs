@@ -60,8 +60,8 @@ impl Events {
         format!("{object}.{:x}", last.map_or(now, later))
     }
 
-    /// Tells something of an object; `kind` is `Normal` or `Warning`.
-    pub fn tell(&self, regarding: ObjectReference, kind: &str, reason: &str, message: &str) {
+    /// Publishes an event about an object; `kind` is `Normal` or `Warning`.
+    pub fn publish(&self, regarding: ObjectReference, kind: &str, reason: &str, message: &str) {
         let namespace = regarding.namespace.clone().unwrap_or_else(|| "default".to_owned());
         let name = regarding.name.clone().unwrap_or_default();
         let now = jiff::Timestamp::now();

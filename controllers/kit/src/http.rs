@@ -63,7 +63,7 @@ impl Peer {
         self.organisations.iter().any(|own| organisations.contains(&own.as_str()))
     }
 
-    /// The peer of a request; one of whom nothing is known if the server did not say.
+    /// The peer of a request; an unknown one if the server did not set it.
     #[must_use]
     pub fn of(extensions: &http::Extensions) -> Self {
         extensions.get::<Self>().cloned().unwrap_or_default()
@@ -87,14 +87,14 @@ impl std::fmt::Debug for Gate {
 /// Places of listeners that peers of ours call with certificates: one for each node, and some. Strangers are of no use there, but
 /// each gets an answer.
 pub const PRIVATE: Places = Places { arriving: 256, strangers: 32, per_address: 16, known: 1024 };
-/// Places of listeners on which nobody shows a certificate: metrics. A scraper needs one or two.
+/// Places of listeners on which no client shows a certificate: metrics. A scraper needs one or two.
 pub const OPEN: Places = Places { arriving: 0, strangers: 64, per_address: 32, known: 0 };
 /// Places of listeners whose callers may be few addresses with many requests and no certificate: an API server that calls
 /// webhooks, a kube-scheduler beside its extender.
 pub const BUSY: Places = Places { arriving: 256, strangers: 256, per_address: 256, known: 256 };
 
 impl Gate {
-    /// A listener with these places. `knows` tells from a peer's verified certificate whether places and budget of known peers
+    /// A listener with these places. `knows` decides by a peer's verified certificate whether places and budget of known peers
     /// are its to use; a peer without a certificate is never known.
     #[must_use]
     pub fn new(
@@ -105,7 +105,7 @@ impl Gate {
         Self { door: Door::new(places), budget: Arc::clone(budget), knows: Arc::new(knows) }
     }
 
-    /// A listener that knows nobody.
+    /// A listener without known peers.
     #[must_use]
     pub fn open(places: Places, budget: &Arc<Budget>) -> Self {
         Self::new(places, budget, |_| false)
@@ -161,7 +161,7 @@ where
     serve_streams(listener, tls, gate, answer).await;
 }
 
-/// Serves plain HTTP to anybody, with bodies, until it is dropped: for demonstrations and tests.
+/// Serves plain HTTP to any client, with bodies, until it is dropped: for demonstrations and tests.
 pub async fn serve_openly<H, F>(listener: TcpListener, handler: H)
 where
     H: Fn(Whole) -> F + Clone + Send + Sync + 'static,
@@ -185,7 +185,7 @@ async fn whole(
     }
 }
 
-/// The status that tells why a body was not read.
+/// The status for the reason why a body was not read.
 #[must_use]
 pub fn status_of(why: body::Refused) -> StatusCode {
     match why {

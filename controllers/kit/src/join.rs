@@ -1,4 +1,4 @@
-//! Joins two connections: what one says, the other hears.
+//! Joins two connections: bytes of each go to the other.
 
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 
@@ -8,8 +8,8 @@ const CHUNK: usize = 16 << 10;
 /// Carries bytes both ways until both sides have ended, or one that has ended is gone.
 ///
 /// However a side ends (it closes its direction, its TLS session stops without a word, it is reset), all that was read from it
-/// goes to the other, who may be slow, and then the other's direction is closed: an end is never told before what preceded it,
-/// and does not take away what goes the other way.
+/// goes to the other, which may be slow, and then the other's direction is closed: an end is never passed on before what preceded
+/// it, and does not take away what goes the other way.
 pub async fn join<A, B>(one: A, other: B)
 where
     A: AsyncRead + AsyncWrite,
@@ -96,13 +96,13 @@ mod tests {
         let (near_other, other) = duplex(100);
         let joined = tokio::spawn(join(Cut(near_one), buffered(near_other)));
         let (from_one, mut to_one) = tokio::io::split(one);
-        let said: Vec<u8> = (0..=u8::MAX).cycle().take(300_000).collect();
-        to_one.write_all(&said).await.unwrap();
+        let sent: Vec<u8> = (0..=u8::MAX).cycle().take(300_000).collect();
+        to_one.write_all(&sent).await.unwrap();
         to_one.shutdown().await.unwrap();
         tokio::time::sleep(std::time::Duration::from_secs(60)).await;
         // The other direction is still open.
         let (from_other, mut to_other) = tokio::io::split(other);
-        assert!(all(from_other).await == said);
+        assert!(all(from_other).await == sent);
         to_other.write_all(b"late").await.unwrap();
         to_other.shutdown().await.unwrap();
         assert_eq!(all(from_one).await, b"late");

@@ -19,7 +19,7 @@ pub use times::{Invalid, Times};
 
 /// Longest wait for one response of the API server.
 const REQUEST: Duration = Duration::from_secs(5);
-/// Pause before a lease is read again that somebody wrote to between our read and our write.
+/// Pause before a lease is read again that another client wrote to between our read and our write.
 const CONFLICT: Duration = Duration::from_millis(100);
 /// First and longest pause before work that has ended is started again.
 const PAUSES: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(30));
@@ -37,7 +37,7 @@ pub struct Config {
     pub identity: String,
     /// How fast.
     pub times: Times,
-    /// Written to the lease by whoever holds it: where it is reached, see [`crate::service`].
+    /// Written to the lease by its holder: where it is reached, see [`crate::service`].
     pub annotations: BTreeMap<String, String>,
     /// Another program that has to lead in the same pod.
     pub beside: Option<Beside>,
@@ -139,7 +139,7 @@ enum Attempt {
     Other(String),
     /// The program beside us leads in another pod.
     Beside(String),
-    /// Somebody wrote to the lease between our read and our write; who holds it is not known.
+    /// Another client wrote to the lease between our read and our write; who holds it is not known.
     Conflict,
     /// The server refused or did not respond.
     Failed,
@@ -159,7 +159,7 @@ pub struct Elector {
 struct Seen(Option<(LeaseSpec, Instant)>);
 
 impl Seen {
-    /// Who holds a lease that was read now; nobody if it has expired.
+    /// The holder of a lease that was read now; none if it has expired.
     fn holder(&mut self, spec: &LeaseSpec) -> Option<String> {
         let since = match &self.0 {
             Some((seen, since)) if seen == spec => *since,
@@ -183,9 +183,9 @@ impl Elector {
         Self { api, config, own: Seen::default(), beside: Seen::default() }
     }
 
-    /// Does `work` whenever this replica leads, until `stop` ends or the work fails. When the lease is lost `work` is dropped at once,
-    /// with all that it started; it begins anew when the lease is held again. Work that returns without an error is started again
-    /// with backoff; in the meantime another replica may lead. At the end the lease is given back.
+    /// Does `work` whenever this replica leads, until `stop` ends or the work fails. When the lease is lost `work` is dropped at
+    /// once, with all that it started; it starts again when the lease is held again. Work that returns without an error is
+    /// started again with backoff; in the meantime another replica may lead. At the end the lease is given back.
     ///
     /// # Errors
     /// If the work fails.
@@ -239,8 +239,8 @@ impl Elector {
         }
     }
 
-    /// Renews the lease; the time at which the request that did it was sent, because the server may have written it then. Errors of
-    /// the server are retried. So are conflicts: that somebody else wrote to the lease does not mean that somebody else holds it.
+    /// Renews the lease; the time at which the request that did it was sent, because the server may have written it then. Errors
+    /// of the server are retried. So are conflicts: a write of another client does not mean that another replica holds it.
     ///
     /// # Errors
     /// If another replica holds the lease, the program beside this one leads in another pod, or `within` has passed.
@@ -263,7 +263,7 @@ impl Elector {
         }
     }
 
-    /// Renews until that fails for too long or another holds the lease; then whoever leads must stop at once.
+    /// Renews until that fails for too long or another holds the lease; then the leader must stop at once.
     async fn hold(&mut self, mut renewed: Instant) -> Lost {
         loop {
             sleep(self.config.times.retry).await;

@@ -17,7 +17,7 @@ use crate::http::{Answer, text};
 
 /// The value of all labels of the series that counts for those beyond the bound of its family.
 const OTHER: &str = "[other]";
-/// Series that a family has at most, if nothing else is said. Label values may come from outside.
+/// Series that a family has at most, by default. Label values may come from outside.
 const MOST_SERIES: usize = 10_000;
 
 /// The answer to a scrape.
@@ -327,7 +327,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_page_says_what_was_counted() {
+    fn a_page_shows_what_was_counted() {
         let registry = Registry::new();
         let all = registry.counter("all_total", "All.");
         let by_path = registry.counters("by_path_total", "By path.", ["path", "code"]);

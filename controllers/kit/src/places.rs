@@ -1,7 +1,7 @@
-//! Places for connections. Whoever comes is first arriving (in the TLS handshake), then a stranger or known; each of the three
-//! has places of its own, so that strangers never take those of known peers, and handshakes that are never finished take
-//! nobody's. When places run out, a connection without a request is closed first, of the address that holds the most: whoever
-//! opens many connections pays for it. The table is pure; [`Door`] puts a lock around it and wakes the connection that has to go.
+//! Places for connections. A connection is first arriving (in the TLS handshake), then a stranger or known; each of the three
+//! classes has its own places, so that strangers never take those of known peers, and unfinished handshakes take
+//! none of either. When places run out, a connection without a request is closed first, of the address with the most: the
+//! client with many connections loses its own. The table is pure; [`Door`] puts a lock around it and wakes that connection.
 
 use std::collections::{BTreeMap, HashMap};
 use std::net::IpAddr;
@@ -158,7 +158,7 @@ pub struct Seat {
 }
 
 impl Seat {
-    /// Says what is known now.
+    /// Sets the class that is known now.
     ///
     /// # Errors
     /// If there is no place of that class, or this one was given away: the connection has to be closed.

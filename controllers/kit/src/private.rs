@@ -55,7 +55,7 @@ impl std::fmt::Display for Finding {
 /// Why state cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// Somebody else owns a part of it, so that they can change its mode and read it.
+    /// Another user owns a part of it, and can change its mode and read it.
     #[error(
         "{path} belongs to user {owner}, not to user {own} who starts this; give it back with `chown -R {own} {root}`, or choose another --data-dir"
     )]
@@ -282,7 +282,7 @@ mod tests {
     }
 
     #[test]
-    fn what_belongs_to_somebody_else_is_refused_with_the_way_out() {
+    fn what_belongs_to_another_user_is_refused_with_the_way_out() {
         need!(needs::root());
         let home = tempfile::tempdir().unwrap();
         let file = home.path().join("state");

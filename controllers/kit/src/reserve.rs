@@ -1,4 +1,4 @@
-//! Room that is kept back for a full disk: a file that gives its blocks up, piece by piece, to whoever must write.
+//! Room that is kept back for a full disk: a file that gives its blocks up, piece by piece, to a component that must write.
 //!
 //! Pieces are small, so that another program that fills the disk gets little of what is given up for ours. A file system that shares
 //! or compresses blocks may keep back less than the file's length.

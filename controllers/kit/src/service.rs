@@ -1,4 +1,4 @@
-//! Where a service is reached: whoever holds its lease has written that to it.
+//! Where a service is reached: the holder of its lease has written the address to it.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
@@ -24,7 +24,7 @@ impl Endpoint {
         BTreeMap::from([(annotation::SERVICE_ADDRESS.to_owned(), self.address.to_string())])
     }
 
-    /// The address in the lease, if somebody holds it. It is always one with TLS: whoever may write leases could pass for the
+    /// The address in the lease, if it has a holder. It is always one with TLS: a client that may write leases could pass for the
     /// service otherwise.
     #[must_use]
     pub fn of(lease: &Lease) -> Option<Self> {
@@ -35,7 +35,7 @@ impl Endpoint {
     }
 }
 
-/// Looks a service up by its lease. `None` if nobody holds it.
+/// Looks a service up by its lease. `None` if it has no holder.
 ///
 /// # Errors
 /// If the API server refuses.
@@ -62,7 +62,7 @@ mod tests {
         let endpoint = Endpoint { address: "127.0.0.1:10299".parse().unwrap(), plain: false };
         let mut lease = Lease::default();
         lease.metadata.annotations = Some(endpoint.annotations());
-        assert_eq!(Endpoint::of(&lease), None, "nobody holds it");
+        assert_eq!(Endpoint::of(&lease), None, "it has no holder");
         lease.spec.get_or_insert_default().holder_identity = Some(String::new());
         assert_eq!(Endpoint::of(&lease), None, "it was given back");
         lease.spec.get_or_insert_default().holder_identity = Some("a".into());

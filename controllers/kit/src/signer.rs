@@ -1,6 +1,6 @@
 //! The signer `vm.neon.tech/internal`: answers certificate requests with the internal authority, by [`rules`].
 //!
-//! Only whoever leads runs it. Decided requests are left to the API server, which removes them after an hour.
+//! Only the leader runs it. Decided requests are left to the API server, which removes them after an hour.
 
 pub mod rules;
 
@@ -149,7 +149,7 @@ impl Signer {
         Ok(())
     }
 
-    /// Denies a request; one that somebody else has approved fails instead.
+    /// Denies a request; one that another client has approved fails instead.
     async fn refuse(&self, request: &CertificateSigningRequest, denial: &Denial) -> Result<(), ApiError> {
         tracing::warn!(request = request.name_any(), %denial, "a certificate request is denied");
         let (kind, subresource) =
@@ -159,7 +159,7 @@ impl Signer {
         self.write(request, request.resource_version(), subresource, status).await.map(drop)
     }
 
-    /// Writes a part of the status, unless somebody else has changed the request; its new version.
+    /// Writes a part of the status, unless another client has changed the request; its new version.
     async fn write(
         &self,
         request: &CertificateSigningRequest,

@@ -3,7 +3,7 @@
 //! None of them ends as long as the service runs. One that panics or returns leaves a service that looks alive and acts on a
 //! frozen cache, so its end is the end of the service: it is logged with the name of the task, `/healthz` reports it, the leader
 //! gives its lease up, and the process exits with an error. It is not restarted in place: a panic may have left what the tasks
-//! share half changed, while a new process lists everything again. Whoever started the process (a kubelet, the supervisor of a
+//! share half changed, while a new process lists everything again. The parent of the process (a kubelet, the supervisor of a
 //! local cluster) restarts it with backoff.
 
 use std::any::Any;

@@ -71,7 +71,7 @@ pub fn server_with(shown: Arc<Shown>, trust: Arc<Trust>) -> Result<ServerConfig,
     Ok(without_sessions(config))
 }
 
-/// As [`server_with`], but nobody is asked for a certificate.
+/// As [`server_with`], but without client certificates.
 ///
 /// # Errors
 /// If the provider has no protocol version.
@@ -105,7 +105,7 @@ pub(crate) fn certified(identity: &Identity) -> Result<Arc<CertifiedKey>, Error>
     Ok(Arc::new(CertifiedKey::from_der(chain, key(&identity.key)?, &provider())?))
 }
 
-/// A server that asks nobody for a certificate: a client that has one of an authority that is not known here may connect.
+/// A server without client certificates: a client that has one of an unknown authority may connect.
 ///
 /// # Errors
 /// If a PEM text cannot be read.
@@ -117,7 +117,7 @@ pub fn open_server(identity: &Identity) -> Result<ServerConfig, Error> {
         .with_single_cert(certificates, key(&identity.key)?)?)
 }
 
-/// A server that takes nobody but clients with a certificate of the authority.
+/// A server that takes only clients with a certificate of the authority.
 ///
 /// # Errors
 /// If a PEM text cannot be read.

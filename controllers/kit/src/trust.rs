@@ -1,4 +1,4 @@
-//! Whom TLS trusts: exchanged while configurations that were made with it are in use, as what is shown is.
+//! The authorities that TLS trusts: replaced while TLS configurations use them, like a service's own certificate.
 
 use std::sync::{Arc, PoisonError, RwLock};
 

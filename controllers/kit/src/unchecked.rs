@@ -1,4 +1,4 @@
-//! Connections to whoever answers.
+//! Connections to servers whose certificate is not checked.
 
 use std::sync::Arc;
 
@@ -46,8 +46,8 @@ impl ServerCertVerifier for AnyCertificate {
     }
 }
 
-/// A client that takes any certificate, for what only asks whether somebody answers and what, as probes of kubelets do: pods
-/// rarely have certificates for their addresses. Nothing secret may be sent over it.
+/// A client that takes any certificate, for requests that only check whether a server answers and what, as probes of kubelets do:
+/// pods rarely have certificates for their addresses. Nothing secret may be sent over it.
 ///
 /// # Errors
 /// If the provider has no usable version of TLS.

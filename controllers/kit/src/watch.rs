@@ -11,8 +11,8 @@ use tokio::sync::watch;
 /// Counts the watches that have listed once.
 pub type Listed = watch::Sender<usize>;
 
-/// Calls `on` for every object of a kind, now and at each change. After the first whole list, that is counted. A cluster that does
-/// not know an `optional` kind has no objects of it: nobody waits for the list.
+/// Calls `on` for every object of a kind, now and at each change. After the first whole list, that is counted. A cluster that
+/// does not know an `optional` kind has no objects of it: no task waits for the list.
 ///
 /// Errors of the server are retried with backoff. If this returns, the stream has ended, which it should not: run it as a task of
 /// [`crate::supervise::Tasks`], which reports that.

@@ -1,8 +1,8 @@
 //! What admission webhooks of every service share: who may call, how long a review may be, and `AdmissionReview` v1 itself.
 //!
 //! An API server shows a client certificate where its admission configuration names one, and the one of a local cluster always
-//! does. Where a flag names it, nobody else gets a response. Where none does, nobody is proved: then a webhook has no effect but its
-//! response.
+//! does. Where a flag names it, no other client gets a response. Where none does, no client is proved: then a webhook has no
+//! effect but its response.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -32,7 +32,7 @@ pub struct Client {
 pub struct Proof(Option<Arc<[String]>>);
 
 impl Proof {
-    /// Callers with this certificate, or anybody.
+    /// Callers with this certificate, or any client.
     #[must_use]
     pub fn new(client: Option<&Client>) -> Self {
         Self(client.map(|client| client.names.as_slice().into()))
@@ -192,7 +192,7 @@ mod tests {
         let (strict, open) = (Proof::new(Some(&client)), Proof::new(None));
         let named = |name: &str| Peer { common_name: name.to_owned(), ..Peer::default() };
         assert!(strict.is_proved(&named("apiserver")));
-        assert!(!strict.is_proved(&named("someone")) && !strict.is_proved(&named("")));
+        assert!(!strict.is_proved(&named("another")) && !strict.is_proved(&named("")));
         assert!(!open.is_proved(&named("apiserver")) && !open.is_proved(&named("")));
         let most = |path: &str| match path {
             "/review" => Some(MAX_BODY),

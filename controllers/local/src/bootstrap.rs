@@ -38,5 +38,5 @@ pub fn run(engine: &mut Engine, context: &Context, port: u16) {
             "ports": [{ "name": "https", "port": 443, "protocol": "TCP", "targetPort": port }] },
         "status": { "loadBalancer": {} } });
     engine.ensure("", "v1", "services", service, context);
-    engine.wake_chores();
+    engine.queue_all_tasks();
 }

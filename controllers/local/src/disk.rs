@@ -26,7 +26,7 @@ use file::StateFile;
 pub use room::Full;
 use room::Room;
 pub use whole::{BackupError, Checked, Header, Snapshot, check, restore};
-pub(crate) use whole::{keys, told};
+pub(crate) use whole::{keys, with_causes};
 
 /// Time between two looks whether a full disk has room again.
 const LOOK_AGAIN: Duration = Duration::from_secs(1);
@@ -65,7 +65,7 @@ pub enum Error {
         /// What to do.
         remedy: String,
     },
-    /// Somebody has it open.
+    /// Another process has it open.
     #[error("the state file {path} is in use: stop its cluster first")]
     InUse {
         /// Which file.
@@ -238,7 +238,7 @@ impl Disk {
         }
     }
 
-    /// Waits until the disk has failed or was closed, and says why.
+    /// Waits until the disk has failed or was closed, and returns the reason.
     pub async fn failure(&self) -> Failed {
         let failed = self.settled(|now| now.failed.is_some()).await.failed;
         failed.unwrap_or_else(|| Failed("it is gone".into()))
@@ -292,7 +292,7 @@ struct Writer {
     room: Arc<Room>,
 }
 
-/// However the writer ends, also in a panic of the database: nobody waits for it any more.
+/// However the writer ends, also in a panic of the database: waiting requests end with it.
 impl Drop for Writer {
     fn drop(&mut self) {
         self.end("it was closed");
@@ -302,7 +302,7 @@ impl Drop for Writer {
 impl Writer {
     /// Nothing is written any more; the first reason stays.
     fn end(&self, why: &str) {
-        // Under the lock, so that nobody begins to follow a table in between.
+        // Under the lock, so that no request begins to follow a table in between.
         let mut tables = self.tables.lock();
         self.progress.send_if_modified(|now| {
             let first = now.failed.is_none();

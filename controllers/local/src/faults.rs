@@ -31,7 +31,7 @@ pub struct Faults {
 
 /// What a request meets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Fate {
+pub enum Injection {
     /// Nothing unusual.
     Normal,
     /// This status code, nothing done.
@@ -71,16 +71,16 @@ impl Faults {
         true
     }
 
-    /// What the next request meets.
-    pub fn fate(&self, write: bool) -> Fate {
+    /// The fault to inject into the next request.
+    pub fn next(&self, write: bool) -> Injection {
         if !self.is_enabled() {
-            return Fate::Normal;
+            return Injection::Normal;
         }
         if take(&self.fail) {
             let status = u16::try_from(self.status.load(Ordering::Relaxed)).unwrap_or(500);
-            return Fate::Refused(if matches!(status, 409 | 429) { status } else { 500 });
+            return Injection::Refused(if matches!(status, 409 | 429) { status } else { 500 });
         }
-        if write && take(&self.lose_response) { Fate::Lost } else { Fate::Normal }
+        if write && take(&self.lose_response) { Injection::Lost } else { Injection::Normal }
     }
 
     /// What the query of a list becomes that is to be stale: one for the exact state of the revision the switch was
@@ -131,7 +131,7 @@ mod tests {
     fn switches_do_nothing_unless_enabled() {
         let off = Faults::default();
         assert!(off.set("fail", 5));
-        assert_eq!(off.fate(true), Fate::Normal);
+        assert_eq!(off.next(true), Injection::Normal);
         assert!(!off.set("no-such-switch", 1));
     }
 
@@ -141,10 +141,10 @@ mod tests {
         on.set("status", 409);
         on.set("fail", 1);
         on.set("lose-response", 1);
-        assert_eq!(on.fate(true), Fate::Refused(409));
-        assert_eq!(on.fate(false), Fate::Normal);
-        assert_eq!(on.fate(true), Fate::Lost);
-        assert_eq!(on.fate(true), Fate::Normal);
+        assert_eq!(on.next(true), Injection::Refused(409));
+        assert_eq!(on.next(false), Injection::Normal);
+        assert_eq!(on.next(true), Injection::Lost);
+        assert_eq!(on.next(true), Injection::Normal);
     }
 
     #[test]

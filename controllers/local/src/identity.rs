@@ -1,4 +1,4 @@
-//! Who is there: a client certificate, a bearer token, or nobody.
+//! The identity of a client: a client certificate, a bearer token, or anonymous.
 
 use std::sync::Arc;
 
@@ -17,7 +17,7 @@ use crate::token::Tokens;
 pub(crate) enum Refused {
     /// The credentials are wrong.
     Unauthorized,
-    /// Somebody else's name was used without the right to.
+    /// Another user's name was used without the right to.
     Impersonation(ApiError),
 }
 

@@ -1,6 +1,6 @@
 //! The embedded cluster: `neonvm-core-apistore` behind TLS, with its state on disk.
 //!
-//! `server` accepts connections, `identity` says who is there, `state` runs requests against the engine and waits for
+//! `server` accepts connections, `identity` authenticates clients, `state` runs requests against the engine and waits for
 //! the disk, `disk` groups commits, `watching` streams, `webhook` calls out, `token` signs service account tokens.
 
 pub mod bootstrap;

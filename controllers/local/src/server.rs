@@ -31,7 +31,7 @@ use tokio::task::JoinSet;
 use tokio_rustls::TlsAcceptor;
 
 use crate::disk::{Disk, Failed};
-use crate::faults::{Fate, Faults};
+use crate::faults::{Faults, Injection};
 use crate::identity;
 use crate::metrics::Metrics;
 use crate::state::{Incoming, State};
@@ -53,7 +53,7 @@ const DRAIN: Duration = Duration::from_secs(5);
 
 /// Common name of the certificate that webhooks are shown. It is in no group: as a user of this server it may do nothing.
 pub const CALLER: &str = "kube-apiserver-webhook-client";
-/// Group of those who have not said who they are.
+/// Group of clients that have not authenticated.
 const UNAUTHENTICATED: &str = "system:unauthenticated";
 
 /// How a server is started.
@@ -167,7 +167,7 @@ impl Server {
             Arc::new(State::new(engine, disk))
         };
         let fresh = state.context();
-        state.change(|engine| while engine.run_chores(&fresh, 1000) {});
+        state.change(|engine| while engine.run_tasks(&fresh, 1000) {});
         let mut names = vec![
             "localhost".to_owned(),
             "kubernetes".into(),
@@ -246,8 +246,8 @@ impl Server {
     /// Serves until `stop` ends, then lets open requests finish and writes what is left to disk.
     ///
     /// # Errors
-    /// If the state file could not be written: then it ends by itself, because a server without its disk can promise
-    /// nothing. Whoever supervises the process starts it again.
+    /// If the state file could not be written: then it ends by itself, because a server without its disk cannot keep
+    /// what it accepts. The supervisor of the process starts it again.
     pub async fn run(self, stop: impl Future<Output = ()>) -> Result<(), Error> {
         let mut tend = tokio::spawn({
             let state = Arc::clone(&self.shared.state);
@@ -362,9 +362,9 @@ async fn serve(
             return Ok(respond::answer(refusal(&error, Vec::new())));
         }
     };
-    let fate = match shared.faults.fate(method != Method::Get) {
-        Fate::Refused(code) => return Ok(respond::answer(refusal(&injected(code), Vec::new()))),
-        fate => fate,
+    let injection = match shared.faults.next(method != Method::Get) {
+        Injection::Refused(code) => return Ok(respond::answer(refusal(&injected(code), Vec::new()))),
+        injection => injection,
     };
     let mut request = request;
     let upgrade = hyper::upgrade::on(&mut request);
@@ -394,7 +394,7 @@ async fn serve(
         return Ok(own);
     }
     let reply = shared.state.run(&incoming).await;
-    if fate == Fate::Lost {
+    if injection == Injection::Lost {
         return Err(Lost);
     }
     let response = match reply {

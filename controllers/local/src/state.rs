@@ -16,10 +16,10 @@ use ring::rand::{SecureRandom as _, SystemRandom};
 use crate::disk::{Disk, Failed};
 use crate::{webhook, when_full};
 
-/// Chores run with a request, under its lock; the rest follows in the background.
-const CHORES_AT_ONCE: usize = 32;
-/// Chores per turn of the background loop.
-const CHORES_PER_TURN: usize = 200;
+/// Background tasks run with a request, under its lock; the rest follows in the background.
+const TASKS_PER_REQUEST: usize = 32;
+/// Tasks per turn of the background loop.
+const TASKS_PER_TURN: usize = 200;
 /// Webhook calls one request may lead to.
 const MAX_CALLS: usize = 64;
 
@@ -66,7 +66,7 @@ pub struct State {
     engine: RwLock<Engine>,
     disk: Disk,
     random: SystemRandom,
-    more_chores: tokio::sync::Notify,
+    more_tasks: tokio::sync::Notify,
     /// What is shown to webhooks, so that they know who calls them.
     caller: std::sync::OnceLock<Arc<Shown>>,
 }
@@ -78,7 +78,7 @@ impl State {
             engine: RwLock::new(engine),
             disk,
             random: SystemRandom::new(),
-            more_chores: tokio::sync::Notify::new(),
+            more_tasks: tokio::sync::Notify::new(),
             caller: std::sync::OnceLock::new(),
         }
     }
@@ -142,7 +142,7 @@ impl State {
         };
         let shown = match &reply {
             Reply::Answer(answer) if answer.code < 400 => self.disk.wait(answer.revision).await,
-            // A refusal tells of the state as well: that an object exists, is gone, or has another version.
+            // A refusal reveals the state as well: that an object exists, is gone, or has another version.
             Reply::Answer(_) => self.disk.wait(newest).await,
             // Nothing would ever come.
             Reply::Watch(..) => self.disk.check(),
@@ -162,18 +162,18 @@ impl State {
         })
     }
 
-    /// The reply, and the newest revision it can tell of.
+    /// The reply, and the newest revision it can reveal.
     async fn write(&self, request: &Request<'_>, context: &Context) -> (Reply, u64) {
         let mut trail = Trail::default();
         for _ in 0..MAX_CALLS {
             let (reply, newest, more) = self.change(|engine| {
                 let reply = engine.write(request, context, &trail);
                 let newest = engine.store().revision();
-                let more = engine.run_chores(context, CHORES_AT_ONCE);
+                let more = engine.run_tasks(context, TASKS_PER_REQUEST);
                 (reply, newest, more)
             });
             if more {
-                self.more_chores.notify_one();
+                self.more_tasks.notify_one();
             }
             let Reply::Ask(call) = reply else { return (reply, newest) };
             let answer = webhook::call(&call, self).await;
@@ -183,12 +183,12 @@ impl State {
         (Reply::Answer(refusal(&error, Vec::new())), 0)
     }
 
-    /// Works off chores that requests left behind, and removes what is old; never returns.
+    /// Runs background tasks that requests left over, and removes what is old; never returns.
     pub async fn tend(&self) {
         let mut next_expiry = Duration::from_secs(60);
         loop {
             tokio::select! {
-                () = self.more_chores.notified() => {}
+                () = self.more_tasks.notified() => {}
                 () = tokio::time::sleep(next_expiry) => {
                     let context = self.context();
                     let due = self.change(|engine| engine.expire(&context));
@@ -198,7 +198,7 @@ impl State {
             }
             loop {
                 let context = self.context();
-                if !self.change(|engine| engine.run_chores(&context, CHORES_PER_TURN)) {
+                if !self.change(|engine| engine.run_tasks(&context, TASKS_PER_TURN)) {
                     break;
                 }
                 tokio::task::yield_now().await;

@@ -17,7 +17,7 @@ use serde_json::{Value, json};
 /// Issuer and default audience.
 const ISSUER: &str = "https://kubernetes.default.svc";
 
-/// What is said of anything that is no token of ours.
+/// The error for anything that is no token of ours.
 const INVALID: &str = "invalid bearer token";
 
 /// Issuer, where no audience is asked for: the audience, too.
@@ -152,7 +152,7 @@ fn user_of(engine: &Engine, private: &Value, id: &str) -> Result<User, &'static 
     let account =
         engine.object("", "serviceaccounts", namespace, name).ok_or("the service account is gone")?;
     if text(&account, "/metadata/uid") != uid {
-        return Err("the service account has been made anew since");
+        return Err("the service account has been made again since");
     }
     let mut extra =
         vec![("authentication.kubernetes.io/credential-id".to_owned(), vec![format!("JTI={id}")])];
@@ -162,7 +162,7 @@ fn user_of(engine: &Engine, private: &Value, id: &str) -> Result<User, &'static 
         let place = if kind == "node" { "" } else { namespace };
         let found = engine.object("", plural, place, bound_name).ok_or("the bound object is gone")?;
         if !text(bound, "/uid").is_empty() && text(&found, "/metadata/uid") != text(bound, "/uid") {
-            return Err("the bound object has been made anew since");
+            return Err("the bound object has been made again since");
         }
         if kind == "pod" {
             extra.push(("authentication.kubernetes.io/pod-name".into(), vec![bound_name.to_owned()]));

@@ -46,7 +46,7 @@ pub(crate) struct Args {
 
 /// Runs until SIGTERM or SIGINT.
 pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
-    // Before anything is waited for: a mistake in the file is told at once.
+    // Before any wait, so that an error in the file is reported at once.
     let mut agent = args.config.as_deref().map(AgentConfig::read).transpose()?.unwrap_or_default();
     agent.scheduler.none |= !args.scheduler;
     crate::service::run(async {

@@ -44,7 +44,7 @@ async fn serve(args: &Args) -> anyhow::Result<()> {
     };
     let server = Server::start(&config).await?;
     let kubeconfig = serde_json::to_string_pretty(&server.kubeconfig(&args.name))?;
-    // Written last and in one step: whoever waits for the file finds a server that answers.
+    // Written last and in one step: once the file exists, the server answers.
     let path = args.data_dir.join("kubeconfig");
     Reserve::of(&args.data_dir)
         .lend(|| private::replace(&path, kubeconfig.as_bytes()))

@@ -27,7 +27,7 @@ fn seconds() -> clap::builder::RangedI64ValueParser<u16> {
 }
 
 impl LeaseArgs {
-    /// What they say, if it fits together.
+    /// The times, if they are consistent.
     pub(crate) fn times(&self) -> anyhow::Result<Times> {
         let seconds = |seconds: u16| Duration::from_secs(seconds.into());
         let times = Times {

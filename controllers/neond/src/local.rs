@@ -87,7 +87,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     let reserved = Reserved::new(args.api.listen);
     let listen = match &reserved {
         Ok(reserved) => reserved.address(),
-        // The server of a supervisor that was killed may still be ending; and ours says itself what is wrong.
+        // The server of a supervisor that was killed may still be ending; and ours reports its own errors.
         Err(_) if args.api.listen.port() != 0 => args.api.listen,
         Err(error) => anyhow::bail!("cannot listen on {}: {error}", args.api.listen),
     };
@@ -108,17 +108,17 @@ fn clean_up(directory: &Path, longest: Duration) -> anyhow::Result<()> {
     let running = neonvm_node::running(directory);
     if let Some(most) = running.iter().map(|pod| pod.grace.min(longest)).max() {
         let (count, plural) = (running.len(), if running.len() == 1 { "" } else { "s" });
-        say(&format!("stopping {count} machine{plural} (up to {} s)", most.as_secs()));
+        print_line(&format!("stopping {count} machine{plural} (up to {} s)", most.as_secs()));
     }
     for pod in neonvm_node::clean_up(&crate::node::identity(directory), directory, longest)? {
         let waited = pod.grace.min(longest).as_secs();
-        say(&format!("pod {} did not end within {waited} s and was killed", pod.name));
+        print_line(&format!("pod {} did not end within {waited} s and was killed", pod.name));
     }
     Ok(())
 }
 
-fn say(line: &str) {
-    // Whoever started this may have gone; the work goes on.
+fn print_line(line: &str) {
+    // The process that started this may have gone; the clean-up continues.
     let _ = writeln!(std::io::stdout().lock(), "{line}");
 }
 

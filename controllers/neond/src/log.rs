@@ -6,7 +6,7 @@ where
     W: for<'a> tracing_subscriber::fmt::MakeWriter<'a> + Send + Sync + 'static,
 {
     let filter = tracing_subscriber::EnvFilter::try_from_default_env()
-        // The client logs every attempt of a retry; whoever retries says so once.
+        // The client logs every attempt of a retry; its callers log a failure once.
         .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new("info,kube_client=off"));
     tracing_subscriber::fmt()
         .with_env_filter(filter)

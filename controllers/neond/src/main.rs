@@ -63,7 +63,7 @@ enum Service {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         arguments: Vec<OsString>,
     },
-    /// Plays the pods of Deployments on this machine, for demonstrations
+    /// Simulates the pods of Deployments on this machine, for demonstrations
     #[command(hide = true)]
     Workload(workload::Args),
     /// One of these pods

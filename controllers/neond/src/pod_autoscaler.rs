@@ -37,7 +37,7 @@ pub(crate) struct Args {
     /// Network that endpoints may be in although it is refused otherwise, such as 10.96.7.20 for one Service; repeat it for more
     #[arg(long, value_name = "CIDR")]
     scrape_allow: Vec<Network>,
-    /// Network of Services, which is refused; repeat it for more [default: as the cluster's ServiceCIDR objects say, from
+    /// Network of Services, which is refused; repeat it for more [default: from the cluster's ServiceCIDR objects, from
     /// Kubernetes 1.33]
     #[arg(long, value_name = "CIDR")]
     service_network: Vec<Network>,
@@ -69,8 +69,8 @@ pub(crate) struct Args {
     /// them, with --pod-autoscaler-webhooks [default: nowhere]
     #[arg(long)]
     webhook_bind_address: Option<SocketAddr>,
-    /// PEM file with the authority of the client certificate that the API server shows to webhooks; nobody else may call them
-    /// then [default: anybody may]
+    /// PEM file with the authority of the client certificate that the API server shows to webhooks; no other client may call
+    /// them then [default: any client may]
     #[arg(long, value_name = "FILE", requires_all = ["webhook_bind_address", "webhook_client_name"])]
     webhook_client_ca_file: Option<PathBuf>,
     /// Common name of that certificate; may be given several times

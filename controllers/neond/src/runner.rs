@@ -115,12 +115,12 @@ fn machine(args: &Args) -> anyhow::Result<()> {
     // Neither QEMU nor a script of the VM's author gets rights by a program with the set-user-ID bit.
     rustix::thread::set_no_new_privs(true).context("cannot give up new privileges")?;
     let format = if args.log_format == "cri" { Format::Cri } else { Format::Plain };
-    let sink = match args.log_file.as_deref().and_then(Bounded::standard) {
+    let log = match args.log_file.as_deref().and_then(Bounded::standard) {
         Some(bounded) => logs::start(format, bounded),
         None => logs::start(format, std::io::stdout()),
     };
-    let sink = sink.context("cannot start the log")?;
-    let own = sink.clone();
+    let log = log.context("cannot start the log")?;
+    let own = log.clone();
     crate::log::to(move || own.own());
     let probe = std::env::current_exe().context("cannot find this program")?;
     let options = Options {
@@ -141,10 +141,10 @@ fn machine(args: &Args) -> anyhow::Result<()> {
         qemu_user: (args.qemu_user, args.qemu_user),
     };
     let runtime = small_runtime()?;
-    let exit = runtime.block_on(neonvm_runner::run(&options, &sink));
+    let exit = runtime.block_on(neonvm_runner::run(&options, &log));
     runtime.shutdown_timeout(Duration::from_millis(100));
     let code = if exit.is_success() { 0 } else { 1 };
-    sink.drain();
+    log.drain();
     std::process::exit(code)
 }
 

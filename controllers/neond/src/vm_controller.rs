@@ -26,7 +26,7 @@ pub(crate) struct Args {
     /// scheduler, service-account, network, node-access. Labels allow.vm.neon.tech/NAME of a namespace win
     #[arg(long, value_name = "NAMES", value_delimiter = ',')]
     allow: Vec<neonvm_api::Power>,
-    /// How CPUs come and go in machines that do not say
+    /// How CPUs are plugged and unplugged in VMs whose objects do not set it
     #[arg(long, default_value = "SysfsScaling", value_parser = ["SysfsScaling", "QmpScaling"])]
     default_cpu_scaling_mode: String,
     /// Runners do not limit CPU with cgroups
@@ -101,8 +101,8 @@ pub(crate) struct Args {
     #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_value_t = false,
           default_missing_value = "true", action = clap::ArgAction::Set)]
     pod_autoscaler_webhooks: bool,
-    /// PEM file with the authority of the client certificate that the API server shows to webhooks; nobody else may call them
-    /// then. For example /etc/kubernetes/pki/ca.crt [default: anybody may, and requests are verified against the API]
+    /// PEM file with the authority of the client certificate that the API server shows to webhooks; no other client may call
+    /// them then. For example /etc/kubernetes/pki/ca.crt [default: any client may, and requests are verified against the API]
     #[arg(long, value_name = "FILE", requires_all = ["webhook_bind_address", "webhook_client_name"])]
     webhook_client_ca_file: Option<PathBuf>,
     /// Common name of that certificate; may be given several times

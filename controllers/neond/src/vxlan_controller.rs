@@ -11,7 +11,7 @@ use neonvm_vxlan_controller::{Config, Encryption};
 /// What packets between nodes are protected by.
 #[derive(Clone, Copy, Debug, clap::ValueEnum)]
 enum Protection {
-    /// Nothing: whoever is on the path reads and writes them
+    /// None: anyone with access to the network path can read and change the frames
     None,
     /// WireGuard of the node's kernel
     Wireguard,

@@ -1,15 +1,15 @@
-//! `neond workload`: plays the pods of Deployments on this machine.
+//! `neond workload`: simulates the pods of Deployments on this machine.
 //!
-//! A local cluster has no controller of workloads and no images. To see replicas follow a load it is enough that there
-//! are processes that serve, need a while to be ready and tell how busy they are: each replica of a Deployment with the
-//! annotation [`wish::PLAY`] is a process with an address of its own on the loopback interface, and a Pod that says so.
-//! Other annotations say how many clients use them and how their metrics answer.
+//! A local cluster has no controller of workloads and no images. To see replicas follow a load, processes are enough that
+//! serve, need a while to be ready and report their load: each replica of a Deployment with the annotation [`spec::PLAY`]
+//! is a process with an address of its own on the loopback interface, and a Pod with that address. Other annotations set
+//! how many clients use them and how their metrics answer.
 
 mod fleet;
 mod load;
-mod playing;
+mod pod;
 pub(crate) mod server;
-mod wish;
+mod spec;
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -26,16 +26,16 @@ use kube::runtime::{WatchStreamExt as _, watcher};
 use kube::{Client, ResourceExt as _};
 
 use self::fleet::Fleet;
-use self::playing::Stage;
-use self::wish::Wish;
+use self::pod::Stage;
+use self::spec::Spec;
 
-/// Label of the pods that are played.
-const PLAYED: &str = "app.kubernetes.io/managed-by=neond-workload";
+/// Label of the simulated pods.
+const SIMULATED: &str = "app.kubernetes.io/managed-by=neond-workload";
 /// An API server that was not there for so long is gone for good.
 const GONE: Duration = Duration::from_secs(60);
 /// Time for one request to the API server.
 const REQUEST: Duration = Duration::from_secs(10);
-/// Deployments that are played at the same time.
+/// Deployments that are simulated at the same time.
 const MOST_FLEETS: usize = 32;
 
 /// Flags.
@@ -72,14 +72,14 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
 fn alone(kubeconfig: &Path) -> anyhow::Result<File> {
     let path = kubeconfig.with_extension("workload.lock");
     let file = File::create(&path).with_context(|| format!("cannot make {}", path.display()))?;
-    file.try_lock().context("another one plays the workloads of this cluster")?;
+    file.try_lock().context("another process simulates the workloads of this cluster")?;
     Ok(file)
 }
 
-/// Removes what one left that was killed: behind its pods there is nobody any more.
+/// Removes pods without processes, which a killed predecessor left.
 async fn sweep(client: &Client) -> anyhow::Result<()> {
     let every: Api<Pod> = Api::all(client.clone());
-    let left = ListParams::default().labels(PLAYED);
+    let left = ListParams::default().labels(SIMULATED);
     for pod in tokio::time::timeout(REQUEST, every.list(&left)).await.context("no answer")?? {
         let pods: Api<Pod> = Api::namespaced(client.clone(), &pod.namespace().unwrap_or_default());
         let now = DeleteParams::default().grace_period(0);
@@ -120,7 +120,7 @@ async fn follow(client: Client, fleets: &mut Fleets) -> anyhow::Result<()> {
                 fleets.put(&deployment).await;
             }
             watcher::Event::InitDone => {
-                // What went away while nobody watched.
+                // Those that were deleted while the watch was down.
                 let gone: Vec<_> = fleets.all.keys().filter(|key| !listed.contains(key)).cloned().collect();
                 for key in gone {
                     fleets.remove(&key).await;
@@ -139,8 +139,8 @@ fn key(deployment: &Deployment) -> (String, String) {
 impl Fleets {
     async fn put(&mut self, deployment: &Deployment) {
         let key = key(deployment);
-        let wish = match Wish::of(deployment) {
-            Ok(Some(wish)) => wish,
+        let spec = match Spec::of(deployment) {
+            Ok(Some(spec)) => spec,
             Ok(None) => return self.remove(&key).await,
             Err(error) => {
                 tracing::warn!(namespace = key.0, deployment = key.1, error, "goes on as before");
@@ -148,16 +148,16 @@ impl Fleets {
             }
         };
         // Another Deployment of the same name has pods of its own.
-        if self.all.get(&key).is_some_and(|fleet| fleet.uid != wish.uid) {
+        if self.all.get(&key).is_some_and(|fleet| fleet.uid != spec.uid) {
             self.remove(&key).await;
         }
         if let Some(fleet) = self.all.get(&key) {
-            fleet.put(wish);
+            fleet.put(spec);
         } else if self.all.len() < MOST_FLEETS {
-            tracing::info!(namespace = key.0, deployment = key.1, replicas = wish.replicas, "played here");
-            self.all.insert(key, Fleet::start(Arc::clone(&self.stage), wish));
+            tracing::info!(namespace = key.0, deployment = key.1, replicas = spec.replicas, "simulated here");
+            self.all.insert(key, Fleet::start(Arc::clone(&self.stage), spec));
         } else {
-            tracing::warn!(namespace = key.0, deployment = key.1, "not played: {MOST_FLEETS} others are");
+            tracing::warn!(namespace = key.0, deployment = key.1, "not simulated: {MOST_FLEETS} others are");
         }
     }
 

@@ -150,7 +150,7 @@ impl Hierarchy {
         all.iter().filter_map(|path| path.file_name()?.to_str().map(str::to_owned)).collect()
     }
 
-    /// Nanoseconds of CPU that a cgroup has used, if it can be told.
+    /// Nanoseconds of CPU that a cgroup has used, if it is known.
     pub(crate) fn cpu_nanos(&self, path: &str) -> Option<u64> {
         let group = self.root.join(path);
         if let Ok(text) = fs::read_to_string(group.join("cpuacct.usage")) {
@@ -218,7 +218,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn hierarchies_are_told_apart() {
+    fn hierarchies_are_distinguished() {
         let directory = tempfile::tempdir().unwrap();
         let root = directory.path();
         assert_eq!(Hierarchy::below(root), None);

@@ -1,4 +1,4 @@
-//! The time, in a way that a jump of the machine's clock does not end or prolong anybody's grace.
+//! The time; a jump of the machine's clock does not end or prolong a grace period.
 
 use std::sync::OnceLock;
 use std::time::{Duration, Instant, SystemTime};

@@ -15,7 +15,7 @@ pub struct Config {
     pub name: String,
     /// Identity of the cluster on this machine: names of namespaces, interfaces and cgroups are derived from it.
     pub cluster: String,
-    /// Directory of the node; nobody else writes there.
+    /// Directory of the node; no other process writes there.
     pub data: PathBuf,
     /// How to reach the API server, with the rights of a node.
     pub kubeconfig: PathBuf,

@@ -1,8 +1,8 @@
 //! A root of the pod's own for commands that are not ours: what a container of the runner's image would hold, read-only, and nothing
 //! else of the host. The command is the user of the VM's QEMU, without capabilities.
 //!
-//! It is made anew for each command, by a thread that starts the command and ends: in mounts that nobody else sees, left for good by
-//! pivot_root, and in a namespace of processes, so that QEMU, who is the same user, is out of reach. By hand, because
+//! It is made for each command, by a thread that starts the command and ends: in mounts that no other process sees, left for good
+//! by pivot_root, and in a namespace of processes, so that QEMU, who is the same user, is out of reach. By hand, because
 //! bubblewrap, which does much the same, would be a package more on every host, and joins neither cgroups nor networks.
 
 mod tree;
@@ -183,7 +183,7 @@ impl Root {
     }
 }
 
-/// A directory for everybody to read, whatever the node's own files are made like.
+/// A directory that every user can read, whatever the node's own files are made like.
 fn make_directory(path: &Path) -> io::Result<()> {
     if !path.is_dir() {
         fs::create_dir(path)?;

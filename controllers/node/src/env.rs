@@ -136,7 +136,7 @@ pub(crate) fn expand(text: &str, known: &BTreeMap<String, String>) -> String {
     result + rest
 }
 
-/// Variables that tell of the services of the pod's namespace.
+/// Variables with the services of the pod's namespace.
 fn service_links(services: &[Service], namespace: &str) -> Vec<(String, String)> {
     let mut all = Vec::new();
     for service in services {
@@ -192,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn services_are_told_of() {
+    fn services_become_variables() {
         let service: Service =
             serde_json::from_value(json!({ "metadata": { "name": "my-db", "namespace": "d" },
             "spec": { "clusterIP": "10.0.0.9", "ports": [{ "name": "sql", "port": 5432 }] } }))

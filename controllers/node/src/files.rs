@@ -24,7 +24,7 @@ pub(crate) fn lock(file: &fs::File, exclusive: bool) -> io::Result<()> {
     }
 }
 
-/// A name beside a path that nobody else uses.
+/// A name beside a path that no other process uses.
 pub(crate) fn beside(path: &Path) -> PathBuf {
     static COUNT: AtomicU64 = AtomicU64::new(0);
     let number = COUNT.fetch_add(1, Ordering::Relaxed);
@@ -33,7 +33,7 @@ pub(crate) fn beside(path: &Path) -> PathBuf {
 }
 
 /// Writes a file with a mode; readers see the old or the new content. Not forced to
-/// the disk: after a crash of the machine nothing that it tells of runs any more.
+/// the disk: after a crash of the machine nothing that it describes runs any more.
 pub(crate) fn replace(path: &Path, content: &[u8], mode: u32) -> io::Result<()> {
     let next = beside(path);
     let write = || {

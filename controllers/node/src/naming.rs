@@ -1,5 +1,5 @@
 //! Names and addresses that belong to one cluster, one node, one pod. Everything the node makes outside its directory
-//! carries such a name, so that it can be found again and nobody else's is touched.
+//! carries such a name, so that it can be found again and those of others are left alone.
 
 use std::fmt;
 use std::net::Ipv4Addr;

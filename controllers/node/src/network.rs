@@ -89,7 +89,7 @@ impl NodeNetwork {
         }
     }
 
-    /// What runners are told of it.
+    /// The word for it in the environment of runners.
     pub(crate) fn word(&self) -> &'static str {
         if self.namespaces().is_some() { "tap" } else { "user" }
     }
@@ -129,7 +129,7 @@ impl NodeNetwork {
 
     /// Connects a pod, and by these interfaces to the overlay; what is there already is kept. Its address.
     ///
-    /// Without namespaces there is no overlay, and the runner says so.
+    /// Without namespaces there is no overlay, and the runner reports that.
     pub(crate) async fn attach(&self, uid: &str, interfaces: &[String]) -> io::Result<Ipv4Addr> {
         let address = self.leases.lock().take(uid)?;
         if let Some(net) = self.namespaces() {

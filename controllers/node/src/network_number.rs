@@ -1,6 +1,6 @@
-//! Which addresses a local cluster has: a number that no other cluster of this machine has, and whose networks nobody uses.
+//! The addresses of a local cluster: a number that no other cluster of this machine has, and whose networks are unused.
 //!
-//! A claim is a file below [`CLAIMS`] with the cluster's directory in it. A claim whose directory is gone is nobody's.
+//! A claim is a file below [`CLAIMS`] with the cluster's directory in it. A claim whose directory is gone is free.
 
 use std::fs::File;
 use std::io;
@@ -29,12 +29,12 @@ pub fn release(identity: &str) -> io::Result<()> {
     release_below(Path::new(CLAIMS), identity)
 }
 
-/// Says what could not be done to a path.
+/// An error that names the failed action and its path.
 fn cannot(what: &str, path: &Path) -> impl Fn(io::Error) -> io::Error {
     move |error| io::Error::new(error.kind(), format!("cannot {what} {}: {error}", path.display()))
 }
 
-/// Held by whoever reads or changes claims.
+/// Held while claims are read or changed.
 fn lock(directory: &Path) -> io::Result<File> {
     let file = File::open(directory).map_err(cannot("lock", directory))?;
     file.lock().map_err(cannot("lock", directory))?;
@@ -45,7 +45,7 @@ fn file(directory: &Path, number: u8) -> PathBuf {
     directory.join(number.to_string())
 }
 
-/// Who has a number; empty: nobody.
+/// The owner of a number; empty: none.
 fn owner(directory: &Path, number: u8) -> String {
     std::fs::read_to_string(file(directory, number)).unwrap_or_default()
 }
@@ -60,7 +60,7 @@ fn claim_below(directory: &Path, identity: &str, is_used: impl Fn(u8) -> bool) -
     if let Some(own) = number_of(directory, identity) {
         return Ok(own);
     }
-    // Different clusters begin at different places, so that they seldom meet.
+    // Different clusters begin at different places, so that they rarely meet.
     let start = identity.bytes().fold(0_u8, |sum, byte| sum.wrapping_mul(31).wrapping_add(byte)) % NETWORKS;
     forget_the_gone(directory);
     let free = |number: &u8| owner(directory, *number).is_empty() && !is_used(*number);

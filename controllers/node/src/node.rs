@@ -50,7 +50,7 @@ pub(crate) struct Node {
 }
 
 impl Node {
-    /// What the status of a pod says beside its machine's state.
+    /// The parts of a pod's status beside its machine's state.
     pub(crate) fn surroundings(&self, uid: &str, ip: &str) -> Surroundings {
         Surroundings { host_ip: self.address.clone(), pod_ip: ip.to_owned(), uid: uid.to_owned() }
     }
@@ -74,7 +74,7 @@ impl Node {
         }
     }
 
-    /// The services that a pod is told of.
+    /// The services that a pod gets as variables.
     pub(crate) async fn services(&self, pod: &Pod) -> Vec<Service> {
         if pod.spec.as_ref().and_then(|spec| spec.enable_service_links) == Some(false) {
             return Vec::new();
@@ -85,7 +85,7 @@ impl Node {
         match tokio::time::timeout(Duration::from_secs(5), api.list(&parameters)).await {
             Ok(Ok(list)) => list.items,
             Ok(Err(error)) => {
-                tracing::warn!(%error, namespace, "a pod is not told of services");
+                tracing::warn!(%error, namespace, "a pod gets no variables of services");
                 Vec::new()
             }
             Err(_) => Vec::new(),

@@ -160,7 +160,7 @@ impl Registration {
             &Patch::Strategic(json!({ "status": self.status(Some(&old)) })),
         )
         .await?;
-        // Nobody else takes the taint away that new nodes carry until they are ready.
+        // No other component removes the taint that new nodes carry until they are ready.
         let taints = old.spec.as_ref().and_then(|spec| spec.taints.clone()).unwrap_or_default();
         let left: Vec<_> = taints.iter().filter(|taint| taint.key != NOT_READY).collect();
         let mut patch = json!({ "metadata": { "labels": self.labels() } });
@@ -198,7 +198,7 @@ impl Registration {
         }
     }
 
-    /// Keeps the lease, and the object in case somebody removes it.
+    /// Keeps the lease, and the object in case a client removes it.
     pub(crate) async fn keep(&self) {
         let mut ticks = tokio::time::interval(HEARTBEAT);
         ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);

@@ -1,4 +1,4 @@
-//! Config maps and secrets that pods use: one watch for each object, for as long as somebody holds it.
+//! Config maps and secrets that pods use: one watch for each object, for as long as it is in use.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Weak};
@@ -47,7 +47,7 @@ impl Subscription {
     /// The object as it is now.
     ///
     /// # Errors
-    /// If the API server does not tell within 10 s.
+    /// If the API server does not answer within 10 s.
     pub(crate) async fn get(&self) -> Result<Seen, String> {
         let mut seen = self.seen.clone();
         let known = tokio::time::timeout(DEADLINE, seen.wait_for(Option::is_some)).await;
@@ -126,7 +126,7 @@ where
                     differs
                 });
             }
-            Err(error) => tracing::debug!(%error, name, "a watch is begun anew"),
+            Err(error) => tracing::debug!(%error, name, "a watch starts again"),
         }
     }
 }

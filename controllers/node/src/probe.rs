@@ -1,4 +1,4 @@
-//! Probes of containers. Until the first success they come in quick succession, later as often as they say.
+//! Probes of containers. Until the first success they come in quick succession, later at their own period.
 
 mod http;
 
@@ -33,7 +33,7 @@ fn threshold(given: Option<i32>, default: u32) -> u32 {
     given.and_then(|given| u32::try_from(given).ok()).unwrap_or(default).max(1)
 }
 
-/// Probes until it is dropped, or until the start-up probe has succeeded. Tells of changes only.
+/// Probes until it is dropped, or until the start-up probe has succeeded. Reports changes only.
 pub(crate) async fn run(kind: ProbeKind, probe: Probe, target: Target, events: mpsc::Sender<Event>) {
     let (period, timeout) = (seconds(probe.period_seconds, 10), seconds(probe.timeout_seconds, 1));
     let period = period.max(Duration::from_secs(1));
@@ -42,7 +42,7 @@ pub(crate) async fn run(kind: ProbeKind, probe: Probe, target: Target, events: m
     tokio::time::sleep(seconds(probe.initial_delay_seconds, 0)).await;
     let began = Instant::now();
     let mut connection = http::Connection::default();
-    let (mut failures, mut successes, mut told) = (0, 0, None);
+    let (mut failures, mut successes, mut reported) = (0, 0, None);
     let mut next_count = Instant::now();
     loop {
         let result = match tokio::time::timeout(timeout, attempt(&probe, &target, &mut connection)).await {
@@ -64,9 +64,9 @@ pub(crate) async fn run(kind: ProbeKind, probe: Probe, target: Target, events: m
             }
         }
         let reached = if good { successes >= least_successes } else { failures >= most_failures };
-        let news = told != Some(good) && !(kind == ProbeKind::Readiness && !good && told.is_none());
+        let news = reported != Some(good) && !(kind == ProbeKind::Readiness && !good && reported.is_none());
         if reached && news {
-            told = Some(good);
+            reported = Some(good);
             let (container, message) = (target.container.name.clone(), result.err().unwrap_or_default());
             if events.send(Event::Probed { container, probe: kind, good, message }).await.is_err() {
                 return;
@@ -75,7 +75,7 @@ pub(crate) async fn run(kind: ProbeKind, probe: Probe, target: Target, events: m
                 return;
             }
         }
-        let quick = kind != ProbeKind::Liveness && told != Some(true) && began.elapsed() < QUICK_FOR;
+        let quick = kind != ProbeKind::Liveness && reported != Some(true) && began.elapsed() < QUICK_FOR;
         tokio::time::sleep(if quick { QUICK.min(period) } else { period }).await;
     }
 }

@@ -70,7 +70,7 @@ pub(crate) fn launch(launch: Launch) -> io::Result<Identity> {
 pub(crate) enum Outcome {
     Code(i32),
     Signal(i32),
-    /// It was somebody else's child.
+    /// It was another process's child.
     Unknown,
 }
 
@@ -101,7 +101,7 @@ impl Process {
     /// Waits for its end.
     pub(crate) async fn wait(&self) -> Outcome {
         loop {
-            // An error here means that the runtime is shutting down: nobody hears the answer.
+            // An error here means that the runtime is shutting down: no caller gets the answer.
             let Ok(mut ready) = self.fd.readable().await else { return std::future::pending().await };
             if has_ended(self.fd.get_ref()) {
                 break;

@@ -40,7 +40,7 @@ impl Rooms {
         }
     }
 
-    /// Lets a pod decide what it has from now on, with nobody in between. `decide` must not block.
+    /// Lets a pod decide what it has from now on, without a change in between. `decide` must not block.
     pub(crate) fn decide<T>(&self, uid: &str, decide: impl FnOnce(Room) -> (Need, T)) -> T {
         let (gave_back, result) = {
             let mut given = self.given.lock();

@@ -69,7 +69,7 @@ pub async fn run(config: Config, stop: impl Future<Output = ()>) -> Result<(), E
     let _workers = Workers(Arc::clone(&node));
     take_up(&node).await?;
     let work = async {
-        // The API server must know the node before anybody asks it for a pod's log, but pods need not wait for that.
+        // The API server must know the node before a client requests a pod's log, but pods need not wait for that.
         let registered = async {
             registration.begin().await;
             registration.keep().await;
@@ -159,14 +159,14 @@ async fn follow_pods(node: &Arc<Node>) {
     let mut listed = BTreeSet::new();
     while let Some(change) = stream.next().await {
         match change {
-            Err(error) => tracing::debug!(%error, "the watch of pods is begun anew"),
+            Err(error) => tracing::debug!(%error, "the watch of pods starts again"),
             Ok(Change::Init) => listed.clear(),
             Ok(Change::InitApply(pod)) => {
                 listed.insert(pod.metadata.uid.clone().unwrap_or_default());
                 see(node, pod);
             }
             Ok(Change::InitDone) => {
-                // Only a whole list tells that a pod is gone.
+                // Only a whole list shows that a pod is gone.
                 let gone: Vec<_> = {
                     let pods = node.pods.lock();
                     pods.iter()

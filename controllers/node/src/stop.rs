@@ -1,4 +1,4 @@
-//! Asking the machines of a cluster to end, once its services have: nobody else is left to do it.
+//! Asking the machines of a cluster to end, once its services have: no other process is left to do it.
 
 use std::os::fd::OwnedFd;
 use std::path::Path;

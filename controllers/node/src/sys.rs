@@ -37,14 +37,14 @@ pub(crate) struct Place {
     pub(crate) mounts: Mounts,
     /// Changed to once the files are those of the place.
     pub(crate) directory: CString,
-    /// Gets the line of `/proc/self/stat` before the program runs: whoever finds it there knows that it was started.
+    /// Gets the line of `/proc/self/stat` before the program runs: its presence proves that it was started.
     pub(crate) record: Option<OwnedFd>,
     /// The standard input is a terminal, and becomes the controlling one.
     pub(crate) terminal: bool,
     /// User and group that it becomes, for good and without any capability. It is in a namespace of processes of its own: see
     /// [`crate::confined`].
     pub(crate) user: Option<u32>,
-    /// It is the first process of that namespace, and mounts its `/proc`: the kernel mounts that of whoever mounts it.
+    /// It is the first process of that namespace, and mounts its `/proc`: the kernel mounts the one of the calling process.
     pub(crate) is_first: bool,
 }
 
@@ -52,7 +52,7 @@ impl Place {
     /// Runs in the child: system calls only, no lock is taken, nothing is allocated.
     fn enter(&self, parent: Pid) -> io::Result<()> {
         setsid()?;
-        // A parent that is killed now must not leave a process behind that nobody has written down.
+        // A parent that is killed now must not leave a process behind without a record.
         set_parent_process_death_signal(Some(Signal::KILL))?;
         // A parent in another namespace of processes is not to be seen.
         if self.user.is_none() && getppid() != Some(parent) {

@@ -33,7 +33,7 @@ pub struct Config {
     pub scrape_memory: usize,
     /// Networks that endpoints may be in although they are refused otherwise.
     pub scrape_allowed: Vec<Network>,
-    /// Networks of Services, which are refused; empty: as the cluster's `ServiceCIDR` objects say.
+    /// Networks of Services, which are refused; empty: those of the cluster's `ServiceCIDR` objects.
     pub service_networks: Vec<Network>,
     /// PEM file with the authorities that certificates of endpoints are checked against; absent: they are not checked, as
     /// with probes of the kubelet, because pods rarely have certificates for their addresses.
@@ -53,7 +53,7 @@ pub struct Config {
 pub struct WebhookConfig {
     /// Where to listen.
     pub listen: SocketAddr,
-    /// Who may call them, whose authority is read at start; absent: anybody.
+    /// The client that may call them, whose authority is read at start; absent: any client may.
     pub client: Option<webhook::Client>,
 }
 

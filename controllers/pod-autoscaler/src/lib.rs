@@ -4,18 +4,18 @@
 //! decide; that is [`neonvm_core_podscale`].
 //!
 //! ```text
-//! watches ─▶ picture ─▶ queue ─▶ work ─┬─ target: replicas there, selector
+//! watches ─▶ cache ───▶ queue ─▶ work ─┬─ target: replicas there, selector
 //!                                      ├─ observe: pods' endpoints, metrics APIs
 //!                                      ├─ core: decide
 //!                                      ├─ target: replicas wanted, if they differ
 //!                                      └─ status, events
 //! ```
 //! Beside it, in every replica: admission webhooks for `PodAutoscaler`s.
-//! Nothing is kept on disk: one who starts holds what it finds until its windows are filled.
+//! Nothing is kept on disk: a replica that starts holds the number it finds until its windows are filled.
 
+mod cache;
 mod config;
 mod observe;
-mod picture;
 mod pods;
 mod reach;
 mod run;

@@ -31,7 +31,7 @@ pub(crate) struct PodView {
 }
 
 impl PodView {
-    /// `None` for one that is going away or has ended: it serves nobody any more.
+    /// `None` for one that is terminating or has ended: it no longer serves.
     pub(crate) fn of(pod: &Pod) -> Option<Self> {
         let status = pod.status.as_ref();
         let phase = status.and_then(|status| status.phase.as_deref()).unwrap_or_default();
@@ -51,7 +51,7 @@ impl PodView {
         })
     }
 
-    /// What serves in it; says what shared names of metrics stand for.
+    /// The engine that serves in it; it determines what shared names of metrics mean.
     pub(crate) fn engine(&self) -> &str {
         self.labels.get(ENGINE_LABEL).map_or(DEFAULT_ENGINE, String::as_str)
     }
@@ -98,7 +98,7 @@ impl Pods {
         }
     }
 
-    /// Takes a whole picture.
+    /// Takes a complete list.
     pub(crate) fn replace(&self, pods: Vec<(String, PodView)>) {
         let mut new: HashMap<String, Namespace> = HashMap::new();
         for (namespace, view) in pods {

@@ -1,8 +1,8 @@
 //! Which addresses endpoints may have. Pure.
 //!
-//! Whoever creates a `PodAutoscaler` names endpoints that this service connects to from where it runs. What is reached only
-//! from there must not be: its own host's loopback, metadata services, the network of Services with the API server in it.
-//! The check is made on the very address that is connected to, so a name that resolves to something else later changes
+//! The author of a `PodAutoscaler` names endpoints that this service connects to from where it runs. Addresses that only the
+//! service can reach must be refused: its own host's loopback, metadata services, the network of Services with the API server
+//! in it. The check is made on the very address that is connected to, so a name that resolves to another one later changes
 //! nothing.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};

@@ -13,8 +13,8 @@ use tokio::net::TcpListener;
 use tokio::sync::watch as channel;
 
 use crate::Config;
+use crate::cache::Key;
 use crate::observe::Observer;
-use crate::picture::Key;
 use crate::services;
 use crate::telemetry::{Others, Telemetry};
 use crate::watch;
@@ -55,8 +55,8 @@ pub async fn run(config: Config, stop: impl Future<Output = ()>) -> Result<(), E
     run_with(client, metrics, config, stop).await
 }
 
-/// As [`run`], with clients at hand; `metrics` asks the metrics APIs and does not retry by itself, so that an API that is
-/// down is told as such and holds up nothing. When it is dropped, everything it started ends.
+/// As [`run`], with existing clients; `metrics` is for the metrics APIs and must not retry by itself, so that an API that is
+/// down is reported as such and delays nothing. When the future is dropped, everything it started ends.
 ///
 /// # Errors
 /// As [`run`].
@@ -178,7 +178,7 @@ impl Health {
         self.tasks.answer()
     }
 
-    /// What the leader knows is told as long as it leads: until the result is dropped.
+    /// Serves what the leader knows until the result is dropped, which is when it no longer leads.
     fn show(&self, context: &Arc<Context>) -> Shown<'_> {
         *self.context.lock().unwrap_or_else(PoisonError::into_inner) = Some(Arc::clone(context));
         Shown(self)
@@ -193,7 +193,7 @@ impl Health {
             "/metrics" => {
                 let context = self.context.lock().unwrap_or_else(PoisonError::into_inner).clone();
                 let others = context.map_or_else(Others::default, |context| Others {
-                    objects: context.picture.count(),
+                    objects: context.cache.count(),
                     depth: context.queue.depth(),
                     scrapes: context.observer.scrapes.load(Ordering::Relaxed),
                     failures: context.observer.failures.load(Ordering::Relaxed),

@@ -22,8 +22,8 @@ pub(crate) async fn write(
     written: &mut Option<Instant>,
 ) -> Result<(), Failed> {
     // The newest that is known: the turn may have begun with an older one.
-    let key = crate::picture::key_of(object);
-    let newest = context.picture.object(&key).filter(|newest| newest.metadata.uid == object.metadata.uid);
+    let key = crate::cache::key_of(object);
+    let newest = context.cache.object(&key).filter(|newest| newest.metadata.uid == object.metadata.uid);
     let newest = newest.as_deref().unwrap_or(object);
     let old = newest.status.clone().unwrap_or_default();
     let new = after(&old, pass, object.metadata.generation, Timestamp::now());
@@ -43,7 +43,7 @@ pub(crate) async fn write(
     let answer = within("status", api.patch_status(&name, &how, &patch)).await?;
     *written = Some(Instant::now());
     // The watch will bring it; until then the next turn must not start from an older one.
-    context.picture.put_status(&key, &answer);
+    context.cache.put_status(&key, &answer);
     Ok(())
 }
 

@@ -1,10 +1,10 @@
 //! What is scaled: how many replicas it has, which pods are its own, and how another number is written.
 //!
-//! By the `scale` subresource where the kind has one, by `spec.replicas` otherwise. Every write says which number it
-//! replaces, so that nothing that somebody else wrote meanwhile is lost.
+//! By the `scale` subresource where the kind has one, by `spec.replicas` otherwise. Every write states the number that it
+//! replaces, so that no write of another client is lost.
 
 mod kinds;
-mod storm;
+mod roles;
 
 use k8s_openapi::api::autoscaling::v1::Scale;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
@@ -43,7 +43,7 @@ enum Way {
     Scale { version: String },
     /// The object's own field, at this version.
     Field { version: String },
-    /// A role of a storm service: its place in the list.
+    /// A role of a `StormService`: its place in the list.
     Role { index: usize, name: String, is_set: bool },
 }
 
@@ -82,7 +82,7 @@ impl Targets {
         let named = self.named(object).await?;
         match self.read_as(object, &named).await {
             Err(failed) if failed.is_missing => {
-                // The kind may have come anew with other subresources.
+                // The kind may have been defined again, with other subresources.
                 self.kinds.forget(&named.kind);
                 Err(failed)
             }
@@ -92,9 +92,9 @@ impl Targets {
 
     async fn read_as(&self, object: &PodAutoscaler, named: &Named) -> Result<Workload, Failed> {
         let what = format!("{} {}", named.kind.resource.kind, named.name);
-        if storm::is_one(&named.kind.resource) {
-            let storm = within(&what, named.api.get(&named.name)).await?;
-            return storm::read(object, &storm);
+        if roles::is_one(&named.kind.resource) {
+            let service = within(&what, named.api.get(&named.name)).await?;
+            return roles::read(object, &service);
         }
         if named.kind.has_scale {
             let scale = within(&what, named.api.get_scale(&named.name)).await?;
@@ -121,7 +121,7 @@ impl Targets {
                 return Err(Failed::new(
                     failure::RESCALE,
                     format!(
-                        "{what} was scaled from {} to {} by somebody else",
+                        "{what} was scaled from {} to {} by another client",
                         workload.replicas, seen.replicas
                     ),
                 ));
@@ -147,7 +147,7 @@ async fn put(named: &Named, seen: &Workload, replicas: i32, what: &str) -> Resul
             within(what, api.patch(name, &how, &Patch::Merge(patch))).await.map(drop)
         }
         Way::Role { index, name: role, is_set } => {
-            let patch = storm::patch(*index, role, is_set.then_some(seen.replicas), replicas);
+            let patch = roles::patch(*index, role, is_set.then_some(seen.replicas), replicas);
             let patch = serde_json::from_value(patch)
                 .map_err(|error| Failed::new(failure::RESCALE, error.to_string()))?;
             let done = within(what, api.patch(name, &how, &Patch::Json::<()>(patch))).await;
@@ -199,7 +199,7 @@ fn labels(selector: &Value) -> Result<Selector, String> {
 
 /// Of some kinds not every pod serves.
 fn narrowed(mut workload: Workload, kind: &Kind) -> Workload {
-    if kind.resource.group == storm::GROUP && kind.resource.kind == "RayClusterFleet" {
+    if kind.resource.group == roles::GROUP && kind.resource.kind == "RayClusterFleet" {
         let head = Expression::Equal(RAY_HEAD.0.to_owned(), RAY_HEAD.1.to_owned());
         for selector in &mut workload.selectors {
             selector.extend([head.clone()]);

@@ -8,11 +8,11 @@ use neonvm_api::pod_autoscaler::ScalingStrategy;
 use neonvm_core_podscale::{Decision, Settings};
 use neonvm_kit::metrics::{Counter, Kind, Page, Registry, double};
 
-use crate::picture::Key;
+use crate::cache::Key;
 
-/// What a decision said, for the gauge of upstream.
+/// The last decision about an object, for upstream's gauge.
 #[derive(Clone, Debug)]
-struct Said {
+struct LastDecision {
     algorithm: &'static str,
     reason: String,
     desired: i32,
@@ -21,7 +21,7 @@ struct Said {
 /// All of them.
 #[derive(Debug)]
 pub(crate) struct Telemetry {
-    said: Mutex<BTreeMap<Key, Said>>,
+    decisions: Mutex<BTreeMap<Key, LastDecision>>,
     registry: Registry,
     turns: Counter,
     turning: Counter,
@@ -33,7 +33,7 @@ impl Default for Telemetry {
     fn default() -> Self {
         let registry = Registry::new();
         Self {
-            said: Mutex::default(),
+            decisions: Mutex::default(),
             turns: registry.counter("neonvm_pod_autoscaler_turns_total", "Reconciles."),
             turning: registry.counter("neonvm_pod_autoscaler_turn_seconds_total", "Time of all reconciles."),
             rescales: registry
@@ -57,8 +57,8 @@ pub(crate) struct Others {
 }
 
 impl Telemetry {
-    fn said(&self) -> std::sync::MutexGuard<'_, BTreeMap<Key, Said>> {
-        self.said.lock().unwrap_or_else(PoisonError::into_inner)
+    fn decisions(&self) -> std::sync::MutexGuard<'_, BTreeMap<Key, LastDecision>> {
+        self.decisions.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(crate) fn turn(&self, took: Duration) {
@@ -80,12 +80,13 @@ impl Telemetry {
             ScalingStrategy::Apa => "apa",
             ScalingStrategy::Hpa => "hpa",
         };
-        let said = Said { algorithm, reason: format!("{:?}", decision.reason), desired: decision.desired };
-        self.said().insert(key.clone(), said);
+        let last =
+            LastDecision { algorithm, reason: format!("{:?}", decision.reason), desired: decision.desired };
+        self.decisions().insert(key.clone(), last);
     }
 
     pub(crate) fn forget(&self, key: &Key) {
-        self.said().remove(key);
+        self.decisions().remove(key);
     }
 
     /// A page with all of it.
@@ -93,7 +94,7 @@ impl Telemetry {
         let mut page = self.registry.page();
         let help = "Replicas that the last decision asked for.";
         page.family("aibrix_autoscaler_scale_action", Kind::Gauge, help);
-        for ((namespace, name), Said { algorithm, reason, desired }) in self.said().iter() {
+        for ((namespace, name), LastDecision { algorithm, reason, desired }) in self.decisions().iter() {
             let labels = [
                 ("namespace", &**namespace),
                 ("name", &**name),
@@ -142,8 +143,8 @@ mod tests {
     fn names_stay() {
         let telemetry = Telemetry::default();
         telemetry.turn(Duration::from_millis(1500));
-        let said = Said { algorithm: "kpa", reason: "A \"reason\"".into(), desired: 3 };
-        telemetry.said().insert(("default".into(), "p".into()), said);
+        let last = LastDecision { algorithm: "kpa", reason: "A \"reason\"".into(), desired: 3 };
+        telemetry.decisions().insert(("default".into(), "p".into()), last);
         let text = telemetry.page(Others { scrapes: 7, ..Others::default() }).finish();
         let families = [
             "neonvm_pod_autoscaler_turns_total counter",

@@ -1,4 +1,4 @@
-//! Watches of autoscalers, of `HorizontalPodAutoscaler`s and of pods: each change goes into the picture.
+//! Watches of autoscalers, of `HorizontalPodAutoscaler`s and of pods: each change updates the cache.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use kube::runtime::watcher;
 use neonvm_api::PodAutoscaler;
 use neonvm_kit::watch::{Listed, each};
 
-use crate::picture::{Key, foreign, key_of};
+use crate::cache::{Key, foreign, key_of};
 use crate::pods::PodView;
 use crate::work::Context;
 
@@ -29,7 +29,7 @@ pub(crate) async fn autoscalers(context: Arc<Context>, listed: Arc<Listed>) {
         watcher::Event::InitApply(object) => {
             let (key, object) = readable(object);
             if let Some(object) = object
-                && context.picture.put_listed(&key, object)
+                && context.cache.put_listed(&key, object)
             {
                 wake(vec![key.clone()]);
             }
@@ -37,18 +37,18 @@ pub(crate) async fn autoscalers(context: Arc<Context>, listed: Arc<Listed>) {
         }
         watcher::Event::Apply(object) => {
             let (key, object) = readable(object);
-            // One that cannot be read stays as it was: it is somebody's, and no reason to stop scaling.
+            // An object that cannot be parsed stays as it was: that is no reason to stop scaling its target.
             if let Some(object) = object {
-                wake(context.picture.put(&key, Some(object)));
+                wake(context.cache.put(&key, Some(object)));
             }
         }
         watcher::Event::InitDone => {
-            wake(context.picture.retain(&seen));
+            wake(context.cache.retain(&seen));
             seen = HashSet::new();
         }
         watcher::Event::Delete(object) => {
             let (key, _) = readable(object);
-            wake(context.picture.put(&key, None));
+            wake(context.cache.put(&key, None));
             context.queue.add(&key);
         }
     })
@@ -74,32 +74,32 @@ pub(crate) async fn wrappers(context: Arc<Context>, listed: Arc<Listed>) {
     let api: Api<HorizontalPodAutoscaler> = Api::all(context.client.clone());
     let mut seen: HashSet<Key> = HashSet::new();
     let wake = |keys: Vec<Key>| keys.iter().for_each(|key| context.queue.add(key));
-    // What one of ours has to say goes into the status of its object.
+    // A change of one of ours goes into the status of its object.
     let owner = |hpa: &HorizontalPodAutoscaler| {
         let owner = hpa.owner_references().iter().find(|owner| owner.controller == Some(true));
-        owner.and_then(|owner| context.picture.controlled_by(&owner.uid)).into_iter().collect::<Vec<Key>>()
+        owner.and_then(|owner| context.cache.controlled_by(&owner.uid)).into_iter().collect::<Vec<Key>>()
     };
     each("HorizontalPodAutoscalers", api, watcher::Config::default(), (&listed, true), |event| match event {
         watcher::Event::Init => seen.clear(),
         watcher::Event::InitApply(hpa) | watcher::Event::Apply(hpa) => {
             let key = key_of(&hpa);
-            wake(context.picture.put_wrapper(&key, foreign(&hpa)));
+            wake(context.cache.put_wrapper(&key, foreign(&hpa)));
             wake(owner(&hpa));
             seen.insert(key);
         }
         watcher::Event::InitDone => {
-            wake(context.picture.retain_wrappers(&seen));
+            wake(context.cache.retain_wrappers(&seen));
             seen = HashSet::new();
         }
         watcher::Event::Delete(hpa) => {
-            wake(context.picture.put_wrapper(&key_of(&hpa), None));
+            wake(context.cache.put_wrapper(&key_of(&hpa), None));
             wake(owner(&hpa));
         }
     })
     .await;
 }
 
-/// Watches pods; never returns. They wake nobody: what they say is read at the next turn of their autoscaler.
+/// Watches pods; never returns. They wake no worker: the next reconcile of their autoscaler reads them.
 pub(crate) async fn pods(context: Arc<Context>, listed: Arc<Listed>) {
     let api: Api<Pod> = Api::all(context.client.clone());
     let mut coming: Vec<(String, PodView)> = Vec::new();

@@ -36,7 +36,7 @@ const BACKLOG: u32 = 1024;
 /// The webhooks, bound to their address.
 pub(crate) struct Webhooks {
     socket: TcpSocket,
-    /// PEM of the authority of callers; none: nobody is asked for a certificate.
+    /// PEM of the authority of callers; `None`: callers need no certificate.
     clients: Option<String>,
     proof: Proof,
 }
@@ -178,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn all_faults_are_told_at_once() {
+    fn all_faults_are_reported_at_once() {
         let mut bad = scaler(&json!("-5"));
         bad["spec"]["maxReplicas"] = json!(0);
         let response = reviewed(false, "CREATE", &bad, &Value::Null);

@@ -15,8 +15,8 @@ use neonvm_core_podscale::{Decision, Memory, Observation, Settings, decide};
 use neonvm_kit::event::Events;
 use neonvm_kit::queue::{Outcome, Queue};
 
+use crate::cache::{Cache, Key};
 use crate::observe::{Before, Observer};
-use crate::picture::{Key, Picture};
 use crate::pods::Pods;
 use crate::target::Targets;
 use crate::telemetry::Telemetry;
@@ -33,9 +33,9 @@ pub(crate) struct Failed {
     pub(crate) message: String,
     /// There is no such thing.
     pub(crate) is_missing: bool,
-    /// Somebody else was faster.
+    /// Another writer was faster.
     pub(crate) is_conflict: bool,
-    /// The request makes no sense there.
+    /// The request is invalid there.
     pub(crate) is_invalid: bool,
 }
 
@@ -72,8 +72,8 @@ pub(crate) struct Kept {
     uid: String,
     memory: Memory,
     before: Before,
-    /// The last trouble that was told, so that it is told once.
-    told: String,
+    /// The last failure that was reported, so that each is reported once.
+    reported: String,
     /// The `HorizontalPodAutoscaler` that was applied last.
     pub(crate) applied: Option<serde_json::Value>,
     /// When the status was written last.
@@ -84,7 +84,7 @@ pub(crate) struct Kept {
 pub(crate) struct Context {
     pub(crate) client: Client,
     pub(crate) queue: Queue<Key>,
-    pub(crate) picture: Picture,
+    pub(crate) cache: Cache,
     pub(crate) pods: Pods,
     pub(crate) targets: Targets,
     pub(crate) observer: Arc<Observer>,
@@ -105,7 +105,7 @@ impl Context {
             targets: Targets::new(client.clone()),
             client,
             queue: Queue::new(),
-            picture: Picture::default(),
+            cache: Cache::default(),
             pods: Pods::default(),
             observer,
             events,
@@ -158,7 +158,7 @@ fn spread(now: Duration, period: Duration, phase: Duration) -> Duration {
 
 /// Reconciles an autoscaler; returns when the next reconcile is due.
 pub(crate) async fn reconcile(context: &Context, key: &Key) -> Outcome {
-    let Some(object) = context.picture.object(key) else {
+    let Some(object) = context.cache.object(key) else {
         context.forget(key);
         return Outcome::Gone;
     };
@@ -186,7 +186,7 @@ async fn one(context: &Context, key: &Key, object: &PodAutoscaler, kept: &mut Ke
             return finish(context, object, &Pass::Invalid(&faults), kept, Outcome::Done(None)).await;
         }
     };
-    if let Some(message) = context.picture.conflict(key) {
+    if let Some(message) = context.cache.conflict(key) {
         let removed = wrapped::remove(context, object).await;
         context.telemetry.forget(key);
         let outcome = if removed.is_ok() { Outcome::Done(None) } else { Outcome::Failed };
@@ -198,11 +198,11 @@ async fn one(context: &Context, key: &Key, object: &PodAutoscaler, kept: &mut Ke
     };
     match done {
         Ok(outcome) => {
-            kept.told.clear();
+            kept.reported.clear();
             outcome
         }
         Err(failed) => {
-            tell(context, object, kept, &failed);
+            report(context, object, kept, &failed);
             let (reason, message) = (failed.reason, failed.message.as_str());
             let period = Duration::from_secs(settings.sync_period.unsigned_abs());
             // What is missing now may be there at the next reconcile; nothing is gained by asking faster.
@@ -213,12 +213,12 @@ async fn one(context: &Context, key: &Key, object: &PodAutoscaler, kept: &mut Ke
 }
 
 /// A warning, once.
-fn tell(context: &Context, object: &PodAutoscaler, kept: &mut Kept, failed: &Failed) {
+fn report(context: &Context, object: &PodAutoscaler, kept: &mut Kept, failed: &Failed) {
     let text = format!("{}: {}", failed.reason, failed.message);
-    if kept.told != text {
+    if kept.reported != text {
         tracing::info!(name = ?object.metadata.name, namespace = ?object.metadata.namespace, text, "cannot scale");
-        context.events.tell(object.object_ref(&()), "Warning", failed.reason, &failed.message);
-        kept.told = text;
+        context.events.publish(object.object_ref(&()), "Warning", failed.reason, &failed.message);
+        kept.reported = text;
     }
 }
 
@@ -283,11 +283,11 @@ fn announce(
             let (from, to, why) = (decision.fleet.current, decision.desired, decision.reason);
             let text = format!("from {from} to {to} replicas: {why:?}");
             tracing::info!(name = ?object.metadata.name, namespace = ?object.metadata.namespace, from, to, ?why, "scaled");
-            context.events.tell(object.object_ref(&()), "Normal", "SuccessfulRescale", &text);
+            context.events.publish(object.object_ref(&()), "Normal", "SuccessfulRescale", &text);
         }
         Applied::Failed(message) => {
             let failed = Failed::new(failure::RESCALE, message.clone());
-            tell(context, object, kept, &failed);
+            report(context, object, kept, &failed);
         }
         Applied::NotNeeded => {}
     }

@@ -1,5 +1,5 @@
-//! Strategy HPA: a `HorizontalPodAutoscaler` does the work. It is kept as the object says by server-side apply, its status
-//! becomes that of the object, and it goes when the strategy changes.
+//! Strategy HPA: a `HorizontalPodAutoscaler` does the work. Server-side apply keeps it as the object requests, its status
+//! becomes that of the object, and it is deleted when the strategy changes.
 
 use std::time::Duration;
 
@@ -44,7 +44,7 @@ pub(crate) async fn pass(
     let have = within(&what, api.get_opt(&name)).await.map_err(named)?;
     if let Some(have) = have.as_ref().filter(|have| !is_ours(have, object)) {
         let text =
-            format!("{what} belongs to somebody else; rename this object or delete {}", have.name_any());
+            format!("{what} belongs to another owner; rename this object or delete {}", have.name_any());
         return Err(Failed::new(failure::UPDATE_HPA, text));
     }
     let text = serde_json::to_value(&wanted).unwrap_or_default();
@@ -85,7 +85,7 @@ fn contains(have: &Value, wanted: &Value) -> bool {
 pub(crate) async fn remove(context: &Context, object: &PodAutoscaler) -> Result<(), Failed> {
     let uid = object.metadata.uid.clone().unwrap_or_default();
     let key = (object.namespace().unwrap_or_default(), hpa_object::name(&object.name_any()));
-    if !context.picture.has_wrapper(&key, &uid) {
+    if !context.cache.has_wrapper(&key, &uid) {
         return Ok(());
     }
     let what = format!("HorizontalPodAutoscaler {}", key.1);

@@ -1,9 +1,9 @@
-//! A TCP port that stays somebody's while nobody listens on it.
+//! Reserves a TCP port while no process listens on it.
 //!
 //! The kernel takes the source ports of connections from the same range as the ports it hands out for port 0. A port that was
-//! found free is therefore somebody else's a moment later, now and then, and a server that is started again finds its own port
+//! found free may therefore be in use a moment later, and a server that is started again may find its own port
 //! taken by a connection. A socket that is bound but does not listen prevents both: with `SO_REUSEADDR` set on both sides, as
-//! every common server sets it, the server may still bind the same address, and the kernel chooses it for nobody else.
+//! every common server sets it, the server may still bind the same address, and the kernel assigns it to no other socket.
 
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -23,7 +23,7 @@ impl Reserved {
     /// Reserves `address`; with port 0, a port of the kernel's choice.
     ///
     /// # Errors
-    /// If the address is none of this machine's, or somebody listens there or has a connection from there.
+    /// If the address is none of this machine's, or another process listens there or has a connection from there.
     pub fn new(address: SocketAddr) -> io::Result<Self> {
         let family = if address.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
         let socket = socket_with(family, SocketType::STREAM, SocketFlags::CLOEXEC, Some(ipproto::TCP))?;
@@ -78,7 +78,7 @@ mod tests {
 
     /// Who does not ask for a port by its number asks as this one does.
     #[test]
-    fn it_is_taken_for_everybody_else() {
+    fn no_other_socket_gets_the_port() {
         let reserved = Reserved::loopback().unwrap();
         let other = rustix::net::socket(AddressFamily::INET, SocketType::STREAM, None).unwrap();
         assert_eq!(bind(&other, &reserved.address()), Err(rustix::io::Errno::ADDRINUSE));

@@ -25,10 +25,10 @@ use answer::{Body, json, text};
 pub(crate) use serve::{listen_locally, listen_with_tls};
 pub(crate) use statistics::Statistics;
 
+use crate::command::{Command, Refusal};
 use crate::console::Console;
 use crate::migrate::volumes::Volume;
 use crate::network::Reach;
-use crate::wish::{Refusal, Wish};
 
 /// Bytes of a request's body.
 const LARGEST: usize = 64 << 10;
@@ -42,7 +42,7 @@ pub(crate) enum Peer {
     Trusted,
     /// Reach ports of the guest, but for its daemon's: it is the agent of this node.
     Agent,
-    /// Take disks that nobody writes: it is a runner of the same machine.
+    /// Read disks that are not written: it is another runner of the same VM.
     Twin,
     /// Ask whether the guest is ready.
     Stranger,
@@ -89,7 +89,7 @@ pub(crate) struct Shared {
     /// By which names clients are recognised.
     pub(crate) own: Own,
     pub(crate) status: watch::Receiver<Arc<RunnerStatus>>,
-    pub(crate) wishes: mpsc::Sender<Wish>,
+    pub(crate) commands: mpsc::Sender<Command>,
     pub(crate) running: watch::Receiver<Option<Running>>,
     /// What bodies of requests take.
     pub(crate) bodies: Arc<Budget>,
@@ -131,10 +131,10 @@ pub(crate) async fn handle(shared: Arc<Shared>, peer: Peer, request: Request<Inc
         protocol::STATISTICS_PATH => statistics(&shared).await,
         protocol::POWER_OFF_PATH => power_off(&shared).await,
         protocol::CONSOLE_PATH => console(&shared, request),
-        protocol::MIGRATION_PATH => moves::call(&shared, request, Wish::Move).await,
-        protocol::MIGRATION_CANCEL_PATH => moves::call(&shared, request, Wish::CancelMove).await,
-        protocol::MIGRATION_RECOVER_PATH => moves::call(&shared, request, Wish::RecoverMove).await,
-        protocol::MIGRATION_SETTLE_PATH => moves::call(&shared, request, Wish::SettleMove).await,
+        protocol::MIGRATION_PATH => moves::call(&shared, request, Command::Move).await,
+        protocol::MIGRATION_CANCEL_PATH => moves::call(&shared, request, Command::CancelMove).await,
+        protocol::MIGRATION_RECOVER_PATH => moves::call(&shared, request, Command::RecoverMove).await,
+        protocol::MIGRATION_SETTLE_PATH => moves::call(&shared, request, Command::SettleMove).await,
         path if path.starts_with(protocol::VOLUME_PATH) => moves::volume(&shared, path).await,
         path => {
             let port = path.trim_start_matches(protocol::GUEST_PORT_PATH).to_owned();
@@ -154,7 +154,7 @@ fn ready(shared: &Shared) -> Response<Body> {
 fn cpu_current(shared: &Shared) -> Response<Body> {
     let cpu = shared.status.borrow().cpu;
     if cpu.online == 0 {
-        return text(StatusCode::GATEWAY_TIMEOUT, "the guest has not said yet how many CPUs are on line");
+        return text(StatusCode::GATEWAY_TIMEOUT, "the guest has not reported yet how many CPUs are online");
     }
     json(StatusCode::OK, &RunnerCpu { vcpus: cpu.applied })
 }
@@ -193,7 +193,7 @@ async fn size(shared: &Shared, request: Request<Incoming>) -> Response<Body> {
 async fn resize(shared: &Shared, size: SizeRequest) -> Result<(), Response<Body>> {
     let gone = || text(StatusCode::SERVICE_UNAVAILABLE, "the machine has ended");
     let (answer, answered) = oneshot::channel();
-    shared.wishes.send(Wish::Resize(size, answer)).await.map_err(|_| gone())?;
+    shared.commands.send(Command::Resize(size, answer)).await.map_err(|_| gone())?;
     match answered.await {
         Ok(Ok(())) => Ok(()),
         Ok(Err(why)) => Err(refusal(&why)),
@@ -210,7 +210,7 @@ fn refusal(why: &Refusal) -> Response<Body> {
 }
 
 async fn power_off(shared: &Shared) -> Response<Body> {
-    match shared.wishes.send(Wish::PowerOff).await {
+    match shared.commands.send(Command::PowerOff).await {
         Ok(()) => text(StatusCode::ACCEPTED, "the power button is pressed"),
         Err(_) => text(StatusCode::GONE, "the machine has ended"),
     }
@@ -274,7 +274,7 @@ async fn guest_port(shared: &Shared, port: &str, request: Request<Incoming>) -> 
         Ok(Err(error)) => {
             return text(
                 StatusCode::BAD_GATEWAY,
-                &format!("nobody answers at port {port} of the guest: {error}"),
+                &format!("port {port} of the guest does not answer: {error}"),
             );
         }
         Err(_) => {

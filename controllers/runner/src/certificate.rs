@@ -49,18 +49,18 @@ impl Renewed {
         Arc::clone(&self.shown)
     }
 
-    /// Whom a server trusts that stays.
+    /// The authorities for a long-lived server; updated in place.
     pub(crate) fn trust(&self) -> Arc<Trust> {
         Arc::clone(&self.trust)
     }
 
-    /// Whom new connections trust, PEM.
+    /// The authorities for new connections, PEM.
     pub(crate) fn authorities(&self) -> String {
         self.refresh_trust();
         self.trust.bundle()
     }
 
-    /// Takes up whom to trust. An authority that is handed over comes days before anything that it has signed.
+    /// Reads the trusted authorities again. A new authority is distributed days before it signs anything.
     fn refresh_trust(&self) {
         let taken = read(&self.directory.join(AUTHORITIES)).map_err(|error| error.to_string());
         match taken.and_then(|bundle| self.trust.replace(&bundle).map_err(|error| error.to_string())) {
@@ -158,7 +158,7 @@ mod tests {
 
     const NAME: &str = "one.example";
 
-    /// What each side says of the other.
+    /// The errors that client and server get.
     async fn meet(authority: &Authority, client: &Identity, server: &Identity) -> (String, String) {
         let trusted = authority.certificate();
         let client = neonvm_kit::tls::client(Some(client), trusted.as_bytes()).unwrap();
@@ -177,11 +177,11 @@ mod tests {
             stream.shutdown().await
         };
         let (asked, answered) = tokio::join!(asks, answers);
-        let say = |result: Result<(), std::io::Error>| {
+        let outcome = |result: Result<(), std::io::Error>| {
             // As a library of HTTP passes it on.
             result.map_or_else(|error| words(&std::io::Error::other(error)), |()| "well".to_owned())
         };
-        (say(asked.map(drop)), say(answered))
+        (outcome(asked.map(drop)), outcome(answered))
     }
 
     #[tokio::test]

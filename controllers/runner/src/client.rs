@@ -74,7 +74,7 @@ async fn refusal(response: Response) -> Error {
     let status = response.status();
     let body = response.into_body().collect().await.map(|body| body.to_bytes()).unwrap_or_default();
     let text = String::from_utf8_lossy(&body).trim().to_owned();
-    Error::Refused(if text.is_empty() { format!("the runner says {status}") } else { text })
+    Error::Refused(if text.is_empty() { format!("the runner returned {status}") } else { text })
 }
 
 /// The answer to a question, as text.

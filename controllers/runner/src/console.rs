@@ -1,4 +1,4 @@
-//! The serial console: one reader of QEMU's socket; everybody who is connected sees it and may type.
+//! The serial console: one task reads QEMU's socket; all connected clients see its output and may type.
 //!
 //! New clients get what was shown last, so that a login prompt is there at once. A client that does not read is cut off,
 //! never waited for.
@@ -10,7 +10,7 @@ use bytes::Bytes;
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 use tokio::sync::{broadcast, mpsc};
 
-use crate::logs::{Lines, Sink, Source};
+use crate::logs::{Lines, Log, Source};
 
 /// Chunks that a client may be behind.
 const BEHIND: usize = 256;
@@ -40,7 +40,7 @@ struct Kept {
 
 impl Console {
     /// Attaches to the serial line of a machine. The task ends with the machine.
-    pub(crate) fn attach<S>(line: S, sink: Sink) -> (Self, tokio::task::JoinHandle<()>)
+    pub(crate) fn attach<S>(line: S, log: Log) -> (Self, tokio::task::JoinHandle<()>)
     where
         S: AsyncRead + AsyncWrite + Send + 'static,
     {
@@ -62,12 +62,12 @@ impl Console {
                 own.show(bytes);
                 for line in lines.push(bytes) {
                     own.remember(&line.text);
-                    sink.offer(Source::Serial, line);
+                    log.offer(Source::Serial, line);
                 }
             }
             if let Some(line) = lines.finish() {
                 own.remember(&line.text);
-                sink.offer(Source::Serial, line);
+                log.offer(Source::Serial, line);
             }
         });
         (console, task)
@@ -180,9 +180,9 @@ mod tests {
 
     #[tokio::test]
     async fn clients_see_the_past_and_type_and_the_machine_ends_them() {
-        let sink = logs::start(Format::Plain, std::io::sink()).unwrap();
+        let log = logs::start(Format::Plain, std::io::sink()).unwrap();
         let (machine, line) = tokio::io::duplex(1024);
-        let (console, task) = Console::attach(line, sink);
+        let (console, task) = Console::attach(line, log);
         let (mut reader, mut writer) = tokio::io::split(machine);
         writer.write_all(b"boot\nlogin: ").await.unwrap();
         let mut seen = console.shown.subscribe();

@@ -20,7 +20,7 @@ pub struct Copied {
     pub written: u64,
 }
 
-/// Copies a regular file. Everybody may read the copy; who may execute it is as before.
+/// Copies a regular file. The copy is readable by all users; the right to execute it stays as it is.
 ///
 /// # Errors
 /// If it cannot be read or written, is no regular file, or if the copy differs. Then there is none.
@@ -138,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn modes_are_kept_and_everybody_may_read() {
+    fn modes_are_kept_and_all_users_may_read() {
         let directory = tempfile::tempdir().unwrap();
         let (from, to) = (directory.path().join("from"), directory.path().join("to"));
         for (mode, expected) in [(0o600, 0o644), (0o755, 0o755), (0o4777, 0o755)] {

@@ -29,12 +29,12 @@ pub(crate) use exit::QemuEnd;
 /// First pause between two attempts to reach a guest that boots; doubled up to [`ASK_LONGEST`].
 const ASK_FIRST: Duration = Duration::from_millis(20);
 const ASK_LONGEST: Duration = Duration::from_secs(1);
-/// Shortest time for an answer: a packet sent before the guest has a network is lost, and only a new one is heard.
+/// Shortest time for an answer: a packet sent before the guest has a network is lost, and only a new one is answered.
 const ASK_WITHIN: Duration = Duration::from_millis(150);
 /// A guest that does not report is asked from so long after its start on. Earlier it has no network, and what is sent to
 /// it makes its address unknown for a second.
 const ASK_UNREPORTED: Duration = Duration::from_secs(2);
-/// A guest that reports is asked when it says that it is ready; if it never does, after this.
+/// A guest that reports is asked when it reports that it is ready; if it never does, after this.
 const ASK_OVERDUE: Duration = Duration::from_secs(20);
 
 /// What has happened.
@@ -50,9 +50,9 @@ pub(crate) enum Event {
     Resize(SizeRequest),
     /// The runner is to stop within this time.
     Stop { grace: Duration },
-    /// QEMU says how much memory the guest has.
+    /// QEMU reported how much memory the guest has.
     Memory(Bytes),
-    /// The guest said how many CPUs are on line.
+    /// The guest reported how many CPUs are online.
     Answered { online: u32 },
     /// The guest did not answer.
     Silent(String),
@@ -77,7 +77,7 @@ pub(crate) enum Event {
 /// What is to be done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Action {
-    /// Tell QEMU how much memory the guest should have in all.
+    /// Set in QEMU how much memory the guest should have in all.
     SetMemory(Bytes),
     /// Hold the vCPU threads to this.
     SetQuota(MilliCpu),
@@ -248,7 +248,7 @@ impl Core {
         }
     }
 
-    /// The guest is up and does not say again what it has said elsewhere.
+    /// The guest is up, and does not repeat what it reported to the source.
     fn taken_over(&mut self, machine: MachineInfo, guest: Option<MigrationGuest>) {
         self.status.machine = Some(machine);
         self.status.state = RunnerState::Booting;

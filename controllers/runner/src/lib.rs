@@ -8,6 +8,7 @@
 mod api;
 mod certificate;
 pub mod client;
+mod command;
 mod config;
 mod console;
 pub mod copy;
@@ -22,7 +23,6 @@ mod rights;
 mod run;
 mod runtime;
 mod volume;
-mod wish;
 
 pub use options::Options;
 pub use rights::{KEPT, runtime};

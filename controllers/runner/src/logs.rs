@@ -1,6 +1,6 @@
 //! The log of the container: whole lines with their source in front, written by one thread.
 //!
-//! A line that would have to wait makes the guest's log port wait, so that nothing the workload says is lost. The serial
+//! When the queue is full, the guest's log port waits, so that no output of the workload is lost. The serial
 //! console must not wait, because the guest's kernel writes to it: lines too many are counted and dropped.
 
 mod bounded;
@@ -18,7 +18,7 @@ use tokio::sync::mpsc;
 /// Lines that wait for the writer.
 const QUEUE: usize = 256;
 
-/// Who says it.
+/// Where a line comes from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Source {
     /// The serial console.
@@ -60,9 +60,9 @@ pub(crate) struct Line {
     pub(crate) partial: bool,
 }
 
-/// Where lines go; cheap to clone.
+/// The queue of lines to write; cheap to clone.
 #[derive(Clone, Debug)]
-pub struct Sink {
+pub struct Log {
     queue: mpsc::Sender<Message>,
     dropped: Arc<AtomicU64>,
 }
@@ -79,7 +79,7 @@ enum Message {
 ///
 /// # Errors
 /// If no thread can be started.
-pub fn start(format: Format, mut to: impl Write + Send + 'static) -> std::io::Result<Sink> {
+pub fn start(format: Format, mut to: impl Write + Send + 'static) -> std::io::Result<Log> {
     let (queue, mut waiting) = mpsc::channel(QUEUE);
     let dropped = Arc::new(AtomicU64::new(0));
     let lost = Arc::clone(&dropped);
@@ -107,7 +107,7 @@ pub fn start(format: Format, mut to: impl Write + Send + 'static) -> std::io::Re
         }
         let _ = to.flush();
     })?;
-    Ok(Sink { queue, dropped })
+    Ok(Log { queue, dropped })
 }
 
 fn render(format: Format, source: Source, line: &Line) -> String {
@@ -121,7 +121,7 @@ fn render(format: Format, source: Source, line: &Line) -> String {
     }
 }
 
-impl Sink {
+impl Log {
     /// Writes a line, waiting for its turn.
     pub(crate) async fn write(&self, source: Source, line: Line) {
         let _ = self.queue.send(Message::Line(source, line)).await;
@@ -155,7 +155,7 @@ impl Sink {
 
 /// A writer of lines with the source `runner`.
 #[derive(Debug)]
-pub struct OwnLog(Sink, Lines);
+pub struct OwnLog(Log, Lines);
 
 impl Write for OwnLog {
     fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
@@ -193,11 +193,11 @@ mod tests {
     #[test]
     fn lines_carry_their_source_and_what_is_dropped_is_counted() {
         let out = Shared::default();
-        let sink = start(Format::Plain, out.clone()).unwrap();
-        sink.dropped.store(3, Ordering::Relaxed);
-        sink.offer(Source::Serial, Line { text: "hello".into(), partial: false });
-        writeln!(sink.own(), "started").unwrap();
-        sink.drain_within(Duration::from_secs(60));
+        let log = start(Format::Plain, out.clone()).unwrap();
+        log.dropped.store(3, Ordering::Relaxed);
+        log.offer(Source::Serial, Line { text: "hello".into(), partial: false });
+        writeln!(log.own(), "started").unwrap();
+        log.drain_within(Duration::from_secs(60));
         let text = String::from_utf8(out.0.lock().unwrap().clone()).unwrap();
         assert_eq!(
             text,

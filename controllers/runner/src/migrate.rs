@@ -1,7 +1,7 @@
-//! Moves of the machine, for real: what [`neonvm_core_migration`] decides is done here.
+//! Carries out live migrations as [`neonvm_core_migration`] decides.
 //!
-//! QEMU speaks to unix sockets of its own runner only; the two runners carry the bytes over mutual TLS and take nobody but
-//! the other runner of the same machine. One connection stays open for orders ([`control`]); each connection of QEMU has
+//! QEMU connects to unix sockets of its own runner only; the two runners carry the bytes over mutual TLS and accept no peer but
+//! the other runner of the same VM. One connection stays open for orders ([`control`]); each connection of QEMU has
 //! one of its own ([`relay`]).
 
 pub(crate) mod carrier;
@@ -20,7 +20,7 @@ use neonvm_hypervisor::machine::MigrationPhase;
 use neonvm_types::runner_protocol::{MigrationRequest, MigrationStatus};
 use tokio::sync::oneshot;
 
-use crate::wish::Refusal;
+use crate::command::Refusal;
 
 /// Messages that wait for the loop.
 pub(crate) const QUEUE: usize = 64;
@@ -57,12 +57,12 @@ fn phase(phase: &MigrationPhase) -> Phase {
     }
 }
 
-/// What a move tells the loop.
+/// What a migration sends to the loop.
 #[derive(Debug)]
 pub(crate) enum Message {
     /// About the move with this number, of this end.
     Source(u64, source_core::Event),
-    /// Likewise; the answer says why not.
+    /// Likewise; an error in the answer is the reason of a refusal.
     Target(target_core::Event, Option<oneshot::Sender<Result<(), String>>>),
 }
 

@@ -2,9 +2,9 @@
 //! capabilities but [`KEPT`].
 //!
 //! Capabilities belong to threads, and preparation uses threads that wait for files and programs. It is not forced into a phase without
-//! threads, which would make a boot slower. In its place every thread that lives on gives up its own (the log's, the one that waits
+//! threads, which would make a boot slower. Instead every thread that lives on gives up its own (the log's, the one that waits
 //! for QEMU, the loop's), those of the pool end as soon as they have nothing to do ([`runtime`]), all later ones inherit from these; and
-//! the guest does not run until the kernel says that no thread has more.
+//! the guest does not run until the kernel confirms that no thread has more.
 
 use std::io;
 use std::time::{Duration, Instant};

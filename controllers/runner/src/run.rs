@@ -1,4 +1,4 @@
-//! One machine from start to end: the loop that feeds [`crate::core::Core`] and does what it says.
+//! One VM from start to end: the loop that feeds [`crate::core::Core`] and carries out its actions.
 
 mod act;
 mod moves;
@@ -15,26 +15,26 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::{broadcast, mpsc, watch as channel};
 
 use crate::api::{self, Own, Running, Shared};
+use crate::command::{Command, Refusal};
 use crate::config::PodFiles;
 use crate::console::Console;
 use crate::core::{Core, Event, Limits, QemuEnd};
 use crate::guest::daemon::Daemon;
-use crate::logs::Sink;
+use crate::logs::Log;
 use crate::migrate::{self, Message, Moving};
 use crate::options::Options;
 use crate::prepare::{Error, Prepared, prepare};
-use crate::wish::{Refusal, Wish};
 
 /// Events that wait for the loop.
 const QUEUE: usize = 64;
 /// Name of the cgroup of the vCPU threads, below that of the pod.
 const GROUP: &str = "vcpus";
-/// Time for the last words of the machine to be read, for its source to hear them, and for its cgroup to empty.
-const LAST_WORDS: Duration = Duration::from_secs(2);
+/// Time to read the last output of the VM, to notify its source, and for its cgroup to empty.
+const LAST_OUTPUT: Duration = Duration::from_secs(2);
 
 /// Runs the machine of this pod to its end. Everything it made is gone when this returns.
-pub async fn run(options: &Options, sink: &Sink) -> Exit {
-    let exit = match start(options, sink).await {
+pub async fn run(options: &Options, log: &Log) -> Exit {
+    let exit = match start(options, log).await {
         Ok(exit) => exit,
         Err(error) => {
             tracing::error!(%error, "the machine cannot be started");
@@ -62,7 +62,7 @@ impl Signals {
     }
 }
 
-async fn start(options: &Options, sink: &Sink) -> Result<Exit, Error> {
+async fn start(options: &Options, log: &Log) -> Result<Exit, Error> {
     let begun = Instant::now();
     let mut signals = Signals::new()?;
     let pod = Arc::new(PodFiles::load(&options.root)?);
@@ -72,13 +72,13 @@ async fn start(options: &Options, sink: &Sink) -> Result<Exit, Error> {
     let core = Core::new(limits(&pod)?);
     let (status, status_seen) = channel::channel(Arc::new(core.status().clone()));
     let (running, running_seen) = channel::channel(None);
-    let (wishes, wished) = mpsc::channel(QUEUE);
+    let (commands, received) = mpsc::channel(QUEUE);
     let own = Own {
         machine: neonvm_types::runner_protocol::server_name(&pod.config.uid),
         agent: options.node.as_deref().map(neonvm_kit::authority::agent_common_name),
     };
     let bodies = Arc::default();
-    let shared = Arc::new(Shared { own, status: status_seen, wishes, running: running_seen, bodies });
+    let shared = Arc::new(Shared { own, status: status_seen, commands, running: running_seen, bodies });
     serve(options, &pod, &shared).await?;
     let renewed = Arc::clone(&pod);
     tokio::spawn(async move { renewed.certificate.keep().await });
@@ -96,8 +96,8 @@ async fn start(options: &Options, sink: &Sink) -> Result<Exit, Error> {
     if !prepared.accelerator_note.is_empty() {
         tracing::warn!("{}", prepared.accelerator_note);
     }
-    let machine = Loop::begin(options, &pod, prepared, core, sink, begun, status, running).await?;
-    Ok(machine.turn(wished, signals).await)
+    let machine = Loop::begin(options, &pod, prepared, core, log, begun, status, running).await?;
+    Ok(machine.turn(received, signals).await)
 }
 
 /// The interface, on the pod's addresses and inside the container.
@@ -140,7 +140,7 @@ struct Loop {
     begun: Instant,
     status: channel::Sender<Arc<RunnerStatus>>,
     events: mpsc::Sender<Event>,
-    heard: mpsc::Receiver<Event>,
+    event_queue: mpsc::Receiver<Event>,
     from_qemu: broadcast::Receiver<MachineEvent>,
     group: Option<Arc<CpuGroup>>,
     daemon: Daemon,
@@ -154,7 +154,7 @@ struct Loop {
     grace: Duration,
     pod: Arc<PodFiles>,
     info: MachineInfo,
-    /// The move that goes on, or the last; and what it says.
+    /// The migration in progress, or the last; and its messages.
     moving: Option<Moving>,
     messages: mpsc::Sender<Message>,
     moved: mpsc::Receiver<Message>,
@@ -174,7 +174,7 @@ impl Loop {
         pod: &Arc<PodFiles>,
         prepared: Prepared,
         core: Core,
-        sink: &Sink,
+        log: &Log,
         begun: Instant,
         status: channel::Sender<Arc<RunnerStatus>>,
         running: channel::Sender<Option<Running>>,
@@ -183,8 +183,8 @@ impl Loop {
         let machine = Machine::start(prepared.plan, prepared.resources).await;
         let machine = Arc::new(machine.map_err(|error| Error::Task(error.to_string()))?);
         let from_qemu = machine.events();
-        let (events, heard) = mpsc::channel(QUEUE);
-        let (console, readers) = watch::attach(&machine, sink, &events);
+        let (events, event_queue) = mpsc::channel(QUEUE);
+        let (console, readers) = watch::attach(&machine, log, &events);
         let (group, group_problem) = act::limit(options, pod, &machine).await;
         let daemon = Daemon::new(prepared.reach.clone());
         let statistics = act::statistics(&machine, group.clone(), begun, daemon.clone()).await;
@@ -207,7 +207,7 @@ impl Loop {
             begun,
             status,
             events,
-            heard,
+            event_queue,
             from_qemu,
             group,
             daemon,
@@ -256,7 +256,7 @@ impl Loop {
     }
 
     /// Until the machine has ended.
-    async fn turn(mut self, mut wished: mpsc::Receiver<Wish>, mut signals: Signals) -> Exit {
+    async fn turn(mut self, mut commands: mpsc::Receiver<Command>, mut signals: Signals) -> Exit {
         let machine = Arc::clone(&self.machine);
         let end = machine.wait();
         tokio::pin!(end);
@@ -272,10 +272,10 @@ impl Loop {
             };
             tokio::select! {
                 exit = &mut end => return self.finish(exit).await,
-                Some(event) = self.heard.recv() => self.take(event),
-                event = self.from_qemu.recv() => self.heard_of_qemu(event),
-                Some(message) = self.moved.recv() => self.heard_of_move(message),
-                Some(wish) = wished.recv() => self.wish(wish),
+                Some(event) = self.event_queue.recv() => self.take(event),
+                event = self.from_qemu.recv() => self.take_qemu_event(event),
+                Some(message) = self.moved.recv() => self.take_move_message(message),
+                Some(command) = commands.recv() => self.command(command),
                 () = signals.next() => self.stop(),
                 () = timer => {
                     self.take(Event::Timer);
@@ -303,14 +303,14 @@ impl Loop {
         }
     }
 
-    fn wish(&mut self, wish: Wish) {
-        match wish {
-            Wish::PowerOff => self.stop(),
-            Wish::Resize(size, answer) => drop(answer.send(self.resize(size))),
-            Wish::Move(request, answer) => drop(answer.send(self.begin_move(request))),
-            Wish::CancelMove(call, answer) => drop(answer.send(self.cancel_move(&call))),
-            Wish::RecoverMove(call, answer) => drop(answer.send(self.recover_move(&call))),
-            Wish::SettleMove(verdict, answer) => drop(answer.send(self.settle_move(&verdict))),
+    fn command(&mut self, command: Command) {
+        match command {
+            Command::PowerOff => self.stop(),
+            Command::Resize(size, answer) => drop(answer.send(self.resize(size))),
+            Command::Move(request, answer) => drop(answer.send(self.begin_move(request))),
+            Command::CancelMove(call, answer) => drop(answer.send(self.cancel_move(&call))),
+            Command::RecoverMove(call, answer) => drop(answer.send(self.recover_move(&call))),
+            Command::SettleMove(verdict, answer) => drop(answer.send(self.settle_move(&verdict))),
         }
     }
 
@@ -334,7 +334,7 @@ impl Loop {
         }
     }
 
-    fn heard_of_qemu(&mut self, event: Result<MachineEvent, broadcast::error::RecvError>) {
+    fn take_qemu_event(&mut self, event: Result<MachineEvent, broadcast::error::RecvError>) {
         match event {
             Ok(MachineEvent::MemoryChanged(plugged)) => {
                 self.take(Event::Memory(self.memory_base.saturating_add(plugged)));
@@ -362,13 +362,13 @@ impl Loop {
     async fn finish(mut self, exit: QemuExit) -> Exit {
         // The last lines of the console are on their way.
         for reader in std::mem::take(&mut self.readers) {
-            let _ = tokio::time::timeout(LAST_WORDS, reader).await;
+            let _ = tokio::time::timeout(LAST_OUTPUT, reader).await;
         }
-        while let Ok(event) = self.heard.try_recv() {
+        while let Ok(event) = self.event_queue.try_recv() {
             self.take(event);
         }
         let moved = self.end_of_move(&exit);
-        let _ = tokio::time::timeout(LAST_WORDS, self.tell_source()).await;
+        let _ = tokio::time::timeout(LAST_OUTPUT, self.notify_source()).await;
         let end = QemuEnd {
             moved,
             cause: exit.shutdown.as_ref().map(|(_, cause)| cause.clone()),
@@ -385,7 +385,7 @@ impl Loop {
         let status = self.core.status().clone();
         debug_assert_eq!(status.state, RunnerState::Ended);
         if let Some(group) = self.group.take().and_then(Arc::into_inner)
-            && let Err(error) = group.remove(LAST_WORDS).await
+            && let Err(error) = group.remove(LAST_OUTPUT).await
         {
             tracing::warn!(%error, "the cgroup is left over");
         }

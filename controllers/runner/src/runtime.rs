@@ -1,4 +1,4 @@
-//! What the guest is told at boot: the files of the runtime volume. Pure.
+//! What the guest gets at boot: the files of the runtime volume. Pure.
 
 mod shell;
 

@@ -35,21 +35,21 @@ fn collect(
     left: &mut u64,
     files: &mut Vec<VolumeFile>,
 ) -> Result<(), Error> {
-    let told = |source| Error::Read { path: directory.display().to_string(), source };
+    let unreadable = |source| Error::Read { path: directory.display().to_string(), source };
     let too_large = || Error::TooLarge { path: directory.display().to_string() };
     let depth = depth.checked_sub(1).ok_or_else(too_large)?;
-    for entry in std::fs::read_dir(directory).map_err(told)? {
-        let entry = entry.map_err(told)?;
+    for entry in std::fs::read_dir(directory).map_err(unreadable)? {
+        let entry = entry.map_err(unreadable)?;
         let name = entry.file_name();
         let Some(name) = name.to_str().filter(|name| !name.starts_with("..")) else { continue };
         let path = if prefix.is_empty() { name.to_owned() } else { format!("{prefix}/{name}") };
         // Follows links: names at the top are links into the current set of files.
-        let metadata = std::fs::metadata(entry.path()).map_err(told)?;
+        let metadata = std::fs::metadata(entry.path()).map_err(unreadable)?;
         if metadata.is_dir() {
             collect(&entry.path(), &path, depth, left, files)?;
         } else if metadata.is_file() {
             *left = left.checked_sub(metadata.len()).ok_or_else(too_large)?;
-            let content = std::fs::read(entry.path()).map_err(told)?;
+            let content = std::fs::read(entry.path()).map_err(unreadable)?;
             let mode = u16::try_from(metadata.permissions().mode() & 0o7777).unwrap_or(0o400);
             files.push(VolumeFile { path, mode, content });
         }

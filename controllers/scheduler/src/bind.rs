@@ -22,25 +22,25 @@ const COMPONENT: &str = "neonvm-scheduler";
 /// Why a pod was not bound.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Error {
-    /// The API server refused for good: the pod is gone, or bound by somebody else.
+    /// The API server refused for good: the pod is gone, or another scheduler has bound it.
     #[error("{0}")]
     Refused(String),
-    /// It may be bound or not.
+    /// Whether the pod is bound is unknown.
     #[error("{0}")]
     Unknown(String),
 }
 
-/// What each waiting pod was told last, by uid.
-type Told = BTreeMap<String, String>;
+/// The last reason that was reported for each waiting pod, by uid.
+type Reported = BTreeMap<String, String>;
 
 /// Places pods until it is dropped.
 pub(crate) async fn keep_placing(shared: &Shared) {
     let recorder =
         Recorder::new(shared.client.clone(), Reporter { controller: COMPONENT.into(), instance: None });
-    let mut told = Told::new();
+    let mut reported = Reported::new();
     let mut pause = PAUSES.0;
     loop {
-        if place_all(shared, &recorder, &mut told).await {
+        if place_all(shared, &recorder, &mut reported).await {
             pause = PAUSES.0;
             shared.place.notified().await;
         } else {
@@ -51,8 +51,8 @@ pub(crate) async fn keep_placing(shared: &Shared) {
     }
 }
 
-/// Places what waits. Whether all went well.
-async fn place_all(shared: &Shared, recorder: &Recorder, told: &mut Told) -> bool {
+/// Places the waiting pods. Whether all went well.
+async fn place_all(shared: &Shared, recorder: &Recorder, reported: &mut Reported) -> bool {
     let waiting: Vec<PodSeen> = {
         let state = shared.state();
         if !state.is_listed() {
@@ -60,7 +60,7 @@ async fn place_all(shared: &Shared, recorder: &Recorder, told: &mut Told) -> boo
         }
         state.waiting().into_iter().cloned().collect()
     };
-    told.retain(|uid, _| waiting.iter().any(|pod| pod.uid == *uid));
+    reported.retain(|uid, _| waiting.iter().any(|pod| pod.uid == *uid));
     let mut well = true;
     for pod in waiting {
         let choice = {
@@ -78,11 +78,11 @@ async fn place_all(shared: &Shared, recorder: &Recorder, told: &mut Told) -> boo
             Choice::Node(node) => well &= place(shared, recorder, &pod, &node).await,
             nowhere @ Choice::Nowhere(_) => {
                 let why = nowhere.to_string();
-                if told.get(&pod.uid) != Some(&why) {
-                    match in_time(shared, tell(&shared.client, recorder, &pod, &why)).await {
-                        Ok(()) => drop(told.insert(pod.uid.clone(), why)),
+                if reported.get(&pod.uid) != Some(&why) {
+                    match in_time(shared, report(&shared.client, recorder, &pod, &why)).await {
+                        Ok(()) => drop(reported.insert(pod.uid.clone(), why)),
                         Err(error) => {
-                            tracing::warn!(%error, pod = %pod.pod, "could not be told why it waits");
+                            tracing::warn!(%error, pod = %pod.pod, "its condition could not be written");
                             well = false;
                         }
                     }
@@ -99,8 +99,8 @@ async fn place(shared: &Shared, recorder: &Recorder, pod: &PodSeen, node: &str) 
         Ok(()) => {
             tracing::info!(pod = %key, node, "bound");
             let note = format!("Successfully assigned {}/{} to {node}", key.namespace, key.name);
-            let told = record(recorder, pod, "Scheduled", EventType::Normal, note);
-            let _ = tokio::time::timeout(shared.config.request_timeout, told).await;
+            let recorded = record(recorder, pod, "Scheduled", EventType::Normal, note);
+            let _ = tokio::time::timeout(shared.config.request_timeout, recorded).await;
             true
         }
         Err(Error::Refused(error)) => {
@@ -124,13 +124,13 @@ async fn in_time<T>(
     }
 }
 
-/// Binds a pod for which room is kept; if that fails the room is free again. If nobody knows whether it failed, it is kept until
+/// Binds a pod for which room is reserved. A failure releases the room; if the outcome is unknown, the room stays reserved until
 /// the cluster shows the pod, or for a minute.
 ///
 /// # Errors
 /// If the pod is not bound, or may not be.
 pub(crate) async fn bind(shared: &Shared, key: &NamespacedName, uid: &str, node: &str) -> Result<(), Error> {
-    // Who takes the lead away waits for this to end.
+    // Losing the lead waits for this to end.
     let _going_on = shared.binding.read().await;
     if !shared.is_leading() {
         shared.state().unreserve(key, uid);
@@ -169,7 +169,7 @@ pub(crate) async fn bind(shared: &Shared, key: &NamespacedName, uid: &str, node:
     Err(Error::Unknown(error))
 }
 
-async fn tell(client: &Client, recorder: &Recorder, seen: &PodSeen, why: &str) -> Result<(), kube::Error> {
+async fn report(client: &Client, recorder: &Recorder, seen: &PodSeen, why: &str) -> Result<(), kube::Error> {
     let (name, uid) = (&seen.pod.name, &seen.uid);
     let pods: Api<Pod> = Api::namespaced(client.clone(), &seen.pod.namespace);
     let pod = match pods.get_opt(name).await? {
@@ -177,8 +177,8 @@ async fn tell(client: &Client, recorder: &Recorder, seen: &PodSeen, why: &str) -
         _ => return Ok(()),
     };
     let conditions = pod.status.and_then(|status| status.conditions).unwrap_or_default();
-    let said = conditions.iter().find(|c| c.type_ == "PodScheduled").and_then(|c| c.message.as_deref());
-    if said == Some(why) {
+    let shown = conditions.iter().find(|c| c.type_ == "PodScheduled").and_then(|c| c.message.as_deref());
+    if shown == Some(why) {
         return Ok(());
     }
     let mut conditions: Vec<serde_json::Value> =
@@ -188,7 +188,7 @@ async fn tell(client: &Client, recorder: &Recorder, seen: &PodSeen, why: &str) -
     conditions
         .push(json!({ "type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": why,
         "lastProbeTime": null, "lastTransitionTime": now }));
-    // With the revision, so that nobody's conditions are lost.
+    // With the resource version, so that conditions of other writers are not lost.
     let patch = json!({ "metadata": { "uid": uid, "resourceVersion": pod.metadata.resource_version },
         "status": { "conditions": conditions } });
     pods.patch_status(name, &PatchParams::default(), &Patch::Merge(patch)).await?;

@@ -139,7 +139,7 @@ fn is_ignored(shared: &Shared, namespace: Option<&str>) -> bool {
     namespace.is_some_and(|namespace| shared.config.settings.ignored_namespaces.contains(namespace))
 }
 
-/// Which of the nodes have room. A standby does not know what the leader has promised since, and says that it cannot tell.
+/// Which of the nodes have room. A standby returns an error: it does not know what the leader has permitted since.
 fn filter(shared: &Shared, args: Args) -> (Answer, bool) {
     let mut result = FilterResult::default();
     if !shared.is_ready() {
@@ -194,8 +194,8 @@ fn prioritise(shared: &Shared, args: Args) -> (Answer, bool) {
     (encoded(StatusCode::OK, &scored.collect::<Vec<_>>()), true)
 }
 
-/// What the kube-scheduler would evict is left as it is: VMs are moved, never evicted, and their pods say so themselves. The
-/// answer names victims by uid, whichever way they came.
+/// Returns the victims that the kube-scheduler proposes: VMs migrate and are never evicted, and their pods opt out themselves.
+/// The response names victims by uid, whichever form the request used.
 fn preempt(shared: &Shared, body: &Bytes) -> Answer {
     let args: PreemptionArgs = match parse(body) {
         Ok(args) => args,
@@ -230,7 +230,7 @@ async fn bound(shared: &Shared, body: &Bytes) -> Answer {
     encoded(StatusCode::OK, &BindingResult { error })
 }
 
-/// Between the question whether there is room and its being taken nobody else can take it.
+/// Checking for room and reserving it is one step, so no other binding can take the room in between.
 async fn reserve_and_bind(shared: &Shared, args: &BindingArgs) -> Result<(), String> {
     if !shared.is_ready() {
         return Err("this scheduler does not lead or has not seen all nodes yet".to_owned());

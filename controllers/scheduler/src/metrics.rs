@@ -70,7 +70,7 @@ impl Default for Metrics {
                 ["watcher_instance"],
             ),
             watch_errors: registry
-                .counter("autoscaling_plugin_watchers_errors_total", "Watches that were begun anew."),
+                .counter("autoscaling_plugin_watchers_errors_total", "Watches that were restarted."),
             requests: registry.counters(
                 "autoscaling_plugin_resource_requests_total",
                 "Requests of agents.",

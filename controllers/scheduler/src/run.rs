@@ -279,8 +279,8 @@ async fn hold(shared: &Shared, elector: &mut Elector) {
     }
 }
 
-/// What agents hold is not known, and everything is listed again before anything is permitted: what the one before us has bound
-/// last may not be in our picture.
+/// What agents hold is unknown, and everything is listed again before any permit: the cache may lack what the previous leader
+/// bound last.
 fn take_over(shared: &Shared) {
     shared.step(Event::TakenOver);
     shared.lead(true);

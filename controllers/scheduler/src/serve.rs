@@ -1,4 +1,4 @@
-//! What is answered over HTTP, and to whom.
+//! The HTTP interface and its access control.
 
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
@@ -93,7 +93,7 @@ pub(crate) async fn handle(shared: Arc<Shared>, request: Whole) -> Answer {
         Ok(answer) => answer,
         Err(_) => {
             shared.metrics.panicked();
-            plain(StatusCode::INTERNAL_SERVER_ERROR, "the scheduler made a mistake; its log says more")
+            plain(StatusCode::INTERNAL_SERVER_ERROR, "internal error; see the log of the scheduler")
         }
     }
 }
@@ -154,7 +154,7 @@ fn permit(shared: &Shared, request: &Whole) -> Result<(Option<String>, Vec<u8>),
     let now = shared.now();
     let (answer, node, write) = {
         let mut state = shared.state();
-        // Looked at with the state in hand: whoever takes the lead away waits for it.
+        // Checked while the state is locked: losing the lead waits for the lock.
         if !shared.is_leading() {
             return Err((StatusCode::SERVICE_UNAVAILABLE, "another replica leads".to_owned()));
         }
@@ -221,7 +221,7 @@ mod tests {
         http::Request::post(path).extension(peer).body(()).unwrap().into_parts().0
     }
 
-    /// H5: nothing is read from whom nothing is wanted.
+    /// H5: no body is read from a caller that may not send one.
     #[test]
     fn who_may_send_what_is_decided_from_the_head() {
         let most = |door, path, organisations: &[&str]| {
@@ -229,7 +229,7 @@ mod tests {
         };
         for path in ["/", "/v1/what-if", "/v1/inspect", "/metrics", "/extender/bind", "/anything"] {
             assert_eq!(most(Door::Tls, path, &[]), Err(403), "{path}");
-            assert_eq!(most(Door::Tls, path, &["someone"]), Err(403), "{path}");
+            assert_eq!(most(Door::Tls, path, &["other"]), Err(403), "{path}");
         }
         for path in ["/healthz", "/readyz", "/leadz"] {
             assert_eq!(most(Door::Tls, path, &[]), Ok(0));

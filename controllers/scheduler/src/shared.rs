@@ -28,7 +28,7 @@ pub(crate) struct Shared {
     valid_until: AtomicU64,
     /// Milliseconds from `start` to the last thing that was taken in, plus one; 0: nothing yet.
     last_event: AtomicU64,
-    /// Read by each binding that goes on; written by whoever waits for all of them.
+    /// Read-locked by each binding in progress; write-locked to wait for all of them.
     pub(crate) binding: RwLock<()>,
     /// A waiting pod may find a node now.
     pub(crate) place: Notify,
@@ -64,7 +64,7 @@ impl Shared {
         tokio::time::Instant::from_std(self.start + at)
     }
 
-    /// The state. Whoever panicked with it in hand has left it whole: each change is made in one piece.
+    /// The state. A panic while it is locked leaves it consistent: each change is made in one piece.
     pub(crate) fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -87,7 +87,7 @@ impl Shared {
         self.is_leading() && self.state().is_listed()
     }
 
-    /// Takes something in, and wakes whoever has something to do because of it.
+    /// Applies an event to the state and wakes the tasks that have something to do because of it.
     pub(crate) fn step(&self, event: Event) {
         let now = self.now();
         let (place, write) = {

@@ -41,7 +41,7 @@ struct Listing {
     whole: (bool, bool),
 }
 
-/// Lists everything anew and follows it, until it is dropped. The first lists are as new as the API server is now.
+/// Lists all objects again and watches them, until it is dropped. The first lists are as new as the API server's state.
 pub(crate) async fn follow(shared: &Shared) {
     let client = &shared.client;
     let settings = watcher::Config::default();
@@ -67,7 +67,7 @@ pub(crate) async fn follow(shared: &Shared) {
             }
             Err(error) => {
                 shared.metrics.watch_failed();
-                tracing::debug!(%error, "a watch is begun anew");
+                tracing::debug!(%error, "a watch restarts");
             }
         }
     }

@@ -30,7 +30,7 @@ pub(crate) async fn keep_writing(shared: &Arc<Shared>) {
         for action in shared.state().take_actions(now, AT_ONCE.saturating_sub(running.len())) {
             let shared = Arc::clone(shared);
             running.spawn(async move {
-                // A panic is a failure of this write; nobody would repeat it if its end was not recorded.
+                // A panic counts as a failed write: a write without a recorded end would never be repeated.
                 let ok = catch(carry_out(&shared, &action)).await.unwrap_or_else(|panic| {
                     tracing::error!(panic, ?action, "a write panicked; it is tried again");
                     false
@@ -100,7 +100,7 @@ async fn annotate(shared: &Shared, note: &Annotation) -> Result<(), kube::Error>
     let operations: Vec<Value> = own.into_iter().chain(adds).collect();
     match patch(&api, &note.vm.name, operations).await {
         Err(kube::Error::Api(status)) if matches!(status.code, 400 | 409 | 422) => {}
-        // Gone: there is nobody to note it for.
+        // The VM is gone: there is nothing to annotate.
         Err(kube::Error::Api(status)) if status.code == 404 => return Ok(()),
         other => return other,
     }
@@ -111,7 +111,7 @@ async fn annotate(shared: &Shared, note: &Annotation) -> Result<(), kube::Error>
     }
     let mut annotations = vm.metadata.annotations.unwrap_or_default();
     annotations.extend(texts(note).map(|(key, text)| (key.to_owned(), text)));
-    // Nobody's annotations are lost: the whole map is only written over what was read.
+    // Keeps the annotations of other writers: the map is replaced only if the object is still the one that was read.
     let operations = vec![
         json!({ "op": "test", "path": "/metadata/uid", "value": vm.metadata.uid }),
         json!({ "op": "test", "path": "/metadata/resourceVersion", "value": vm.metadata.resource_version }),

@@ -35,7 +35,7 @@ macro_rules! faults {
 }
 
 faults! {
-    AgentCrash "agent-crash" "An agent ends at any moment and starts anew, knowing nothing.",
+    AgentCrash "agent-crash" "An agent ends at any moment and starts again without state.",
     SchedulerCrash "scheduler-crash" "The scheduler ends at any moment; it, or its standby, starts from what is listed.",
     Handover "handover" "Another scheduler takes the lead.",
     Loss "loss" "A request to the scheduler or its answer is lost.",
@@ -58,13 +58,13 @@ faults! {
     ResizeDeferred "resize-deferred" "A kubelet defers the resize of a pod for up to a minute, several times in a row.",
     BindFails "bind-fails" "Binding a pod fails, or succeeds without an answer.",
     NodeLoss "node-loss" "A node is gone, with all that ran there.",
-    ControllerCrash "controller-crash" "The controller ends between any two writes and starts anew, knowing nothing.",
+    ControllerCrash "controller-crash" "The controller ends between any two writes and starts again without state.",
     ApiOutage "api-outage" "The API server answers the controller nothing for a while.",
     OrderLost "order-lost" "An order of the controller to a runner, or the answer, is lost or late.",
     RunnerDeath "runner-death" "A runner or its QEMU ends while its machine moves.",
-    RunnerSilent "runner-silent" "The controller does not hear a runner for a while.",
+    RunnerSilent "runner-silent" "The controller receives nothing from a runner for a while.",
     LinkLoss "link-loss" "The connection between the two runners of a move is cut for a while.",
-    LinkDelay "link-delay" "What two runners or QEMUs say to each other comes late.",
+    LinkDelay "link-delay" "Messages between two runners or QEMUs come late.",
     BusyGuest "busy-guest" "A guest changes its memory faster than it can be sent.",
 }
 

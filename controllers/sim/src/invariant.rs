@@ -39,7 +39,7 @@ invariants! {
     Capacity "S1" "no node above capacity by permit"
         "What the VMs of a node have, are to have or may take without asking, and what its other pods request, each divided by its overcommit factor, is at most what the node offers.",
     Permit "S2" "no VM above its permit"
-        "A VM is made larger only within a permit, and the scheduler is never told of less than the VM has.",
+        "A VM is made larger only within a permit, and the scheduler is never sent less than the VM has.",
     OneGuest "S3" "a guest runs on one node"
         "The guest of a VM runs in at most one place, whatever dies while it moves.",
     OneMigration "S4" "one migration per VM, few per node"
@@ -51,7 +51,7 @@ invariants! {
     Bounds "S7" "sizes within bounds, in whole compute units"
         "A VM grows to at most its upper bound and shrinks to at least its lower one, in whole compute units, or towards a size that a person fixed.",
     Intact "S8" "a move loses nothing and leaves nothing"
-        "A guest that goes on finds in memory and on its disks what it wrote last; a migration that has ended holds no machine, and a machine is not let go while a runner still moves it.",
+        "A guest that continues finds in memory and on its disks what it wrote last; a migration that has ended holds no machine, and a machine is not let go while a runner still moves it.",
     NoStaleWrite "S9" "no change made from an old object"
         "No change is derived from an object older than our own last write to it.",
     Monotonic "S10" "status and counters never fall"
@@ -62,13 +62,13 @@ invariants! {
         "A VM grows only after the kubelet has reported the limits of its pod in force, and the pod shrinks only after the guest has.",
     Bounded "S13" "queues and retries within their limits"
         "One request at a time for each peer, a pause after each failure, queues within their limits.",
-    GoalReached "L1" "each VM reaches its goal, or says why not"
-        "When all is calm, a VM has what its load needs, and not more, or its status says why; a full node is no excuse if there is room.",
+    GoalReached "L1" "each VM reaches its goal, or reports why not"
+        "When all is calm, a VM has what its load needs, and not more, or its status has the reason; a full node is no excuse if there is room.",
     MigrationEnds "L2" "every migration ends and is cleaned up"
-        "When all is calm, every migration reaches an end that says why, and none that the scheduler made is left after it.",
+        "When all is calm, every migration reaches an end with a reason, and none that the scheduler made is left after it.",
     Settled "L3" "VMs run once, deletions finish"
         "When all is calm, every VM runs on exactly one node, every deletion has finished, and no pod, lock or port of a move is left.",
-    Relieved "L4" "nodes fall below their watermark, or say why not"
+    Relieved "L4" "nodes fall below their watermark, or show why not"
         "When all is calm, no node above its watermark has a VM that could go to another node.",
     Placed "L5" "no pod waits while a node fits it"
         "When all is calm, no pod waits although a node has room for it.",

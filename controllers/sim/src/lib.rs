@@ -1,11 +1,11 @@
 //! A discrete-event world around the real cores of scaling and placement.
 //!
-//! For: `neonctl simulate` and the tests. A [`Scenario`] says which nodes and VMs there are and what is asked of them; a
-//! seed says what goes wrong and when. The agent's and the scheduler's decisions are made by the very code that runs in a
-//! cluster; only what surrounds it is imitated: the API server, watches, QEMU, the guest, messages, people.
-//! [`run`] goes through a storm, in which faults happen, and a calm, in which none do. After every event it checks the
-//! [`Invariant`]s on what the event touched, at the end also those that say that everything comes to rest. The world keeps
-//! its own books for that, apart from the cores'. The same scenario, seed and options always give the same [`Outcome`].
+//! For: `neonctl simulate` and the tests. A [`Scenario`] defines nodes, VMs and their load; a seed determines the faults and
+//! their times. The agent's and the scheduler's decisions are made by the same code as in a cluster; its surroundings are
+//! simulated: the API server, watches, QEMU, the guest, messages, users.
+//! [`run`] has a phase with faults and a calm one without. After every event it checks the [`Invariant`]s of the objects that
+//! the event touched, at the end also those of convergence. For that the world keeps its own account, independent of the
+//! cores. The same scenario, seed and options always give the same [`Outcome`].
 //!
 //! No clock, no file, no thread. Time is a number.
 

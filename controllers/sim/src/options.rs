@@ -27,6 +27,6 @@ pub struct Options {
     pub bug: Option<Bug>,
     /// What is recorded.
     pub record: Record,
-    /// When the storm ends, if not at the scenario's duration.
+    /// When the faults end, if before the scenario's duration.
     pub until: Option<Duration>,
 }

@@ -61,7 +61,7 @@ pub struct Stats {
     /// Sizes that guests refused to shrink to.
     pub guest_denials: u64,
     /// Requests of guests for more.
-    pub guest_wishes: u64,
+    pub guest_requests: u64,
     /// Changes refused because the object had changed.
     pub conflicts: u64,
     /// Migrations begun.
@@ -105,7 +105,7 @@ pub struct NodeSeries {
     pub name: String,
     /// What it offers.
     pub capacity: Resources,
-    /// What the scheduler has promised, with buffers.
+    /// What the scheduler has reserved, with buffers.
     pub reserved: Vec<Resources>,
     /// What VMs have and other pods request.
     pub used: Vec<Resources>,

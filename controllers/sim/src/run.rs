@@ -3,7 +3,7 @@
 use crate::world::{build, duration};
 use crate::{Options, Outcome, Scenario};
 
-/// Runs a scenario: storm, calm, audit. The same arguments always give the same outcome.
+/// Runs a scenario: faults, calm, audit. The same arguments always give the same outcome.
 ///
 /// A scenario that was not made by [`Scenario::parse`] should have passed [`Scenario::check`].
 #[must_use]

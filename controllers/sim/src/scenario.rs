@@ -23,7 +23,7 @@ pub struct Scenario {
     pub name: String,
     /// What it shows, in a sentence or two.
     pub description: String,
-    /// How long the storm lasts: 1s to 31 days.
+    /// How long faults happen: 1s to 31 days.
     #[serde(with = "span")]
     pub duration: Duration,
     /// How long the calm after it lasts: 15m and three times `settings.idleScrape` at least, 1 day at most.
@@ -36,7 +36,7 @@ pub struct Scenario {
     /// What agents and the scheduler are configured with.
     #[serde(default)]
     pub settings: SimSettings,
-    /// What people do during the storm.
+    /// What users do while faults happen.
     #[serde(default)]
     pub people: People,
     /// Faults from which the seed chooses; all if not given.
@@ -97,7 +97,7 @@ pub struct VmGroup {
     /// Compute units whose memory the load needs; half of `min` if not given.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub memory: Option<Demand>,
-    /// What the guest says when asked to shrink.
+    /// How the guest replies when asked to shrink.
     #[serde(default)]
     pub guest: Guest,
     /// Whether the scheduler may move them.
@@ -111,11 +111,11 @@ pub struct VmGroup {
     pub overcommit: f64,
 }
 
-/// What a guest says when asked to shrink.
+/// How a guest replies when asked to shrink.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Guest {
-    /// What the monitor's policy says.
+    /// As the monitor's policy decides.
     #[default]
     Agrees,
     /// Always no.
@@ -149,11 +149,12 @@ pub struct SimSettings {
     /// The same where nothing changes.
     #[serde(with = "span")]
     pub idle_scrape: Duration,
-    /// How often the scheduler hears of each VM at least.
+    /// Longest time between two reports of a VM to the scheduler.
     #[serde(with = "span")]
     pub tick: Duration,
     /// Whether guests ask for more within a second.
-    pub fast_wishes: bool,
+    #[serde(rename = "fastWishes")]
+    pub fast_requests: bool,
 }
 
 impl Default for SimSettings {
@@ -169,7 +170,7 @@ impl Default for SimSettings {
             scrape: Duration::from_secs(5),
             idle_scrape: Duration::from_secs(30),
             tick: Duration::from_secs(15),
-            fast_wishes: true,
+            fast_requests: true,
         }
     }
 }
@@ -182,7 +183,7 @@ impl SimSettings {
     }
 }
 
-/// How often people do things, per hour of storm, in the whole world.
+/// How often users do things, per hour of the phase with faults, in the whole world.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "camelCase", default)]
 pub struct People {
@@ -200,7 +201,7 @@ pub struct People {
     pub drains: f64,
     /// VMs moved for no other reason.
     pub moves: f64,
-    /// Migrations called off or deleted, in whatever state.
+    /// Migrations cancelled or deleted, in any state.
     pub cancels: f64,
 }
 

@@ -1,9 +1,9 @@
 //! The world: everything that happens goes through one queue, and through [`World::happen`].
 
+mod account;
 mod addresses;
 mod agents;
 mod api;
-mod books;
 mod build;
 mod calm;
 mod chaos;
@@ -47,8 +47,8 @@ pub(crate) struct World {
     groups: Vec<VmGroup>,
     pub(crate) faults: FaultSet,
     bug: Option<Bug>,
-    storm: bool,
-    storm_ends: Time,
+    faults_on: bool,
+    faults_end: Time,
     ends: Time,
     nodes: Vec<Node>,
     vms: Vec<Vm>,
@@ -138,7 +138,9 @@ impl World {
             Event::Verdict { vm, inc, connection, id, result } => {
                 self.verdict(vm, (inc, connection), id, result);
             }
-            Event::Wish { vm, inc, connection, wants } => self.wish(vm, (inc, connection), wants),
+            Event::GuestRequest { vm, inc, connection, wants } => {
+                self.guest_request(vm, (inc, connection), wants);
+            }
             Event::Control(vm) => self.control(vm),
             Event::MemoryStep { vm, epoch } => self.memory_step(vm, epoch),
             Event::AgentStart { node } => self.agent_starts(node),
@@ -147,7 +149,7 @@ impl World {
             Event::People(person) => self.person(person),
             Event::Record => self.record(),
             Event::Audit => self.look(),
-            Event::EndOfStorm => self.end_storm(),
+            Event::EndOfFaults => self.end_faults(),
             other => self.happen_to_scheduler(other),
         }
     }
@@ -189,7 +191,7 @@ impl World {
 
     /// Whether a fault happens now.
     fn fault(&mut self, fault: Fault, probability: f64) -> bool {
-        let happens = self.storm && self.faults.has(fault) && self.rngs.faults.chance(probability);
+        let happens = self.faults_on && self.faults.has(fault) && self.rngs.faults.chance(probability);
         self.stats.faults += u64::from(happens);
         happens
     }
@@ -217,10 +219,10 @@ impl World {
         }
     }
 
-    /// Storm's end: what is broken heals, loads stay as they are, people go home.
-    fn end_storm(&mut self) {
-        self.storm = false;
-        self.note(Line::Text("the storm is over"));
+    /// Faults end: what is broken heals, loads stay as they are, users do nothing more.
+    fn end_faults(&mut self) {
+        self.faults_on = false;
+        self.note(Line::Text("faults have ended"));
         for node in 0..self.nodes.len() {
             self.set_open(node, true);
         }

@@ -1,4 +1,4 @@
-//! What an agent tells about itself: the document of `GET /v1/inspect`.
+//! The state that an agent reports: the document of `GET /v1/inspect`.
 //!
 //! Plain data for people's tools. Unknown keys are accepted and absent ones have a default, so that a newer agent can be
 //! read by an older tool and the other way round.

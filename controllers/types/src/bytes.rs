@@ -144,7 +144,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn encodes_as_the_table_says() {
+    fn encodes_as_in_the_table() {
         for (bytes, json) in [
             (0, "0"),
             (1023, "1023"),
@@ -163,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn decodes_as_the_table_says() {
+    fn decodes_as_in_the_table() {
         for (json, bytes) in [
             ("\"1Gi\"", 1 << 30),
             ("1073741824", 1 << 30),

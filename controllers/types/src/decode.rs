@@ -1,4 +1,4 @@
-//! Decoding helpers: errors that say which field was wrong, and Go's rule that `null` means "zero value".
+//! Decoding helpers: errors that name the wrong field, and Go's rule that `null` means "zero value".
 
 use serde::{Deserialize, Deserializer, de::Error};
 

@@ -165,7 +165,7 @@ impl fmt::Display for Value<'_> {
     }
 }
 
-/// Backslashes, line ends and, in labels, quotes are escaped; other control characters say nothing and confuse parsers.
+/// Backslashes, line ends and, in labels, quotes are escaped; other control characters are replaced, because parsers reject them.
 fn escape(out: &mut fmt::Formatter<'_>, text: &str, quotes: bool) -> fmt::Result {
     text.chars().try_for_each(|character| match character {
         '\\' => out.write_str("\\\\"),

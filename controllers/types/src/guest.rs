@@ -1,4 +1,4 @@
-//! What the builder, the runner and the program inside a VM tell one another.
+//! Messages between the builder, the runner and the guest program inside a VM.
 //!
 //! The builder writes an [`ImageConfig`] into the disk, the runner puts a [`RuntimeConfig`] beside the files of older
 //! runners on the runtime volume, and the guest reports [`Report`]s as lines of JSON on a port. All three are our own
@@ -44,7 +44,7 @@ mod tests {
     }
 
     #[test]
-    fn mounts_are_told_apart_by_their_kind() {
+    fn mounts_are_distinguished_by_their_kind() {
         let text =
             r#"{"path":"/data","kind":"disk","label":"data","discard":true,"quota":false,"readOnly":false}"#;
         let mount: Mount = serde_json::from_str(text).unwrap();

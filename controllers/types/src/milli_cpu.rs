@@ -146,7 +146,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn encodes_as_the_table_says() {
+    fn encodes_as_in_the_table() {
         for (milli, json, quantity) in [
             (0, "0", "0"),
             (250, "\"250m\"", "250m"),
@@ -163,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn decodes_as_the_table_says() {
+    fn decodes_as_in_the_table() {
         for (json, milli) in [
             ("\"250m\"", 250),
             ("0.25", 250),
@@ -185,7 +185,7 @@ mod tests {
 
     /// Upstream wraps these to 4294966296 and 704.
     #[test]
-    fn negative_and_oversized_values_are_errors_that_say_the_range() {
+    fn negative_and_oversized_values_are_errors_that_name_the_range() {
         for json in ["\"-1\"", "-1", "-0.001", "\"4294968\"", "4294967.296"] {
             let error = serde_json::from_str::<MilliCpu>(json).unwrap_err().to_string();
             assert!(error.contains("must be between 0 and 4294967295m"), "{json}: {error}");

@@ -72,7 +72,7 @@ impl Resources {
     /// Checks that CPU lies within [`MIN_REASONABLE_CPU`] and [`MAX_REASONABLE_CPU`]. Memory is not checked.
     ///
     /// # Errors
-    /// Says which end was passed.
+    /// Names the bound that was passed.
     pub fn check_reasonable(self) -> Result<(), ResourcesError> {
         if self.vcpus < MIN_REASONABLE_CPU {
             Err(ResourcesError::CpuTooSmall(self.vcpus))

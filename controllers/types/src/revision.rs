@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{Timestamp, decode::field};
 
-/// A set of bits that says what a revision did.
+/// A set of bits: the kinds of change that belong to a revision.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct RevisionFlags(pub u64);
@@ -63,7 +63,7 @@ pub struct RevisionWithTime {
 
 impl RevisionWithTime {
     /// The revision that `status.currentRevision` must become, or `None` if it already shows the target's.
-    /// `now` becomes its time, because the status says when the size was reached, not when it was asked for.
+    /// `now` becomes its time, because the status holds the time at which the size was reached, not requested.
     #[must_use]
     pub fn propagated(target: Option<Self>, current: Option<Self>, now: Timestamp) -> Option<Self> {
         let target = target?;

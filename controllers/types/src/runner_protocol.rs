@@ -28,11 +28,11 @@ use crate::{
 
 /// TCP port of the runner.
 pub const RUNNER_PORT: u16 = 25183;
-/// Path that tells the CPU in force (GET).
+/// Path of the CPU in force (GET).
 pub const CPU_CURRENT_PATH: &str = "/cpu_current";
 /// Path that changes it (POST).
 pub const CPU_CHANGE_PATH: &str = "/cpu_change";
-/// Path that tells whether the guest is up: 200 or 503.
+/// Path that reports whether the guest is up: 200 or 503.
 pub const READY_PATH: &str = "/ready";
 /// Path of [`RunnerStatus`] (GET); with `?watch=true` a line of JSON now and at each change.
 pub const STATUS_PATH: &str = "/v1/status";

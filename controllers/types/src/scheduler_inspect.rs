@@ -1,4 +1,4 @@
-//! What the scheduler tells about itself: `GET /v1/inspect` and `POST /v1/what-if`.
+//! The state that the scheduler reports: `GET /v1/inspect` and `POST /v1/what-if`.
 //!
 //! Plain data, read by the CLI and compared by tests. CPU is in thousandths, memory in bytes, wherever a bare number stands.
 //! Amounts of a node are *discounted*: what a pod reserves divided by its overcommit factor, rounded up.
@@ -83,13 +83,13 @@ pub struct NodeView {
     pub cpu: ResourceView,
     /// Memory, in bytes.
     pub mem: ResourceView,
-    /// Whether the sum of pressures says that a VM should leave.
+    /// Whether a VM should leave, by the sum of pressures.
     pub too_much_pressure: bool,
     /// VMs that are leaving: being migrated, or about to be.
     pub leaving: Vec<NamespacedName>,
     /// What would be moved next, first first; empty if nothing has to move or nothing can.
     pub next: Vec<PlannedMigration>,
-    /// Why nothing is moved although the node is above its watermark, or what else there is to say.
+    /// Why no VM is moved although the node is above its watermark, or another remark.
     pub note: Option<String>,
     /// Its pods, by name.
     pub pods: Vec<PodView>,
@@ -103,9 +103,9 @@ pub struct ResourceView {
     pub total: u64,
     /// Above this VMs are to leave: `total` times the watermark.
     pub watermark: u64,
-    /// Promised to pods, with buffers.
+    /// Permitted to pods, with buffers.
     pub reserved: u64,
-    /// The part of `reserved` that is there only because an agent was not heard of since the start.
+    /// The part of `reserved` that is there only because an agent has sent no report since the start.
     pub buffer: u64,
     /// Asked for and not granted.
     pub capacity_pressure: u64,

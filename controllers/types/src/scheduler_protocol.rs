@@ -1,8 +1,8 @@
 //! Agent to scheduler: `POST /` with a request, answered with a permit. Versions v1.0 to v5.0.
 //!
 //! Before v4.0 memory is counted in slots ([`SlotAgentRequest`]), since then in bytes ([`AgentRequest`]).
-//! [`decode_request`] reads either and checks everything a request alone can tell; what needs cluster state is the
-//! scheduler's. All its errors mean HTTP status 400.
+//! [`decode_request`] reads either and checks all that depends on the request alone; the scheduler checks what needs
+//! cluster state. All its errors mean HTTP status 400.
 
 use serde::{Deserialize, Serialize, Serializer};
 

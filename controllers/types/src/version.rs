@@ -160,13 +160,13 @@ protocol_version! {
     MonitorProtoVersion {
         /// The first.
         V1_0 = 1, "v1.0";
-        /// The monitor says how much it wants, of CPU too.
+        /// The monitor requests an amount, of CPU too.
         V2_0 = 2, "v2.0";
     } latest V2_0
 }
 
 impl MonitorProtoVersion {
-    /// Whether an upscale request says what is wanted.
+    /// Whether an upscale request contains amounts.
     #[must_use]
     pub fn has_wants(self) -> bool {
         self >= Self::V2_0

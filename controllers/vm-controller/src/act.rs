@@ -23,9 +23,9 @@ use crate::context::{Context, MANAGER, REQUEST, now};
 /// Why an action was not done.
 #[derive(Debug)]
 pub(crate) enum Failed {
-    /// Somebody else was faster, or the picture is old.
+    /// Another writer was faster, or the cache is outdated.
     Conflict,
-    /// To be told of in the status.
+    /// To be reported in the status.
     Failure(Failure),
 }
 
@@ -44,12 +44,12 @@ impl Failed {
     }
 }
 
-/// Whether the error says that there is no such object.
+/// Whether the error means that there is no such object.
 pub(crate) fn is_missing(error: &Error) -> bool {
     matches!(error, Error::Api(status) if status.code == 404)
 }
 
-/// Whether the error says that there is one already, or another version.
+/// Whether the error means that the object exists already, or has another version.
 pub(crate) fn is_conflict(error: &Error) -> bool {
     matches!(error, Error::Api(status) if status.code == 409)
 }

@@ -1,10 +1,10 @@
 //! Addresses on the overlay network: `IPPool` objects behind a book in memory.
 //!
-//! Whoever needs an address asks one worker. It answers what waits in one go: the book decides, then each pool that changed
-//! is written once, guarded by its version. So a burst of machines costs a few small writes, and an answer means that the
+//! One worker handles all requests. It takes those that wait together: the book decides, then each pool that changed
+//! is written once, guarded by its version. So a burst of VMs costs a few small writes, and a response means that the
 //! address is on record. Reads are from memory.
 //!
-//! If the server does not say what became of a write, the book is thrown away and read anew.
+//! If the outcome of a write is unknown, the book is discarded and read again.
 
 mod load;
 mod metrics;
@@ -24,7 +24,7 @@ use tokio::sync::{mpsc, oneshot};
 pub(crate) use metrics::{Action, Ipam};
 pub(crate) use worker::Worker;
 
-/// Requests that wait; whoever has more waits.
+/// Requests that wait in the queue; further callers wait for room.
 const WAITING: usize = 8192;
 /// Longest wait for an answer.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -67,15 +67,15 @@ impl Default for AddressConfig {
 }
 
 #[derive(Debug)]
-enum Wish {
+enum Operation {
     Acquire { id: String, wanted: Option<IpAddr> },
     Release { id: String },
 }
 
-/// A wish, and where the answer goes; without such a place nobody waits.
+/// An operation, and the channel for its result; `None` if no caller waits.
 #[derive(Debug)]
 struct Request {
-    wish: Wish,
+    operation: Operation,
     answer: Option<oneshot::Sender<Result<(), String>>>,
 }
 
@@ -124,34 +124,34 @@ impl Addresses {
 
     /// Takes an address for a machine: on record when this returns.
     pub(crate) async fn acquire(&self, id: &str, wanted: Option<IpAddr>) -> Result<(), String> {
-        self.ask(Action::Acquire, Wish::Acquire { id: id.to_owned(), wanted }).await
+        self.ask(Action::Acquire, Operation::Acquire { id: id.to_owned(), wanted }).await
     }
 
-    /// Gives a machine's address back: on record when this returns. As long as the pools cannot be read, nobody is held up:
-    /// reading them ends with a sweep, and this machine will be gone by then.
+    /// Releases a VM's address: on record when this returns. While the pools cannot be read it returns at once:
+    /// reading them ends with a sweep, and this VM will be gone by then.
     pub(crate) async fn release(&self, id: &str) -> Result<(), String> {
         if self.view(id) == AddressView::Unknown {
             return Ok(());
         }
-        self.ask(Action::Release, Wish::Release { id: id.to_owned() }).await
+        self.ask(Action::Release, Operation::Release { id: id.to_owned() }).await
     }
 
-    /// The machine is gone, perhaps without having given anything back. What does not fit the queue is found by the next
-    /// sweep.
+    /// The VM is gone, perhaps without having released its address. The next sweep finds what does not fit into the
+    /// queue.
     pub(crate) fn gone(&self, id: &str) {
         if matches!(self.view(id), AddressView::Held { .. }) {
-            let wish = Wish::Release { id: id.to_owned() };
-            let _ = self.requests.try_send(Request { wish, answer: None });
+            let operation = Operation::Release { id: id.to_owned() };
+            let _ = self.requests.try_send(Request { operation, answer: None });
         }
     }
 
-    async fn ask(&self, action: Action, wish: Wish) -> Result<(), String> {
+    async fn ask(&self, action: Action, operation: Operation) -> Result<(), String> {
         let timer = self.metrics.start(action);
-        let (answer, told) = oneshot::channel();
+        let (answer, answered) = oneshot::channel();
         let asked = async {
-            let request = Request { wish, answer: Some(answer) };
-            self.requests.send(request).await.map_err(|_| "nobody looks after addresses".to_owned())?;
-            told.await.map_err(|_| "the request was dropped; it is made again".to_owned())?
+            let request = Request { operation, answer: Some(answer) };
+            self.requests.send(request).await.map_err(|_| "the worker for addresses has ended".to_owned())?;
+            answered.await.map_err(|_| "the request was dropped; it is made again".to_owned())?
         };
         let late = |_| Err("the API server does not answer".to_owned());
         let result = tokio::time::timeout(PATIENCE, asked).await.unwrap_or_else(late);

@@ -34,7 +34,7 @@ pub(crate) struct Authority {
     validity: Validity,
     trust: Arc<Trust>,
     config: Arc<ClientConfig>,
-    /// Whom to trust, PEM, for whoever has to tell others.
+    /// The trusted authorities, PEM, for the tasks that publish them.
     bundle: channel::Sender<String>,
 }
 
@@ -64,12 +64,12 @@ impl Authority {
         Ok(Self { client, namespace, internal, vms, shown, validity, trust, config, bundle })
     }
 
-    /// Whom to trust, PEM: the authority's certificate, and while it is handed over the other's.
+    /// The trusted authorities, PEM: the current one, and during a handover the other.
     pub(crate) fn bundle(&self) -> String {
         self.bundle.borrow().clone()
     }
 
-    /// Follows whom to trust.
+    /// Changes of the trusted authorities.
     pub(crate) fn bundles(&self) -> channel::Receiver<String> {
         self.bundle.subscribe()
     }

@@ -1,4 +1,4 @@
-//! The picture that watches and our own writes paint: machines, their pods, their TLS secrets. Of two versions of an
+//! The cache of VMs, their pods and TLS secrets, fed by watches and our own writes. Of two versions of an
 //! object the newer stays.
 
 use std::collections::{HashMap, HashSet, VecDeque};
@@ -14,8 +14,8 @@ use neonvm_types::runner_protocol::Exit;
 
 use crate::context::MANAGER;
 
-/// Ends of pods that are remembered of a machine: those of both sides of a migration.
-const LAST_WORDS: usize = 2;
+/// Exits of pods that are kept per VM: those of both sides of a migration.
+const LAST_EXITS: usize = 2;
 /// Tombstones that are kept: more than objects can be deleted while one response is on its way.
 const TOMBSTONES: usize = 1024;
 
@@ -36,8 +36,8 @@ struct Kept {
     /// By machine.
     pods: HashMap<Key, Vec<Arc<KeptPod>>>,
     tombstones: Tombstones,
-    /// How the machine's pods ended that were seen to go last, newest last.
-    last_words: HashMap<Key, Vec<(String, Exit)>>,
+    /// Exits of the VM's pods that were deleted last, newest last.
+    last_exits: HashMap<Key, Vec<(String, Exit)>>,
     tls: HashMap<Key, TlsSecret>,
     /// UIDs of the secrets with keys of open requests.
     keys: HashMap<Key, String>,
@@ -45,7 +45,7 @@ struct Kept {
     requests: HashMap<Key, (String, Request)>,
 }
 
-/// The picture.
+/// VMs, pods and secrets as last observed.
 #[derive(Debug, Default)]
 pub(crate) struct Cache(Mutex<Kept>);
 
@@ -80,8 +80,8 @@ pub(crate) fn machine_of(meta: &ObjectMeta) -> Option<(Key, String)> {
     Some((Arc::new(NamespacedName::new(namespace, owner.name.clone())), owner.uid.clone()))
 }
 
-/// UIDs of the VMs and pods that were deleted last: a response of before that comes only now does not bring one back, whose
-/// deletion nobody would ever report again.
+/// UIDs of the VMs and pods that were deleted last: a late response from before the deletion must not bring one back, because
+/// its deletion would not be reported again.
 #[derive(Debug, Default)]
 struct Tombstones {
     uids: HashSet<Arc<str>>,
@@ -176,8 +176,8 @@ impl Cache {
         true
     }
 
-    /// The server has reported the VM as deleted. A request that finds nothing does not say so: a server that is just starting may
-    /// not know our definitions yet.
+    /// The server has reported the VM as deleted. A request that returns 404 is no proof: a server that is just starting may
+    /// not have our definitions yet.
     pub(crate) fn vm_deleted(&self, key: &Key, uid: Option<&str>) {
         // Under one lock: between the two a late response could bring the VM back for good.
         let mut kept = self.lock();
@@ -217,7 +217,7 @@ impl Cache {
         match known {
             Some(known) if known.view.uid == new.view.uid && known.version >= new.version => return None,
             Some(known) => {
-                // Writes that change nothing we look at, such as the times of conditions, wake nobody.
+                // Writes that change nothing we look at, such as the times of conditions, wake no worker.
                 let same = known.view == new.view && known.owner == new.owner;
                 *known = Arc::new(new);
                 return (!same).then_some(key);
@@ -240,24 +240,24 @@ impl Cache {
         kept.drop_pod(key, &view.name, Some(&view.uid));
         kept.tombstones.add(&view.uid);
         if let Some(exit) = view.ended {
-            let words = kept.last_words.entry(Arc::clone(key)).or_default();
+            let words = kept.last_exits.entry(Arc::clone(key)).or_default();
             words.retain(|(name, _)| *name != view.name);
             words.push((view.name, exit));
-            let old = words.len().saturating_sub(LAST_WORDS);
+            let old = words.len().saturating_sub(LAST_EXITS);
             words.drain(..old);
         }
     }
 
     /// How the pod with this name ended, if it is one of those that went last.
-    pub(crate) fn last_words(&self, key: &Key, pod: &str) -> Option<Exit> {
+    pub(crate) fn last_exits(&self, key: &Key, pod: &str) -> Option<Exit> {
         let kept = self.lock();
-        let mut words = kept.last_words.get(key)?.iter();
+        let mut words = kept.last_exits.get(key)?.iter();
         words.find(|(name, _)| name == pod).map(|(_, exit)| exit.clone())
     }
 
     /// The machine is gone.
     pub(crate) fn forget(&self, key: &Key) {
-        self.lock().last_words.remove(key);
+        self.lock().last_exits.remove(key);
     }
 
     /// Only pods with these UIDs remain of the machine, or of all machines.

@@ -74,7 +74,7 @@ impl CertManager {
 
     fn known(&self) -> Option<bool> {
         match &*self.state.lock().unwrap_or_else(PoisonError::into_inner) {
-            // A watch that has panicked is begun anew by whoever looks next.
+            // A watch that has panicked is started again by the next caller of `look`.
             State::Present { watch } => (!watch.0.is_finished()).then_some(true),
             State::Absent(at) if at.elapsed() < AGAIN => Some(false),
             State::Unknown | State::Absent(_) => None,
@@ -84,7 +84,7 @@ impl CertManager {
     /// Finds out whether the API is there; if so its requests are watched, and listed once when this returns.
     ///
     /// # Errors
-    /// If the server does not say.
+    /// If the server cannot be asked.
     pub(crate) async fn look(&self, context: &Arc<Context>) -> Result<(), Error> {
         let _one = self.looking.lock().await;
         if self.known().is_some() {
@@ -139,7 +139,7 @@ async fn watch(context: std::sync::Weak<Context>, client: Client, listed: tokio:
     }
 }
 
-/// Takes a request into the picture; the machine it belongs to.
+/// Takes a request into the cache; returns the VM that it belongs to.
 pub(crate) fn keep(cache: &Cache, object: &DynamicObject, there: bool) -> Option<Key> {
     let (key, _) = owner(&object.metadata)?;
     let uid = object.metadata.uid.as_deref().unwrap_or_default();

@@ -17,7 +17,7 @@ const PAUSE: Duration = Duration::from_secs(1);
 /// All nodes.
 pub(crate) async fn nodes(client: &Client) -> Result<Vec<Node>, Error> {
     let nodes: Api<Node> = Api::all(client.clone());
-    // From the server's memory: nodes change seldom, a drain asks often, and the scheduler has the last word on a pod.
+    // From the server's memory: nodes change rarely, drains list them often, and the scheduler decides about a pod in the end.
     within(nodes.list(&ListParams::default().match_any())).await.map(|list| list.items)
 }
 
@@ -36,7 +36,7 @@ pub(crate) async fn resizes_pods(client: &Client) -> bool {
                 }
                 return able;
             }
-            Err(error) => tracing::warn!(%error, "the API server does not say its version"),
+            Err(error) => tracing::warn!(%error, "the version of the API server cannot be read"),
         }
         tokio::time::sleep(PAUSE).await;
     }

@@ -88,13 +88,13 @@ pub struct WebhookConfig {
     pub listen: SocketAddr,
     /// DNS names and addresses of the serving certificate, beside those of the registration.
     pub names: Vec<String>,
-    /// How the API server is told; absent: somebody else registers them.
+    /// How they are registered at the API server; absent: the user registers them.
     pub register: Option<Registration>,
     /// Which of them are registered. All are served.
     pub scope: WebhookScope,
     /// The webhooks that the pod-autoscaler serves are registered, too; only where ours are registered through a service.
     pub autoscaler: bool,
-    /// Who may call them; absent: anybody, whose requests are then verified against the API before anything is done.
+    /// The client that may call them; absent: any, and requests are verified against the API before they have an effect.
     pub client: Option<WebhookClient>,
 }
 

@@ -38,7 +38,7 @@ pub(crate) struct KeyState {
     pub(crate) failure: Option<Failure>,
     /// When a change of size was first seen, for the histogram.
     pub(crate) scaling_since: Option<tokio::time::Instant>,
-    /// When a paused post-copy was told to go on.
+    /// When the runner was ordered to continue a paused post-copy.
     pub(crate) recovered: Option<Timestamp>,
     /// The last resize of a pod that the API server refused.
     pub(crate) resize_refused: Option<ResizeRefused>,

@@ -61,13 +61,13 @@ pub(crate) async fn reconcile(context: &Context, key: &Key) -> queue::Outcome {
     }
 }
 
-/// Tells once why no other node takes the VM; it is looked again later.
+/// Reports once why no other node takes the VM; the next look comes later.
 fn nowhere(context: &Context, key: &Key, vm: &VirtualMachine, denial: &Denial, why: &str) -> queue::Outcome {
     let message = format!("{}; no other node has room: {why}", text(denial));
     let before = context.key_state(key, |state| state.looked.replace((now(), message.clone())));
     if before.is_none_or(|(_, known)| known != message) {
         tracing::info!(vm = %key, "{message}");
-        note::tell(&context.events, vm, &Note { reason: NoteReason::GrowthNowhere, message });
+        note::publish(&context.events, vm, &Note { reason: NoteReason::GrowthNowhere, message });
     }
     let pause = context.settings.growth.look_pause;
     let again = std::time::Duration::from_secs(u64::try_from(pause).unwrap_or(0));
@@ -91,7 +91,7 @@ async fn create(
             context.moves.put(made);
             let message = format!("{}; migration {name} brings the VM to a node with room", text(denial));
             tracing::info!(vm = %key, "{message}");
-            note::tell(&context.events, vm, &Note { reason: NoteReason::GrowthMigrated, message });
+            note::publish(&context.events, vm, &Note { reason: NoteReason::GrowthMigrated, message });
             queue::Outcome::Done(None)
         }
         // The watch will bring it.

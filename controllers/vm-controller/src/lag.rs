@@ -1,4 +1,4 @@
-//! Which machines fail for long: those that only failed for a period since their first failure. Conflicts are told apart.
+//! VMs that have only failed for a period since their first failure. Conflicts are counted separately.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};

@@ -135,7 +135,7 @@ impl Links {
         self.find(key, |target| target.pod == pod).map_or(RunnerView::Unknown, |(_, seen)| view(&seen))
     }
 
-    /// The last words of the runner in the pod with this name, whatever that pod is now.
+    /// The last report of the runner in the pod with this name, whatever that pod is now.
     pub(crate) fn last_view(&self, key: &Key, pod: &str) -> RunnerView {
         self.find(key, |target| target.name == pod).map_or(RunnerView::Unknown, |(_, seen)| view(&seen))
     }

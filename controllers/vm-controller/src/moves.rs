@@ -1,5 +1,5 @@
-//! Migrations: the picture of them, and the reconcile of those of one VM. They are worked on under the machine's key, so
-//! that a machine and its migrations are never looked at by two workers at once.
+//! Migrations: their cache, and the reconcile of those of one VM. They are reconciled under the VM's key, so
+//! that two workers never handle a VM and its migrations at the same time.
 
 mod act;
 mod observe;
@@ -36,11 +36,11 @@ struct Kept {
     key_states: HashMap<String, KeyState>,
 }
 
-/// The picture.
+/// The cache of migrations.
 #[derive(Debug, Default)]
 pub(crate) struct Moves {
     kept: Mutex<Kept>,
-    /// Held from the look at who has a turn until the turn is taken: turns of different machines are taken one by one.
+    /// Locked while a migration is chosen to begin and begins, so that migrations of different VMs begin one by one.
     pub(crate) gate: tokio::sync::Mutex<()>,
 }
 

@@ -9,20 +9,20 @@ fn kind(note: &Note) -> &'static str {
     if note.reason.is_warning() { "Warning" } else { "Normal" }
 }
 
-/// Tells a note about a machine.
-pub(crate) fn tell(events: &Events, vm: &VirtualMachine, note: &Note) {
-    events.tell(vm.object_ref(&()), kind(note), note.reason.as_str(), &note.message);
+/// Publishes a note about a VM as an event.
+pub(crate) fn publish(events: &Events, vm: &VirtualMachine, note: &Note) {
+    events.publish(vm.object_ref(&()), kind(note), note.reason.as_str(), &note.message);
 }
 
-/// Tells a note about a migration and its machine.
-pub(crate) fn tell_migration(
+/// Publishes a note as events about a migration and its VM.
+pub(crate) fn publish_migration(
     events: &Events,
     migration: &VirtualMachineMigration,
     vm: Option<&VirtualMachine>,
     about: &Note,
 ) {
-    events.tell(migration.object_ref(&()), kind(about), about.reason.as_str(), &about.message);
+    events.publish(migration.object_ref(&()), kind(about), about.reason.as_str(), &about.message);
     if let Some(vm) = vm {
-        tell(events, vm, about);
+        publish(events, vm, about);
     }
 }

@@ -1,4 +1,4 @@
-//! Reconcile of a VM: step the core, write the status, do what it says, step again, until nothing is left.
+//! Reconcile of a VM: step the core, write the status, carry out the actions, step again, until nothing is left.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -87,7 +87,7 @@ async fn work(context: &Arc<Context>, key: &Key) -> (queue::Outcome, Ended) {
         if outcome.status == before && todo.is_empty() {
             return rest(context, key, &observed, &outcome);
         }
-        // The size goes first: its way is the one that somebody waits for.
+        // The size goes first: users wait for it.
         let resized = resize(context, key, &vm, &todo, &mut done).await;
         if outcome.status != before {
             match write(context, key, &vm, &outcome).await {
@@ -115,8 +115,8 @@ async fn work(context: &Arc<Context>, key: &Key) -> (queue::Outcome, Ended) {
             Ok(()) => {
                 context.key_state(key, |state| state.failure = None);
                 if outcome.status == before {
-                    // Told here what no write of the status told.
-                    outcome.events.iter().for_each(|note| note::tell(&context.events, &vm, note));
+                    // Events that no write of the status has published.
+                    outcome.events.iter().for_each(|note| note::publish(&context.events, &vm, note));
                 }
             }
             Err(Failed::Conflict) => {
@@ -129,12 +129,12 @@ async fn work(context: &Arc<Context>, key: &Key) -> (queue::Outcome, Ended) {
             Err(Failed::Failure(failure)) => {
                 tracing::info!(vm = %key, reason = failure.reason.as_str(), error = %failure.message, "not done");
                 context.key_state(key, |state| state.failure = Some(failure));
-                tell_failure(context, key, fresh).await;
+                report_failure(context, key, fresh).await;
                 return (queue::Outcome::Failed, Ended::Badly);
             }
         }
     }
-    tracing::error!(vm = %key, "the machine does not come to rest");
+    tracing::error!(vm = %key, "the machine does not converge");
     (queue::Outcome::Failed, Ended::Badly)
 }
 
@@ -187,7 +187,7 @@ async fn run(
 }
 
 /// Writes down that an action failed; the action itself waits for the next reconcile.
-async fn tell_failure(context: &Arc<Context>, key: &Key, fresh: bool) {
+async fn report_failure(context: &Arc<Context>, key: &Key, fresh: bool) {
     let Some(vm) = context.cache.vm(key) else { return };
     let observed = observe(context, key, &vm, fresh);
     let outcome = step(now(), &vm, &observed, &context.settings(&key.namespace));
@@ -200,13 +200,13 @@ async fn tell_failure(context: &Arc<Context>, key: &Key, fresh: bool) {
 
 fn observe(context: &Context, key: &Key, vm: &VirtualMachine, fresh: bool) -> Observed {
     let uid = vm.metadata.uid.clone().unwrap_or_default();
-    let (pod, runner) = sight(context, key, &uid, owned_pod(vm).unwrap_or_default());
+    let (pod, runner) = observe_pod(context, key, &uid, owned_pod(vm).unwrap_or_default());
     let lock = vm.status.as_ref().and_then(|status| status.migration.as_ref());
     let moving = lock.map(|lock| moving(context, key, &uid, lock)).unwrap_or_default();
     let named =
         |name: &str| owned_pod(vm) == Some(name) || lock.is_some_and(|lock| lock.target_pod_name == name);
     let pods = context.cache.pods(key);
-    let strays = pods.iter().filter(|pod| pod.owner == uid && !named(&pod.view.name));
+    let orphans = pods.iter().filter(|pod| pod.owner == uid && !named(&pod.view.name));
     let tls = if vm.spec.tls.is_some() {
         let (secret, key, request) = context.cache.tls(key);
         TlsObserved { api: context.cert_manager.is_present(), secret, request, key }
@@ -216,7 +216,7 @@ fn observe(context: &Context, key: &Key, vm: &VirtualMachine, fresh: bool) -> Ob
     Observed {
         fresh,
         pod,
-        strays: strays.map(|pod| pod.view.clone()).collect(),
+        orphans: orphans.map(|pod| pod.view.clone()).collect(),
         runner,
         tls,
         address: context.addresses.view(&key.to_string()),
@@ -228,8 +228,13 @@ fn observe(context: &Context, key: &Key, vm: &VirtualMachine, fresh: bool) -> Ob
     }
 }
 
-/// A pod of the machine and the runner in it, by the pod's name; what was heard last outlives the pod.
-pub(crate) fn sight(context: &Context, key: &Key, vm: &str, pod: &str) -> (Option<PodView>, RunnerView) {
+/// A pod of the VM and the runner in it, by the pod's name; the runner's last report outlives the pod.
+pub(crate) fn observe_pod(
+    context: &Context,
+    key: &Key,
+    vm: &str,
+    pod: &str,
+) -> (Option<PodView>, RunnerView) {
     if pod.is_empty() {
         return (None, RunnerView::Unknown);
     }
@@ -238,14 +243,14 @@ pub(crate) fn sight(context: &Context, key: &Key, vm: &str, pod: &str) -> (Optio
         return (Some(found.view.clone()), context.links.view(key, &found.view.uid));
     }
     let last = context.links.last_view(key, pod);
-    let Some(exit) = context.cache.last_words(key, pod) else { return (None, last) };
+    let Some(exit) = context.cache.last_exits(key, pod) else { return (None, last) };
     let status = last.newest().cloned().unwrap_or_default();
     let status = RunnerStatus { state: RunnerState::Ended, exit: Some(exit), ..status };
     (None, RunnerView::Seen(Box::new(status)))
 }
 
 fn moving(context: &Context, key: &Key, vm: &str, lock: &ActiveMigration) -> Moving {
-    let (target, target_runner) = sight(context, key, vm, &lock.target_pod_name);
+    let (target, target_runner) = observe_pod(context, key, vm, &lock.target_pod_name);
     let found = context.moves.get(&Arc::new(NamespacedName::new(&key.namespace, &lock.name)));
     let found = found.filter(|found| found.metadata.uid.as_ref() == Some(&lock.uid));
     Moving {
@@ -278,7 +283,7 @@ fn link(context: &Context, key: &Key, vm: &VirtualMachine, observed: &Observed) 
             open(target, &observed.moving.target_runner);
         }
     }
-    // The last words of a runner whose pod vanished are still needed while the machine counts as running.
+    // The last report of a runner whose pod vanished is still needed while the VM counts as running.
     let alive = status.and_then(|status| status.phase).is_some_and(Phase::is_alive);
     let keeps = match &observed.pod {
         Some(pod) => pod.is_live(),
@@ -305,12 +310,12 @@ async fn look_for_cert_manager(
         return Ok(());
     }
     if let Err(error) = within(context.cert_manager.look(context)).await {
-        tracing::warn!(vm = %key, %error, "the API server does not say whether cert-manager is there");
+        tracing::warn!(vm = %key, %error, "whether cert-manager is there cannot be read from the API server");
         let failed = Failed::new(FailureReason::CertificateFailed, "cert-manager cannot be looked for");
         if let Failed::Failure(failure) = failed {
             context.key_state(key, |state| state.failure = Some(failure));
         }
-        tell_failure(context, key, false).await;
+        report_failure(context, key, false).await;
         return Err((queue::Outcome::Failed, Ended::Badly));
     }
     Ok(())
@@ -344,7 +349,7 @@ pub(crate) async fn refresh(context: &Context, key: &Key) -> Result<(), kube::Er
     Ok(())
 }
 
-/// Writes the status, then tells people.
+/// Writes the status, then publishes events.
 async fn write(context: &Context, key: &Key, vm: &VirtualMachine, outcome: &Outcome) -> Result<(), Failed> {
     let json = |status: &neonvm_api::VirtualMachineStatus| serde_json::to_value(status).unwrap_or_default();
     let before = vm.status.clone().unwrap_or_default();
@@ -359,24 +364,24 @@ async fn write(context: &Context, key: &Key, vm: &VirtualMachine, outcome: &Outc
         tracing::info!(vm = %key, from = word(from), to = word(to), pod = %outcome.status.pod_name, "phase");
     }
     count(context, key, vm, outcome);
-    tell(context, key, vm, &outcome.events);
+    report(context, key, vm, &outcome.events);
     if before.migration.is_some() != outcome.status.migration.is_some() {
         moves::wake(context);
     }
     Ok(())
 }
 
-/// Tells people; what is about a migration is told of that too.
-fn tell(context: &Context, key: &Key, vm: &VirtualMachine, notes: &[Note]) {
+/// Publishes the notes as events; those about a migration also for the migration.
+fn report(context: &Context, key: &Key, vm: &VirtualMachine, notes: &[Note]) {
     let lock = vm.status.as_ref().and_then(|status| status.migration.as_ref());
     let migration =
         lock.and_then(|lock| context.moves.get(&Arc::new(NamespacedName::new(&key.namespace, &lock.name))));
     for note in notes {
         match &migration {
             Some(migration) if note.reason.is_of_migration() => {
-                note::tell_migration(&context.events, migration, Some(vm), note);
+                note::publish_migration(&context.events, migration, Some(vm), note);
             }
-            _ => note::tell(&context.events, vm, note),
+            _ => note::publish(&context.events, vm, note),
         }
     }
 }

@@ -186,7 +186,7 @@ impl Drop for Shown<'_> {
 }
 
 impl Health {
-    /// What the leader knows is told as long as it leads: until the result is dropped.
+    /// Serves what the leader knows until the result is dropped, which is when it no longer leads.
     fn show(&self, context: &Arc<Context>) -> Shown<'_> {
         *self.context.lock().unwrap_or_else(PoisonError::into_inner) = Some(Arc::clone(context));
         Shown(self)

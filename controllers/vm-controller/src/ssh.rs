@@ -32,7 +32,7 @@ pub(crate) fn generate(comment: &str) -> Option<Keys> {
     put(&mut blob, KIND);
     put(&mut blob, public);
     let mut secret = Vec::new();
-    // The same number twice tells a reader that it decrypted well.
+    // The same number twice lets a reader verify the decryption.
     secret.extend_from_slice(&check);
     secret.extend_from_slice(&check);
     put(&mut secret, KIND);
@@ -74,7 +74,7 @@ fn put(to: &mut Vec<u8>, bytes: &[u8]) {
 }
 
 #[cfg(test)]
-#[allow(clippy::print_stderr, reason = "a test that is skipped says so")]
+#[allow(clippy::print_stderr, reason = "skipped tests are reported")]
 mod tests {
     use neonvm_test_support::{need, needs};
 

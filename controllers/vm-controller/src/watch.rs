@@ -1,5 +1,5 @@
-//! Watches of machines, pods, secrets, migrations and their policies: each change goes into the picture and wakes the
-//! machine's worker.
+//! Watches of VMs, pods, secrets, migrations and their policies: each change updates the cache and wakes the
+//! VM's worker.
 
 mod moves;
 

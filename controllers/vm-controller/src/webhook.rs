@@ -106,7 +106,7 @@ impl Webhooks {
         events: Events,
     ) -> Result<Self, Error> {
         let register = match webhook.register.clone() {
-            // Nobody could call it.
+            // The API server could not call it.
             Some(Registration::Listener) if address.ip().is_unspecified() => {
                 return Err(Error::Url(address.to_string()));
             }

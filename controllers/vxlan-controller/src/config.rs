@@ -11,7 +11,7 @@ use neonvm_core_overlay::{Net, encryption};
 /// What the packets between nodes are protected by.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Encryption {
-    /// Nothing: whoever is on the path reads and writes them.
+    /// None: anyone with access to the network path can read and change the frames.
     #[default]
     None,
     /// WireGuard. Nodes that have published no key are not reached.
@@ -80,7 +80,7 @@ impl Config {
         }
     }
 
-    /// What cannot be; the message says why.
+    /// Rejects settings that cannot work; the error is the reason.
     pub(crate) fn check(&self) -> Result<(), String> {
         for (what, name) in [("bridge", &self.bridge), ("tunnel", &self.tunnel)] {
             let plain = |c: char| c.is_ascii_graphic() && !matches!(c, '/' | '"' | ':' | '%');
@@ -114,7 +114,7 @@ impl Config {
 
 fn default_range() -> Net {
     let first = IpAddr::from([10, 100, 0, 0]);
-    // The constant is a range; a test says so.
+    // Cannot fail: a test parses the constant.
     overlay::RANGE.parse().unwrap_or_else(|_| Net::new(first, 16))
 }
 

@@ -142,7 +142,7 @@ pub(crate) fn ensure(netlink: &mut Netlink, config: &Config, path: Path) -> io::
         Some(link) if fits(&link, config, &path) => link,
         other => {
             if let Some(other) = other {
-                tracing::info!(tunnel = config.tunnel, "differs from what it should be and is made anew");
+                tracing::info!(tunnel = config.tunnel, "differs from the desired one and is created again");
                 remove(netlink, &other)?;
             }
             are_new = true;
@@ -297,7 +297,7 @@ pub(crate) fn apply(netlink: &mut Netlink, tunnel: u32, change: Change) -> io::R
     message.header.family = AddressFamily::Bridge;
     message.header.ifindex = tunnel;
     message.header.flags = NeighbourFlags::Own;
-    // What machines send may change theirs; only where frames to all go is ours alone to say.
+    // Frames from a VM may make the kernel relearn its entry; entries for broadcast frames are set by this controller only.
     message.header.state = NeighbourState::Permanent;
     if hardware != ALL {
         message.header.state = NeighbourState::Reachable;

@@ -17,7 +17,7 @@ use neonvm_kit::watch::causes;
 use serde_json::json;
 use tokio::sync::watch;
 
-use crate::watch::{Host, Picture, news};
+use crate::watch::{Cache, Host, news};
 
 /// What the names of leases begin with; the rest is the name of the node.
 const PREFIX: &str = "neonvm-overlay-key-";
@@ -30,14 +30,14 @@ const ANSWER: Duration = Duration::from_secs(10);
 /// First and longest pause after a failure.
 const PAUSES: (Duration, Duration) = (Duration::from_millis(250), Duration::from_secs(30));
 
-/// Watches them; never returns.
-pub(crate) async fn follow(client: Client, namespace: String, picture: Arc<Picture>) {
+/// Watches the leases with keys; never returns.
+pub(crate) async fn follow(client: Client, namespace: String, cache: Arc<Cache>) {
     let api: Api<Lease> = Api::namespaced(client, &namespace);
     let which = watcher::Config::default().labels(&format!("{}={}", LABEL.0, LABEL.1));
     let mut events = watcher(api, which).default_backoff().boxed();
     loop {
         match events.try_next().await {
-            Ok(Some(event)) => picture.take_key(news(event, node_of, key_of)),
+            Ok(Some(event)) => cache.take_key(news(event, node_of, key_of)),
             Ok(None) => return,
             Err(error) => tracing::warn!(error = causes(&error), "keys of nodes cannot be watched"),
         }
@@ -64,13 +64,13 @@ pub(crate) async fn publish(
     namespace: String,
     node: String,
     mut key: watch::Receiver<Option<Key>>,
-    picture: Arc<Picture>,
+    cache: Arc<Cache>,
 ) {
     let api: Api<Lease> = Api::namespaced(client, &namespace);
     let mut pause = PAUSES.0;
     loop {
         let own = *key.borrow_and_update();
-        let seen = picture.host(&node);
+        let seen = cache.host(&node);
         let due = own.zip(seen).filter(|(own, (_, published))| published.as_ref() != Some(own));
         let mut retry = None;
         if let Some((own, (host, _))) = due {
@@ -91,7 +91,7 @@ pub(crate) async fn publish(
         }
         tokio::select! {
             changed = key.changed() => if changed.is_err() { return },
-            () = picture.keys_changed.notified() => {}
+            () = cache.keys_changed.notified() => {}
             () = tokio::time::sleep(retry.unwrap_or_default()), if retry.is_some() => {}
         }
     }

@@ -35,14 +35,14 @@ impl Namespace {
         Ok(Self { path, file })
     }
 
-    /// Opens it as soon as it is there, within `patience`: who starts all services of a node at once need not wait for it.
+    /// Opens it as soon as it exists, within `patience`: a node may start all its services at the same time.
     pub(crate) async fn appears(path: Option<PathBuf>, patience: Duration) -> io::Result<Self> {
         let until = Instant::now() + patience;
-        let mut is_told = false;
+        let mut is_logged = false;
         loop {
             match Self::open(path.clone()) {
                 Err(error) if error.kind() == io::ErrorKind::NotFound && Instant::now() < until => {
-                    if !std::mem::replace(&mut is_told, true) {
+                    if !std::mem::replace(&mut is_logged, true) {
                         tracing::info!(?path, "waits for the network namespace of the node");
                     }
                 }
@@ -52,7 +52,7 @@ impl Namespace {
         }
     }
 
-    /// Whether its path still leads to it: a node that was set up anew has another.
+    /// Whether the path still refers to the open namespace: a node that was set up again has another one.
     pub(crate) fn is_current(&self) -> bool {
         let (Some(path), Some(file)) = (&self.path, &self.file) else { return true };
         let (Ok(named), Ok(held)) = (std::fs::metadata(path), file.metadata()) else { return false };

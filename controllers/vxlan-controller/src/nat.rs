@@ -1,6 +1,6 @@
-//! Packets of the overlay are nobody's to translate: a table of our own takes them out of connection tracking, so that no
-//! rule of others masquerades them, whatever chains there are and come. Only what comes from outside, where the node has an
-//! address on the overlay, gets that address, so that machines know where to answer.
+//! Packets of the overlay must not be translated: a table of our own excludes them from connection tracking, so that no
+//! masquerading rule of another component applies, present or future. Only packets from outside get the node's address on the
+//! overlay, if it has one, so that VMs know where to answer.
 
 use std::io;
 use std::net::IpAddr;

@@ -19,7 +19,7 @@ use rustix::net::{
 const PATIENCE: Duration = Duration::from_secs(5);
 /// Largest datagram of a dump.
 const DATAGRAM: usize = 64 << 10;
-/// Room for what happens while nobody reads.
+/// Receive buffer for events that are not read yet, in bytes.
 const ROOM: usize = 1 << 20;
 /// `RTMGRP_LINK` and `RTMGRP_NEIGH`.
 const GROUPS: u32 = 1 | 4;

@@ -14,7 +14,7 @@ pub(crate) fn run(script: &str) -> io::Result<()> {
     command.args(["-f", "-"]).stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::piped());
     let mut child = command.spawn().map_err(named)?;
     if let Some(mut pipe) = child.stdin.take() {
-        // The program may end before it has read everything; its exit code tells why.
+        // nft may exit before it has read everything; its exit code shows the failure.
         let _ = pipe.write_all(script.as_bytes());
     }
     let start = Instant::now();
@@ -32,9 +32,9 @@ pub(crate) fn run(script: &str) -> io::Result<()> {
     if status.success() {
         return Ok(());
     }
-    let mut said = String::new();
+    let mut errors = String::new();
     if let Some(mut pipe) = child.stderr.take() {
-        let _ = pipe.read_to_string(&mut said);
+        let _ = pipe.read_to_string(&mut errors);
     }
-    Err(io::Error::other(format!("nft: {}", said.trim())))
+    Err(io::Error::other(format!("nft: {}", errors.trim())))
 }

@@ -18,7 +18,7 @@ use crate::metrics::Metrics;
 use crate::namespace::Namespace;
 use crate::netlink::{self, Netlink};
 use crate::sync::Sync;
-use crate::watch::{self, Picture};
+use crate::watch::{self, Cache};
 use crate::{Config, Encryption, guard, keys, wireguard};
 use crate::{kernel, nat};
 
@@ -49,10 +49,10 @@ pub enum Error {
         #[source]
         source: io::Error,
     },
-    /// The node was set up anew; everything begins again.
+    /// The network namespace of the node was replaced; the controller starts again.
     #[error("the network namespace of the node was replaced")]
     Replaced,
-    /// Part of it ended.
+    /// A background task ended.
     #[error(transparent)]
     Task(#[from] TaskEnded),
 }
@@ -110,20 +110,20 @@ pub async fn run(config: Config, stop: impl Future<Output = ()>) -> Result<(), E
         };
         tasks.spawn("probes", probes(listen(address).await?, answer));
     }
-    let picture = Arc::new(Picture::default());
-    tasks.spawn("watch of nodes", watch::nodes(client.clone(), Arc::clone(&picture)));
+    let cache = Arc::new(Cache::default());
+    tasks.spawn("watch of nodes", watch::nodes(client.clone(), Arc::clone(&cache)));
     if config.encryption == Encryption::Wireguard {
         let (client, namespace, node) =
             (client.clone(), config.system_namespace.clone(), config.node.clone());
-        let (key, seen) = (sync.key(), Arc::clone(&picture));
-        tasks.spawn("watch of keys", keys::follow(client.clone(), namespace.clone(), Arc::clone(&picture)));
+        let (key, seen) = (sync.key(), Arc::clone(&cache));
+        tasks.spawn("watch of keys", keys::follow(client.clone(), namespace.clone(), Arc::clone(&cache)));
         tasks.spawn("publisher of the key", keys::publish(client, namespace, node, key, seen));
     }
-    tasks.spawn("watch of VMs", watch::machines(client, Arc::clone(&picture)));
+    tasks.spawn("watch of VMs", watch::machines(client, Arc::clone(&cache)));
     let kernel = Arc::new(Notify::new());
     tasks.spawn("watch of the kernel", follow_kernel(changes, Arc::clone(&kernel)));
     tokio::select! {
-        ended = work(&config, sync, &namespace, &picture, &kernel, &in_place) => ended,
+        ended = work(&config, sync, &namespace, &cache, &kernel, &in_place) => ended,
         ended = tasks.ended() => Err(ended.into()),
         () = &mut stop => Ok(()),
     }
@@ -139,20 +139,20 @@ async fn work(
     config: &Config,
     mut sync: Sync,
     namespace: &Namespace,
-    picture: &Picture,
+    cache: &Cache,
     kernel: &Notify,
     in_place: &AtomicBool,
 ) -> Result<(), Error> {
     let mut retry: Option<Instant> = None;
     let mut pause = PAUSES.0;
-    let mut said = String::new();
-    // An address that was given is reason enough to begin before anything was heard of the cluster.
+    let mut reported = String::new();
+    // With a configured address the first pass need not wait for the watches.
     let mut begin = config.address.is_some();
     let encrypts = config.encryption == Encryption::Wireguard;
     loop {
         if !std::mem::take(&mut begin) {
             tokio::select! {
-                () = picture.changed.notified() => {}
+                () = cache.changed.notified() => {}
                 () = kernel.notified() => {}
                 () = sleep_until(retry.unwrap_or_else(Instant::now)), if retry.is_some() => {}
                 () = sleep(LOOK), if encrypts => {}
@@ -162,8 +162,8 @@ async fn work(
         if !namespace.is_current() {
             return Err(Error::Replaced);
         }
-        let Some(local) = config.address.or_else(|| picture.address(&config.node)) else { continue };
-        let observed = picture.observed(encrypts);
+        let Some(local) = config.address.or_else(|| cache.address(&config.node)) else { continue };
+        let observed = cache.observed(encrypts);
         let started = Instant::now();
         let work = tokio::task::spawn_blocking(move || {
             let done = sync.run(local, observed);
@@ -175,18 +175,18 @@ async fn work(
         in_place.store(done.is_ok(), Ordering::Relaxed);
         match done {
             Ok(()) => {
-                if !said.is_empty() {
+                if !reported.is_empty() {
                     tracing::info!("the overlay is what it should be again");
                 }
                 (retry, pause) = (None, PAUSES.0);
-                said.clear();
+                reported.clear();
             }
             Err(error) => {
                 let text = error.to_string();
-                if text != said {
+                if text != reported {
                     tracing::warn!(error = text, "the overlay is not what it should be; it is tried again");
                 }
-                said = text;
+                reported = text;
                 retry = Some(Instant::now() + pause);
                 pause = (pause * 2).min(PAUSES.1);
             }
@@ -220,8 +220,8 @@ async fn follow_kernel(socket: OwnedFd, changed: Arc<Notify>) {
     }
 }
 
-/// Removes everything that a controller with these settings makes on its node. The lease with its key stays: it is of no use to anybody
-/// without the key, and goes with the node's object. Blocks.
+/// Removes everything that a controller with these settings creates on its node. The lease with the public key stays: it is
+/// useless without the private key, and is deleted with the node's object. Blocks.
 ///
 /// # Errors
 /// If something cannot be removed.

@@ -33,7 +33,7 @@ pub(crate) struct Sync {
     /// What encryption leaves behind where it is off now is gone.
     is_clean: bool,
     metrics: Arc<Metrics>,
-    /// What is wrong with the rules against translation; told once.
+    /// Why the rules that prevent translation could not be set; logged once.
     nat_problem: Option<String>,
     /// The rules are in place.
     is_exempt: bool,
@@ -82,7 +82,7 @@ impl Sync {
             None => self.plain(underlay)?,
         };
         let kernel::Devices { tunnel, are_new } = kernel::ensure(&mut self.netlink, &self.config, path)?;
-        // Whoever removed the devices may have removed the rules as well.
+        // If another process removed the devices, it may have removed the rules as well.
         if are_new || !self.is_exempt {
             self.translate();
         }
@@ -129,8 +129,8 @@ impl Sync {
         Ok(kernel::Path { local: underlay, over: 0, mtu })
     }
 
-    /// The encrypted path. Before anything else there is the table without which packets could pass it by; nobody tells when others
-    /// remove it, so it is made anew each time.
+    /// The encrypted path. The table that keeps packets from bypassing it is set first, and on every pass: the kernel does not
+    /// notify when another process removes it.
     fn encrypt(&mut self, underlay: IpAddr) -> io::Result<Device> {
         let (config, netlink) = (&self.config, &mut self.netlink);
         let device = self.namespace.run(|| {
@@ -160,7 +160,7 @@ impl Sync {
         Ok(mesh.nodes)
     }
 
-    /// The overlay works without these rules wherever nobody translates; so they hold nothing up.
+    /// Failures do not stop the sync: the overlay works without these rules unless another component translates addresses.
     fn translate(&mut self) {
         let (range, gateway, bridge) = (self.config.range, self.config.gateway, self.config.bridge.clone());
         let ensure = move || nat::ensure(range, gateway.map(|address| (address, bridge.as_str())));

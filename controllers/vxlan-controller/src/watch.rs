@@ -42,7 +42,7 @@ pub(crate) enum News<T> {
 }
 
 impl<T: PartialEq> Seen<T> {
-    /// Whether the picture changed.
+    /// Whether the cache changed.
     fn take(&mut self, news: News<T>) -> bool {
         match news {
             News::Begin => {
@@ -75,7 +75,7 @@ impl<T: PartialEq> Seen<T> {
     }
 }
 
-/// A node as its object tells of it.
+/// A node, from its object.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Host {
     pub(crate) address: IpAddr,
@@ -101,16 +101,16 @@ pub(crate) struct Observed {
     pub(crate) members: Vec<Member>,
 }
 
-/// The picture.
+/// Nodes, VMs and keys as last observed by the watches.
 #[derive(Debug, Default)]
-pub(crate) struct Picture {
+pub(crate) struct Cache {
     all: Mutex<All>,
     pub(crate) changed: Notify,
-    /// Nodes or keys changed: for who publishes.
+    /// Nodes or keys changed; wakes the publisher of the key.
     pub(crate) keys_changed: Notify,
 }
 
-impl Picture {
+impl Cache {
     fn lock(&self) -> MutexGuard<'_, All> {
         self.all.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -177,14 +177,14 @@ pub(crate) fn news<K, T>(
 }
 
 /// Follows nodes; never returns.
-pub(crate) async fn nodes(client: Client, picture: Arc<Picture>) {
+pub(crate) async fn nodes(client: Client, cache: Arc<Cache>) {
     let api: Api<Node> = Api::all(client);
     let mut events = watcher(api, watcher::Config::default()).default_backoff().boxed();
     loop {
         match events.try_next().await {
             Ok(Some(event)) => {
                 let name = |node: &Node| node.metadata.name.clone().unwrap_or_default();
-                picture.take_node(news(event, name, host_of));
+                cache.take_node(news(event, name, host_of));
             }
             Ok(None) => return,
             Err(error) => tracing::warn!(error = causes(&error), "nodes cannot be watched"),
@@ -199,13 +199,13 @@ fn host_of(node: &Node) -> Option<Host> {
 }
 
 /// Follows machines; never returns.
-pub(crate) async fn machines(client: Client, picture: Arc<Picture>) {
+pub(crate) async fn machines(client: Client, cache: Arc<Cache>) {
     let api: Api<DeserializeGuard<VirtualMachine>> = Api::all(client);
     let mut events = watcher(api, watcher::Config::default()).default_backoff().boxed();
     loop {
         match events.try_next().await {
             Ok(Some(event)) => {
-                picture.take_machine(news(event, name_of, |vm| vm.0.as_ref().ok().and_then(member)));
+                cache.take_machine(news(event, name_of, |vm| vm.0.as_ref().ok().and_then(member)));
             }
             Ok(None) => return,
             Err(error) => tracing::warn!(error = causes(&error), "machines cannot be watched"),
@@ -242,7 +242,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_list_replaces_the_picture_when_it_is_complete() {
+    fn a_list_replaces_the_cache_when_it_is_complete() {
         let mut seen = Seen::default();
         assert!(!seen.take(News::Begin));
         assert!(!seen.take(News::Is("a".into(), Some(1))));

@@ -1,10 +1,10 @@
-//! The WireGuard interface of the node. Its private key is made here, given to the kernel, and kept nowhere else; the kernel says what
-//! the public one is.
+//! The WireGuard interface of the node. Its private key is generated here and given to the kernel only, which returns the public
+//! key.
 //!
-//! The key lives as long as the interface: until the node starts again, or `--delete`. A controller that starts again finds it in place,
-//! so an upgrade interrupts nothing. It is not replaced while it is in use: the keys that packets are encrypted with are WireGuard's own,
-//! new every two minutes and of use to nobody afterwards, also not to who has the private key of the interface. That one only says who
-//! somebody is, and who can read it (root on the node) can read the next one as well. Where it may have been read: `--delete`, and start again.
+//! The key lives as long as the interface: until the node restarts, or `--delete`. A controller that restarts keeps the
+//! interface, so an upgrade interrupts nothing. The key is not rotated: it only authenticates the node. Packets are encrypted
+//! with WireGuard's session keys, which change every two minutes and cannot be derived from it; and a process that can read it
+//! (root on the node) could read its successor as well. If it may have leaked: `--delete`, then start again.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -78,7 +78,7 @@ pub(crate) fn ensure(netlink: &mut Netlink, config: &Config, underlay: IpAddr) -
         None => kernel::add(netlink, LINK, InfoKind::Wireguard, InfoData::Wireguard(Vec::new()), mtu)
             .map_err(without_module)?,
     };
-    // Hardened nodes give new interfaces no IPv6. Where this cannot be written the next step says so.
+    // Hardened nodes disable IPv6 on new interfaces. If this write fails, the next step reports it.
     let _ = std::fs::write(format!("/proc/sys/net/ipv6/conf/{LINK}/disable_ipv6"), "0");
     kernel::settle(netlink, &link, mtu, None)?;
     let inner = address(&config.node, config.vni);
@@ -171,7 +171,7 @@ fn family(generic: &mut Netlink) -> io::Result<u16> {
         GenlCtrlAttrs::FamilyId(id) => Some(*id),
         _ => None,
     });
-    id.ok_or_else(|| io::Error::other("the kernel does not say how WireGuard is spoken to"))
+    id.ok_or_else(|| io::Error::other("the kernel did not return the id of its WireGuard netlink family"))
 }
 
 impl Device {

@@ -62,7 +62,7 @@ impl Apt {
         match files.iter().find(|path| !path.is_file()) {
             Some(path) => Err(Error::Program {
                 program: "apt-get".into(),
-                said: format!("it did not fetch {}", path.display()),
+                output: format!("it did not fetch {}", path.display()),
             }),
             None => Ok(files),
         }
@@ -76,7 +76,7 @@ impl Apt {
         let plan = self.run("apt-get", &["install", "--simulate", "--no-install-recommends", meta])?;
         let missing = || Error::Program {
             program: "apt-get".into(),
-            said: format!("{meta} depends on no package named {prefix}…"),
+            output: format!("{meta} depends on no package named {prefix}…"),
         };
         let fits = |file: &String| file.starts_with(prefix) && !file.starts_with(&format!("{meta}_"));
         let file = plan.lines().filter_map(archive).find(fits).ok_or_else(missing)?;
@@ -102,15 +102,15 @@ pub(crate) fn run(command: &mut Command) -> Result<String, Error> {
     let output = command.stdin(std::process::Stdio::null()).output();
     let output = output.map_err(|error| Error::Program {
         program: program.clone(),
-        said: format!("{error}; install it: apt-get install apt dpkg"),
+        output: format!("{error}; install it: apt-get install apt dpkg"),
     })?;
     if output.status.success() {
         return Ok(String::from_utf8_lossy(&output.stdout).into_owned());
     }
     let text = String::from_utf8_lossy(&output.stderr).into_owned();
     let lines: Vec<&str> = text.lines().filter(|line| line.starts_with("E:")).collect();
-    let said = if lines.is_empty() { text.trim().to_owned() } else { lines.join("; ") };
-    Err(Error::Program { program, said })
+    let output = if lines.is_empty() { text.trim().to_owned() } else { lines.join("; ") };
+    Err(Error::Program { program, output })
 }
 
 /// The file of a package in a line of a simulated installation: `Inst NAME (VERSION SOURCE… [ARCHITECTURE]) …`.

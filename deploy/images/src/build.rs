@@ -40,7 +40,7 @@ pub struct Inputs {
     pub work: PathBuf,
     /// When the source was made, RFC 3339.
     pub created: String,
-    /// What the image says of itself.
+    /// Labels with the image's own description.
     pub labels: Labels,
 }
 
@@ -61,7 +61,7 @@ pub struct Built {
     pub list: Value,
 }
 
-/// Makes an image and puts it into a layout. `note` is told of each step.
+/// Makes an image and puts it into a layout. `note` is called for each step.
 ///
 /// # Errors
 /// See [`Error`]: a file that no package has, a program of another architecture, what cannot be read or written.

@@ -43,7 +43,7 @@ pub(crate) fn take(packages: &Packages, path: &str, taken: &mut BTreeSet<String>
     Ok(way.end)
 }
 
-/// Where the loader finds a library: first where the program says, then in the usual directories.
+/// Where the loader finds a library: first in the program's own path, then in the usual directories.
 fn library_path(
     packages: &Packages,
     program: &str,
@@ -145,7 +145,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn what_is_missing_or_for_another_computer_is_told() {
+    fn what_is_missing_or_for_another_computer_is_reported() {
         let root = tempfile::tempdir().unwrap();
         let mut packages = Packages::default();
         let (lost, arm) = (program(62, &["libgone.so"], None), program(183, &[], None));

@@ -64,7 +64,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_program_or_damaged_is_told_apart() {
+    fn what_is_no_program_and_what_is_damaged_is_distinguished() {
         assert_eq!(read(b"#!/bin/sh"), Ok(None));
         assert_eq!(read(b""), Ok(None));
         let own = std::fs::read("/proc/self/exe").unwrap();

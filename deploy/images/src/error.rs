@@ -25,12 +25,12 @@ pub enum Error {
         source: io::Error,
     },
     /// A program that does part of the work failed.
-    #[error("{program} failed: {said}")]
+    #[error("{program} failed: {output}")]
     Program {
         /// Its name.
         program: String,
         /// What it printed last, or why it does not start.
-        said: String,
+        output: String,
     },
     /// No package has a file that the recipe names.
     #[error("no package has {path}; name the package that has it in the recipe's packages")]

@@ -101,7 +101,7 @@ impl Each {
     }
 }
 
-/// How containers of an image are run, unless pods say otherwise.
+/// How containers of an image are run, unless pods override it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Config {
@@ -111,7 +111,7 @@ pub struct Config {
     pub env: BTreeMap<String, String>,
 }
 
-/// A layer. What changes seldom is below, so that a new version fetches little.
+/// A layer. What changes rarely is below, so that a new version fetches little.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Layer {

@@ -1,4 +1,4 @@
-//! The images of a release: what their labels say, where they are, and whether they fit together.
+//! The images of a release: their labels, where they are, and whether they fit together.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -26,7 +26,7 @@ const CREATED: &str = "org.opencontainers.image.created";
 /// Largest configuration of an image that is read, in bytes.
 const MOST: u64 = 1 << 20;
 
-/// What an image says of itself.
+/// An image's description of itself.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Labels {
     /// Version of the release.
@@ -83,7 +83,7 @@ pub struct Packed {
     pub name: String,
     /// The image.
     pub image: Image,
-    /// What it says of itself.
+    /// Its description of itself.
     pub labels: Labels,
     /// `linux/amd64`.
     pub platform: String,
@@ -233,7 +233,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn a_release_is_read_with_what_it_says_of_itself() {
+    fn a_release_is_read_with_its_own_description() {
         let directory = tempfile::tempdir().unwrap();
         layout(directory.path(), "1.2.3", &protocols(), ["c0ffee"; 2]);
         let images = open(directory.path()).unwrap();
@@ -244,7 +244,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn what_does_not_fit_is_told() {
+    fn what_does_not_fit_is_reported() {
         let directory = tempfile::tempdir().unwrap();
         layout(directory.path(), "1.2.3", "monitor=1", ["a", "b"]);
         let found = problems(&open(directory.path()).unwrap(), "1.2.4");

@@ -85,9 +85,9 @@ fn inside(root: &Path, arguments: &[&str]) -> Command {
 
 fn prints(root: &Path, arguments: &[&str], text: &str) {
     let output = inside(root, arguments).output().unwrap();
-    let said =
+    let printed =
         format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
-    assert!(output.status.success() && said.contains(text), "{arguments:?}: {said}");
+    assert!(output.status.success() && printed.contains(text), "{arguments:?}: {printed}");
 }
 
 /// Starts a kernel with the devices of a VM, until it looks for the guest program.
@@ -150,17 +150,17 @@ fn boots(root: &Path, firmware: &[&str], kernel: &str) {
     }
     drop(send);
     let deadline = Instant::now() + BOOT;
-    let mut said = Vec::new();
+    let mut console = Vec::new();
     let runs = loop {
         match lines.recv_timeout(deadline.saturating_duration_since(Instant::now())) {
             Ok(line) if ENDS.iter().any(|end| line.contains(end)) => break true,
-            Ok(line) => said.push(line),
+            Ok(line) => console.push(line),
             Err(_) => break false,
         }
     };
     let _ = child.kill();
     let _ = child.wait();
-    assert!(runs, "{firmware:?} {kernel}: {}", said.join("\n"));
+    assert!(runs, "{firmware:?} {kernel}: {}", console.join("\n"));
 }
 
 #[test]

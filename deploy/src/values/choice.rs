@@ -1,4 +1,4 @@
-//! What somebody has chosen: layers over what is built in.
+//! A user's choices: layers over the built-in values.
 
 use std::collections::BTreeMap;
 
@@ -112,7 +112,7 @@ fn known(value: &Value, schema: &Value, trail: &mut Vec<String>) -> Result<(), E
                     let trail: Vec<&str> = trail.iter().map(String::as_str).collect();
                     return match describe::fields(schema) {
                         Some(_) => Err(unknown(&trail, key, schema)),
-                        // It has no keys: of which type it is, is told when it is read.
+                        // It has no keys: its type is checked when it is read.
                         None => Ok(()),
                     };
                 };

@@ -1,4 +1,4 @@
-//! The chart and the kustomization say what an installation says, and what is committed is what is generated.
+//! The chart and the kustomization are equal to an installation, and the committed files are the generated ones.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -33,7 +33,7 @@ fn what_is_committed_is_generated() {
     assert_eq!(kept, chart::chart().unwrap().keys().filter(|name| name.starts_with("templates/")).count());
 }
 
-/// By name; empty lists, which say nothing, left out.
+/// By name; empty lists left out.
 fn by_name(all: impl IntoIterator<Item = Value>) -> BTreeMap<Named, Value> {
     fn without(value: &mut Value) {
         match value {

@@ -65,7 +65,7 @@ fn later_layers_win_and_null_takes_back() {
     let values = choice.values().unwrap();
     assert_eq!((values.image.registry.as_str(), values.image.version.as_str()), ("b", "1.10"));
     assert_eq!(values.vm_controller.replicas, None);
-    // What was chosen is written down, and read again it says the same.
+    // A choice that is written and read again is the same.
     let mut again = Choice::default();
     again.file(&choice.yaml()).unwrap();
     assert_eq!(again.values().unwrap(), values);

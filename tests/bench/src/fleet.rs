@@ -1,4 +1,4 @@
-//! Five thousand machines under one controller. API server, node and runners are played in this process; the controller is a
+//! Five thousand machines under one controller. API server, node and runners are simulated in this process; the controller is a
 //! child of its own, so that its memory and processor time are its own.
 //!
 //! Every pod gets an address of its own in 127.0.0.0/8; one listener answers for all of them. A certificate of the internal
@@ -97,7 +97,7 @@ pub async fn run(program: &Path, directory: &Path, machines: usize) -> anyhow::R
     until("the streams are closed", || counts.streams.load(Ordering::Relaxed) == 0).await?;
     let (before, start) = (revision(), Instant::now());
     let controller = Controller::start(program, &kubeconfig, directory)?;
-    until("all runners are heard again", || counts.streams.load(Ordering::Relaxed) >= machines).await?;
+    until("all runners are connected again", || counts.streams.load(Ordering::Relaxed) >= machines).await?;
     let restart = start.elapsed();
     quiet(revision).await?;
     let rewrites = revision() - before;
@@ -117,7 +117,7 @@ pub async fn run(program: &Path, directory: &Path, machines: usize) -> anyhow::R
         )
         .note("of one core"),
         Row::at_most(NAME, "controller restarted → steady", restart.as_secs_f64(), "s", 10.0)
-            .note("every runner is heard"),
+            .note("every runner is connected"),
         Row::at_most(NAME, "writes of a restart", rewrites as f64, "", 0.0),
         Row::at_most(NAME, "controller's memory, at most", mib(peak.max(again)), "MiB", 300.0)
             .note(format!("{:.0} MiB at rest", mib(resident))),
@@ -148,7 +148,7 @@ impl Controller {
 
 impl Drop for Controller {
     fn drop(&mut self) {
-        // It may be gone already; there is nobody to tell.
+        // It may be gone already; no caller needs the error.
         if self.0.kill().is_ok() {
             self.0.wait().ok();
         }

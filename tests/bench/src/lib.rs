@@ -1,4 +1,4 @@
-//! Measures what the embedded API server promises: throughput, delay of watches, memory, start, idle load.
+//! Measures the service level objectives of the embedded API server: throughput, delay of watches, memory, start, idle load.
 //!
 //! [`process`] starts a server as a child process and reads what the kernel knows about it; [`measure`] holds the
 //! measurements; [`report`] prints them beside their goals. Numbers are taken over TLS with the client that the

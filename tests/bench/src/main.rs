@@ -12,7 +12,7 @@ use neonvm_bench::report;
 use tokio::signal::unix::{SignalKind, signal};
 
 #[derive(Debug, Parser)]
-#[command(name = "neonvm-bench", about = "Measure the promises of SPEC.md")]
+#[command(name = "neonvm-bench", about = "Measure the service level objectives of SPEC.md")]
 struct Args {
     /// Measure only this; may be repeated
     #[arg(long, value_parser = clap::builder::PossibleValuesParser::new(measure::NAMES))]

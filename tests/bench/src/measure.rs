@@ -1,4 +1,4 @@
-//! The measurements. Each starts a server of its own over a fresh directory, unless it says otherwise.
+//! The measurements. Each starts a server of its own over a fresh directory, unless noted otherwise.
 
 mod agents;
 mod command_line;

@@ -35,7 +35,7 @@ impl Program {
     /// `neond local`, the binary given or found beside the running one.
     ///
     /// # Errors
-    /// If it is not there; the message says how to build it.
+    /// If it is not there; the message names the command that builds it.
     pub fn neond(given: Option<&Path>) -> anyhow::Result<Self> {
         let path = match given {
             Some(path) => path.to_owned(),
@@ -138,7 +138,7 @@ impl Process {
     /// Whether it still runs.
     ///
     /// # Errors
-    /// If the kernel does not say.
+    /// If the kernel does not report it.
     pub fn is_running(&mut self) -> anyhow::Result<bool> {
         Ok(self.child.try_wait()?.is_none())
     }
@@ -187,7 +187,7 @@ impl Process {
 
 impl Drop for Process {
     fn drop(&mut self) {
-        // It may be gone already; there is nobody to tell.
+        // It may be gone already; no caller needs the error.
         if self.child.kill().is_ok() {
             self.child.wait().ok();
         }

@@ -177,7 +177,7 @@ impl ApiServer {
     }
 
     /// The lease of a holder who is no more ends within seconds, instead of when its time has passed: that can then be as long as
-    /// no test takes, and nobody loses a lease because the machine is slow.
+    /// no test takes, and no holder loses a lease because the machine is slow.
     pub async fn end_lease(&self, name: &str) {
         let leases: Api<Lease> = Api::namespaced(self.client.clone(), NAMESPACE);
         let soon = Patch::Merge(json!({"spec": {"leaseDurationSeconds": 1}}));
@@ -191,7 +191,7 @@ impl ApiServer {
         self.state.with(|engine| engine.store().revision())
     }
 
-    /// Waits until nothing was written for a while; returns the revision. What somebody is slow to write may still follow: wait for
+    /// Waits until nothing was written for a while; returns the revision. A late write of a component may still follow: wait for
     /// that, if it matters.
     pub async fn until_quiet(&self) -> u64 {
         let mut last = (self.revision(), Instant::now());
@@ -204,7 +204,7 @@ impl ApiServer {
         .await
     }
 
-    /// Nobody was refused for lack of rights.
+    /// No request was refused for lack of rights.
     pub async fn nothing_forbidden(&self) {
         let refused = self.forbidden().await;
         assert!(refused.is_empty(), "{refused:?}");
@@ -229,11 +229,11 @@ impl ApiServer {
             .collect()
     }
 
-    /// Waits for events: they are written down by the way, and whatever they tell of may be seen before them.
+    /// Waits for events: they are written asynchronously, and their cause may be observed before them.
     pub async fn until_events(&self, name: &str, wanted: &[&str]) {
         eventually(&format!("events {wanted:?} of {name}"), async || {
-            let told = self.event_reasons(name).await;
-            wanted.iter().all(|reason| told.iter().any(|known| known == reason)).then_some(())
+            let reasons = self.event_reasons(name).await;
+            wanted.iter().all(|reason| reasons.iter().any(|known| known == reason)).then_some(())
         })
         .await;
     }

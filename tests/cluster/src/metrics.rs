@@ -1,4 +1,4 @@
-//! What tests say of a page of metrics.
+//! Checks of a page of metrics.
 
 use std::collections::{BTreeMap, BTreeSet};
 

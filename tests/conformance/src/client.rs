@@ -43,7 +43,7 @@ pub(crate) struct Outgoing<'a> {
     /// A null takes a default header away.
     pub(crate) headers: Option<&'a serde_json::Map<String, Value>>,
     pub(crate) body: Option<String>,
-    /// `None`: the administrator. Empty: nobody.
+    /// `None`: the administrator. Empty: anonymous.
     pub(crate) token: Option<&'a str>,
 }
 

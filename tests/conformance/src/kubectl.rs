@@ -17,7 +17,7 @@ const CALL: Duration = Duration::from_secs(120);
 #[derive(Clone, Debug)]
 pub struct Kubectl {
     program: PathBuf,
-    /// Minor version; 0 if it does not tell.
+    /// Minor version; 0 if it is unknown.
     minor: u64,
 }
 

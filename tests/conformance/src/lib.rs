@@ -1,6 +1,6 @@
 //! Replays recorded Kubernetes API behaviour (`tests/kube-conformance`) against a server, over TLS, as raw JSON.
 //!
-//! For: `make test`, and whoever wants to know whether another server answers alike.
+//! For: `make test`, and for comparing other servers.
 //! Owns: the meaning of a scenario file; `tests/kube-conformance/README.md` describes it.
 //! May not: know any type of ours. It talks to the server as any client does.
 

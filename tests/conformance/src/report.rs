@@ -31,7 +31,7 @@ impl std::fmt::Display for Totals {
     }
 }
 
-/// What one scenario has to say, printed when it is done so that scenarios do not mix.
+/// The output of one scenario, printed when it is done so that scenarios do not mix.
 #[derive(Debug, Default)]
 pub(crate) struct Report {
     label: String,

@@ -36,7 +36,7 @@ pub struct Options {
 /// Replays; prints a line a step, and the difference where an answer differs.
 ///
 /// # Errors
-/// If files cannot be read or the server's address cannot be told. A server that does not answer fails the steps.
+/// If files cannot be read or the server's address is unknown. A server that does not answer fails the steps.
 pub async fn replay(options: Options) -> anyhow::Result<Totals> {
     let cluster = Cluster::read(&options.kubeconfig)?;
     // kubectl asks for every kind there is; a definition of another scenario that goes in that moment would fail it. So

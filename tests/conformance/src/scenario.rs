@@ -278,7 +278,7 @@ impl<'a> Scenario<'a> {
             .and_then(|count| usize::try_from(count).ok())
             .unwrap_or(0);
         let limit = seconds(step, "seconds", 5.0);
-        // What must come is waited for; how long nothing may come is the scenario's to say.
+        // An expected event is waited for; the scenario sets how long no event may come.
         let limit = if count > 0 || to_the_end { limit.max(EVENTS) } else { limit };
         let mut events = watch.take(count, limit, to_the_end).await;
         if flag(step, "sort") {

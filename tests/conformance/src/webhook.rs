@@ -1,4 +1,4 @@
-//! An HTTPS admission webhook on loopback that answers as the scenario says.
+//! An HTTPS admission webhook on loopback that answers by the scenario.
 
 use std::sync::Arc;
 use std::time::Duration;

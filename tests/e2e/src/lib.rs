@@ -10,15 +10,15 @@ use std::process::Command;
 /// Environment variable that the runner of `cargo xtask test` sets: programs and guest are built already.
 const BUILT: &str = "NEONVM_TEST_BUILT";
 
-/// What cargo tells the programs that it runs. Build scripts that look at it (that of `ring` does) would do their work again, and
-/// most of the workspace after them.
-const TOLD: [&str; 4] = ["CARGO_PKG_", "CARGO_MANIFEST_", "CARGO_BIN_NAME", "CARGO_CRATE_NAME"];
+/// Variables that cargo sets for the programs that it runs. Build scripts that read them (that of `ring` does) would do their
+/// work again, and most of the workspace after them.
+const PACKAGE_VARIABLES: [&str; 4] = ["CARGO_PKG_", "CARGO_MANIFEST_", "CARGO_BIN_NAME", "CARGO_CRATE_NAME"];
 
 /// Cargo at the root of the repository, as if it was called by hand.
 fn cargo() -> Command {
     let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     for (name, _) in std::env::vars_os() {
-        if name.to_str().is_some_and(|name| TOLD.iter().any(|start| name.starts_with(start))) {
+        if name.to_str().is_some_and(|name| PACKAGE_VARIABLES.iter().any(|start| name.starts_with(start))) {
             command.env_remove(name);
         }
     }

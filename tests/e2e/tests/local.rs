@@ -146,7 +146,7 @@ fn up_twice_is_harmless_and_the_own_context_is_untouched() {
     std::fs::create_dir_all(machine.home.path().join(".kube")).unwrap();
     let own = machine.home.path().join(".kube/config");
     std::fs::write(&own, "untouched").unwrap();
-    // Nobody else gets its port while it is stopped.
+    // No other process gets its port while it is stopped.
     let kept = neonvm_port::Reserved::loopback().unwrap();
     let first = machine.json(&format!("local up --port {}", kept.address().port()));
     let before = machine.json("local list");
@@ -160,7 +160,7 @@ fn up_twice_is_harmless_and_the_own_context_is_untouched() {
     let stopped = machine.good("local down -o jsonpath={.items[0].status}");
     assert_eq!(stopped, "stopped");
     assert!(machine.bad("local status", 7).contains("is stopped"));
-    // The address stays, so that a kubeconfig that somebody copied goes on working.
+    // The address stays, so that a kubeconfig that a user copied stays valid.
     assert_eq!(machine.json("local up")["server"], first["server"]);
 }
 
@@ -182,7 +182,7 @@ fn the_agents_take_their_configuration_from_a_file() {
 #[test]
 fn a_killed_cluster_comes_back_with_its_state() {
     let machine = Machine::new();
-    // Nobody else gets its port while it is down.
+    // No other process gets its port while it is down.
     let kept = neonvm_port::Reserved::loopback().unwrap();
     let up = machine.json(&format!("local up --port {}", kept.address().port()));
     let pid = items(&machine.json("local list"))[0]["pid"].clone();
@@ -202,7 +202,7 @@ fn a_killed_cluster_comes_back_with_its_state() {
 }
 
 #[test]
-fn a_port_in_use_is_said_clearly() {
+fn a_port_in_use_is_reported_clearly() {
     let machine = Machine::new();
     // A process of its own listens: of ours each program that we are just starting has the same sockets for a moment.
     let first = machine.json("local up --name first --nodes 0");
@@ -210,26 +210,26 @@ fn a_port_in_use_is_said_clearly() {
     let (_, pid) =
         services(&machine, "first").into_iter().find(|(service, _)| service == "apiserver").unwrap();
     let before = machine.directories();
-    let said = machine.bad(&format!("local up --port {port}"), 5);
-    assert!(said.contains(&format!("port {port} is in use by ")) && said.contains("hint:"), "{said}");
-    assert!(said.contains(&format!("(pid {pid})")), "{said}");
+    let error = machine.bad(&format!("local up --port {port}"), 5);
+    assert!(error.contains(&format!("port {port} is in use by ")) && error.contains("hint:"), "{error}");
+    assert!(error.contains(&format!("(pid {pid})")), "{error}");
     assert_eq!(machine.directories(), before, "nothing was started, so nothing stays behind");
 }
 
-/// `local up` in the foreground, and what it says.
+/// `local up` in the foreground, and its output.
 fn foreground(machine: &Machine, name: &str) -> (Child, BufReader<ChildStdout>) {
     let mut command = machine.command(&format!("local up --foreground --name {name}"));
     let mut child = command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
-    let says = BufReader::new(child.stdout.take().unwrap());
-    (child, says)
+    let stdout = BufReader::new(child.stdout.take().unwrap());
+    (child, stdout)
 }
 
 #[test]
 fn a_cluster_in_the_foreground_ends_when_it_is_asked_to() {
     let machine = Machine::new();
-    let (mut child, mut says) = foreground(&machine, "front");
+    let (mut child, mut stdout) = foreground(&machine, "front");
     let mut line = String::new();
-    says.read_line(&mut line).unwrap();
+    stdout.read_line(&mut line).unwrap();
     assert!(line.starts_with("export KUBECONFIG="), "{line:?}");
     machine.good("local status --name front");
     let pid = items(&machine.json("local list"))[0]["pid"].clone();
@@ -243,7 +243,7 @@ fn a_cluster_in_the_foreground_ends_when_it_is_asked_to() {
 #[test]
 fn a_cluster_in_the_foreground_can_be_asked_before_it_is_ready() {
     let machine = Machine::new();
-    let (mut child, _says) = foreground(&machine, "early");
+    let (mut child, _stdout) = foreground(&machine, "early");
     let pid = || items(&machine.json("local list")).first().map(|cluster| cluster["pid"].clone());
     until("a process", || pid().is_some_and(|pid| !pid.is_null()));
     let pid = pid().unwrap();
@@ -260,8 +260,8 @@ fn a_cluster_in_the_foreground_can_be_asked_before_it_is_ready() {
 fn logs_are_kept_and_cut() {
     let machine = Machine::new();
     machine.good("local up");
-    // What a service says comes by way of the supervisor.
-    until("a line that says so", || machine.good("local logs").contains("ready"));
+    // The output of a service comes by way of the supervisor.
+    until("a line about readiness", || machine.good("local logs").contains("ready"));
     // What runs goes on writing: only then are two answers the same.
     machine.good("local down");
     let all = machine.good("local logs");

@@ -16,15 +16,15 @@ pub async fn run(program: &Program) -> anyhow::Result<Vec<String>> {
     let directory = tempfile::Builder::new().prefix("neonvm-chaos-").tempdir()?;
     let process = Process::start(program, directory.path(), true).await?;
     let mut cluster = Cluster::new(process.client().await?);
-    let mut said = Vec::new();
+    let mut lines = Vec::new();
     for name in SWITCHES {
         let turn = tokio::time::timeout(PATIENCE, switch(name, &mut cluster));
-        said.push(
+        lines.push(
             turn.await.with_context(|| format!("{name}: no end"))?.with_context(|| (*name).to_owned())?,
         );
         cluster.calm().await?;
     }
-    Ok(said)
+    Ok(lines)
 }
 
 const SWITCHES: &[&str] = &[

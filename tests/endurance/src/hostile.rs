@@ -1,8 +1,8 @@
-//! Hostile clients, while a well-behaved one goes on working.
+//! Hostile clients, while a well-behaved one continues to work.
 //!
-//! What the server promises them: an answer as a real server gives it, or a closed connection, and never more of its
-//! memory than [`MEMORY`] together. Its limits: bodies of 3 MiB, 10 s for a TLS handshake, 30 s for headers, 60 s for a
-//! body, 250 streams of one connection, 8192 connections.
+//! Each gets a response as from a real server, or a closed connection, and all together use at most [`MEMORY`] in the
+//! server. Its limits: bodies of 3 MiB, 10 s for a TLS handshake, 30 s for headers, 60 s for a body, 250 streams of one
+//! connection, 8192 connections.
 
 mod bodies;
 mod connections;
@@ -34,12 +34,12 @@ struct Scene<'a> {
 pub async fn run(program: &Program) -> anyhow::Result<Vec<String>> {
     let directory = tempfile::Builder::new().prefix("neonvm-hostile-").tempdir()?;
     let mut process = Process::start(program, directory.path(), false).await?;
-    let mut said = Vec::new();
+    let mut lines = Vec::new();
     for name in SCENARIOS {
-        said.push(scenario(name, &process, directory.path()).await.with_context(|| (*name).to_owned())?);
+        lines.push(scenario(name, &process, directory.path()).await.with_context(|| (*name).to_owned())?);
         ensure!(process.is_running()?, "{name}: the server has ended");
     }
-    Ok(said)
+    Ok(lines)
 }
 
 const SCENARIOS: &[&str] = &[

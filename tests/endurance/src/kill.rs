@@ -1,8 +1,8 @@
 //! The kill loop: `kill -9` at any moment, under load.
 //!
-//! Promises checked after each restart: what was acknowledged is there with the version it was acknowledged with; what
-//! was not is there as a whole or not at all; no version is given twice or goes backwards; a watch resumed from the
-//! last version seen gives exactly what was missed, or says that it cannot.
+//! Guarantees checked after each restart: acknowledged writes are there with the acknowledged version; other writes are
+//! there as a whole or not at all; no version is given twice or goes backwards; a watch resumed from the last version seen
+//! gives exactly the missed events, or fails with `Expired`.
 
 mod follower;
 mod ledger;
@@ -47,9 +47,9 @@ pub struct Outcome {
     pub done: u64,
     /// Writes that were not, and were found not done.
     pub undone: u64,
-    /// Watches that went on after a restart.
+    /// Watches that continued after a restart.
     pub resumed: u32,
-    /// Watches that were told to list again.
+    /// Watches that expired, so that the client lists again.
     pub expired: u32,
 }
 
@@ -68,7 +68,7 @@ impl std::fmt::Display for Outcome {
 /// Runs the loop.
 ///
 /// # Errors
-/// The first broken promise, with the round and the seed.
+/// The first broken guarantee, with the round and the seed.
 pub async fn run(program: &Program, rounds: u32, seed: u64) -> anyhow::Result<Outcome> {
     let directory = tempfile::Builder::new().prefix("neonvm-kill-").tempdir()?;
     let mut random = Random::new(seed);
@@ -167,12 +167,12 @@ impl World {
     fn take_notes(&mut self) -> anyhow::Result<()> {
         for writer in &mut self.writers {
             self.outcome.acknowledged += writer.take_acknowledged();
-            for sight in writer.take_sights() {
-                self.ledger.note(sight)?;
+            for observation in writer.take_observations() {
+                self.ledger.note(observation)?;
             }
         }
-        for sight in self.follower.take_sights() {
-            self.ledger.note(sight)?;
+        for observation in self.follower.take_observations() {
+            self.ledger.note(observation)?;
         }
         Ok(())
     }
@@ -186,8 +186,8 @@ impl World {
             listed.version,
             self.ledger.highest()
         );
-        for sight in listed.sights() {
-            self.ledger.note(sight)?;
+        for observation in listed.observations() {
+            self.ledger.note(observation)?;
         }
         for writer in &mut self.writers {
             let (done, undone) = writer.settle(&listed)?;
@@ -197,7 +197,7 @@ impl World {
         self.follower.compare(&listed)
     }
 
-    /// Goes on watching from the last version seen.
+    /// Continues the watch from the last version seen.
     async fn resume(&mut self, process: &Process, round: u32) -> anyhow::Result<follower::Events> {
         let api = api(process.client().await?);
         let before = ledger::list(&api).await?;

@@ -1,7 +1,7 @@
-//! The embedded API server on its worst days.
+//! Endurance tests of the embedded API server.
 //!
-//! [`kill`] kills it under load, over and over, and holds it to what it has acknowledged; [`hostile`] abuses it while a
-//! well-behaved client goes on working; [`chaos`] sets its fault switches under a watcher that has to stay right.
+//! [`kill`] kills it repeatedly under load and checks that acknowledged writes survive; [`hostile`] runs hostile clients while
+//! a well-behaved one continues to work; [`chaos`] sets its fault switches under a watcher that has to stay right.
 //! Nothing here asserts a time: only that things happen, before generous deadlines that turn a hang into a failure.
 
 pub mod chaos;

@@ -55,12 +55,12 @@ async fn run(args: &Args) -> anyhow::Result<()> {
         Some(path) => Program::neond(Some(path))?,
         None => Program::new(std::env::current_exe()?, &["serve"]),
     };
-    let said = match &args.lane {
+    let summary = match &args.lane {
         Lane::Serve(args) => return serve::run(args).await,
         Lane::KillLoop { rounds, seed } => kill::run(&program, *rounds, *seed).await?.to_string(),
         Lane::Hostile => hostile::run(&program).await?.join("\n"),
         Lane::Chaos => chaos::run(&program).await?.join("\n"),
     };
-    writeln!(std::io::stdout(), "{said}")?;
+    writeln!(std::io::stdout(), "{summary}")?;
     Ok(())
 }

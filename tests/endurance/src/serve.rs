@@ -32,7 +32,7 @@ pub async fn run(args: &Args) -> anyhow::Result<()> {
     };
     let server = Server::start(&config).await?;
     let text = serde_json::to_string(&server.kubeconfig("endurance"))?;
-    // In one step: whoever waits for the file never reads half of it.
+    // In one step: a process that waits for the file never reads half of it.
     let fresh = args.data_dir.join("kubeconfig.new");
     std::fs::write(&fresh, text)?;
     std::fs::rename(&fresh, args.data_dir.join("kubeconfig"))?;

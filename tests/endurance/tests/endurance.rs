@@ -20,7 +20,7 @@ async fn a_killed_server_keeps_what_it_acknowledged() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn hostile_clients_harm_nobody() {
+async fn hostile_clients_do_not_harm_others() {
     hostile::run(&program()).await.unwrap();
 }
 

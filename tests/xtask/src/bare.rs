@@ -37,7 +37,7 @@ const VARIABLES: [&str; 8] = [
 const ENTER: &str = r#"set -eu
 system=$1 rust=$2 command=$3
 mount --make-rprivate /
-# A mount of its own becomes the root of the namespace. After a mere chroot, whoever enters a mount namespace that was made
+# A mount of its own becomes the root of the namespace. After a mere chroot, a process that enters a mount namespace that was made
 # there (`exec` into a pod) finds this computer's root.
 mount --bind "$system" "$system"
 mount -t proc proc "$system/proc"

@@ -1,8 +1,10 @@
-//! `xtask check`: everything that can be told without running the product.
+//! `xtask check`: all checks that do not run the product.
 
 use std::path::Path;
 
-use crate::{arrows, early, foreign, generated, links, orphans, package, packages, process, sizes, wording};
+use crate::{
+    arrows, early, foreign, generated, links, orphans, package, packages, process, sizes, terms, wording,
+};
 
 /// Prints every fault; true if there is none. `still`: without the format, and without the generated files, for which
 /// something has to be compiled.
@@ -15,6 +17,7 @@ pub(crate) fn run(root: &Path, still: bool) -> anyhow::Result<bool> {
         ("sizes", sizes::faults(root, &tracked)),
         ("links", links::faults(root, &tracked)),
         ("wording", wording::faults(root, &tracked)),
+        ("terms", terms::faults(root, &tracked)),
         ("early", early::faults(root, &tracked)),
         ("unsafe", foreign::faults(root, &tracked)),
         ("bans", generated::bans(root)?),

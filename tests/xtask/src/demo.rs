@@ -27,11 +27,11 @@ pub(crate) fn run(root: &Path, keep: bool) -> anyhow::Result<bool> {
     let programs =
         ["build", "--profile", PROFILE, "--locked", "--quiet", "-p", "neonvm-cli", "-p", "neonvm-neond"];
     ensure!(crate::guest::run(root)? && run_cargo(root, &programs)?, "the programs do not build");
-    let played = story::play(&stage);
-    if let Err(error) = &played {
+    let outcome = story::run(&stage);
+    if let Err(error) = &outcome {
         println!("\nthe demonstration stopped: {error:#}");
     }
-    if keep && played.is_ok() {
+    if keep && outcome.is_ok() {
         farewell(&stage);
         return Ok(true);
     }
@@ -42,7 +42,7 @@ pub(crate) fn run(root: &Path, keep: bool) -> anyhow::Result<bool> {
         println!("{error:#}");
     }
     stage.title("done");
-    Ok(played.is_ok() && gone.is_ok())
+    Ok(outcome.is_ok() && gone.is_ok())
 }
 
 /// Removes what a demonstration left that was broken off.

@@ -1,6 +1,6 @@
-//! What failed, said again at the end: a run prints thousands of lines after it.
+//! Failures, printed again at the end: a run prints thousands of lines after it.
 
-/// Most lines of one message: some print all that a server has said.
+/// Most lines of one message: some print the whole log of a server.
 const LONGEST: usize = 30;
 
 /// The messages of tests that panicked, from the lines of their runner: where, and what.
@@ -41,7 +41,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn messages_are_found_among_what_runners_say() {
+    fn messages_are_found_in_the_output_of_runners() {
         let long = vec!["a line"; LONGEST + 5].join("\n");
         let text = format!(
             "running 2 tests\n\

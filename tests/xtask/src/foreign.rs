@@ -47,7 +47,7 @@ fn compare(found: &[String]) -> Vec<String> {
     faults
 }
 
-/// Whether code, not a comment or a lint's name, says `unsafe`.
+/// Whether code, not a comment or a lint's name, contains `unsafe`.
 fn has_unsafe(text: &str) -> bool {
     let code = text.lines().map(str::trim_start).filter(|line| !line.starts_with("//"));
     code.flat_map(|line| line.match_indices("unsafe ").map(move |(at, _)| (line, at))).any(|(line, at)| {
@@ -64,7 +64,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn code_is_told_from_words() {
+    fn code_is_distinguished_from_words() {
         for code in
             ["    unsafe { f() }", "unsafe fn f() {", "let x = unsafe { g() };", "unsafe impl Send for X {}"]
         {

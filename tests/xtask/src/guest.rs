@@ -19,7 +19,7 @@ pub(crate) fn run(root: &Path) -> anyhow::Result<bool> {
     for profile in ["debug", "release", "quick"] {
         let directory = target.join(profile);
         std::fs::create_dir_all(&directory)?;
-        // A copy that replaces: the old file may be running. The name tells it from cargo's own output.
+        // A copy that replaces: the old file may be running. The name differs from cargo's own output.
         let fresh = directory.join(".neonvm-guest-amd64");
         std::fs::copy(&built, &fresh).context("cannot copy the guest")?;
         std::fs::rename(&fresh, directory.join("neonvm-guest-amd64"))?;

@@ -70,7 +70,7 @@ const LONG: [&str; 22] = [
     "down::vms_are_powered_off_and_start_again",
     "drain::a_drain_continues_when_the_controller_is_killed",
     "drain::a_node_is_drained_and_no_vm_is_restarted",
-    "ends::killed_processes_are_told_and_replaced",
+    "ends::killed_processes_are_reported_and_replaced",
     "faults::a_target_that_dies_at_the_switch_leaves_the_guest_at_home",
     "links::disks_are_copied_over_a_slow_link_and_given_up",
     "links::slow_dead_and_lossy_links",
@@ -78,14 +78,14 @@ const LONG: [&str; 22] = [
     "monitor::a_guest_under_load_asks_for_processors_and_memory",
     "moves::a_move_can_be_called_off_and_another_follows",
     "moves::a_target_without_its_source_ends",
-    "moves::nobody_but_a_twin_is_let_in",
+    "moves::only_a_twin_is_let_in",
     "overlay::vms_of_two_nodes_reach_each_other_on_the_overlay",
     "scenarios::swap_and_quotas_can_be_changed_from_inside",
-    "scaling::a_full_node_refuses_and_says_so",
+    "scaling::a_full_node_refuses_and_reports_it",
     "scaling::a_hold_keeps_a_size_until_it_ends",
     "scaling::memory_grows_before_it_is_missing",
     "scaling::revisions_are_followed_even_backwards_and_the_agent_counts_on_from_them",
-    "sizes::a_guest_that_keeps_its_memory_is_told_with_the_size_it_reached",
+    "sizes::a_guest_that_keeps_its_memory_is_reported_with_the_size_it_reached",
     "survival::nodes_are_separate_and_can_be_cordoned",
 ];
 
@@ -176,7 +176,7 @@ pub(crate) fn soak() -> Vec<Lane> {
         environment: &[("NEONVM_FUZZ_SECONDS", "600")],
         ..tests(|binary| binary.is_integration("adversary"))
     };
-    let storms =
+    let fresh_seeds =
         Plan { at_once: 1, limit: HEAVY, environment: &[("NEONVM_SIM_FRESH", "1")], ..tests(is_simulator) };
     let chaos = Plan {
         at_once: 1,
@@ -197,7 +197,7 @@ pub(crate) fn soak() -> Vec<Lane> {
         lane("programs", 60, Work::Build),
         lane("kernel", 5, Work::Command(vec!["cargo", "xtask", "kernel", "--fetch"])),
         lane("source", 15 * 60, Work::Command(vec!["cargo", "xtask", "kernel"])),
-        lane("storms", 300, Work::Tests(storms)),
+        lane("storms", 300, Work::Tests(fresh_seeds)),
         lane("built", 360, Work::Tests(built)),
         lane("chaos", 60 * 60, Work::Tests(chaos)).limit(4 * 60),
         lane("fuzz", 35 * 60, Work::Tests(fuzz)).limit(90),

@@ -9,7 +9,7 @@ use anyhow::{Context as _, ensure};
 
 use crate::package::target;
 
-/// Tells programs of a test run from others: a variable of every lane, with the directory of the repository.
+/// Marks programs of a test run: a variable of every lane, with the directory of the repository.
 pub(crate) const MARK: &str = "NEONVM_TEST_RUN";
 
 /// Where `ip netns` keeps namespaces.
@@ -94,7 +94,7 @@ fn homes(temporary: &Path) -> Vec<PathBuf> {
 
 /// Takes down the clusters of a home, ends what else was started there, and removes it.
 fn remove_home(neonctl: &Path, home: &Path) -> anyhow::Result<()> {
-    // What is still at work there has clusters locked, and would make files anew.
+    // What is still at work there has clusters locked, and would make files again.
     end(|process| process.is_of(home) && process.is_called("neonctl"))?;
     if home.join(".local/state/neonctl/local").exists() {
         let mut down = Command::new(neonctl);
@@ -103,8 +103,8 @@ fn remove_home(neonctl: &Path, home: &Path) -> anyhow::Result<()> {
             .env_remove("XDG_DATA_HOME");
         down.env_remove("XDG_CACHE_HOME").env_remove("KUBECONFIG").env("HOME", home).current_dir(home);
         let done = down.stdin(Stdio::null()).output()?;
-        let said = String::from_utf8_lossy(&done.stderr);
-        ensure!(done.status.success(), "clusters of {} stay: {said}", home.display());
+        let error = String::from_utf8_lossy(&done.stderr);
+        ensure!(done.status.success(), "clusters of {} stay: {error}", home.display());
     }
     end(|process| process.is_of(home))?;
     fs::remove_dir_all(home).with_context(|| format!("cannot remove {}", home.display()))
@@ -152,16 +152,16 @@ mod tests {
     }
 
     #[test]
-    fn a_namespace_tells_whose_it_is() {
+    fn the_name_of_a_namespace_has_its_owner() {
         assert_eq!(owner("nvx1203-0-n1"), Some(1203));
         assert_eq!(owner("nvr77-forwarding"), Some(77));
-        // Of a local cluster, and of someone else.
+        // Of a local cluster, and of another program.
         assert_eq!(owner("nv-a1b2c3-n-1"), None);
         assert_eq!(owner("blue"), None);
     }
 
     #[test]
-    fn homes_are_told_from_what_is_kept() {
+    fn homes_are_distinguished_from_what_is_kept() {
         let directory = tempfile::tempdir().unwrap();
         for name in ["disk", "home-a7", "other"] {
             fs::create_dir(directory.path().join(name)).unwrap();

@@ -29,6 +29,7 @@ mod shipped;
 mod sizes;
 mod suite;
 mod tally;
+mod terms;
 mod wording;
 
 use std::process::ExitCode;

@@ -48,7 +48,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn declarations_are_told_from_other_lines() {
+    fn declarations_are_distinguished_from_other_lines() {
         assert_eq!(declared("mod a_1;"), Some("a_1"));
         assert_eq!(declared("    pub(crate) mod b;"), Some("b"));
         assert_eq!(declared("// mod c;"), None);
@@ -57,7 +57,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_nobody_declares_is_an_orphan() {
+    fn a_file_without_declaration_is_an_orphan() {
         let root = tempfile::tempdir().unwrap();
         std::fs::create_dir_all(root.path().join("src/a")).unwrap();
         for (name, text) in

@@ -22,7 +22,7 @@ pub(crate) struct Package {
 
 /// The root of the repository: the directory above the manifest of this crate that holds the workspace.
 pub(crate) fn root() -> anyhow::Result<PathBuf> {
-    let start = std::env::current_dir().context("cannot tell the current directory")?;
+    let start = std::env::current_dir().context("cannot read the current directory")?;
     start
         .ancestors()
         .find(|directory| {
@@ -69,15 +69,15 @@ pub(crate) fn cargo() -> Command {
     by_hand(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()))
 }
 
-/// What cargo tells the programs that it runs.
-const TOLD: [&str; 4] = ["CARGO_PKG_", "CARGO_MANIFEST_", "CARGO_BIN_NAME", "CARGO_CRATE_NAME"];
+/// Variables that cargo sets for the programs that it runs.
+const PACKAGE_VARIABLES: [&str; 4] = ["CARGO_PKG_", "CARGO_MANIFEST_", "CARGO_BIN_NAME", "CARGO_CRATE_NAME"];
 
-/// A program that is not told of which package we are, as cargo tells us: build scripts that look at it (that of `ring` does) would
+/// A program without the variables that cargo sets for this package: build scripts that read them (that of `ring` does) would
 /// do their work again, and most of the workspace after them.
 pub(crate) fn by_hand(program: impl AsRef<OsStr>) -> Command {
     let mut command = Command::new(program);
     for (name, _) in std::env::vars_os() {
-        if name.to_str().is_some_and(|name| TOLD.iter().any(|start| name.starts_with(start))) {
+        if name.to_str().is_some_and(|name| PACKAGE_VARIABLES.iter().any(|start| name.starts_with(start))) {
             command.env_remove(name);
         }
     }

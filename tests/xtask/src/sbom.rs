@@ -62,7 +62,7 @@ fn checksums(lock: &str) -> BTreeMap<String, String> {
 }
 
 /// Identifiers of the packages that the shipped ones are built from, themselves included. Dependencies of builds and tests run on
-/// the computer of whoever builds, and are not shipped.
+/// the build host, and are not shipped.
 fn reached<'a>(metadata: &'a Value, shipped: &[&str]) -> BTreeSet<&'a str> {
     let nodes = resolved(metadata);
     let of = |id: &str| nodes.iter().find(|node| node["id"] == id);

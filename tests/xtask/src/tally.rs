@@ -18,7 +18,7 @@ impl Tally {
         }
     }
 
-    /// What the closing lines of one of our runners, of `cargo nextest` or of `cargo test` say; they are added up.
+    /// The counts in the closing lines of one of our runners, of `cargo nextest` or of `cargo test`; they are added up.
     pub(crate) fn read(lines: &[String]) -> Self {
         lines.iter().filter_map(|line| closing(line)).fold(Self::default(), Self::plus)
     }

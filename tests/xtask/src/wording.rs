@@ -4,8 +4,8 @@ use std::path::{Path, PathBuf};
 
 /// Beginnings of absolute paths that exist on a developer's machine only.
 const MACHINE: &[&str] = &["/work/", "/root/", "/home/", "/Users/"];
-/// Homes of nobody, for examples.
-const NOBODY: &[&str] = &["/home/x", "/home/test"];
+/// Homes of no real user, for examples.
+const HOMES: &[&str] = &["/home/x", "/home/test"];
 /// Tables that redirect a package manager; elsewhere the same characters index something.
 const TABLES: &[&str] = &["[source.", "[registries."];
 /// Keys that redirect a package manager.
@@ -40,7 +40,7 @@ fn line_fault(line: &str) -> Option<String> {
         line.match_indices(**path).any(|(at, _)| {
             let before = line.get(..at).and_then(|before| before.chars().last());
             // A path of its own, not the middle of another one such as `http://host/work/x` or `~/work/`.
-            let example = NOBODY.iter().any(|home| line.get(at..).is_some_and(|rest| rest.starts_with(home)));
+            let example = HOMES.iter().any(|home| line.get(at..).is_some_and(|rest| rest.starts_with(home)));
             !example
                 && before
                     .is_none_or(|c| !c.is_alphanumeric() && !matches!(c, '~' | '.' | '}' | '*' | '-' | '_'))

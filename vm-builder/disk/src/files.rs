@@ -60,7 +60,7 @@ pub enum Error {
     Read {
         /// Path in the file system.
         path: String,
-        /// What the reader says.
+        /// The reader's error.
         source: Box<Ext4Error>,
     },
     /// The path or something in it cannot be named.

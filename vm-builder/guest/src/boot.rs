@@ -19,7 +19,7 @@ pub const NEW_ROOT: &str = "/neonvm-root";
 /// How long the root device may take to appear.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// Boots. Returns, with a status, only when that is not possible; the kernel then panics as its command line says.
+/// Boots. Returns, with a status, only when that is not possible; the kernel then panics as its command line sets.
 #[must_use]
 pub fn run() -> u8 {
     // Early messages need the console before anything else can fail.

@@ -1,4 +1,4 @@
-//! What a boot is told: the kernel command line, the image's configuration, the runtime volume. Reading and merging
+//! The inputs of a boot: the kernel command line, the image's configuration, the runtime volume. Reading and merging
 //! only; every function here is pure but [`load`].
 
 pub mod command_line;

@@ -18,7 +18,7 @@ pub enum Error {
     Io {
         /// Which file.
         path: PathBuf,
-        /// What the kernel said.
+        /// The kernel's error.
         source: io::Error,
     },
     /// A file below `/sys` holds something else than a list of processors.

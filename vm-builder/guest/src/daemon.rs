@@ -1,7 +1,7 @@
 //! The daemon: HTTP for CPUs, files and status, metrics, the clock and the door of the SSH server.
 //!
 //! One thread waits for all of it. What may block runs on threads that come when needed and leave soon after;
-//! nothing is computed before somebody asks for it.
+//! nothing is computed before a request needs it.
 
 mod api;
 mod door;
@@ -42,7 +42,7 @@ pub enum Error {
     Listen {
         /// Where it was to listen.
         address: SocketAddr,
-        /// What the kernel said.
+        /// The kernel's error.
         source: std::io::Error,
     },
     /// The event loop could not be started.

@@ -28,7 +28,7 @@ pub enum Error {
     Target {
         /// The directory.
         path: PathBuf,
-        /// What the kernel said.
+        /// The kernel's error.
         source: io::Error,
     },
     /// A step of the change failed.
@@ -36,7 +36,7 @@ pub enum Error {
     Io {
         /// What was read or written.
         path: PathBuf,
-        /// What the kernel said.
+        /// The kernel's error.
         source: io::Error,
     },
     /// A file changed its length while it was read.

@@ -146,7 +146,7 @@ impl Init {
 
     /// From mounted basics to everything started that does not wait for something.
     fn boot(&mut self, mut boot: setup::Boot) {
-        // First of all: a press before somebody reads the button is lost, and the host may press only once.
+        // First of all: a press before this process reads the button is lost, and the host may press only once.
         self.open_buttons();
         self.open_report_port();
         self.reporter.report(ReportKind::Booted { version: env!("CARGO_PKG_VERSION").into() });

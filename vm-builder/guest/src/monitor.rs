@@ -1,4 +1,4 @@
-//! The monitor: tells an autoscaler-agent over a websocket when the guest needs more, and answers what it can give up.
+//! The monitor: reports to an autoscaler-agent over a websocket when the guest needs more, and answers what it can give up.
 //!
 //! Decisions are made by [`neonvm_core_scaling::monitor`]; here are the files it looks at, the connections and PostgreSQL's
 //! file cache. One thread; nothing an agent or PostgreSQL does or fails to do keeps the next sample from being taken.
@@ -33,7 +33,7 @@ pub enum Error {
     Listen {
         /// Where it was to listen.
         address: SocketAddr,
-        /// What the kernel said.
+        /// The kernel's error.
         source: std::io::Error,
     },
     /// The event loop could not be started.
@@ -47,7 +47,7 @@ pub enum Error {
 /// When the socket cannot be opened.
 pub fn run(options: &Options) -> Result<(), Error> {
     crate::daemon::memory::give_back();
-    // Without whoever asks for memory there would be none. Not allowed to everybody, and no reason not to run.
+    // If the kernel killed the monitor first, no component would request memory. Failure is no reason not to run.
     let _ = std::fs::write("/proc/self/oom_score_adj", "-900");
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_io()

@@ -1,6 +1,6 @@
-//! Telling the host and the console what happens.
+//! Reports of events to the host and on the console.
 //!
-//! Children of init tell it by lines on their standard output ([`from_child`]): the port can be opened only once.
+//! Children of init report by lines on their standard output ([`from_child`]): the port can be opened only once.
 
 use std::collections::VecDeque;
 use std::fs::{File, OpenOptions};
@@ -29,7 +29,7 @@ pub fn console(text: &str) {
     let flags = (OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC).bits().cast_signed();
     if let Ok(mut console) = OpenOptions::new().write(true).custom_flags(flags).open("/dev/console") {
         let line = format!("neonvm: {text}\n");
-        // A console that nobody reads must not hold up the boot.
+        // A console without a reader must not hold up the boot.
         let _ = console.write_all(line.as_bytes());
     }
 }
@@ -84,7 +84,7 @@ pub fn announce_ready(address: std::net::SocketAddr) {
     let _ = std::thread::Builder::new().name("ready".into()).stack_size(64 << 10).spawn(connect);
 }
 
-/// What a report says in a few words.
+/// A short text of a report.
 #[must_use]
 pub fn describe(kind: &ReportKind) -> String {
     match kind {
@@ -119,7 +119,7 @@ pub struct Reporter {
 }
 
 impl Reporter {
-    /// Reports, and says it on the console.
+    /// Reports to the host and on the console.
     pub fn report(&mut self, kind: ReportKind) {
         console(&describe(&kind));
         let uptime_ms = u64::try_from(uptime().as_millis()).unwrap_or(u64::MAX);
@@ -178,7 +178,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_signal_is_told_as_shells_do() {
+    fn a_signal_is_reported_as_shells_do() {
         let kind = ReportKind::WorkloadExited { code: None, signal: Some(9), out_of_memory: true };
         assert_eq!(describe(&kind), "workload ended by signal 9 (status 137), out of memory");
     }

@@ -244,7 +244,7 @@ mod tests {
         assert_eq!(status(&format!("{line} > /dev/null")), 0);
         assert!(!disk.exists() && images.join("disk").exists() && images.join("copy").exists());
         assert_eq!(status("mv /nowhere/x /tmp 2>/dev/null"), 1);
-        assert_eq!(status("chown somebody / 2>/dev/null || sysctl ../x"), 1);
+        assert_eq!(status("chown missing-user / 2>/dev/null || sysctl ../x"), 1);
     }
 
     #[test]

@@ -2,7 +2,7 @@
 //!
 //! The daemon accepts a connection and starts this program with it as standard input. The process keeps root's rights
 //! for the protocol; what the client runs is started through [`login`], which takes the user's identity first.
-//! Standard output is a pipe to the daemon: closing it says that the client has logged in.
+//! Standard output is a pipe to the daemon: closing it reports that the client has logged in.
 
 mod account;
 mod authorized;
@@ -45,7 +45,7 @@ pub enum Error {
     System {
         /// What was tried.
         what: &'static str,
-        /// What the kernel said.
+        /// The kernel's error.
         source: std::io::Error,
     },
     /// There is no host key and none can be made.
@@ -85,7 +85,7 @@ fn serve(options: Options) -> Result<(), Error> {
         .build()
         .map_err(Error::system("start the event loop"))?;
     let result = runtime.block_on(connection(stream, options, key));
-    // Readers of terminals may still be waiting; nobody waits for them.
+    // Threads that read terminals may still be blocked; this does not wait for them.
     runtime.shutdown_background();
     result
 }
@@ -109,7 +109,7 @@ fn null() -> Result<OwnedFd, Error> {
     file.map(OwnedFd::from).map_err(Error::system("open /dev/null"))
 }
 
-/// Tells the daemon that the client has logged in, by closing the pipe that is standard output.
+/// Reports to the daemon that the client has logged in, by closing the pipe that is standard output.
 fn logged_in() {
     if let Ok(null) = null() {
         let _ = stdio::dup2_stdout(null);

@@ -53,7 +53,7 @@ fn signal_set(signals: &[i32]) -> libc::sigset_t {
 /// Blocks the signals and gives a descriptor (not blocking, closed on exec) from which they are read.
 ///
 /// # Errors
-/// What the kernel says.
+/// The kernel's error.
 pub fn signal_descriptor(signals: &[i32]) -> io::Result<OwnedFd> {
     let set = signal_set(signals);
     // SAFETY: `set` outlives both calls; the descriptor is new and ours.
@@ -79,7 +79,7 @@ pub fn signals_read(bytes: &[u8]) -> Vec<i32> {
 /// Blocks no signal any more.
 ///
 /// # Errors
-/// What the kernel says.
+/// The kernel's error.
 pub fn unblock_signals() -> io::Result<()> {
     let set = signal_set(&[]);
     // SAFETY: `set` outlives the call.
@@ -142,7 +142,7 @@ pub fn adopt(number: RawFd) -> Option<OwnedFd> {
 /// Binds a socket to a network interface.
 ///
 /// # Errors
-/// What the kernel says.
+/// The kernel's error.
 pub fn bind_to_interface(socket: BorrowedFd<'_>, name: &str) -> io::Result<()> {
     let length = libc::socklen_t::try_from(name.len()).map_err(|_| io::ErrorKind::InvalidInput)?;
     let (level, option) = (libc::SOL_SOCKET, libc::SO_BINDTODEVICE);
@@ -158,15 +158,15 @@ pub fn signal(number: i32) -> Option<Signal> {
 }
 
 /// Sends a signal to every process but this one.
-pub fn signal_everybody(number: i32) {
-    // SAFETY: no memory is involved. A failure means that nobody was there.
+pub fn signal_all_processes(number: i32) {
+    // SAFETY: no memory is involved. A failure means that there was no other process.
     let _ = unsafe { libc::kill(-1, number) };
 }
 
 /// Grows the ext4 file system of which `directory` is open to `blocks` of its own blocks.
 ///
 /// # Errors
-/// What the kernel says: `EINVAL` if it would shrink, `EOPNOTSUPP` without room for group descriptors.
+/// The kernel's error: `EINVAL` if it would shrink, `EOPNOTSUPP` without room for group descriptors.
 pub fn grow_ext4(directory: BorrowedFd<'_>, blocks: u64) -> io::Result<()> {
     // SAFETY: the request reads a u64 through the pointer, which outlives the call.
     check(unsafe { libc::ioctl(directory.as_raw_fd(), EXT4_IOC_RESIZE_FS, &raw const blocks) })
@@ -175,7 +175,7 @@ pub fn grow_ext4(directory: BorrowedFd<'_>, blocks: u64) -> io::Result<()> {
 /// Turns swap on, with discard.
 ///
 /// # Errors
-/// What the kernel says.
+/// The kernel's error.
 pub fn swap_on(device: &str) -> io::Result<()> {
     let device = path(device)?;
     // SAFETY: the string outlives the call.
@@ -185,7 +185,7 @@ pub fn swap_on(device: &str) -> io::Result<()> {
 /// Turns swap off; its pages go back to memory.
 ///
 /// # Errors
-/// What the kernel says: `EINVAL` if it was not on.
+/// The kernel's error: `EINVAL` if it was not on.
 pub fn swap_off(device: &str) -> io::Result<()> {
     let device = path(device)?;
     // SAFETY: the string outlives the call.
@@ -195,7 +195,7 @@ pub fn swap_off(device: &str) -> io::Result<()> {
 /// Limits the space of project 0 of the file system mounted at `directory`, in KiB; 0: no limit.
 ///
 /// # Errors
-/// What the kernel says: `ESRCH` if quotas are off.
+/// The kernel's error: `ESRCH` if quotas are off.
 pub fn limit_project_quota(directory: BorrowedFd<'_>, kibibytes: u64) -> io::Result<()> {
     // SAFETY: `dqblk` is plain data; the kernel reads it during the call.
     unsafe {

@@ -60,7 +60,7 @@ impl Cache {
         self.path("layers", diff_id).with_extension("size")
     }
 
-    /// Decompresses a tar (gzip, zstd or neither, told by its first bytes) into a new file of at most `limit` bytes.
+    /// Decompresses a tar (gzip, zstd or neither, recognised by its first bytes) into a new file of at most `limit` bytes.
     /// `what` is for errors.
     ///
     /// # Errors

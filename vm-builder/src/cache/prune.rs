@@ -94,7 +94,7 @@ impl Usage {
     }
 }
 
-/// Whether someone is writing a file: then it is locked, or has just got its final name.
+/// Whether a process is writing a file: then it is locked, or has just got its final name.
 fn is_busy(path: &Path) -> bool {
     match File::open(path) {
         Ok(file) => file.try_lock().is_err() || !is_same(&file, path),

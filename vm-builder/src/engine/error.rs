@@ -100,7 +100,7 @@ impl Error {
     #[must_use]
     pub fn causes(&self) -> Vec<String> {
         match self {
-            Self::Fragments(fragments::Error::Failed { said, .. }) => said.clone(),
+            Self::Fragments(fragments::Error::Failed { last_lines, .. }) => last_lines.clone(),
             Self::File { source, .. } => vec![reason(source)],
             Self::Spec(spec::Error::Read { source, .. })
             | Self::Fragments(fragments::Error::File { source, .. }) => {

@@ -28,7 +28,7 @@ pub(super) async fn write(
     let mut built = Built { size: image.length(), source: source(loaded), ..Built::default() };
     reporter.begin(Step::Write, "");
     reporter.started("disk", Some(image.length()));
-    // The writers tell how far they are; a second disk begins at zero again.
+    // The writers report their progress; a second disk begins at zero again.
     let done = Cell::new(0u64);
     let progress = |bytes: u64| reporter.advanced("disk", bytes.saturating_sub(done.replace(bytes)));
     let as_image = request.tag.is_some() || request.format == Format::Oci;

@@ -9,7 +9,7 @@ pub(super) const BLOCK: usize = 512;
 pub(super) struct Header<'a>(&'a [u8; BLOCK]);
 
 impl<'a> Header<'a> {
-    /// The header, if the sum of its bytes is what it says. Old programs added signed bytes: that counts, too.
+    /// The header, if the sum of its bytes matches its checksum. Old programs added signed bytes: that counts, too.
     pub(super) fn checked(block: &'a [u8; BLOCK]) -> Option<Self> {
         let stated = number(block.get(148..156)?).ok()?;
         let (mut unsigned, mut signed) = (0_i128, 0_i128);

@@ -1,7 +1,7 @@
 //! Whiteouts: what a layer takes away from the layers below, and only from those.
 //!
 //! The order of entries in a layer does not matter: a whiteout after an entry must not remove it. What belongs to
-//! the layer at hand is told by the age of inodes – they are numbered in order – and by two lists of exceptions.
+//! the layer at hand is recognised by the age of inodes – they are numbered in order – and by two lists of exceptions.
 
 use std::collections::HashSet;
 
@@ -39,7 +39,7 @@ impl Layer {
         }
     }
 
-    /// A name was given anew: what it was before does not matter.
+    /// A name was set again: its earlier state does not matter.
     pub(super) fn replaced(&mut self, directory: InodeId, name: &[u8]) {
         if !self.linked.is_empty() {
             self.linked.remove(&(directory, name.to_vec()));
@@ -96,7 +96,7 @@ impl Layer {
         }
     }
 
-    /// A hidden directory that stays for what this layer put into it is as if nobody had described it.
+    /// A hidden directory that stays for what this layer put into it counts as not described.
     fn forget(&self, tree: &mut Tree, directory: InodeId) {
         if self.is_ours(directory) || self.touched.contains(&directory) {
             return;

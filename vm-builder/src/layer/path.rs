@@ -41,11 +41,11 @@ pub(super) enum Found {
     Nothing,
 }
 
-/// Adds a directory to a tree and tells of it.
+/// Adds a directory to a tree and reports it.
 pub(super) type Make<'a> = &'a mut dyn FnMut(&mut Tree) -> Option<InodeId>;
 
 /// Follows components to a directory. Symbolic links are resolved with the tree's root as `/`. With `make`, what is
-/// missing is made with it, and it is told of each directory.
+/// missing is made with it, and called for each directory.
 pub(super) fn directory(
     tree: &mut Tree,
     components: &[&[u8]],
@@ -101,7 +101,7 @@ pub(super) fn directory(
     Ok(Found::Directory(trail.last().copied().unwrap_or(tree.root())))
 }
 
-/// A directory that nobody described.
+/// A directory without an entry of its own.
 pub(super) fn implied_directory() -> Inode {
     let metadata = Metadata { mode: 0o755, ..Metadata::default() };
     Inode { metadata, kind: Kind::Directory(std::collections::BTreeMap::new()) }

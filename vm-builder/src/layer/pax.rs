@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use base64::Engine as _;
 use neonvm_disk::tree::Time;
 
-/// What an extended header says; none where it says nothing.
+/// The fields of an extended header; none where it sets nothing.
 #[derive(Debug, Default)]
 pub(super) struct Extended {
     pub(super) path: Option<Vec<u8>>,
@@ -31,7 +31,7 @@ pub(super) struct Sparse {
 }
 
 impl Extended {
-    /// Reads records; later ones win, and a key without value takes back what was said before.
+    /// Reads records; later ones win, and a key without value removes the earlier value.
     pub(super) fn read(&mut self, mut text: &[u8]) -> Result<(), &'static str> {
         while !text.is_empty() {
             // Padding with NULs is not allowed but seen.
@@ -100,8 +100,8 @@ impl Extended {
         if name.is_empty() || name.len() > 255 || name.contains(&0) {
             return Err("attribute has an invalid name");
         }
-        // An attribute may be empty; only the absence of any value would take it back, and that cannot be told
-        // apart, so that an empty one is kept.
+        // An attribute may be empty; only the absence of any value would remove it, and the two cannot be
+        // distinguished, so that an empty one is kept.
         self.xattrs.insert(name, value.unwrap_or_default());
         Ok(())
     }

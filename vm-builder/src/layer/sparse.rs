@@ -1,4 +1,4 @@
-//! Sparse files in archives: a map says which runs of the file are stored, one after another.
+//! Sparse files in archives: a map lists which runs of the file are stored, one after another.
 
 use super::archive::Run;
 use super::fields::{BLOCK, size};

@@ -68,7 +68,7 @@ fn errors_name_the_part() {
 }
 
 #[test]
-fn loopback_is_told_without_dns() {
+fn loopback_is_recognised_without_dns() {
     for (text, expected) in [
         ("localhost:5000/a", true),
         ("127.9.9.9/a", true),

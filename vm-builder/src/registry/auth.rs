@@ -110,10 +110,10 @@ impl Client<'_> {
         let body = read_body(response, TOKEN_LIMIT, self.network.stall).await;
         let body = body.map_err(|error| self.broken("token", 1, &error))?;
         if matches!(status.as_u16(), 400 | 401 | 403 | 404) {
-            let said = Report::parse(&body).message().map(|text| format!(" ({text})")).unwrap_or_default();
+            let detail = Report::parse(&body).message().map(|text| format!(" ({text})")).unwrap_or_default();
             return Err(self.refused(match self.found.credentials {
-                Credentials::Anonymous => format!("{}{said}", self.found.origin),
-                _ => format!("its token service does not accept {}{said}", self.found.origin),
+                Credentials::Anonymous => format!("{}{detail}", self.found.origin),
+                _ => format!("its token service does not accept {}{detail}", self.found.origin),
             }));
         }
         if !status.is_success() {

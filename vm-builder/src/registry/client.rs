@@ -90,7 +90,7 @@ impl<'a> Client<'a> {
             client.base = url(scheme)?;
             match client.speaks().await {
                 Ok(()) => return Ok(client),
-                // The first says what is wrong, unless it was only the wrong scheme.
+                // The first names the fault, unless it was only the wrong scheme.
                 Err(failure) => last = Some(last.filter(|first| !expects_tls(first)).unwrap_or(failure)),
             }
         }
@@ -102,7 +102,7 @@ impl<'a> Client<'a> {
     async fn speaks(&self) -> Result<(), Failure> {
         let request = self.http.get(self.url("/v2/")).timeout(self.network.stall);
         match request.send().await {
-            // Servers with TLS say so to requests without it.
+            // Servers with TLS answer 400 to requests without it.
             Ok(response) if response.status() == StatusCode::BAD_REQUEST && self.is_plain() => {
                 Err(Failure::Transport(EXPECTS_TLS.into()))
             }
@@ -182,10 +182,10 @@ impl<'a> Client<'a> {
     }
 
     pub(super) fn denied(&self, body: &[u8]) -> Error {
-        let said = Report::parse(body).message().map(|text| format!(" ({text})")).unwrap_or_default();
+        let detail = Report::parse(body).message().map(|text| format!(" ({text})")).unwrap_or_default();
         self.refused(match &self.found.credentials {
-            Credentials::Anonymous => format!("{}{said}", self.found.origin),
-            _ => format!("{} does not suffice{said}", self.found.origin),
+            Credentials::Anonymous => format!("{}{detail}", self.found.origin),
+            _ => format!("{} does not suffice{detail}", self.found.origin),
         })
     }
 

@@ -58,7 +58,7 @@ impl ImageConfig {
         Ok(ids)
     }
 
-    /// An image that is not in an index says for itself what it is for.
+    /// Checks the platform that an image outside an index names in its own configuration.
     pub(crate) fn check_platform(&self, wanted: &Platform, image: &str) -> Result<(), Error> {
         let os = self.os.as_deref().unwrap_or_default();
         let architecture = self.architecture.as_deref().unwrap_or_default();

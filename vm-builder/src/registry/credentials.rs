@@ -39,7 +39,7 @@ pub fn auth_files(environment: &dyn Fn(&str) -> Option<String>) -> Vec<PathBuf> 
     .collect()
 }
 
-/// What we can say to a server that asks who we are.
+/// The credentials for a server that requires authentication.
 #[derive(Clone, PartialEq, Eq)]
 pub(super) enum Credentials {
     Anonymous,

@@ -9,7 +9,7 @@ use serde::Deserialize;
 /// Why there is no answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Failure {
-    /// Nobody listens there, or there is no such host: no use in trying again.
+    /// No server listens there, or there is no such host: no use in trying again.
     Unreachable(String),
     /// TLS failed: no use in trying again.
     Tls(String),

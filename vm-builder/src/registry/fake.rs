@@ -1,4 +1,4 @@
-//! A registry on loopback that misbehaves as it is told.
+//! A registry on loopback with configurable faults.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};

@@ -56,7 +56,7 @@ pub(super) async fn ask_program(path: &Path, registry: &str) -> Result<Option<Cr
         Err(_) => return Err(failed(format!("no answer within {} s", DEADLINE.as_secs()))),
     };
     if !output.status.success() {
-        // Helpers say so on their standard output.
+        // Helpers report this on their standard output.
         let text = String::from_utf8_lossy(&output.stdout).to_lowercase();
         if text.contains("credentials not found") || text.contains("no credentials") {
             return Ok(None);

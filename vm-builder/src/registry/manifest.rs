@@ -56,7 +56,7 @@ pub(crate) enum Document {
 }
 
 impl Document {
-    /// Reads a document. `content_type`: what its descriptor or its server says it is, empty if nothing.
+    /// Reads a document. `content_type`: the type by its descriptor or its server, empty if there is none.
     pub(crate) fn parse(bytes: &[u8], content_type: &str, what: &str) -> Result<Self, Error> {
         let malformed = |problem: String| Error::Malformed { what: what.to_owned(), problem };
         let value: serde_json::Value =
@@ -66,7 +66,7 @@ impl Document {
         let is_index = match media_type.as_str() {
             OCI_INDEX | DOCKER_LIST => true,
             OCI_MANIFEST | DOCKER_MANIFEST => false,
-            // Older OCI documents do not say what they are, and some servers neither.
+            // Older OCI documents have no type, and some servers send none.
             "" | "application/json" | "text/plain" | "application/octet-stream"
                 if value.get("schemaVersion").and_then(serde_json::Value::as_u64) == Some(2) =>
             {
@@ -120,7 +120,7 @@ impl Manifest {
     }
 }
 
-/// Layers that are tars, plain or compressed; how is told by their first bytes, since labels are often wrong.
+/// Layers that are tars, plain or compressed; the compression is recognised by the first bytes, since labels are often wrong.
 fn is_tar(media_type: &str) -> bool {
     let Some(kind) = media_type.strip_prefix("application/vnd.oci.image.layer.") else {
         return matches!(
@@ -144,7 +144,7 @@ pub(crate) fn choose<'a>(
 ) -> Result<&'a IndexEntry, Error> {
     let fits = |entry: &&IndexEntry| match &entry.platform {
         Some(has) => platform.accepts(&has.os, &has.architecture, has.variant.as_deref()),
-        // Nested indexes and images of one platform need not say.
+        // Nested indexes and images of one platform may leave it out.
         None => true,
     };
     let stated = |entry: &&IndexEntry| entry.platform.is_some();
@@ -168,7 +168,7 @@ pub(crate) fn choose<'a>(
     })
 }
 
-/// Says which document is meant, for errors.
+/// Names a document in errors.
 pub(crate) fn named(place: &str, digest: Digest) -> String {
     format!("manifest {digest} of {place}")
 }

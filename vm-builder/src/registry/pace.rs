@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 /// Least bytes per second, on average over a period; a modem is faster.
 const SLOWEST: u32 = 1 << 10;
-/// What is told of a transfer that is slower.
+/// The error of a transfer that is slower.
 pub(super) const TOO_SLOW: &str = "it sends less than 1 KiB per second";
 
 /// Watches one transfer.

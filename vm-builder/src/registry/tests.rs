@@ -8,7 +8,7 @@ use std::path::Path;
 
 use super::fake::{Fake, Fault};
 use crate::reference::Reference;
-use crate::source::sample::{self, Form, Told};
+use crate::source::sample::{self, Form, RecordedProgress};
 use crate::source::{Error, Loaded, Options, Source, load};
 
 /// A runtime for one test.

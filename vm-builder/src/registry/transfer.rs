@@ -59,7 +59,7 @@ impl Client<'_> {
                 // What an earlier run left may be damaged: once more from the beginning, without it.
                 Err(Error::DigestMismatch { .. }) if resumed => {
                     let task = task(descriptor.digest);
-                    self.progress.note(&format!("{task}: what was kept of it is damaged, fetching it anew"));
+                    self.progress.note(&format!("{task}: what was kept of it is damaged, fetching it again"));
                 }
                 other => return other,
             }
@@ -121,7 +121,7 @@ impl Client<'_> {
         let worker = tokio::task::spawn_blocking(move || job.run(partial, receiver));
         let streamed = self.stream(descriptor, start, &task, &sender).await;
         if let Ok(true) = streamed {
-            // A worker that has ended says why itself.
+            // A worker that has ended returns its reason itself.
             let _ = sender.send(Chunk::End).await;
         }
         drop(sender);
@@ -129,13 +129,13 @@ impl Client<'_> {
             .await
             .map_err(|error| Error::Malformed { what: task.clone(), problem: error.to_string() })?;
         match streamed {
-            // What the network did wrong is the cause of what the worker says.
+            // The network's error is the cause of the worker's error.
             Err(error) => Err(error),
             Ok(_) => done.inspect(|_| self.progress.finished(&task)),
         }
     }
 
-    /// Sends the bytes from `offset` on. False if nobody takes them any more.
+    /// Sends the bytes from `offset` on. False if the receiver has gone.
     async fn stream(
         &self,
         descriptor: &Descriptor,
@@ -207,7 +207,7 @@ impl Client<'_> {
             },
             StatusCode::PARTIAL_CONTENT => {
                 let (first, total) = content_range(response.headers())
-                    .ok_or_else(|| self.protocol("it sends a part without saying which"))?;
+                    .ok_or_else(|| self.protocol("it sends a part without its range"))?;
                 if total.is_some_and(|total| total != size) {
                     return Err(self.length_mismatch(descriptor, total.unwrap_or_default()));
                 }
@@ -286,7 +286,7 @@ impl Job {
             Err(error) if !matches!(error, Error::Malformed { .. }) => return Err(error),
             other => other,
         };
-        // A decompressor may stop before the end, or at the first wrong byte: the digest tells what is to blame.
+        // A decompressor may stop before the end, or at the first wrong byte: the digest shows whether the content is to blame.
         let rest = io::copy(&mut feed, &mut io::sink());
         if feed.state != State::Ended {
             // Broken off: what is there is kept for the next time.
@@ -297,7 +297,7 @@ impl Job {
         let Feed { partial, hasher, .. } = feed;
         let result =
             self.check(hasher).and_then(|()| self.cache.commit(unpacked?, Some(self.diff_id), &self.what));
-        // Only now: whoever waits for the lock finds the layer. When the disk is full, what came is kept.
+        // Only now, so that a process that waits for the lock finds the layer. When the disk is full, what came is kept.
         if !matches!(result, Err(Error::DiskFull(_) | Error::Io { .. })) {
             partial.remove()?;
         }

@@ -84,7 +84,7 @@ pub enum Error {
         /// Why.
         reason: String,
     },
-    /// Content is not what its digest says.
+    /// Content does not match its digest.
     #[error("{what} has digest {actual} instead of {expected}")]
     DigestMismatch {
         /// Which content, from where.
@@ -116,7 +116,7 @@ pub enum Error {
         /// The last failure.
         reason: String,
     },
-    /// Nobody listens.
+    /// No server listens.
     #[error("registry {registry} cannot be reached: {reason}")]
     Unreachable {
         /// Host.
@@ -141,7 +141,7 @@ pub enum Error {
         status: u16,
         /// To which question.
         what: String,
-        /// What the registry says about it.
+        /// The registry's message about it.
         detail: Option<String>,
         /// When it wants to be asked again.
         retry_after: Option<Duration>,
@@ -210,7 +210,7 @@ pub enum Error {
         /// Of what: `bytes`, `entries`.
         unit: &'static str,
     },
-    /// Something is in nobody's cache and may not be fetched.
+    /// Something is in no cache and may not be fetched.
     #[error("{0} is not in the cache, and fetching is not allowed")]
     NotCached(String),
     /// An image that a layout, an archive or the store does not have.
@@ -223,7 +223,7 @@ pub enum Error {
         /// Names there are.
         available: Vec<String>,
     },
-    /// Several images, and no name says which.
+    /// Several images, and no name selects one.
     #[error("{} holds several images{}", .place.display(), names(.available))]
     Ambiguous {
         /// Layout or archive.
@@ -258,7 +258,7 @@ impl Error {
                 "free some space, remove old cache content (image prune), or choose another cache directory"
             }
             Self::RepositoryNotFound { .. } => {
-                "check the name; for private repositories many registries say so too without a login"
+                "check the name; many registries report the same for private repositories without a login"
             }
             Self::ManifestUnknown { .. } => "check the tag or digest",
             Self::BlobMissing { .. } => "the image is incomplete there: push it again",
@@ -291,7 +291,7 @@ impl Error {
                 "images of Docker schema 2 and OCI with tar, gzip or zstd layers are supported; convert it, e.g. with skopeo copy"
             }
             Self::Malformed { .. } | Self::Archive { .. } | Self::Entry { .. } => {
-                "the image is damaged or hostile: build or fetch it anew"
+                "the image is damaged or hostile: build or fetch it again"
             }
             Self::Limit { .. } => "this is far beyond real images; use a smaller one",
             Self::NotCached(_) => "allow fetching (--pull always or missing)",

@@ -20,7 +20,7 @@ pub(super) struct Ingested {
 
 /// A layer as a local image has it.
 pub(super) struct Wanted {
-    /// Digest and length as stored, if the image says.
+    /// Digest and length as stored, if the image names them.
     pub(super) stored: Option<(Digest, u64)>,
     pub(super) diff_id: Digest,
     pub(super) media_type: String,
@@ -97,7 +97,7 @@ fn bring(
     if matches!(unpacked, Ok(_) | Err(Error::Malformed { .. }))
         && let Some((expected, _)) = layer.stored
     {
-        // The digest of what is stored tells whether it or its maker is to blame.
+        // The digest of what is stored shows whether the store or the author of the image is to blame.
         io::copy(&mut reader, &mut io::sink())
             .map_err(|error| Error::Malformed { what: layer.what.clone(), problem: error.to_string() })?;
         let actual = reader.hasher.finish();
@@ -110,7 +110,7 @@ fn bring(
     Ok(())
 }
 
-/// A reader that tells of its progress and hashes.
+/// A reader that reports its progress and hashes.
 pub(super) struct Counted<'a, R> {
     reader: R,
     task: &'a str,

@@ -49,7 +49,7 @@ pub(super) trait Place: Sync {
         Ok(bytes)
     }
 
-    /// A manifest or configuration, as its digest says.
+    /// A manifest or configuration, checked against its digest.
     fn checked(&self, digest: Digest) -> Result<Vec<u8>, Error> {
         let name = blob_name(digest);
         if self.open(&name)?.is_none() {
@@ -141,7 +141,7 @@ fn spot(entry: &Entry) -> Option<(String, Spot)> {
         EntryKind::File { length, runs } => match runs.as_slice() {
             [] if *length == 0 => Spot::Run(None),
             [run] if run.at == 0 && run.length == *length => Spot::Run(Some(*run)),
-            // Nobody stores blobs as sparse files.
+            // No program stores blobs as sparse files.
             _ => return None,
         },
         EntryKind::HardLink => Spot::Link(joined("", link)?),

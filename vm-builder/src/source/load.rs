@@ -17,7 +17,7 @@ use crate::registry::Puller;
 /// and network.
 ///
 /// # Errors
-/// See [`Error`]: each says what to do.
+/// See [`Error`]: each names the remedy.
 pub async fn load(source: &Source, options: &Options, progress: &dyn Progress) -> Result<Loaded, Error> {
     let cache = Cache::open(&options.cache)?;
     let loading = Loading { options, cache: &cache, progress };

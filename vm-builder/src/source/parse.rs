@@ -8,12 +8,12 @@ use std::path::{Path, PathBuf};
 use super::{Error, Source};
 use crate::layer::Archive;
 
-/// Entries of a tar that are looked at to tell what it is.
+/// Entries of a tar that are read to recognise its kind.
 const LOOK_LIMIT: usize = 100_000;
 
 impl Source {
     /// Reads `docker://reference`, a plain reference, `oci:path[:name]`, `oci-archive:path[:name]`,
-    /// `docker-archive:path[:name]`, `dir:path`, `tar:path`, or the path of something that exists, which is told by
+    /// `docker-archive:path[:name]`, `dir:path`, `tar:path`, or the path of something that exists, which is recognised by
     /// its content: a directory with a file `oci-layout` is a layout, any other the root of a file system; a tar with
     /// `oci-layout` or `manifest.json` is an archive, any other the root of a file system.
     ///
@@ -100,7 +100,7 @@ fn recognised(path: &Path) -> Result<Source, Error> {
     let mut head = [0; 4];
     let count = file.read(&mut head).map_err(|error| Error::io("read", &path, error))?;
     if is_compressed(head.get(..count).unwrap_or_default()) {
-        // What is in it is told when it is loaded, since it must be decompressed for that.
+        // Its content is recognised when it is loaded, since it must be decompressed for that.
         return Ok(Source::RootTar(path));
     }
     let mut archive = Archive::new(path.display().to_string(), file)?;

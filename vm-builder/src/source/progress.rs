@@ -1,4 +1,4 @@
-//! What loading and pushing tell of their progress. Who shows it implements [`Progress`]; nothing here prints.
+//! Progress of loading and pushing. A caller that shows it implements [`Progress`]; nothing here prints.
 
 /// Receives progress. Tasks run beside one another: each has a name, such as `layer 3f2a91c07b44`.
 pub trait Progress: Send + Sync {

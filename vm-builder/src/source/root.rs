@@ -187,7 +187,7 @@ fn attributes(path: &Path) -> io::Result<BTreeMap<Vec<u8>, Vec<u8>>> {
                 value.shrink_to_fit();
                 found.insert(name.to_vec(), value);
             }
-            // Listed for everybody, readable for root only, such as `trusted.*`.
+            // Listed for every user, readable for root only, such as `trusted.*`.
             Err(rustix::io::Errno::NODATA) => {}
             Err(error) => return Err(error.into()),
         }

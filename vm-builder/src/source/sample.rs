@@ -81,17 +81,17 @@ pub(crate) fn options(cache: &Path) -> Options {
     options
 }
 
-/// Keeps what it is told.
+/// Keeps the progress that is reported to it.
 #[derive(Default)]
-pub(crate) struct Told(pub(crate) Mutex<Vec<String>>);
+pub(crate) struct RecordedProgress(pub(crate) Mutex<Vec<String>>);
 
-impl Told {
+impl RecordedProgress {
     pub(crate) fn lines(&self) -> Vec<String> {
         self.0.lock().unwrap().clone()
     }
 }
 
-impl Progress for Told {
+impl Progress for RecordedProgress {
     fn started(&self, task: &str, total: Option<u64>) {
         self.0.lock().unwrap().push(format!("started {task} {total:?}"));
     }

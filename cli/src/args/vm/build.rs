@@ -11,7 +11,7 @@ use crate::args::{Output, Registry, Showing};
                   neonctl vm build --from ./rootfs -f image.yaml -O disk.raw --format raw --size 10Gi -- /usr/bin/server --port 80\n  \
                   neonctl vm build --from nginx -t registry.example/nginx-vm:1 --push\n\n\
                   Sources: a registry reference, oci:DIR[:NAME], oci-archive:FILE[:NAME], docker-archive:FILE[:NAME], \
-                  dir:DIR, tar:FILE, or a path whose kind is told by what it holds"
+                  dir:DIR, tar:FILE, or a path whose kind is recognised by its content"
 )]
 pub struct Build {
     /// The source: an image reference, an archive or a directory

@@ -13,7 +13,7 @@ use crate::args::Output;
                   neonctl vm create pg --image pg16:1 --cu 1..8 --overlay --movable\n  \
                   neonctl vm create once --image tool:1 --restart Never -- /bin/tool --once\n  \
                   neonctl vm create -f vm.yaml --dry-run server -o yaml\n\n\
-                  Bounds are MIN..MAX or one number for both; it starts at MIN unless told otherwise, and then follows its load. \
+                  Bounds are MIN..MAX or one number for both; it starts at MIN unless a start size is given, and then follows its load. \
                   One CU (compute unit) is 0.25 CPU and 1Gi."
 )]
 pub struct Create {

@@ -10,7 +10,7 @@ use super::Place;
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Examples:\n  neonctl vm console pg\n  neonctl vm console pg --read-only --record boot.log\n\n\
-                  Leave with Ctrl-] (or what --escape says). The guest's bytes reach this terminal as they are and can steer it; \
+                  Leave with Ctrl-] (or the key of --escape). The guest's bytes reach this terminal as they are and can steer it; \
                   neonctl vm logs --source serial shows the same without that."
 )]
 pub struct Console {

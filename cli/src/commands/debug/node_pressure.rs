@@ -147,7 +147,7 @@ fn document(seen: &Seen, args: &Args) -> Document {
     }
 }
 
-/// A new text whenever anything changed, until nobody reads or it fails.
+/// A new text whenever anything changed, until the output is closed or an error occurs.
 fn watch(settings: &Settings, args: &Args) -> Result<Report> {
     let once = |settings: &Settings, args: &Args| -> Result<String> {
         let question = args.what_if.as_deref().map(parse).transpose()?;

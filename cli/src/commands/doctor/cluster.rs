@@ -32,13 +32,13 @@ const RESTARTS: u64 = 3;
 pub(super) async fn checks(env: &Env, settings: &Settings, args: &Doctor) -> Result<Vec<Check>> {
     let connection = match Connection::open(settings, &args.access).await {
         Ok(connection) => connection,
-        Err(error) => return Ok(vec![told("kubeconfig", &error).at("client").of("cluster")]),
+        Err(error) => return Ok(vec![failed_check("kubeconfig", &error).at("client").of("cluster")]),
     };
     let mut checks = vec![ok("kubeconfig", connection.server.clone()).at("client")];
     let clock = match health::clock(&connection).await {
         Ok(clock) => clock,
         Err(error) => {
-            checks.push(told("api", &error).at("cluster"));
+            checks.push(failed_check("api", &error).at("cluster"));
             checks.extend(services(env, settings, &connection.server));
             return Ok(grouped(checks, "cluster"));
         }
@@ -58,12 +58,12 @@ pub(super) async fn checks(env: &Env, settings: &Settings, args: &Doctor) -> Res
         Ok(view) => {
             match preflight(&connection, &view).await {
                 Ok(found) => checks.extend(found),
-                Err(error) => checks.push(told("preflight", &error).at("cluster").of("preflight")),
+                Err(error) => checks.push(failed_check("preflight", &error).at("cluster").of("preflight")),
             }
             checks.extend(definitions(&connection, &view).await.map(|check| check.of("services")));
             checks.extend(of_view(view, args.node.as_deref())?);
         }
-        Err(error) => checks.push(told("objects", &error).at("cluster").of("objects")),
+        Err(error) => checks.push(failed_check("objects", &error).at("cluster").of("objects")),
     }
     Ok(checks)
 }
@@ -111,7 +111,7 @@ async fn chosen(connection: &Connection, view: &View) -> Result<Choice> {
 }
 
 /// An error as a check that failed.
-fn told(name: &'static str, error: &Error) -> Check {
+fn failed_check(name: &'static str, error: &Error) -> Check {
     let causes: String = error.causes.iter().map(|cause| format!(": {cause}")).collect();
     fail(name, format!("{}{causes}", error.message), error.hint.clone().unwrap_or_default())
 }
@@ -132,7 +132,7 @@ fn latency(clock: &Clock) -> Check {
 
 fn skew(clock: &Clock) -> Check {
     let Some(server) = clock.server else {
-        return ok("clock", "the server does not say what time it is").at("cluster");
+        return ok("clock", "the server does not report its time").at("cluster");
     };
     // The server's time has been cut to whole seconds: on average half a one is missing.
     let difference = server.as_millisecond().saturating_add(500).saturating_sub(clock.own.as_millisecond());
@@ -151,7 +151,7 @@ fn skew(clock: &Clock) -> Check {
 
 async fn definitions(connection: &Connection, view: &View) -> Option<Check> {
     let check = match health::definitions(connection).await {
-        Err(error) => told("definitions", &error),
+        Err(error) => failed_check("definitions", &error),
         Ok((present, missing)) if missing.is_empty() => {
             ok("definitions", format!("{} installed", present.len()))
         }

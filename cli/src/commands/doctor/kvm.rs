@@ -49,8 +49,8 @@ pub(super) fn kvm(neond: Option<&Path>) -> Check {
         Ok(answer) => match serde_json::from_str::<Probed>(answer.text.trim()) {
             Ok(probed) => verdict(&probed),
             Err(_) => {
-                let said = if answer.complaint.is_empty() { "nothing" } else { &answer.complaint };
-                let detail = format!("opens; it was not probed: {} kvm-probe says {said}", neond.display());
+                let text = if answer.complaint.is_empty() { "nothing" } else { &answer.complaint };
+                let detail = format!("opens; it was not probed: {} kvm-probe prints {text}", neond.display());
                 warn("kvm", detail, "install the neond of this version")
             }
         },

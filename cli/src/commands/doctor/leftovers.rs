@@ -24,7 +24,7 @@ fn mark_of(name: &str) -> Option<&str> {
     (mark.len() == 6 && mark.chars().all(|c| c.is_ascii_hexdigit())).then_some(mark)
 }
 
-/// Directories of clusters that run on this machine, wherever they are, as their processes say.
+/// Directories of clusters that run on this machine, wherever they are, by the arguments of their processes.
 fn running() -> Vec<PathBuf> {
     let processes = std::fs::read_dir("/proc").into_iter().flatten().flatten();
     let lines = processes.filter_map(|entry| std::fs::read(entry.path().join("cmdline")).ok());
@@ -48,7 +48,7 @@ fn directories(line: &[u8]) -> Vec<PathBuf> {
         .collect()
 }
 
-/// Namespaces by mark, of marks that nobody has.
+/// Namespaces by mark, of marks without a live owner.
 fn orphans(names: impl Iterator<Item = String>, known: &BTreeSet<String>) -> BTreeMap<String, usize> {
     let mut orphans = BTreeMap::new();
     for name in names {

@@ -99,7 +99,7 @@ pub(super) fn namespaces(env: &Env, root: bool) -> Option<Check> {
     })
 }
 
-/// A name that nobody else uses.
+/// A name that no other process uses.
 fn own_name() -> String {
     let nanos = jiff::Timestamp::now().subsec_nanosecond();
     format!("neonvm-doctor-{}-{nanos}", std::process::id())

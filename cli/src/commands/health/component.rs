@@ -191,7 +191,7 @@ fn version(workload: &Value, name: &str) -> String {
     last.split_once(':').map(|(_, tag)| tag.to_owned()).unwrap_or_default()
 }
 
-/// Whether a lease is held: by whom, for how many seconds without renewal, and how many it lasts.
+/// The holder of a lease, the seconds since its renewal, and the seconds it lasts; none if it is not held.
 fn held(lease: &Value, now: Timestamp) -> Option<(String, i64, i64)> {
     let holder = text(lease, "/spec/holderIdentity");
     let renewed: Timestamp = text(lease, "/spec/renewTime").parse().ok()?;
@@ -212,10 +212,10 @@ fn one(component: &mut Component, name: &str, parts: &Parts, is_installed: bool,
             component.leader = holder;
             component.renewed = Some(age);
         }
-        (Some(_), None) => component.fails("nobody holds its lease"),
+        (Some(_), None) => component.fails("its lease has no holder"),
         (None, None) => match parts.leases.missing() {
             Some(missing) => component.add(missing),
-            None if is_installed => component.fails(&format!("nobody has ever held its lease {name}")),
+            None if is_installed => component.fails(&format!("its lease {name} was never held")),
             None => {}
         },
     }
@@ -254,7 +254,7 @@ fn per_node(component: &mut Component, parts: &Parts, nodes: &[&str], now: Times
     }
 }
 
-/// Both registered, where their service has somebody behind it.
+/// Both registered, and their service has endpoints.
 fn webhooks(parts: &Parts) -> Component {
     let mut component = Component::new("webhooks");
     let hooks = parts.hooks.objects();

@@ -20,7 +20,7 @@ const HEARTBEATS: &str = "/apis/coordination.k8s.io/v1/namespaces/kube-node-leas
 /// The server's clock, and how long its answer took.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::commands) struct Clock {
-    /// None: it does not say.
+    /// None: it does not report its time.
     pub(in crate::commands) server: Option<Timestamp>,
     /// Ours, half-way between question and answer.
     pub(in crate::commands) own: Timestamp,

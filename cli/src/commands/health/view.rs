@@ -1,4 +1,4 @@
-//! What the objects of a cluster say about its services. Pure: times are compared with the server's clock.
+//! The state of a cluster's services, judged by its objects. Pure: times are compared with the server's clock.
 
 use jiff::Timestamp;
 use serde_json::Value;
@@ -6,9 +6,9 @@ use serde_json::Value;
 use super::component::{self, Component};
 use super::parts::Parts;
 
-/// How old, in seconds, something must be before it counts that nobody has looked at it.
+/// Age in seconds from which an object without a status counts as not reconciled.
 const PATIENCE: i64 = 10;
-/// Seconds after which a node without a sign of life is taken for dead, if its lease does not say.
+/// Seconds after which a node without a sign of life is taken for dead, if its lease names no duration.
 const HEARTBEAT: i64 = 40;
 /// Seconds that a machine may take to boot before that is worth a word.
 const BOOTING: i64 = 60;
@@ -39,7 +39,7 @@ pub(in crate::commands) struct View {
 pub(in crate::commands) enum Service {
     /// It works, and this is how that is known.
     Works(String),
-    /// Nothing says so or otherwise.
+    /// No object shows whether it works.
     Unknown(String),
     /// It does not do its work.
     Fails(String),
@@ -102,12 +102,12 @@ impl View {
         self.since(object, "/metadata/creationTimestamp").is_some_and(|age| age > PATIENCE)
     }
 
-    /// Machines that nobody has looked at since they were made.
+    /// Machines that were not reconciled since they were made.
     pub(in crate::commands) fn unattended(&self) -> Vec<String> {
         self.unseen(&self.machines)
     }
 
-    /// Pod autoscalers that nobody has looked at since they were made.
+    /// Pod autoscalers that were not reconciled since they were made.
     pub(in crate::commands) fn unattended_autoscalers(&self) -> Vec<String> {
         self.unseen(&self.autoscalers)
     }
@@ -156,7 +156,7 @@ impl View {
         }
     }
 
-    /// Pods without a node of which no scheduler has said anything.
+    /// Pods without a node for which no scheduler has set a condition.
     pub(in crate::commands) fn waiting(&self) -> Vec<String> {
         let waits =
             |pod: &Value| condition(pod, "PodScheduled").is_none() && is_pending(pod) && self.is_old(pod);
@@ -165,12 +165,12 @@ impl View {
 
     /// Pods that fit nowhere, with the scheduler's words.
     pub(in crate::commands) fn unschedulable(&self) -> Vec<Trouble> {
-        let told = |pod: &Value| -> Option<Trouble> {
+        let to_trouble = |pod: &Value| -> Option<Trouble> {
             let found = condition(pod, "PodScheduled").filter(|_| is_pending(pod))?;
             (text(found, "/reason") == "Unschedulable")
                 .then(|| trouble(pod, true, text(found, "/message").to_owned()))
         };
-        self.unbound.iter().filter_map(told).collect()
+        self.unbound.iter().filter_map(to_trouble).collect()
     }
 
     /// The scheduler, by what it does.
@@ -207,8 +207,8 @@ impl View {
 
     /// Nodes that are not ready, with the reason.
     pub(in crate::commands) fn unready(&self) -> Vec<(String, String)> {
-        let told = |node: &Value| Some((name(node).to_owned(), self.node_trouble(node)?));
-        self.nodes.iter().filter_map(told).collect()
+        let with_reason = |node: &Value| Some((name(node).to_owned(), self.node_trouble(node)?));
+        self.nodes.iter().filter_map(with_reason).collect()
     }
 
     /// What is wrong with machines, those that do not run first.
@@ -221,7 +221,7 @@ impl View {
 
     fn machine_trouble(&self, machine: &Value) -> Option<Trouble> {
         let phase = text(machine, "/status/phase");
-        let said = |found: &Value| match (text(found, "/reason"), text(found, "/message")) {
+        let explain = |found: &Value| match (text(found, "/reason"), text(found, "/message")) {
             (reason, "") => reason.to_owned(),
             (reason, message) => format!("{reason}: {message}"),
         };
@@ -234,17 +234,17 @@ impl View {
         let degraded = condition(machine, "Degraded").filter(|found| text(found, "/status") == "True");
         let unavailable = condition(machine, "Available").filter(|found| text(found, "/status") != "True");
         if phase == "Failed" {
-            let why = degraded.or(unavailable).map_or_else(|| "it has failed".to_owned(), said);
+            let why = degraded.or(unavailable).map_or_else(|| "it has failed".to_owned(), explain);
             return Some(trouble(machine, true, why));
         }
         if let Some(found) = degraded {
-            return Some(trouble(machine, unavailable.is_some(), said(found)));
+            return Some(trouble(machine, unavailable.is_some(), explain(found)));
         }
         let found = unavailable.filter(|_| phase != "Succeeded")?;
         // A machine that boots is no trouble yet.
         let age = self.since(found, "/lastTransitionTime").unwrap_or(i64::MAX);
         (age > BOOTING)
-            .then(|| trouble(machine, false, format!("not available for {age} s: {}", said(found))))
+            .then(|| trouble(machine, false, format!("not available for {age} s: {}", explain(found))))
     }
 }
 

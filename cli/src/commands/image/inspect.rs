@@ -72,7 +72,7 @@ fn kernel_files(env: &Env, name: Option<&str>) -> Result<(PathBuf, Option<PathBu
         return Ok((path.to_owned(), None));
     }
     let store = kernels::Store::new(place::kernels(env));
-    let kernel = store.get(name).map_err(|error| kernel::told("cannot print the boot command", &error))?;
+    let kernel = store.get(name).map_err(|error| kernel::failure("cannot print the boot command", &error))?;
     Ok((kernel.image(), kernel.initramfs()))
 }
 

@@ -76,12 +76,12 @@ fn import(
         None => Ok(()),
     };
     let status = child.wait().map_err(failed)?;
-    let said = errors.join().unwrap_or_default();
+    let message = errors.join().unwrap_or_default();
     if !status.success() {
-        // Why it ended says more than that it stopped reading.
-        let said = if said.is_empty() { status.to_string() } else { said };
+        // Its own message is more precise than the closed pipe.
+        let message = if message.is_empty() { status.to_string() } else { message };
         return Err(attempt()
-            .cause(format!("ctr: {said}"))
+            .cause(format!("ctr: {message}"))
             .hint("containerd must run, and its socket be open to you: try sudo"));
     }
     written.map_err(failed)

@@ -21,7 +21,7 @@ pub(super) fn of_record(record: &Record) -> Result<Choice> {
     Ok(choice)
 }
 
-/// What the flags say, over what is chosen already: files, then `--set`, then flags of their own.
+/// The choices of the flags, over those made before: files, then `--set`, then flags of their own.
 pub(in crate::commands) fn of_flags(args: &Choices, before: &Choice) -> Result<Choice> {
     let mut choice = before.clone();
     for file in &args.values {
@@ -69,7 +69,7 @@ fn flags(args: &Choices, choice: &Choice) -> Result<Vec<(&'static str, Value)>> 
     Ok(all)
 }
 
-/// What `--components` names, with or without the scheduler as `--scheduler` says.
+/// The components of `--components`, with or without the scheduler by `--scheduler`.
 fn components(args: &Choices, choice: &Choice) -> Result<Option<Vec<String>>> {
     if args.components.is_empty() && args.scheduler.is_none() {
         return Ok(None);

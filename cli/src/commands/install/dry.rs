@@ -14,7 +14,7 @@ use crate::error::{Code, Error, Result};
 use crate::report::{API_VERSION, Body, Document, Report, left};
 use crate::settings::Settings;
 
-/// How long the cluster may take to say its version.
+/// How long the cluster may take to report its version.
 const PATIENCE: Duration = Duration::from_secs(3);
 
 /// The objects, as `kubectl apply --server-side -f -` takes them. The cluster, if there is one, is asked for its version alone.
@@ -38,7 +38,7 @@ pub(super) fn client(settings: &Settings, args: &Install, choice: &Choice) -> Re
     };
     if !is_known {
         report = report
-            .note("no cluster says its version: the image of kube-scheduler is that of a version of ours");
+            .note("no cluster version is known: the image of kube-scheduler is that of a version of ours");
     }
     Ok(report)
 }

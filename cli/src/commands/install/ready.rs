@@ -68,12 +68,12 @@ pub(super) async fn wait(
 ) -> Result<Vec<State>> {
     let workloads: Vec<Named> = objects.iter().filter(|object| is_workload(object)).map(Named::of).collect();
     let deadline = Instant::now() + limit;
-    let mut told: Vec<String> = Vec::new();
+    let mut printed: Vec<String> = Vec::new();
     loop {
         let (mut live, mut states) = (Vec::new(), Vec::new());
         for named in &workloads {
             let mut object = connection.json(&path(named)).await?;
-            // A single object says its kind; some servers leave it out.
+            // A single object should have a kind; some servers leave it out.
             if let Some(map) = object.as_object_mut() {
                 map.insert("kind".to_owned(), json!(named.kind));
             }
@@ -86,9 +86,9 @@ pub(super) async fn wait(
             return Ok(states);
         }
         for state in states.iter().filter(|state| state.is_done && state.wanted > 0) {
-            if !told.contains(&state.name) {
-                told.push(state.name.clone());
-                reporter.tell(&format!("{:<10} {state}", ""));
+            if !printed.contains(&state.name) {
+                printed.push(state.name.clone());
+                reporter.show(&format!("{:<10} {state}", ""));
             }
         }
         let waiting: Vec<String> =
@@ -127,7 +127,7 @@ mod tests {
         assert!(!deployment(2, 2, 2, 1).is_done && !deployment(2, 2, 1, 2).is_done);
         assert_eq!(deployment(2, 2, 2, 1).to_string(), "scheduler 1/2");
         let new = json!({"kind": "Deployment", "metadata": {"name": "a", "generation": 1}, "spec": {"replicas": 0}});
-        assert!(!State::of(&new).is_done, "nobody has looked at it");
+        assert!(!State::of(&new).is_done, "not reconciled yet");
         let daemon = |available: u64| {
             State::of(&json!({"kind": "DaemonSet", "metadata": {"name": "neonvm-agent", "generation": 1},
                 "status": {"observedGeneration": 1, "desiredNumberScheduled": 2, "updatedNumberScheduled": 2,

@@ -17,7 +17,7 @@ use crate::error::{Code, Error, Result};
 /// Pause between two looks.
 const PAUSE: Duration = Duration::from_millis(500);
 
-/// Waits until all of it holds; says what was proved.
+/// Waits until all of it holds; returns what was proved.
 pub(super) async fn all(connection: &Connection, values: &Values, limit: Duration) -> Result<String> {
     let deadline = Instant::now() + limit;
     loop {
@@ -61,9 +61,9 @@ async fn missing(connection: &Connection, values: &Values) -> Result<Option<(Str
         let found = get(connection, &path).await?;
         if !found.is_some_and(|found| is_held(&found, now)) {
             let hint = format!(
-                "see what it says: kubectl logs -n {namespace} -l app.kubernetes.io/name=neonvm-{service}"
+                "see its log: kubectl logs -n {namespace} -l app.kubernetes.io/name=neonvm-{service}"
             );
-            return Ok(Some((format!("nobody holds the lease {lease} of {service}"), hint)));
+            return Ok(Some((format!("the lease {lease} of {service} has no holder"), hint)));
         }
     }
     if !values.has(Component::VmController) {
@@ -102,7 +102,7 @@ async fn agents(connection: &Connection, namespace: &str) -> Result<Vec<(&'stati
     Ok(nodes.map(|node| (Component::Agent.name(), agent_lease(node))).collect())
 }
 
-/// Somebody has it, and has renewed it in time.
+/// It has a holder that has renewed it in time.
 fn is_held(lease: &Value, now: Timestamp) -> bool {
     let renewed: Option<Timestamp> = text(lease, "/spec/renewTime").parse().ok();
     let seconds = lease.pointer("/spec/leaseDurationSeconds").and_then(Value::as_i64).unwrap_or_default();
@@ -112,7 +112,7 @@ fn is_held(lease: &Value, now: Timestamp) -> bool {
 
 /// Both sides are registered, and the API server gets an answer from them: it tries to make a VM.
 async fn webhooks(connection: &Connection, namespace: &str) -> Result<Option<(String, String)>> {
-    let hint = format!("see what it says: kubectl logs -n {namespace} deployment/neonvm-vm-controller");
+    let hint = format!("see its log: kubectl logs -n {namespace} deployment/neonvm-vm-controller");
     for side in ["mutating", "validating"] {
         let name = format!("neonvm-{side}-webhook-configuration");
         let path = format!("/apis/admissionregistration.k8s.io/v1/{side}webhookconfigurations/{name}");

@@ -1,4 +1,4 @@
-//! Why a service is not ready: what its pods say, or why it has none.
+//! Why a service is not ready: the state of its pods, or why it has none.
 
 use serde_json::Value;
 

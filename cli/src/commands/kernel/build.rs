@@ -4,7 +4,7 @@ use neonvm_kernel::build::{self, Checked, Options};
 use neonvm_kernel::store::{Kernel, Store, VMLINUZ};
 use serde_json::json;
 
-use super::{document, told};
+use super::{document, failure};
 use crate::args::kernel::Build;
 use crate::commands::{job, place};
 use crate::env::Env;
@@ -36,7 +36,7 @@ pub(crate) fn run(env: &Env, args: &Build, quiet: bool) -> Result<Report> {
         } else {
             build::build(&options, &store, &reporter).map(Outcome::Built)
         };
-        outcome.map_err(|error| told("cannot build a kernel", &error))
+        outcome.map_err(|error| failure("cannot build a kernel", &error))
     })?;
     match outcome {
         Outcome::Checked(checked) => Ok(Report::document(of_check(&checked))),

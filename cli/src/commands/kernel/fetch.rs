@@ -3,7 +3,7 @@
 use neonvm_kernel::fetch::{self, Options};
 use neonvm_kernel::store::Store;
 
-use super::{document, told};
+use super::{document, failure};
 use crate::args::kernel::Fetch;
 use crate::commands::{job, place};
 use crate::env::Env;
@@ -21,7 +21,7 @@ pub(crate) fn run(env: &Env, settings: &Settings, args: &Fetch, quiet: bool) -> 
     let default = !args.no_default;
     let kernel = job::run(move || {
         let options = Options { guest: &guest, package, modules, name, default };
-        fetch::fetch(&options, &store, &reporter).map_err(|error| told("cannot fetch a kernel", &error))
+        fetch::fetch(&options, &store, &reporter).map_err(|error| failure("cannot fetch a kernel", &error))
     })?;
     let mark = default.then(|| kernel.manifest.name.clone());
     Ok(Report::document(document(&[kernel], mark.as_deref())))

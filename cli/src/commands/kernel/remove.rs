@@ -2,7 +2,7 @@
 
 use neonvm_kernel::store::Store;
 
-use super::{document, told};
+use super::{document, failure};
 use crate::args::kernel::Remove;
 use crate::commands::place;
 use crate::env::Env;
@@ -12,7 +12,7 @@ use crate::report::Report;
 /// Removes kernels; all names are looked up before the first one goes.
 pub(crate) fn run(env: &Env, args: &Remove) -> Result<Report> {
     let store = Store::new(place::kernels(env));
-    let failed = |error| told("cannot remove kernels", &error);
+    let failed = |error| failure("cannot remove kernels", &error);
     let found =
         args.names.iter().map(|name| store.get(Some(name))).collect::<std::result::Result<Vec<_>, _>>();
     let found = found.map_err(failed)?;

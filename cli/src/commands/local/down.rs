@@ -43,7 +43,7 @@ pub(crate) fn run(env: &Env, settings: &Settings, args: &Down, quiet: bool) -> R
         document.rows.push(vec![instance.name, result.to_owned()]);
     }
     document.value = json!({ "apiVersion": API_VERSION, "kind": "LocalClusterList", "items": items });
-    // People read the notes; nothing is left to say on standard output.
+    // People read the notes; standard output stays empty.
     document.text = Some(String::new());
     report.body = crate::report::Body::Document(document);
     Ok(report)
@@ -106,7 +106,7 @@ fn clean_up(
         .into_iter()
         .flat_map(|out| std::io::BufReader::new(out).lines().map_while(|line| line.ok()))
     {
-        reporter.tell(&line);
+        reporter.show(&line);
     }
     let output = child.wait_with_output().map_err(why)?;
     if output.status.success() {
@@ -116,7 +116,7 @@ fn clean_up(
     Err(failed().cause(text.trim().lines().next_back().unwrap_or_default()))
 }
 
-/// Whether it lies in the directory that nobody had to name.
+/// Whether it lies in the default directory.
 fn ours(directory: &std::path::Path) -> bool {
     directory.parent().is_some_and(|root| root.ends_with("neonctl/local"))
 }

@@ -32,7 +32,7 @@ const CHUNK: usize = 256 << 10;
 /// Longest first line of a backup, in bytes.
 const LONGEST_HEADER: usize = 4096;
 
-/// The first line of a backup, as far as people are told of it.
+/// The first line of a backup: the fields that are shown.
 #[derive(Clone, Debug, Deserialize)]
 struct Header {
     cluster: String,
@@ -61,8 +61,8 @@ pub(crate) fn check(env: &Env, settings: &Settings, args: &Check) -> Result<Repo
         drop(lock);
         checked
     };
-    let told = checked.get("problems").and_then(Value::as_array).into_iter().flatten();
-    problems.extend(told.filter_map(|problem| problem.as_str().map(str::to_owned)));
+    let reported = checked.get("problems").and_then(Value::as_array).into_iter().flatten();
+    problems.extend(reported.filter_map(|problem| problem.as_str().map(str::to_owned)));
     let number = |key: &str| checked.get(key).and_then(Value::as_u64).unwrap_or_default();
     let name = &instance.name;
     let sound = format!(
@@ -124,7 +124,7 @@ pub(crate) fn backup(env: &Env, settings: &Settings, args: &Backup, quiet: bool)
         copy_whole(source, &path, args.force, limit, &reporter).await
     }))?;
     drop(lock);
-    Ok(told(&instance.name, "backup", &path, &header))
+    Ok(outcome(&instance.name, "backup", &path, &header))
 }
 
 fn exists(path: &Path) -> Error {
@@ -133,7 +133,7 @@ fn exists(path: &Path) -> Error {
 }
 
 /// What came of a backup or a restore.
-fn told(name: &str, kind: &str, path: &Path, header: &Header) -> Report {
+fn outcome(name: &str, kind: &str, path: &Path, header: &Header) -> Report {
     let file = path.display().to_string();
     let cells = vec![name.to_owned(), header.objects.to_string(), header.revision.to_string(), file.clone()];
     Report::document(Document {
@@ -146,7 +146,7 @@ fn told(name: &str, kind: &str, path: &Path, header: &Header) -> Report {
     })
 }
 
-/// Work that ends, and cleans up, when somebody stops this program.
+/// Work that ends, and cleans up, when the user stops this program.
 async fn unless_stopped<T>(work: impl Future<Output = Result<T>>) -> Result<T> {
     let failed = |error: io::Error| Error::new(Code::Failed, "cannot start").cause(reason(&error));
     let mut interrupt = signal(SignalKind::interrupt()).map_err(failed)?;
@@ -360,7 +360,7 @@ pub(crate) fn restore(env: &Env, settings: &Settings, args: &Restore, quiet: boo
         Error::new(Code::Failed, "neond did not report what it restored").cause(error.to_string())
     })?;
     let hint = format!("start it: neonctl local up --name {name}");
-    Ok(told(name, "restore", &path, &header).note(hint))
+    Ok(outcome(name, "restore", &path, &header).note(hint))
 }
 
 /// Gives a file to a program and returns what it responds.

@@ -180,7 +180,7 @@ async fn wait(instance: &Instance, child: &mut Child, limit: Duration, foregroun
             let text = format!("local cluster {:?} ended while starting: {status}", instance.name);
             let lines = if foreground { Vec::new() } else { instance.last_lines(LAST_LINES) };
             let error = lines.into_iter().fold(Error::new(Code::Failed, text), Error::cause);
-            let hint = format!("see all it said: neonctl local logs --name {}", instance.name);
+            let hint = format!("see its whole log: neonctl local logs --name {}", instance.name);
             return Err(if foreground { error } else { error.hint(hint) });
         }
         if connection.is_none() && api_server_failed(instance) {
@@ -189,7 +189,7 @@ async fn wait(instance: &Instance, child: &mut Child, limit: Duration, foregroun
             let lines = instance.last_lines_of("apiserver", LAST_LINES);
             let error = lines.into_iter().fold(Error::new(Code::Failed, text), Error::cause);
             let hint =
-                format!("see all it said: neonctl local logs --name {} --service apiserver", instance.name);
+                format!("see its whole log: neonctl local logs --name {} --service apiserver", instance.name);
             return Err(error.hint(hint));
         }
         if connection.is_none() && instance.kubeconfig().exists() {

@@ -21,7 +21,7 @@ use crate::render::Reporter;
 use crate::report::{Document, Report};
 use crate::settings::Settings;
 
-/// Names that are tried before giving up: somebody else makes moves of the same machine at the same time.
+/// Names that are tried before giving up: another client makes migrations of the same machine at the same time.
 const ATTEMPTS: usize = 5;
 
 /// Makes a move and waits for its end.
@@ -178,7 +178,7 @@ async fn create(
             made => return made,
         }
     }
-    Err(Error::new(Code::Conflict, attempt).hint("somebody else makes moves of it: neonctl migration list"))
+    Err(Error::new(Code::Conflict, attempt).hint("another client also migrates it: neonctl migration list"))
 }
 
 /// Shows the steps of a move as they come.
@@ -216,7 +216,7 @@ impl Steps {
     /// A target may wait for minutes, for room or for an image: why is shown as soon as it is known.
     fn show_wait(&mut self, message: String) {
         if !message.is_empty() && message != self.waits {
-            self.reporter.tell(&format!("{:<10} {message}", ""));
+            self.reporter.show(&format!("{:<10} {message}", ""));
             self.waits = message;
         }
     }

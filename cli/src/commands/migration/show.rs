@@ -67,7 +67,7 @@ pub(super) fn took(migration: &VirtualMachineMigration, now: Instant) -> Option<
 pub(in crate::commands) fn reason(migration: &VirtualMachineMigration) -> String {
     let status = status(migration);
     match (status.reason.as_str(), status.message.as_str()) {
-        ("", "") => "nobody has looked at it yet; is vm-controller running?".to_owned(),
+        ("", "") => "not reconciled yet; is vm-controller running?".to_owned(),
         (reason, "") => reason.to_owned(),
         ("", message) => message.to_owned(),
         (reason, message) => format!("{message} ({reason})"),
@@ -152,7 +152,7 @@ fn bar(percent: u64) -> String {
     format!("[{}{}]", "#".repeat(filled), ".".repeat(20 - filled))
 }
 
-/// What a finished step has to say for itself.
+/// The result of a finished step.
 pub(super) fn step_result(migration: &VirtualMachineMigration, step: &str) -> String {
     let status = status(migration);
     let info = &status.info;
@@ -177,7 +177,7 @@ pub(super) fn step_result(migration: &VirtualMachineMigration, step: &str) -> St
 /// How long the machine stood still.
 pub(in crate::commands) fn downtime(info: &MigrationInfo) -> String {
     match info.downtime_ms {
-        ..=0 => "unknown: the source was lost before it told".to_owned(),
+        ..=0 => "unknown: the source was lost before it reported it".to_owned(),
         known => format!("{known} ms"),
     }
 }

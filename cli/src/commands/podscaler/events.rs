@@ -11,7 +11,7 @@ use crate::commands::vm::events::Event;
 use crate::commands::vm::machines::Machines;
 use crate::error::Result;
 
-/// Seconds within which an event tells of a change.
+/// Seconds within which an event belongs to a change.
 const SAME: i64 = 5;
 
 /// Something that has happened.
@@ -76,7 +76,7 @@ fn change(message: &str) -> Option<(i32, i32)> {
     Some((from, to))
 }
 
-/// Changes that the object keeps, its last failure, and events that tell of something else; newest first.
+/// Changes that the object keeps, its last failure, and events about other things; newest first.
 pub(super) fn story(object: &PodAutoscaler, events: &[Event]) -> Vec<Entry> {
     let status = super::show::status(object);
     let mut all: Vec<Entry> = status
@@ -108,13 +108,13 @@ pub(super) fn story(object: &PodAutoscaler, events: &[Event]) -> Vec<Entry> {
     }
     for event in events {
         let change = change(&event.message);
-        let tells_of = |entry: &Entry| {
+        let matches_event = |entry: &Entry| {
             let near = |a: Timestamp, b: Timestamp| (a.as_second() - b.as_second()).abs() <= SAME;
-            let soon = entry.at.zip(event.at).is_some_and(|(kept, told)| near(kept, told));
+            let soon = entry.at.zip(event.at).is_some_and(|(kept, reported)| near(kept, reported));
             (change.is_some() && entry.change == change && soon)
                 || (!entry.message.is_empty() && entry.message == event.message)
         };
-        if !all.iter().any(tells_of) {
+        if !all.iter().any(matches_event) {
             all.push(Entry {
                 at: event.at,
                 change,
@@ -135,7 +135,7 @@ mod tests {
     use crate::commands::podscaler::show::tests::object;
 
     #[test]
-    fn what_is_told_twice_is_shown_once() {
+    fn what_is_reported_twice_is_shown_once() {
         let scaled = object(&json!({
             "scalingHistory": [
                 { "timestamp": "2026-01-01T00:00:10Z", "previousScale": 1, "newScale": 3, "reason": "AboveTarget", "success": true },
@@ -155,12 +155,12 @@ mod tests {
             event("2026-01-01T00:01:00Z", "FailedRescale", "scale: not now"),
             event("2026-01-01T00:03:00Z", "FailedGetScale", "gone"),
         ];
-        let told: Vec<String> = story(&scaled, &events)
+        let texts: Vec<String> = story(&scaled, &events)
             .into_iter()
             .map(|entry| format!("{:?} {} {}", entry.change, entry.reason, entry.count))
             .collect();
         assert_eq!(
-            told,
+            texts,
             [
                 "None FailedGetScale 1",
                 "Some((3, 5)) AboveTarget 7",

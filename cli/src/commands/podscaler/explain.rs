@@ -162,10 +162,10 @@ impl<'a> Account<'a> {
     }
 }
 
-/// Pods that were ready when the decision was made: the status says it in words, and of a metric of pods in numbers.
+/// Pods that were ready when the decision was made: the status has it in the text of a step, or in the numbers of a metric.
 fn ready(status: &PodAutoscalerStatus) -> Option<i32> {
     let observed = status.explanation.iter().find(|step| step.step == "Observed");
-    let said = observed.and_then(|step| {
+    let counted = observed.and_then(|step| {
         let mut words = step.message.split([' ', ',', ';']).filter(|word| !word.is_empty());
         let mut last = words.next()?;
         for word in words {
@@ -176,7 +176,7 @@ fn ready(status: &PodAutoscalerStatus) -> Option<i32> {
         }
         None
     });
-    said.or_else(|| status.current_metrics.iter().find_map(|metric| Some(level::pods(metric)?.1)))
+    counted.or_else(|| status.current_metrics.iter().find_map(|metric| Some(level::pods(metric)?.1)))
 }
 
 #[cfg(test)]

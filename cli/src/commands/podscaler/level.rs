@@ -41,7 +41,7 @@ pub(super) fn panic(target: f64, fleet: Fleet, threshold: f64) -> f64 {
     f64::from(pods.saturating_sub(1)) * target
 }
 
-/// How a load is said: for each pod, as it is, or as a percentage.
+/// How a load is shown: for each pod, as a total, or as a percentage.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Unit {
     /// Of pods that were read: how many are ready.
@@ -70,7 +70,7 @@ impl Unit {
     }
 
     /// A whole load in words.
-    pub(super) fn say(self, load: f64) -> String {
+    pub(super) fn show(self, load: f64) -> String {
         let share = |ready: i32| render(load / f64::from(ready));
         match self {
             Self::Each(1) | Self::Whole => format!("{} in all", render(load)),
@@ -110,9 +110,9 @@ mod tests {
         apa::replicas(&known, fleet, tolerance, rates)
     }
 
-    /// For every size of a workload: just before an edge nothing happens, just beyond it what is said.
+    /// For every size of a workload: just before an edge nothing changes, just beyond it what the text announces.
     #[test]
-    fn the_core_decides_what_is_said() {
+    fn the_core_confirms_the_text() {
         let rates = Rates { up: 2.0, down: 2.0 };
         for target in [0.25, 1.0, 40.0] {
             for share in [0.0, 0.1, 0.25] {
@@ -153,13 +153,13 @@ mod tests {
     }
 
     #[test]
-    fn loads_are_said_as_their_targets_are() {
-        assert_eq!(Unit::Each(3).say(132.0), "44 for each pod (132 in all)");
-        assert_eq!(Unit::Each(1).say(44.0), "44 in all");
+    fn loads_are_shown_in_the_unit_of_their_targets() {
+        assert_eq!(Unit::Each(3).show(132.0), "44 for each pod (132 in all)");
+        assert_eq!(Unit::Each(1).show(44.0), "44 in all");
         assert_eq!(
-            (Unit::Whole.say(132.0), Unit::Percent(2).say(154.0)),
+            (Unit::Whole.show(132.0), Unit::Percent(2).show(154.0)),
             ("132 in all".into(), "77%".into())
         );
-        assert_eq!(Unit::Value(4).say(2.0), "0.5");
+        assert_eq!(Unit::Value(4).show(2.0), "0.5");
     }
 }

@@ -10,7 +10,7 @@ use neonvm_core_podscale::number::render;
 /// Shown for what there is not.
 pub(super) const NONE: &str = "-";
 /// The text about an object without a status.
-const UNSEEN: &str = "nobody has looked at it yet; is pod-autoscaler running?";
+const UNSEEN: &str = "not reconciled yet; is pod-autoscaler running?";
 
 pub(super) fn status(object: &PodAutoscaler) -> PodAutoscalerStatus {
     object.status.clone().unwrap_or_default()
@@ -20,7 +20,7 @@ pub(super) fn condition<'a>(object: &'a PodAutoscaler, kind: &str) -> Option<&'a
     object.status.as_ref()?.conditions.iter().find(|condition| condition.type_ == kind)
 }
 
-fn says<'a>(object: &'a PodAutoscaler, kind: &str, status: &str) -> Option<&'a Condition> {
+fn find<'a>(object: &'a PodAutoscaler, kind: &str, status: &str) -> Option<&'a Condition> {
     condition(object, kind).filter(|condition| condition.status == status)
 }
 
@@ -42,7 +42,7 @@ pub(super) enum Word {
 
 impl Word {
     pub(super) fn of(object: &PodAutoscaler) -> Self {
-        let is = |kind: &str, status: &str| says(object, kind, status).is_some();
+        let is = |kind: &str, status: &str| find(object, kind, status).is_some();
         if object.metadata.deletion_timestamp.is_some() {
             Self::Deleting
         } else if object.status.as_ref().is_none_or(|status| status.conditions.is_empty()) {
@@ -53,7 +53,7 @@ impl Word {
             Self::Conflict
         } else if object.spec.paused == Some(true) {
             Self::Paused
-        } else if is("AbleToScale", "False") && says(object, "AbleToScale", "False").is_some_and(unable) {
+        } else if is("AbleToScale", "False") && find(object, "AbleToScale", "False").is_some_and(unable) {
             Self::Failed
         } else if is("MetricsAvailable", "False") {
             Self::Blind
@@ -90,7 +90,7 @@ fn unable(condition: &Condition) -> bool {
     condition.reason != "Paused"
 }
 
-fn told(condition: Option<&Condition>) -> String {
+fn message_of(condition: Option<&Condition>) -> String {
     match condition.map(|found| (found.message.as_str(), found.reason.as_str())) {
         None => String::new(),
         Some(("", reason)) => reason.to_owned(),
@@ -111,12 +111,12 @@ pub(super) fn message(object: &PodAutoscaler) -> String {
     let mut text = match Word::of(object) {
         Word::Deleting => "it is being deleted; its target keeps its replicas".to_owned(),
         Word::New => return UNSEEN.to_owned(),
-        Word::Invalid => told(condition(object, "ValidSpec")),
-        Word::Conflict => told(condition(object, "MultiPodAutoscalerConflict")),
-        Word::Failed => told(condition(object, "AbleToScale")),
-        Word::Blind => told(condition(object, "MetricsAvailable")),
-        Word::Scaling => told(condition(object, "ScalingActive")),
-        Word::Limited => told(condition(object, "ScalingLimited")),
+        Word::Invalid => message_of(condition(object, "ValidSpec")),
+        Word::Conflict => message_of(condition(object, "MultiPodAutoscalerConflict")),
+        Word::Failed => message_of(condition(object, "AbleToScale")),
+        Word::Blind => message_of(condition(object, "MetricsAvailable")),
+        Word::Scaling => message_of(condition(object, "ScalingActive")),
+        Word::Limited => message_of(condition(object, "ScalingLimited")),
         Word::Paused | Word::Recommend => recommended("nothing is written", &status),
         Word::Ready => String::new(),
     };

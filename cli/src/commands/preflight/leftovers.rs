@@ -37,7 +37,7 @@ pub(super) fn service(hooks: &Part) -> Option<(String, String)> {
     Some((text(found, "/namespace").to_owned(), text(found, "/name").to_owned()))
 }
 
-/// Registrations of webhooks that nobody serves: they are taken over, and until then hold writes of VMs.
+/// Registrations of webhooks without a server: they are taken over, and until then hold up writes of VMs.
 fn hooks(facts: &Facts) -> Option<Check> {
     let (namespace, name) = service(&facts.hooks)?;
     if facts.has_hook_service != Some(false) {

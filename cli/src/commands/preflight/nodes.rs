@@ -91,7 +91,7 @@ fn runtime(node: &Value, copies: bool) -> Check {
     }
 }
 
-/// A node does not say whether it has KVM; the resources of a device plugin do.
+/// A Node does not report whether it has KVM; the resources of a device plugin do.
 fn kvm(node: &Value) -> Check {
     let allocatable = node.pointer("/status/allocatable").and_then(Value::as_object);
     let found = allocatable.into_iter().flatten().find(|(name, _)| name.ends_with(KVM));

@@ -28,7 +28,7 @@ pub(super) enum Way {
     Here,
 }
 
-/// The way to whoever holds a lease; none if its pod is gone. The holder is the pod's name, or the service's address is the pod's.
+/// The way to the holder of a lease; none if its pod is gone. The holder is the pod's name, or the addresses are equal.
 pub(super) fn way(lease: &Lease, endpoint: Endpoint, pods: &[Pod]) -> Option<Way> {
     let holder = lease.spec.as_ref().and_then(|spec| spec.holder_identity.as_deref());
     let ip = endpoint.address.ip();

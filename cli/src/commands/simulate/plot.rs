@@ -27,7 +27,7 @@ struct Panel<'a> {
     lines: Vec<Line<'a>>,
 }
 
-/// Writes the plots; tells where they are.
+/// Writes the plots and reports their paths.
 pub(super) fn write(
     directory: &Path,
     scenario: &str,

@@ -11,8 +11,8 @@ use serde_json::{Value, json};
 use super::{Question, Smallest};
 use crate::report::{API_VERSION, Document, Report, left, right};
 
-/// Broken runs that are told one by one.
-const TOLD: usize = 5;
+/// How many broken runs are described one by one.
+const SHOWN: usize = 5;
 
 /// What is shown.
 pub(super) struct Seen<'a> {
@@ -38,8 +38,8 @@ pub(super) fn report(seen: &Seen<'_>) -> Report {
     }
     let mut report = Report::document(document).note(headline(seen));
     report = report.note(happened(&total(seen.outcomes)));
-    for outcome in seen.outcomes.iter().filter(|outcome| outcome.broken.is_some()).take(TOLD) {
-        report = report.note(told(seen.question, outcome));
+    for outcome in seen.outcomes.iter().filter(|outcome| outcome.broken.is_some()).take(SHOWN) {
+        report = report.note(describe(seen.question, outcome));
     }
     if let Some(smallest) = seen.smallest {
         report = report.note(shrunk(smallest, seen.saved));
@@ -93,7 +93,7 @@ fn total(outcomes: &[Outcome]) -> Stats {
         sum.requests += stats.requests;
         sum.denials += stats.denials;
         sum.guest_denials += stats.guest_denials;
-        sum.guest_wishes += stats.guest_wishes;
+        sum.guest_requests += stats.guest_requests;
         sum.conflicts += stats.conflicts;
         sum.migrations_started += stats.migrations_started;
         sum.migrations_succeeded += stats.migrations_succeeded;
@@ -134,7 +134,7 @@ fn replay(question: &Question, outcome: &Outcome) -> String {
     )
 }
 
-fn told(question: &Question, outcome: &Outcome) -> String {
+fn describe(question: &Question, outcome: &Outcome) -> String {
     let Some(broken) = &outcome.broken else { return String::new() };
     format!(
         "seed {} breaks \"{}\" at {}: {}\n  replay: {}",
@@ -149,7 +149,7 @@ fn told(question: &Question, outcome: &Outcome) -> String {
 fn shrunk(smallest: &Smallest, saved: Option<&Path>) -> String {
     let (nodes, vms) = sizes(&smallest.scenario);
     let mut text = format!(
-        "smallest: {}, {}, {} of storm, faults {}",
+        "smallest: {}, {}, {} of fault injection, faults {}",
         plural(nodes, "node"),
         plural(vms, "VM"),
         clock(smallest.scenario.duration),
@@ -199,7 +199,7 @@ fn one(question: &Question, outcome: &Outcome) -> Value {
         "replay": outcome.broken.as_ref().map(|_| replay(question, outcome)),
         "stats": { "vmsCreated": stats.vms_created, "vmsDeleted": stats.vms_deleted, "upscales": stats.upscales,
             "downscales": stats.downscales, "requests": stats.requests, "denials": stats.denials,
-            "refusals": stats.refusals, "guestDenials": stats.guest_denials, "guestWishes": stats.guest_wishes,
+            "refusals": stats.refusals, "guestDenials": stats.guest_denials, "guestWishes": stats.guest_requests,
             "conflicts": stats.conflicts, "migrationsStarted": stats.migrations_started,
             "migrationsSucceeded": stats.migrations_succeeded, "migrationsFailed": stats.migrations_failed,
             "schedulerStarts": stats.scheduler_starts, "agentCrashes": stats.agent_crashes, "faults": stats.faults,

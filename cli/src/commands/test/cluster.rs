@@ -60,7 +60,7 @@ pub(in crate::commands) fn run(
             report.notes.extend(trial.kept());
             return Ok(report);
         }
-        reporter.tell("interrupted: removing what was made; a second Ctrl-C leaves it");
+        reporter.show("interrupted: removing what was made; a second Ctrl-C leaves it");
         let namespace = trial.namespace().to_owned();
         tokio::select! {
             removed = clean_up::run(&mut trial) => match removed {

@@ -30,7 +30,7 @@ type Counters = BTreeMap<(String, String), RunnerStatistics>;
 /// Counters, or why there are none.
 type Answers = BTreeMap<(String, String), std::result::Result<RunnerStatistics, String>>;
 
-/// Machines and what they said last.
+/// Machines and their last counters.
 pub(super) struct Source {
     machines: Machines,
     all: bool,
@@ -88,7 +88,7 @@ impl Source {
         (before, now)
     }
 
-    /// What each running machine says.
+    /// The counters of each running machine.
     async fn counters(&self, usages: &[Usage]) -> Answers {
         let running = usages.iter().filter(|usage| !usage.pod.is_empty());
         let asked = running.map(|usage| {
@@ -143,9 +143,9 @@ fn known(answers: &Answers) -> Counters {
 }
 
 async fn ask(machines: &Machines, pod: &str) -> std::result::Result<RunnerStatistics, String> {
-    let said = exec::output(machines, pod, &["statistics"]).await.map_err(|error| {
+    let output = exec::output(machines, pod, &["statistics"]).await.map_err(|error| {
         let causes = error.causes.last().map(|cause| format!(": {cause}")).unwrap_or_default();
         format!("{}{causes}", error.message)
     })?;
-    serde_json::from_str(&said).map_err(|_| "its runner does not answer with numbers".to_owned())
+    serde_json::from_str(&output).map_err(|_| "its runner does not answer with numbers".to_owned())
 }

@@ -274,7 +274,7 @@ mod tests {
     }
 
     #[test]
-    fn a_node_that_does_not_say_what_it_has() {
+    fn a_node_that_does_not_report_its_capacity() {
         let shares = shares(&[Node::default()], &[], &[]);
         assert_eq!(shares[0].row()[3..5], ["-", "-"]);
     }

@@ -67,7 +67,7 @@ pub(super) struct Usage {
 }
 
 impl Usage {
-    /// From what the object says; nothing is used yet.
+    /// From the object; no usage is known yet.
     pub(super) fn of(machine: &VirtualMachine) -> Self {
         let status = machine.status.as_ref();
         let alive = status.and_then(|status| status.phase).is_some_and(|phase| phase.is_alive());
@@ -84,7 +84,7 @@ impl Usage {
         }
     }
 
-    /// Adds what counters say.
+    /// Adds the usage by counters.
     pub(super) fn with(mut self, before: Option<&RunnerStatistics>, now: &RunnerStatistics) -> Self {
         self.memory_used = Some(now.guest_used.unwrap_or(now.resident)).filter(|used| *used > Bytes::ZERO);
         if let Some(before) = before {

@@ -58,14 +58,14 @@ pub(in crate::commands) fn run(settings: &Settings, args: &Console, quiet: bool)
         let command = reach(&machines, args, boot).await?;
         let leave = written(escape);
         Reporter::lines(quiet)
-            .tell(&format!("connected to {} serial console; leave with {leave}", args.name));
+            .show(&format!("connected to {} serial console; leave with {leave}", args.name));
         let raw = if args.read_only { None } else { Raw::new() };
         let ended = join(command, args.read_only, escape, record).await;
         let terminal = raw.is_some();
         drop(raw);
         if terminal {
             // The guest's last line was not ended; what follows begins on a line of its own.
-            Reporter::lines(false).tell("");
+            Reporter::lines(false).show("");
         }
         ended?;
         Ok(Report::text(String::new()))
@@ -91,7 +91,7 @@ async fn reach(machines: &Machines, args: &Console, boot: Duration) -> Result<Co
         });
         let machine = waited.await?.object;
         let pod = machine.as_ref().map(|machine| machines.pod(machine)).transpose()?.unwrap_or_default();
-        // The runner answers once the console is there; before, its words say what is missing.
+        // The runner answers once the console is there; before, its message names what is missing.
         match exec::output(machines, &pod, &["status"]).await {
             Ok(status) if status.contains("\"machine\"") => {
                 return Command::start(machines, &pod, &["console"], !args.read_only).await;

@@ -82,7 +82,7 @@ async fn send(settings: &Settings, args: &Create, object: Value, quiet: bool) ->
     }
     let mut text = format!("virtualmachine/{name} created (Pending)");
     if args.waiting.wait {
-        Reporter::lines(quiet).tell(&format!("virtualmachine/{name} created, waiting until it runs"));
+        Reporter::lines(quiet).show(&format!("virtualmachine/{name} created, waiting until it runs"));
         let limit = duration("timeout", &args.waiting.timeout)?;
         let waited = until(&machines, &name, limit, "condition=Available", |seen| up(&name, seen)).await?;
         text = format!("virtualmachine/{name} created, Running after {}", waiting::seconds(waited.took));
@@ -127,7 +127,7 @@ fn up(name: &str, machine: Option<&VirtualMachine>) -> Seen {
     }
 }
 
-/// What the API server says of a quota that the VM's pod would exceed.
+/// The API server's message about a quota that the VM's pod would exceed.
 fn quota(machine: &VirtualMachine) -> Option<String> {
     let mut conditions = machine.status.as_ref()?.conditions.iter();
     let is_it = |reason: &str, status: &str| reason == QUOTA_EXCEEDED && status == "True";

@@ -56,7 +56,7 @@ pub(in crate::commands) fn run(settings: &Settings, args: &Delete, quiet: bool) 
     })
 }
 
-/// A person is asked before data can be lost; a script must say so.
+/// A person is asked before data can be lost; a script must pass a flag.
 fn confirm(args: &Delete) -> Result<()> {
     if args.yes || !(args.force || args.names.len() > 1) {
         return Ok(());
@@ -97,6 +97,6 @@ async fn begin(
     let api = machines.api();
     machines.connection.within(&attempt, api.delete(name, &DeleteParams::default())).await?;
     let grace = asked.or(machine.spec.termination_grace_period_seconds.map(i64::unsigned_abs)).unwrap_or(5);
-    reporter.tell(&format!("virtualmachine/{name} stopping (grace {grace}s)"));
+    reporter.show(&format!("virtualmachine/{name} stopping (grace {grace}s)"));
     Ok(())
 }

@@ -13,7 +13,7 @@ use crate::error::{Code, Error, Result};
 /// Most of an output that is kept.
 const KEPT: usize = 1 << 20;
 
-/// What is said of a command's end; `None` if nothing is, because the connection broke.
+/// The status of a command's end; `None` if there is none, because the connection broke.
 type End = Shared<BoxFuture<'static, Option<Status>>>;
 
 /// A command that runs in a pod, until dropped.
@@ -51,7 +51,7 @@ impl Output {
         }
     }
 
-    /// Copies it to standard output as it comes, and gives it to `also`; false: nobody reads standard output any more.
+    /// Copies it to standard output as it comes, and gives it to `also`; false: standard output is closed.
     pub(super) async fn show(&mut self, mut also: impl FnMut(&[u8])) -> bool {
         let (mut shown, mut buffer) = (crate::render::interactive(), vec![0; 16 << 10]);
         while let count @ 1.. = self.read(&mut buffer).await {
@@ -109,14 +109,14 @@ impl Command {
         })
     }
 
-    /// How it ended: what it wrote to standard error, which is `said`, if it failed.
-    pub(super) async fn ended(&self, said: &str) -> Result<()> {
+    /// How it ended: what it wrote to standard error, which is `stderr`, if it failed.
+    pub(super) async fn ended(&self, stderr: &str) -> Result<()> {
         match self.end.clone().await {
             Some(status) if status.status.as_deref() == Some("Success") => Ok(()),
             Some(status) => {
-                let said = said.lines().next_back().unwrap_or_default().trim_start_matches("Error: ");
+                let stderr = stderr.lines().next_back().unwrap_or_default().trim_start_matches("Error: ");
                 let message =
-                    if said.is_empty() { status.message.unwrap_or_default() } else { said.to_owned() };
+                    if stderr.is_empty() { status.message.unwrap_or_default() } else { stderr.to_owned() };
                 Err(Error::new(Code::Failed, message))
             }
             None => Err(broke()),

@@ -55,7 +55,7 @@ pub(in crate::commands) fn run(settings: &Settings, args: &List) -> Result<Repor
     })
 }
 
-/// A line for each machine now, and for each change, until somebody has seen enough.
+/// A line for each machine now, and for each change, until the user stops it.
 pub(super) fn follow(
     settings: &Settings,
     place: &Place,

@@ -73,7 +73,7 @@ pub(in crate::commands) fn run(settings: &Settings, args: &Logs) -> Result<Repor
     Ok(Report::log(shown.into_iter().chain(more), args.raw))
 }
 
-/// Lines after the last one that was seen, as they come, until the machine ends or nobody reads.
+/// Lines after the last one that was seen, as they come, until the machine ends or the output is closed.
 async fn follow(
     api: &Api<Pod>,
     pod: &str,

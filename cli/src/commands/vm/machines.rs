@@ -1,4 +1,4 @@
-//! Finding virtual machines, and saying so when there are none.
+//! Finding virtual machines, with an error if there are none.
 
 use std::time::Duration;
 

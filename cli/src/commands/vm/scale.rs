@@ -41,7 +41,7 @@ pub(in crate::commands) fn run(settings: &Settings, args: &Scale) -> Result<Repo
         let (api, parameters, patch) = (machines.api(), PatchParams::default(), Patch::Merge(&patch));
         let patched =
             machines.connection.within(&attempt, api.patch(&args.name, &parameters, &patch)).await?;
-        let mut text = said(&machine, wanted, &changes);
+        let mut text = summary(&machine, wanted, &changes);
         let mut shown = patched;
         let goal = wanted
             .map(|wanted| (wanted.cpu, wanted.memory))
@@ -71,12 +71,12 @@ fn patch(changes: &Changes, wanted: Option<Wanted>) -> Value {
     }
 }
 
-fn said(machine: &VirtualMachine, wanted: Option<Wanted>, changes: &Changes) -> String {
+fn summary(machine: &VirtualMachine, wanted: Option<Wanted>, changes: &Changes) -> String {
     let mut parts = Vec::new();
     if let (Some(wanted), None) = (wanted, changes.held) {
         parts.push(format!("{} -> {} CPU, {}", describe(machine), cores(wanted.cpu), wanted.memory));
     }
-    parts.extend(changes.said.iter().cloned());
+    parts.extend(changes.notes.iter().cloned());
     format!("virtualmachine/{} {}", machine.metadata.name.as_deref().unwrap_or_default(), parts.join(", "))
 }
 

@@ -57,7 +57,7 @@ pub(in crate::commands) fn run(env: &Env, settings: &Settings, args: &Ssh) -> Re
     Ok(Report { then: Some(Box::new(then)), ..Report::text(String::new()) })
 }
 
-/// Runs ssh and passes on what it says of itself; Ctrl-C is for it, not for us.
+/// Runs ssh and passes on its own messages; Ctrl-C is for it, not for us.
 async fn session(mut command: tokio::process::Command, place: Vec<String>, key: Option<Key>) -> u8 {
     let _held = signal(SignalKind::interrupt());
     let agent = match key.map(Agent::start).transpose() {
@@ -115,7 +115,7 @@ async fn came(kind: SignalKind) -> SignalKind {
 
 /// Runs ssh, whose process is noted in `ssh`, to its end.
 async fn talk(mut command: tokio::process::Command, place: Vec<String>, ssh: &Cell<Option<Pid>>) -> u8 {
-    // With less than LogLevel=INFO ssh does not say that a connection was closed; with it, it speaks of the host key.
+    // With less than LogLevel=INFO ssh does not report a closed connection; with it, it prints messages about the host key.
     let words = Words::open();
     if let Ok(words) = &words {
         command.arg("-E").arg(words.path());

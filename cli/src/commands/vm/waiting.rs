@@ -12,7 +12,7 @@ use crate::error::{Code, Error, Result};
 /// How waiting ended well.
 pub(super) type Waited = watching::Waited<VirtualMachine>;
 
-/// Waits until `look` says so of the machine, or of its absence. Ctrl-C detaches: the work goes on.
+/// Waits until `look` returns true for the machine, or for its absence. Ctrl-C detaches: the work continues.
 pub(super) async fn until(
     machines: &Machines,
     name: &str,
@@ -40,7 +40,7 @@ fn timed_out(name: &str, limit: Duration, what: &str, last: Option<&VirtualMachi
 /// The state in a few words: the phase, and what stands in the way.
 pub(in crate::commands) fn state(machine: &VirtualMachine) -> String {
     let Some(status) = &machine.status else {
-        return "nobody has looked at it yet; is vm-controller running?".to_owned();
+        return "not reconciled yet; is vm-controller running?".to_owned();
     };
     let phase = status.phase.map_or_else(|| "new".to_owned(), |phase| format!("{phase}"));
     let trouble = status.conditions.iter().find(|condition| {

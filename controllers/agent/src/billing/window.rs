@@ -8,15 +8,15 @@ use neonvm_types::MilliCpu;
 
 use super::{Account, Ledger, Names, Usage};
 use crate::config::{AgentConfig, Billing, seconds};
+use crate::exporter::Exporter;
 use crate::fleet::Fleet;
-use crate::sink::Sink;
 
 /// Bills for as long as it is not dropped; the last window is closed when it is.
-pub(crate) async fn bill(config: &AgentConfig, fleet: &Fleet, sinks: &[Sink]) {
-    let Some(billing) = config.billing.as_ref().filter(|_| !sinks.is_empty()) else {
+pub(crate) async fn bill(config: &AgentConfig, fleet: &Fleet, exporters: &[Exporter]) {
+    let Some(billing) = config.billing.as_ref().filter(|_| !exporters.is_empty()) else {
         return std::future::pending().await;
     };
-    let mut window = Window::new(billing, sinks, || usages(fleet));
+    let mut window = Window::new(billing, exporters, || usages(fleet));
     let mut look = tokio::time::interval(seconds(billing.collect_every_seconds));
     let every = seconds(billing.accumulate_every_seconds);
     let mut close = tokio::time::interval_at(tokio::time::Instant::now() + every, every);
@@ -25,8 +25,8 @@ pub(crate) async fn bill(config: &AgentConfig, fleet: &Fleet, sinks: &[Sink]) {
             _ = look.tick() => window.look(),
             _ = close.tick() => {
                 for line in window.close() {
-                    for sink in sinks {
-                        sink.tell(line.clone()).await;
+                    for exporter in exporters {
+                        exporter.send(line.clone()).await;
                     }
                 }
             }
@@ -38,12 +38,12 @@ pub(crate) async fn bill(config: &AgentConfig, fleet: &Fleet, sinks: &[Sink]) {
 struct Window<'a, F: Fn() -> Vec<Usage>> {
     ledger: Ledger,
     started: tokio::time::Instant,
-    sinks: &'a [Sink],
+    exporters: &'a [Exporter],
     usages: F,
 }
 
 impl<'a, F: Fn() -> Vec<Usage>> Window<'a, F> {
-    fn new(billing: &Billing, sinks: &'a [Sink], usages: F) -> Self {
+    fn new(billing: &Billing, exporters: &'a [Exporter], usages: F) -> Self {
         let host = std::env::var("HOSTNAME").ok().filter(|name| !name.is_empty());
         let names = Names {
             cpu: billing.cpu_metric_name.clone(),
@@ -51,7 +51,7 @@ impl<'a, F: Fn() -> Vec<Usage>> Window<'a, F> {
             host: host.unwrap_or_else(|| "agent".to_owned()),
         };
         let ledger = Ledger::new(names, Duration::ZERO, jiff::Timestamp::now());
-        Self { ledger, started: tokio::time::Instant::now(), sinks, usages }
+        Self { ledger, started: tokio::time::Instant::now(), exporters, usages }
     }
 
     fn look(&mut self) {
@@ -69,8 +69,8 @@ impl<F: Fn() -> Vec<Usage>> Drop for Window<'_, F> {
         // What was used since the last events, and since the last look, is not given away.
         self.look();
         for line in self.close() {
-            for sink in self.sinks {
-                if !sink.try_tell(line.clone()) {
+            for exporter in self.exporters {
+                if !exporter.try_send(line.clone()) {
                     tracing::error!(line, "a billing event is lost: its queue is full");
                 }
             }
@@ -103,18 +103,18 @@ mod tests {
             accumulate_every_seconds: 600,
             clients: crate::config::Clients::default(),
         };
-        let (sink, mut told) = Sink::for_tests(8);
+        let (exporter, mut sent) = Exporter::for_tests(8);
         let usage = || {
             let account = Account { uid: "u".into(), endpoint: "ep-x".into() };
             vec![Usage { account, cpu_milli: 500 }]
         };
-        let sinks = [sink];
-        let mut window = Window::new(&billing, &sinks, usage);
+        let exporters = [exporter];
+        let mut window = Window::new(&billing, &exporters, usage);
         window.look();
         tokio::time::advance(Duration::from_secs(20)).await;
         drop(window);
         for (metric, value) in [("cpu", 10), ("active", 20)] {
-            let event: serde_json::Value = serde_json::from_str(&told.try_recv().unwrap()).unwrap();
+            let event: serde_json::Value = serde_json::from_str(&sent.try_recv().unwrap()).unwrap();
             assert_eq!((event["metric"].as_str(), event["value"].as_u64()), (Some(metric), Some(value)));
         }
     }

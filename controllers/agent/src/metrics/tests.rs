@@ -28,7 +28,7 @@ fn texts_of_errors_do_not_grow_without_end() {
 }
 
 #[test]
-fn a_denial_is_told_from_a_partial_permit() {
+fn a_denial_is_distinguished_from_a_partial_permit() {
     let metrics = Metrics::default();
     metrics.scheduler("200", Some(size(1)), size(4), Some(&PluginResponse::permit(size(1))));
     metrics.scheduler("200", Some(size(1)), size(4), Some(&PluginResponse::permit(size(3))));

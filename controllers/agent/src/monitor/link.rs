@@ -126,7 +126,7 @@ impl Link {
         self.send_text(text).await
     }
 
-    /// Says that a message made no sense.
+    /// Reports an invalid message to the monitor.
     pub(super) async fn complain(&mut self, number: u64, why: &str) -> Result<(), String> {
         let message = AgentMessage::InvalidMessage { error: why.to_owned() };
         let text = message.encode(number).map_err(|error| error.to_string())?;

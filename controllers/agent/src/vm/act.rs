@@ -26,7 +26,7 @@ impl Actor {
             tracing::debug!(vm = %self.identity.vm, %warning, "decision");
         }
         self.shared.metrics.observe(&outcome);
-        self.shared.scaling_events.tell(&self.identity.vm, &outcome.scaling);
+        self.shared.scaling_events.send(&self.identity.vm, &outcome.scaling);
         for action in outcome.actions {
             match action {
                 Action::AskScheduler { id, request } => self.ask_scheduler(id, &request),
@@ -35,12 +35,12 @@ impl Actor {
                     self.shared.metrics.monitor_change(from, to);
                     self.ask_monitor(id, AgentMessage::DownscaleRequest { target: to.into() });
                 }
-                Action::TellMonitorUpscale { id, from, to } => {
+                Action::NotifyUpscale { id, from, to } => {
                     self.shared.metrics.monitor_change(from, to);
                     self.ask_monitor(id, AgentMessage::UpscaleNotification { granted: to.into() });
                 }
                 Action::ResetMonitor { reason } => {
-                    tracing::warn!(vm = %self.identity.vm, reason, "the connection to the monitor is made anew");
+                    tracing::warn!(vm = %self.identity.vm, reason, "the connection to the monitor is made again");
                     self.connect();
                 }
             }
@@ -146,7 +146,7 @@ impl Actor {
     }
 }
 
-/// What the core is told of a request that panicked: it failed. Otherwise the core would wait for its own time limit.
+/// The result of a request that panicked: it failed. Otherwise the core would wait for its own time limit.
 fn panicked(vm: &NamespacedName, panic: &str) -> String {
     tracing::error!(%vm, panic, "a request panicked");
     format!("the request panicked: {panic}")

@@ -52,7 +52,7 @@ impl Watched {
     }
 }
 
-/// The object as the core wants it; none if it cannot be understood, which [`super::check`] tells before.
+/// The object in the core's form; `None` if it is invalid, which [`super::check`] reports before.
 pub(crate) fn observe(shared: &Shared, vm: &VirtualMachine) -> Option<Vm> {
     let info = VmInfo::from_vm(vm).ok()?;
     let status = vm.status.as_ref();

@@ -110,11 +110,11 @@ impl Cluster {
         .await;
     }
 
-    /// Says where the scheduler is.
+    /// Publishes the scheduler's address.
     pub(crate) async fn scheduler_is_at(&self, endpoint: Option<Endpoint>) {
         let api: Api<Lease> = Api::namespaced(self.client.clone(), NAMESPACE);
         let annotations = endpoint.map(Endpoint::annotations).unwrap_or_default();
-        let holder = if endpoint.is_some() { "somebody" } else { "" };
+        let holder = if endpoint.is_some() { "other" } else { "" };
         let lease = json!({ "apiVersion": "coordination.k8s.io/v1", "kind": "Lease",
             "metadata": { "name": SCHEDULER_LEASE, "annotations": annotations },
             "spec": { "holderIdentity": holder, "leaseDurationSeconds": 15 } });

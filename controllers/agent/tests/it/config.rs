@@ -1,4 +1,4 @@
-//! The configuration file: upstream's is accepted as it is, and each value that makes no sense is refused by its name.
+//! The configuration file: upstream's is accepted as it is, and each invalid value is refused by its name.
 
 use neonvm_agent::AgentConfig;
 use serde_json::{Value, json};
@@ -66,7 +66,7 @@ fn last(pointer: &str) -> &str {
 }
 
 #[test]
-fn the_shipped_file_is_accepted_and_keeps_what_it_says() {
+fn the_shipped_file_is_accepted_and_keeps_its_values() {
     let config = AgentConfig::parse(&shipped().to_string(), "agent.json").unwrap();
     let again = serde_json::to_value(&config).unwrap();
     assert_eq!(AgentConfig::parse(&again.to_string(), "agent.json").unwrap(), config);

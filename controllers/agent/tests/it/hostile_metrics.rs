@@ -6,7 +6,7 @@ use crate::guest::load;
 use crate::web::Reply;
 use crate::world::{Pace, World};
 
-/// A way to misbehave, and a part of what the agent says about it.
+/// A way to misbehave, and a part of what the agent reports about it.
 fn ways() -> Vec<(Reply, &'static str)> {
     let text = |text: String| Reply::Text(200, text);
     let changed = |from: &str, to: &str| Reply::Text(200, load(10).replace(from, to));
@@ -52,7 +52,7 @@ async fn metrics_that_make_no_sense_move_nothing() {
     world.guests[ways.len()].load(3);
     world.settles(&name(ways.len()), 3).await;
     for (number, (_, reason)) in ways.iter().enumerate() {
-        world.says(&name(number), reason).await;
+        world.shows(&name(number), reason).await;
     }
     world.reads_on().await;
     for (number, (reply, _)) in ways.iter().enumerate() {
@@ -78,7 +78,7 @@ async fn an_absurd_load_ends_at_the_bounds() {
     let _agent = world.agent().await;
     world.guests[0].show(Reply::Text(200, load(1).replace("load1 0.225", "load1 1.7e308")));
     world.settles("v0", 16).await;
-    world.says("v0", "upper bound").await;
+    world.shows("v0", "upper bound").await;
     world.guests[0].show(Reply::Text(
         200,
         load(1).replace("load1 0.225", "load1 0").replace("load5 0.225", "load5 5e-324"),

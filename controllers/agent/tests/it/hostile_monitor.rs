@@ -7,7 +7,7 @@ use crate::cluster::eventually;
 use crate::monitor::Mode;
 use crate::world::{Pace, World};
 
-/// A way to misbehave, and a part of what the agent says about it.
+/// A way to misbehave, and a part of what the agent reports about it.
 fn ways() -> Vec<(Mode, &'static str)> {
     vec![
         (Mode::NoHandshake, "no connection within 1 s"),
@@ -64,7 +64,7 @@ async fn a_monitor_that_misbehaves_agrees_to_nothing() {
     world.guests[ways.len()].load(2);
     world.settles(&name(ways.len()), 2).await;
     for (number, (_, reason)) in ways.iter().enumerate() {
-        world.says(&name(number), reason).await;
+        world.shows(&name(number), reason).await;
     }
     world.reads_on().await;
     for (number, (mode, _)) in ways.iter().enumerate() {
@@ -93,7 +93,7 @@ async fn a_monitor_that_stumbles_is_borne_with() {
     tokio::join!(
         an_answer_counts_once(),
         a_connection_that_breaks_is_made_again(),
-        wishes_end_at_the_bounds_and_nonsense_is_answered(),
+        requests_end_at_the_bounds_and_invalid_ones_are_answered(),
     );
 }
 
@@ -109,7 +109,10 @@ async fn an_answer_counts_once() {
     world.settles("v0", 3).await;
     guest.load(1);
     world.settles("v0", 1).await;
-    assert!(!guest.monitor.messages("InvalidMessage").is_empty(), "it is told that the second made no sense");
+    assert!(
+        !guest.monitor.messages("InvalidMessage").is_empty(),
+        "it is notified that the second is invalid"
+    );
     assert_eq!(guest.monitor.connections(), connections, "the connection stays");
 }
 
@@ -127,17 +130,17 @@ async fn a_connection_that_breaks_is_made_again() {
     assert!(guest.monitor.connections() >= 4);
 }
 
-/// Wishes that make no sense.
-async fn wishes_end_at_the_bounds_and_nonsense_is_answered() {
+/// Invalid requests.
+async fn requests_end_at_the_bounds_and_invalid_ones_are_answered() {
     let world = World::start(1).await;
     let monitor = &world.guests[0].monitor;
     let _agent = world.agent().await;
     world.settles("v0", 1).await;
     let connections = monitor.connections();
-    let wish = |wants: serde_json::Value| json!({ "type": "UpscaleRequest", "id": 5, "wants": wants });
-    monitor.say(&wish(json!({ "cpu": "many", "mem": [] })));
-    monitor.say(&wish(json!({ "cpu": -1 })));
-    monitor.say(&wish(json!({ "mem": "1e99Gi" })));
+    let request = |wants: serde_json::Value| json!({ "type": "UpscaleRequest", "id": 5, "wants": wants });
+    monitor.send(&request(json!({ "cpu": "many", "mem": [] })));
+    monitor.send(&request(json!({ "cpu": -1 })));
+    monitor.send(&request(json!({ "mem": "1e99Gi" })));
     // Others may be about answers that came too late.
     let complaints = || monitor.messages("InvalidMessage").iter().filter(|about| about["id"] == 5).count();
     eventually("three complaints", async || (complaints() == 3).then_some(())).await;
@@ -146,8 +149,9 @@ async fn wishes_end_at_the_bounds_and_nonsense_is_answered() {
     let long = "because ".repeat(1000);
     // It stays as large as it has become until that was seen.
     monitor.set(Mode::Deny);
-    monitor
-        .say(&wish(json!({ "cpu": 4_000_000, "mem": "16383Pi", "reason": format!("\u{1b}[31m{long}\n") })));
+    monitor.send(&request(
+        json!({ "cpu": 4_000_000, "mem": "16383Pi", "reason": format!("\u{1b}[31m{long}\n") }),
+    ));
     world.settles("v0", 16).await;
     let shown = format!("{:?}", world.view("v0").await.unwrap().decisions);
     assert!(shown.contains("because") && !shown.contains("u{1b}") && shown.len() < 8000, "{shown}");

@@ -1,5 +1,5 @@
-//! A scheduler that misbehaves, for each VM in another way: nothing grows without a permit, nobody is pestered, the reason
-//! is shown, and all goes on when it behaves again.
+//! A scheduler that misbehaves, for each VM in another way: nothing grows without a permit, no peer is flooded, the reason
+//! is shown, and everything continues when it behaves again.
 
 use serde_json::json;
 
@@ -8,7 +8,7 @@ use crate::scheduler::{Mode, Scheduler};
 use crate::web::Reply;
 use crate::world::{Pace, World};
 
-/// A way to misbehave, and a part of what the agent says about it.
+/// A way to misbehave, and a part of what the agent reports about it.
 fn ways() -> Vec<(Mode, &'static str)> {
     let text = |status, text: &str| Mode::Reply(Reply::Text(status, text.into()));
     vec![
@@ -19,11 +19,11 @@ fn ways() -> Vec<(Mode, &'static str)> {
         (Mode::Reply(Reply::Cut), "too large or broken"),
         (Mode::Reply(Reply::HangUp), "does not speak HTTP as it should"),
         (Mode::Reply(Reply::Raw(b"\x15\x03\x01 garbage".to_vec())), "does not speak HTTP as it should"),
-        (text(200, "you may have it all"), "makes no sense"),
+        (text(200, "you may have it all"), "is invalid"),
         (text(200, "[]"), "a field of the permit is 0"),
-        (text(200, "{\"permit\":{\"vCPUs\":\"-1\",\"mem\":\"1Gi\"}}"), "makes no sense"),
+        (text(200, "{\"permit\":{\"vCPUs\":\"-1\",\"mem\":\"1Gi\"}}"), "is invalid"),
         (text(200, "{}"), "a field of the permit is 0"),
-        (text(200, ""), "makes no sense"),
+        (text(200, ""), "is invalid"),
         (text(404, "who are you?"), "refuses with 404 Not Found: who are you?"),
         (text(503, "another replica leads"), "another replica leads"),
         (text(302, "elsewhere"), "refuses with 302"),
@@ -53,7 +53,7 @@ async fn a_scheduler_that_misbehaves_permits_nothing() {
     world.settles(&well.0, 3).await;
     for (number, (mode, reason)) in ways.iter().enumerate() {
         let (vm, _) = name(number);
-        world.says(&vm, reason).await;
+        world.shows(&vm, reason).await;
         assert_eq!(world.cluster.asked(&vm).await, 1, "{mode:?}");
         assert_eq!(world.view(&vm).await.unwrap().permit.unwrap().vcpus.milli(), 250, "{mode:?}");
     }
@@ -104,7 +104,7 @@ async fn a_part_is_taken_and_the_rest_asked_for_again() {
     world.scheduler.set("v0-pod", Mode::AtMost(2));
     world.guests[0].load(6);
     world.cluster.is_asked("v0", 2).await;
-    world.says("v0", "scheduler permits 2").await;
+    world.shows("v0", "scheduler permits 2").await;
     let asked = world.scheduler.web.count();
     eventually("two more requests", async || (world.scheduler.web.count() >= asked + 2).then_some(())).await;
     pace.is_kept("requests to the scheduler", world.scheduler.web.count(), 3);
@@ -131,7 +131,7 @@ async fn the_scheduler_restarts_moves_and_goes() {
     world.scheduler = Scheduler::at(&world.cluster, place).await;
     world.settles("v0", 2).await;
     let first = world.scheduler.asked("v0-pod")[0];
-    assert_eq!(first.1, Some(1), "the new one hears of the last permit");
+    assert_eq!(first.1, Some(1), "the new one gets the last permit");
 
     // Another replica leads now: the old one must not be asked any more.
     let other = Scheduler::start(&world.cluster).await;
@@ -144,14 +144,14 @@ async fn the_scheduler_restarts_moves_and_goes() {
 
     world.cluster.scheduler_is_at(None).await;
     world.guests[0].load(4);
-    world.says("v0", "there is no scheduler").await;
+    world.shows("v0", "there is no scheduler").await;
     assert_eq!(world.cluster.asked("v0").await, 3);
     world.cluster.scheduler_is_at(Some(world.scheduler.endpoint())).await;
     world.settles("v0", 4).await;
     assert!(agent.is_alive());
 }
 
-/// With nobody's lease, upstream's scheduler is found by its pod.
+/// Without a lease, upstream's scheduler is found by its pod.
 async fn upstreams_scheduler_is_found_by_its_pod() {
     use k8s_openapi::api::core::v1::Pod;
     use kube::api::{Api, Patch, PatchParams, PostParams};
@@ -161,7 +161,7 @@ async fn upstreams_scheduler_is_found_by_its_pod() {
     let upstreams = Scheduler::plain().await;
     crate::world::set(&mut settings, "scheduler.requestPort", upstreams.web.address.port());
     let _agent = world.agent_with(&settings).await;
-    world.says("v0", "there is no scheduler").await;
+    world.shows("v0", "there is no scheduler").await;
     let pods: Api<Pod> = Api::namespaced(world.cluster.client.clone(), "kube-system");
     let pod = json!({ "metadata": { "name": "s-1", "labels": { "name": "autoscale-scheduler" } },
         "spec": { "containers": [{ "name": "c", "image": "i" }] } });

@@ -90,7 +90,7 @@ async fn an_agent_that_is_killed_or_loses_its_lease_is_replaced() {
     leases.patch(&name, &PatchParams::default(), &Patch::Merge(stolen)).await.unwrap();
     eventually("the end of all connections", async || (two.second.metrics.open() == 0).then_some(())).await;
     assert!(second.is_alive());
-    // The thief does nothing, and is not heard of again.
+    // The client that took the lease does nothing more, and the lease expires.
     two.second.load(2);
     eventually("its return", async || (two.second.metrics.open() > 0).then_some(())).await;
     world.settles("v0", 2).await;

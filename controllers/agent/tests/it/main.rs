@@ -10,6 +10,7 @@
 
 mod cluster;
 mod config;
+mod exporters;
 mod guest;
 mod hostile_metrics;
 mod hostile_monitor;
@@ -18,7 +19,6 @@ mod leases;
 mod monitor;
 mod objects;
 mod scheduler;
-mod sinks;
 mod supervision;
 mod web;
 mod whole;

@@ -1,4 +1,4 @@
-//! A monitor that does what a test says.
+//! A fake monitor whose behaviour the test determines.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -69,7 +69,7 @@ pub(crate) struct Monitor {
     pub(crate) address: SocketAddr,
     mode: Arc<Mutex<Mode>>,
     book: Arc<Mutex<Book>>,
-    says: broadcast::Sender<String>,
+    outbox: broadcast::Sender<String>,
     cut: broadcast::Sender<()>,
     task: JoinHandle<()>,
 }
@@ -83,7 +83,7 @@ impl Drop for Monitor {
 struct Connection {
     mode: Arc<Mutex<Mode>>,
     book: Arc<Mutex<Book>>,
-    says: broadcast::Receiver<String>,
+    outbox: broadcast::Receiver<String>,
     /// The answer to the request before, of each kind.
     before: BTreeMap<String, Value>,
 }
@@ -93,9 +93,10 @@ impl Monitor {
         let listener = TcpListener::bind(address).await.unwrap();
         let address = listener.local_addr().unwrap();
         let (mode, book) = (Arc::new(Mutex::new(Mode::Good)), Arc::<Mutex<Book>>::default());
-        let (says, cut) = (broadcast::channel(64).0, broadcast::channel(4).0);
+        let (outbox, cut) = (broadcast::channel(64).0, broadcast::channel(4).0);
         let task = tokio::spawn({
-            let (mode, book, says, cut) = (Arc::clone(&mode), Arc::clone(&book), says.clone(), cut.clone());
+            let (mode, book, outbox, cut) =
+                (Arc::clone(&mode), Arc::clone(&book), outbox.clone(), cut.clone());
             async move {
                 let mut connections = JoinSet::new();
                 while let Ok((stream, _)) = listener.accept().await {
@@ -104,7 +105,7 @@ impl Monitor {
                     let connection = Connection {
                         mode: Arc::clone(&mode),
                         book: Arc::clone(&book),
-                        says: says.subscribe(),
+                        outbox: outbox.subscribe(),
                         before: BTreeMap::new(),
                     };
                     let mut cut = cut.subscribe();
@@ -117,7 +118,7 @@ impl Monitor {
                 }
             }
         });
-        Self { address, mode, book, says, cut, task }
+        Self { address, mode, book, outbox, cut, task }
     }
 
     /// What it does from now on, on connections that are open too.
@@ -125,9 +126,9 @@ impl Monitor {
         *self.mode.lock().unwrap() = mode;
     }
 
-    /// Says something by itself.
-    pub(crate) fn say(&self, message: &Value) {
-        let _ = self.says.send(message.to_string());
+    /// Sends a message without a request.
+    pub(crate) fn send(&self, message: &Value) {
+        let _ = self.outbox.send(message.to_string());
     }
 
     /// Cuts all connections.
@@ -200,7 +201,7 @@ impl Connection {
                     self.book.lock().unwrap().messages.push(received.clone());
                     self.answer(&mut socket, &received).await?;
                 }
-                said = self.says.recv() => send(&mut socket, said.ok()?).await?,
+                message = self.outbox.recv() => send(&mut socket, message.ok()?).await?,
             }
         }
     }

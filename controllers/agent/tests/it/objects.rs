@@ -1,4 +1,4 @@
-//! Objects that change under the agent, are not its own, or make no sense.
+//! Objects that change under the agent, are not its own, or are invalid.
 
 use k8s_openapi::api::core::v1::Namespace;
 use kube::api::{Api, Patch, PatchParams};
@@ -18,11 +18,11 @@ async fn what_the_api_server_does_not_do_is_not_taken_for_done() {
     tokio::join!(
         a_conflict_is_seen_and_taken_in(),
         a_bad_day_of_the_api_server_passes(),
-        a_patch_that_is_refused_says_why(),
+        the_reason_of_a_refused_patch_is_shown(),
     );
 }
 
-/// Somebody changes the size while the agent, whose watch lags, patches: their change is not overwritten unseen.
+/// Another client changes the size while the agent, whose watch lags, patches: the change is not overwritten unnoticed.
 async fn a_conflict_is_seen_and_taken_in() {
     let world = World::start(1).await;
     let agent = world.agent().await;
@@ -35,7 +35,7 @@ async fn a_conflict_is_seen_and_taken_in() {
     };
     world.cluster.patch("v0", use_of(2)).await;
     world.guests[0].load(4);
-    world.says("v0", "the VM had changed").await;
+    world.shows("v0", "the VM had changed").await;
     assert_eq!(world.cluster.asked("v0").await, 2);
     world.cluster.server.fault("delay-watch", 0).await;
     world.cluster.follows(true);
@@ -68,7 +68,7 @@ async fn a_bad_day_of_the_api_server_passes() {
 }
 
 /// An admission that refuses the patch is named, and the VM counts as stuck.
-async fn a_patch_that_is_refused_says_why() {
+async fn the_reason_of_a_refused_patch_is_shown() {
     let world = World::start(1).await;
     let _agent = world.agent().await;
     world.settles("v0", 1).await;
@@ -76,7 +76,7 @@ async fn a_patch_that_is_refused_says_why() {
     let bounds = r#"{"min":{"cpu":"250m","mem":"1Gi"},"max":{"cpu":8,"mem":"32Gi"}}"#;
     world.cluster.annotate("v0", BOUNDS, Some(bounds)).await;
     world.guests[0].load(20);
-    world.says("v0", "above max").await;
+    world.shows("v0", "above max").await;
     assert_eq!(world.cluster.asked("v0").await, 1);
     world.cluster.annotate("v0", BOUNDS, None).await;
     world.settles("v0", 16).await;
@@ -99,7 +99,7 @@ async fn only_vms_that_are_ours_are_scaled() {
     let _agent = world.agent().await;
     for (number, (name, more, status)) in elsewhere.iter().enumerate() {
         let guest = world.guest(u8::try_from(number).unwrap() + 1).await;
-        // Not one moment as if it were ours: another phase until all is said.
+        // So that it never counts as ours in between, it is not enabled until its object is complete.
         let ip = guest.ip.to_string();
         let pending = json!({ "metadata": { "labels": { "autoscaling.neon.tech/enabled": "not-yet" } } });
         world.cluster.vm(name, &ip, pending).await;
@@ -191,7 +191,7 @@ async fn what_is_gone_is_left_alone() {
     assert!(agent.is_alive());
 }
 
-/// Annotations that make no sense: the VM keeps its size, the field is named, and when it is mended all goes on.
+/// Invalid annotations: the VM keeps its size, the field is named, and scaling continues when it is corrected.
 #[tokio::test]
 async fn nonsense_in_an_annotation_is_named_and_scales_nothing() {
     let cases = [
@@ -266,5 +266,5 @@ async fn holds_and_bounds_are_obeyed_within_reason() {
     world.settles("v0", 2).await;
     world.guests[0].load(9);
     world.settles("v0", 3).await;
-    world.says("v0", "upper bound").await;
+    world.shows("v0", "upper bound").await;
 }

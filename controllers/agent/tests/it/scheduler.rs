@@ -1,4 +1,4 @@
-//! A scheduler that does what a test says, for each pod something else.
+//! A fake scheduler whose behaviour the test determines, per pod.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
@@ -69,7 +69,7 @@ impl Scheduler {
         Self { web, modes, place }
     }
 
-    /// It is killed; nobody else takes its place.
+    /// Kills it; its address stays reserved.
     pub(crate) fn kill(self) -> Reserved {
         self.place
     }
@@ -114,12 +114,12 @@ fn amount(units: u64) -> Value {
 }
 
 fn answer(mode: &Mode, asked: &Value) -> Reply {
-    let wish = units(&asked["resources"]);
+    let requested = units(&asked["resources"]);
     let permit = |permit: Value| Reply::Text(200, json!({ "permit": permit }).to_string());
     match mode {
         Mode::Permit => permit(asked["resources"].clone()),
-        Mode::AtMost(most) => permit(amount(wish.min(*most))),
-        Mode::Above => permit(amount(wish + 1)),
+        Mode::AtMost(most) => permit(amount(requested.min(*most))),
+        Mode::Above => permit(amount(requested + 1)),
         Mode::Zero => permit(json!({ "vCPUs": 0, "mem": "1Gi" })),
         Mode::Below => permit(json!({ "vCPUs": "125m", "mem": "512Mi" })),
         Mode::Migrate => Reply::Text(200, json!({ "permit": asked["resources"], "migrate": {} }).to_string()),

@@ -14,8 +14,8 @@ use neonvm_test_cluster::{healthz, intercepted, is_release, is_watch};
 use crate::cluster::{NAMESPACE, NODE, PATIENCE};
 use crate::world::World;
 
-/// An agent with a client that panics in whoever begins a watch of these objects: its error, and what `/healthz` responded while
-/// the lease was given back.
+/// An agent whose client panics when a watch of these objects begins: its error, and what `/healthz` returned while
+/// the lease was released.
 async fn with_dead_watch(world: &World, plural: &'static str) -> (Error, (u16, String)) {
     let metrics = Reserved::loopback().unwrap();
     let address = metrics.address();

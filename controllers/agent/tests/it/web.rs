@@ -1,4 +1,4 @@
-//! A small HTTP server that does what a test says, above all what no server should.
+//! A small HTTP server whose behaviour the test determines, above all what no server should do.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -20,13 +20,13 @@ pub(crate) enum Reply {
     Raw(Vec<u8>),
     /// Nothing, as long as the other side waits.
     Silence,
-    /// The answer comes when nobody waits for it any more.
+    /// The answer comes after the client has stopped waiting.
     Late(u16, String),
     /// A body that does not end.
     Endless,
     /// A head that does not end.
     EndlessHead,
-    /// Less than was promised, then the end.
+    /// Less than the content length, then the end.
     Cut,
     /// The end without a word.
     HangUp,
@@ -58,7 +58,7 @@ impl Drop for Web {
 }
 
 impl Web {
-    /// Listens; `answer` says what is done with each request.
+    /// Listens; `answer` determines the response to each request.
     pub(crate) async fn start(
         address: SocketAddr,
         answer: impl Fn(&Request) -> Reply + Send + Sync + 'static,

@@ -26,8 +26,8 @@ async fn a_vm_follows_its_load_up_and_down() {
     guest.load(4);
     world.settles("v0", 4).await;
     assert!(world.scheduler.asked("v0-pod").contains(&(4, Some(1))));
-    let told = guest.monitor.messages("UpscaleNotification");
-    assert_eq!(told.last().unwrap()["content"]["granted"], json!({ "cpu": 1, "mem": 4_u64 << 30 }));
+    let notifications = guest.monitor.messages("UpscaleNotification");
+    assert_eq!(notifications.last().unwrap()["content"]["granted"], json!({ "cpu": 1, "mem": 4_u64 << 30 }));
     let revision = world.cluster.get("v0").await.spec.target_revision.unwrap();
     assert!(revision.revision.value > 0);
 
@@ -37,12 +37,12 @@ async fn a_vm_follows_its_load_up_and_down() {
     assert_eq!(asked.last().unwrap()["content"]["target"], json!({ "cpu": 0.25, "mem": 1_u64 << 30 }));
     let view = world.view("v0").await.unwrap();
     let text = format!("{:?}", view.decisions);
-    for part in ["ask scheduler", "set VM", "tell monitor", "ask monitor", "tell scheduler"] {
+    for part in ["ask scheduler", "set VM", "notify monitor", "ask monitor", "notify scheduler"] {
         assert!(text.contains(part), "{part}: {text}");
     }
 }
 
-/// Only observation moves NOW: as long as the status shows nothing, the monitor is told nothing.
+/// Only observation changes the applied size: as long as the status shows no change, the monitor gets no notification.
 async fn a_patch_is_not_a_size() {
     let world = World::start(1).await;
     let guest = &world.guests[0];
@@ -69,10 +69,10 @@ async fn the_monitor_asks_for_more_and_denies_less() {
     guest.monitor.set(Mode::Deny);
     guest
         .monitor
-        .say(&json!({ "type": "UpscaleRequest", "id": 3, "wants": { "mem": "5Gi", "reason": "sorting" } }));
+        .send(&json!({ "type": "UpscaleRequest", "id": 3, "wants": { "mem": "5Gi", "reason": "sorting" } }));
     world.settles("v0", 5).await;
-    world.says("v0", "sorting").await;
-    world.says("v0", "memory is in use").await;
+    world.shows("v0", "sorting").await;
+    world.shows("v0", "memory is in use").await;
     assert_eq!(world.cluster.asked("v0").await, 5);
     guest.monitor.set(Mode::Good);
     world.settles("v0", 1).await;

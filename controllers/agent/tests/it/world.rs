@@ -90,7 +90,7 @@ impl World {
         Guest::start([127, 0, 0, number + 1].into(), ports).await
     }
 
-    /// What the file of the agent says: everything as fast as it can be.
+    /// The agent's configuration: everything as fast as it can be.
     pub(crate) fn settings(&self) -> Value {
         let mut settings = serde_json::to_value(AgentConfig::default()).unwrap();
         let (metrics, monitor) = self.guests[0].ports();
@@ -185,7 +185,7 @@ impl World {
         // The API server may be having a bad day.
         let endpoint = service::find(client, NAMESPACE, &agent_lease(NODE)).await.ok()??;
         let authority = authority::read(client, NAMESPACE).await.ok()?;
-        let identity = authority.client("someone", &[OPERATORS]).unwrap();
+        let identity = authority.client("other", &[OPERATORS]).unwrap();
         let tls = neonvm_kit::tls::client(Some(&identity), authority.certificate().as_bytes()).unwrap();
         let mut caller = Caller::new(endpoint, Some(Arc::new(tls)), agent_name(NODE));
         let within = Duration::from_secs(10);
@@ -205,7 +205,7 @@ impl World {
     }
 
     /// Waits until what the agent shows of a VM contains a text.
-    pub(crate) async fn says(&self, vm: &str, text: &str) {
+    pub(crate) async fn shows(&self, vm: &str, text: &str) {
         eventually(&format!("{vm}: {text:?}"), async || {
             let view = format!("{:#?}", self.view(vm).await);
             if view.contains(text) { Ok(()) } else { Err(view) }

@@ -22,7 +22,7 @@ fn broken(rules: &Value, value: &Value) -> Vec<String> {
     all.filter(|rule| !holds(rule)).map(|rule| rule["message"].as_str().unwrap().to_owned()).collect()
 }
 
-/// The rules say of new fields what validation says, for clusters where no webhook is asked.
+/// The CRD's rules check new fields like `validate` does, for clusters where no webhook is called.
 #[test]
 fn rules_of_new_fields() {
     let metric = |patch: Value| {

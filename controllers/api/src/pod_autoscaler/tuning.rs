@@ -39,7 +39,7 @@ pub struct Tuning {
     pub scale_up_cooldown: Duration,
     /// How long a step down is held back; five minutes by default.
     pub scale_down_cooldown: Duration,
-    /// Whether zero replicas are allowed, if anything is said.
+    /// Whether zero replicas are allowed; `None` if it is not set.
     pub scale_to_zero: Option<bool>,
     /// Fewest replicas while there is any load, from 1; 1 by default.
     pub activation_scale: i32,

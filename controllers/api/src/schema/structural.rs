@@ -8,7 +8,7 @@ use serde_json::{Map, Value};
 
 /// Deeper schemas than this do not occur; the limit keeps the recursion finite.
 const MAX_DEPTH: usize = 64;
-/// Keywords that say nothing to the API server.
+/// Keywords without meaning for the API server.
 const DROPPED: [&str; 6] = ["$schema", "title", "nullable", "examples", "writeOnly", "readOnly"];
 
 /// Makes a schema node and all below it structural.

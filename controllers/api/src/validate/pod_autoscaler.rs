@@ -42,7 +42,7 @@ fn target(object: &PodAutoscaler, faults: &mut Faults) {
             "must be set",
         );
     }
-    // Writing to another namespace than one reads from would lend the controller's rights to whoever can write here.
+    // A target in another namespace would lend the controller's rights to the author of this object.
     let own = object.metadata.namespace.as_deref();
     let named = reference.namespace.as_deref().filter(|namespace| !namespace.is_empty());
     faults.require(

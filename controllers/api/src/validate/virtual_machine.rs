@@ -21,7 +21,7 @@ const DISK_NAME: usize = 32;
 const LABEL: usize = 16;
 /// Longest value of a Kubernetes label, which carries the machine's name.
 const MACHINE_NAME: usize = 63;
-const ANEW: &str = "cannot change; put the old value back, or delete the machine and create it anew";
+const IMMUTABLE: &str = "cannot change; put the old value back, or delete the machine and create it again";
 
 /// All faults of a new machine.
 #[must_use]
@@ -78,7 +78,7 @@ pub fn virtual_machine_warnings(vm: &VirtualMachine) -> Vec<FieldError> {
     let scaling = vm.metadata.annotations.as_ref().is_some_and(|annotations| {
         annotations.contains_key(annotation::BOUNDS) || annotations.contains_key(annotation::CONFIG)
     });
-    // Without a namespace, as in a file not yet sent, nothing can be said.
+    // An object without a namespace, as in a file not yet sent, cannot be checked.
     if scaling
         && let Err(error) = VmInfo::from_vm(vm)
         && !matches!(error, VmInfoError::MissingMetadata(_))
@@ -355,7 +355,7 @@ fn immutable(old: &VirtualMachineSpec, new: &VirtualMachineSpec, faults: &mut Fa
         ("spec.initScript", old.init_script == new.init_script),
         ("spec.enableNetworkMonitoring", old.enable_network_monitoring == new.enable_network_monitoring),
     ] {
-        faults.require(same, field, ANEW);
+        faults.require(same, field, IMMUTABLE);
     }
     for (field, same) in [
         (

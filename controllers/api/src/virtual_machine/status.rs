@@ -66,7 +66,7 @@ pub struct VirtualMachineStatus {
     /// How the machine ended the last time.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_exit: Option<LastExit>,
-    /// The migration that moves the machine now. There is at most one: whoever is not named here does nothing to it.
+    /// The migration that moves the machine now. There is at most one: migrations not named here leave the machine alone.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub migration: Option<ActiveMigration>,
 }

@@ -63,7 +63,7 @@ fn json_is_as_specified() {
 }
 
 #[test]
-fn a_pod_says_the_same_but_for_the_revision() {
+fn a_pod_gives_the_same_but_for_the_revision() {
     let vm = vm(&[CONFIG]);
     let mut expected = VmInfo::from_vm(&vm).unwrap();
     expected.current_revision = None;

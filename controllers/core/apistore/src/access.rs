@@ -19,10 +19,10 @@ use crate::context::User;
 /// The API group of roles and bindings.
 pub(crate) const GROUP: &str = "rbac.authorization.k8s.io";
 
-/// Members may do everything, whatever the rules say.
+/// Group whose members may do everything, regardless of roles and bindings.
 pub const MASTERS: &str = "system:masters";
 
-/// What somebody wants to do.
+/// The attributes of a request that access rules are matched against.
 #[derive(Clone, Copy, Debug)]
 pub struct Attributes<'a> {
     /// Who.
@@ -88,7 +88,7 @@ struct Grant {
 /// Grants by subject: `u:<user>`, `g:<group>`.
 type Grants = BTreeMap<String, Vec<Grant>>;
 
-/// All access rules, arranged by whom they concern. Rebuilt when a role or binding changes.
+/// All access rules, indexed by subject. Rebuilt when a role or binding changes.
 #[derive(Clone, Debug, Default)]
 pub struct RuleIndex {
     cluster_roles: BTreeMap<String, Arc<Vec<Rule>>>,

@@ -1,8 +1,8 @@
-//! Admission webhooks: which are asked, what they are asked, what their answers mean.
+//! Admission webhooks: which ones a request needs, what they are sent, and how their responses are applied.
 //!
-//! The engine never calls anybody. A request that needs a webhook stops with the call to make; the shell makes it and
-//! runs the request again with the answer in its [`Trail`]. Running again is safe – nothing has been stored – and it
-//! makes conflicts simple: if the object changed meanwhile, the call differs and is made anew.
+//! The engine makes no network calls. A request that needs a webhook stops and returns the call to make; the shell makes
+//! it and runs the request again with the response in its [`Trail`]. Running again is safe, because nothing has been
+//! stored, and it handles conflicts: if the object changed meanwhile, the call differs and is made again.
 
 mod review;
 mod rules;

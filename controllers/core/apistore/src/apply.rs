@@ -58,7 +58,7 @@ pub struct Manager<'a> {
     pub time: &'a str,
 }
 
-/// Who is said to own what was there before the first apply to an object without ownership.
+/// Manager recorded for fields that existed before the first apply, in an object without managed fields.
 const BEFORE_FIRST_APPLY: &str = "before-first-apply";
 
 /// Fields that a write through `subresource` cannot change, and therefore cannot own: the status through the object,
@@ -118,7 +118,7 @@ pub fn track_update(
     managed::put(new, list);
 }
 
-/// Moves what changed to `manager` and takes what is gone from everybody. Returns whether any entry changed.
+/// Gives changed fields to `manager` and removes deleted fields from all entries. Returns whether any entry changed.
 fn own_changes(entries: &mut Vec<Entry>, difference: Difference, manager: &Manager<'_>) -> bool {
     if difference.is_empty() {
         return false;
@@ -284,7 +284,7 @@ fn attempt(
     let mut own = Entry::new(manager, set);
     let same_object = next == base;
     if same_object {
-        // A time tells when the manager changed something; who only agrees has none.
+        // An entry's time is when its manager last changed a field; this apply changed none.
         own.time = last.and_then(|last| last.time);
     }
     entries.push(own);
@@ -303,7 +303,7 @@ fn same_entries(left: &[Entry], right: &[Entry]) -> bool {
     left.len() == right.len() && left.iter().all(|entry| right.contains(entry))
 }
 
-/// Takes out of `merged` what the manager applied last time, does not apply now, and nobody else owns.
+/// Removes from `merged` the fields that the manager applied last time, does not apply now, and no other manager owns.
 fn prune(schema: &Schema, merged: &Value, others: &[Entry], set: &FieldSet, last: &FieldSet) -> Value {
     if last.is_empty() {
         return merged.clone();

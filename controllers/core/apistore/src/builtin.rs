@@ -101,7 +101,7 @@ pub fn validate_update(
     }
     match (group, kind) {
         ("", "Pod") => return pod::validate_update(subresource, object, live),
-        // What an old event says about its object is not looked at again.
+        // An update of an event does not validate again which object the event is about.
         ("events.k8s.io" | "", "Event") => {}
         _ => errors = validate_create(group, kind, object),
     }

@@ -86,7 +86,7 @@ pub struct User {
 }
 
 impl User {
-    /// Somebody without credentials.
+    /// A client without credentials.
     pub fn anonymous() -> Self {
         Self {
             name: "system:anonymous".into(),

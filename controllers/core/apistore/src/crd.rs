@@ -1,4 +1,4 @@
-//! Custom resource definitions: what one says, whether it may be stored, and what its conditions are.
+//! Custom resource definitions: their content, validation and conditions.
 
 use std::sync::Arc;
 

@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use crate::access::RuleIndex;
 use crate::admission::{Call, Cluster, Halt, Trail, Webhooks};
-use crate::chores::Chore;
+use crate::background::Task;
 use crate::context::Context;
 use crate::kinds::{Kind, Kinds};
 use crate::render;
@@ -97,8 +97,8 @@ pub struct Engine {
     pub(crate) ending: BTreeSet<String>,
     /// Admission of custom kinds.
     pub(crate) plugin: Option<crate::plugins::Plugin>,
-    /// What is left to do in the background.
-    pub(crate) chores: VecDeque<Chore>,
+    /// Background tasks that have not run yet.
+    pub(crate) tasks: VecDeque<Task>,
     pub(crate) documents: crate::discovery::Documents,
 }
 
@@ -115,7 +115,7 @@ impl Engine {
             foreground: BTreeMap::new(),
             ending: BTreeSet::new(),
             plugin: None,
-            chores: VecDeque::new(),
+            tasks: VecDeque::new(),
             documents: crate::discovery::Documents::default(),
         };
         engine.reload();
@@ -216,12 +216,12 @@ impl Engine {
         self.store.remove(&kind.table, key, json.clone());
         self.follow(kind, key, before.as_ref(), None);
         if self.is_ending(kind) {
-            self.chores.push_back(Chore::Definition(kind.qualified()));
+            self.tasks.push_back(Task::Definition(kind.qualified()));
         }
-        self.chores.push_back(Chore::Removed(crate::object::uid(&object).to_owned()));
+        self.tasks.push_back(Task::Removed(crate::object::uid(&object).to_owned()));
         if !crate::object::namespace(&object).is_empty() {
             let namespace = crate::object::namespace(&object).to_owned();
-            self.chores.push_back(Chore::NamespaceContent(namespace));
+            self.tasks.push_back(Task::NamespaceContent(namespace));
         }
         render::value_in(kind, &Stored { revision, json })
     }

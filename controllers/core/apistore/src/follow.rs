@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use crate::access::RuleIndex;
 use crate::admission::Webhooks;
-use crate::chores::Chore;
+use crate::background::Task;
 use crate::crd::CustomKind;
 use crate::engine::Engine;
 use crate::kinds::Kind;
@@ -19,7 +19,7 @@ const MUTATING: &str = "admissionregistration.k8s.io/mutatingwebhookconfiguratio
 const VALIDATING: &str = "admissionregistration.k8s.io/validatingwebhookconfigurations";
 
 impl Engine {
-    /// Derives everything anew from the store, after start.
+    /// Derives everything from the store, after start.
     pub(crate) fn reload(&mut self) {
         let tables: Vec<Arc<str>> = self.kinds.all().map(|kind| Arc::clone(&kind.table)).collect();
         for table in tables {
@@ -81,9 +81,9 @@ impl Engine {
         }
     }
 
-    /// Serves a definition whose conditions say that it is established.
+    /// Serves a definition whose conditions include `Established`.
     fn serve(&mut self, definition: &Value) {
-        let established = crate::chores::condition_is(definition, "Established", "True");
+        let established = crate::background::condition_is(definition, "Established", "True");
         let Ok(custom) = CustomKind::read(definition) else { return };
         if established {
             self.store.open_table(&format!("{}/{}", custom.group, custom.plural));
@@ -116,7 +116,7 @@ impl Engine {
             }
             if after.is_some() {
                 let (table, key) = place();
-                self.chores.push_back(Chore::Owners(table, key));
+                self.tasks.push_back(Task::Owners(table, key));
             }
         }
         if let Some((object, _)) = after
@@ -127,10 +127,10 @@ impl Engine {
             if let Some(kind) = self.kinds.of_table(&table).cloned() {
                 self.foreground.insert(object::uid(object).to_owned(), (kind, key.to_string()));
             }
-            self.chores.push_back(Chore::Propagate(table, key));
+            self.tasks.push_back(Task::Propagate(table, key));
         }
         if after.is_none() {
-            self.chores.extend(old_owners.into_iter().map(Chore::Dependent));
+            self.tasks.extend(old_owners.into_iter().map(Task::Dependent));
         }
         match &*kind.table {
             MUTATING | VALIDATING => self.reload_webhooks(),
@@ -139,8 +139,8 @@ impl Engine {
                 Some((definition, _)) => {
                     self.note_ending(definition);
                     self.serve(definition);
-                    self.chores.push_back(Chore::Definition(object::name(definition).to_owned()));
-                    self.chores.push_back(Chore::ApiServices);
+                    self.tasks.push_back(Task::Definition(object::name(definition).to_owned()));
+                    self.tasks.push_back(Task::ApiServices);
                 }
                 None => {
                     if let Some(old) = before.map(|stored| render::parse(&stored.json)) {
@@ -149,19 +149,19 @@ impl Engine {
                         let plural = object::text_at(&old, "spec.names.plural").to_owned();
                         self.kinds.withdraw(&group, &plural);
                         self.store.close_table(&format!("{group}/{plural}"));
-                        self.chores.push_back(Chore::Definitions(group));
-                        self.chores.push_back(Chore::ApiServices);
+                        self.tasks.push_back(Task::Definitions(group));
+                        self.tasks.push_back(Task::ApiServices);
                     }
                 }
             },
             "/namespaces" => {
                 if let Some((namespace, _)) = after {
-                    self.chores.push_back(Chore::Namespace(object::name(namespace).to_owned()));
+                    self.tasks.push_back(Task::Namespace(object::name(namespace).to_owned()));
                 }
             }
             "/serviceaccounts" if after.is_none() => {
                 let namespace = key.split('/').next().unwrap_or("").to_owned();
-                self.chores.push_back(Chore::Namespace(namespace));
+                self.tasks.push_back(Task::Namespace(namespace));
             }
             _ => {}
         }

@@ -3,16 +3,15 @@
 //! Nothing here reads a clock, touches a file or opens a socket: the shell (`neonvm-local`) hands in the time and
 //! the entropy, persists what a commit changed, and carries bytes.
 //!
-//! The way of a request: [`request`] → `route` (access rules) → `query_list`/[`watch`] for reads, or `write` →
-//! [`admission`] → [`store`] for changes; what follows from a change is done by `follow` at once and by `chores`
-//! right after.
+//! Path of a request: [`request`] → `route` (access rules) → `query_list`/[`watch`] for reads, or `write` →
+//! [`admission`] → [`store`] for changes. `follow` updates derived state within the change; `background` runs tasks after it.
 
 pub mod access;
 pub mod admission;
 pub mod apply;
 pub mod builtin;
 
-mod chores;
+mod background;
 pub mod context;
 mod convert;
 mod convert_hpa;

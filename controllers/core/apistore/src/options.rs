@@ -36,7 +36,7 @@ impl ListOptions {
     /// Reads and checks; `watch`: for a watch.
     ///
     /// # Errors
-    /// 400 for values that cannot be read, 422 for combinations that make no sense.
+    /// 400 for values that cannot be read, 422 for invalid combinations.
     pub fn parse(query: &Query<'_>, watch: bool) -> Result<Self, ApiError> {
         let limit = query.number("limit")?.unwrap_or(0);
         let timeout = query.number("timeoutSeconds")?;

@@ -19,7 +19,7 @@ use crate::write::Write;
 /// Namespaces that cannot be deleted.
 const IMMORTAL: &[&str] = &["default", "kube-system", "kube-public"];
 
-/// What a plug-in for custom kinds says of an object, which it may have changed.
+/// The result of a plug-in for custom kinds on an object, which the plug-in may have changed.
 #[derive(Clone, Debug, Default)]
 pub struct PluginVerdict {
     /// Why this user may not write it; the object is refused with a 403.
@@ -189,7 +189,7 @@ impl Write<'_> {
         Ok(())
     }
 
-    /// Nobody may hand out rights that they do not have.
+    /// Refuses roles and bindings that grant rights beyond those of the user.
     pub(crate) fn escalation(
         &self,
         engine: &Engine,
@@ -238,7 +238,7 @@ fn add_finalizer(object: &mut Value, finalizer: &str) {
     object::set_meta(object, "finalizers", json!(all));
 }
 
-/// A new node takes no pods until something says that it is ready.
+/// Keeps pods off a new node until its kubelet reports that it is ready.
 fn taint_new_node(node: &mut Value) {
     const KEY: &str = "node.kubernetes.io/not-ready";
     let taints = object::child_mut(node, "spec").entry("taints").or_insert_with(|| json!([]));
@@ -293,7 +293,7 @@ fn priority(engine: &Engine, class: &str) -> Option<(i64, Value)> {
     Some((found.get("value").and_then(Value::as_i64).unwrap_or(0), policy))
 }
 
-/// Pods stay five minutes on a node that is not ready or not reachable, unless they say otherwise.
+/// Pods stay five minutes on a node that is not ready or not reachable, unless their own tolerations differ.
 fn tolerate(spec: &mut serde_json::Map<String, Value>) {
     let list = spec.entry("tolerations").or_insert_with(|| json!([]));
     let Some(list) = list.as_array_mut() else { return };

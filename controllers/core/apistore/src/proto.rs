@@ -62,11 +62,11 @@ impl<'a> Envelope<'a> {
     }
 }
 
-/// Reads a body as a message of the type (`io.k8s.api.core.v1.Pod`). Of a body that says it is of another kind only
-/// `apiVersion` and `kind` are read, so that the caller refuses it as it refuses any other kind.
+/// Decodes a body as a message of the type (`io.k8s.api.core.v1.Pod`). If its envelope names another kind, only
+/// `apiVersion` and `kind` are decoded, and the caller refuses the object because of its kind.
 ///
 /// # Errors
-/// 400 for what is no such message.
+/// 400 if the body is not such a message.
 pub(crate) fn decode(body: &[u8], type_name: &str) -> Result<Value, ApiError> {
     let mut parts = type_name.rsplit('.');
     let (kind, version) = (parts.next().unwrap_or(""), parts.next().unwrap_or(""));

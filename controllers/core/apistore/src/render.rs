@@ -94,7 +94,7 @@ pub(crate) struct Form<'a> {
     pub(crate) now: Timestamp,
 }
 
-/// Position of a list: what its `metadata` says.
+/// The `metadata` of a list.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct ListMeta {
     pub(crate) revision: u64,

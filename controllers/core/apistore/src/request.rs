@@ -92,7 +92,7 @@ impl<'a> Query<'a> {
         self.pairs.iter().any(|(k, _)| k == key)
     }
 
-    /// Go's reading of a boolean parameter: present means true, unless it says `false` or `0`.
+    /// A boolean parameter as Go parses it: present means true, unless the value is `false` or `0`.
     pub fn flag(&self, key: &str) -> bool {
         self.has(key) && !matches!(self.text(key), "false" | "0")
     }

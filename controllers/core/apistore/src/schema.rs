@@ -89,7 +89,7 @@ pub enum ListType {
     Atomic,
     /// Scalars, each at most once.
     Set,
-    /// Objects told apart by these keys.
+    /// Objects identified by these keys.
     Map(Vec<String>),
 }
 
@@ -267,7 +267,7 @@ impl Schema {
         }
     }
 
-    /// A node of a type, with nothing else said; unknown fields are not allowed.
+    /// A node with a type and no other constraint; unknown fields are not allowed.
     pub const fn typed(json_type: JsonType) -> Self {
         let mut schema = Self::any();
         schema.json_type = json_type;

@@ -78,8 +78,8 @@ fn sign_with(object: &mut Value, user: &User) {
     }
 }
 
-/// When a request has served its purpose, in seconds after its creation or decision: an hour after it was decided, a day if
-/// nobody decides. It is what the controller of a real cluster does.
+/// When a certificate signing request expires, in seconds after its creation or decision: one hour after a decision, one day
+/// without any. Same times as in Kubernetes' own controller.
 pub(crate) fn life(request: &Value) -> i64 {
     let conditions = at(request, "status.conditions").and_then(Value::as_array);
     if conditions.is_some_and(|conditions| !conditions.is_empty()) { 3600 } else { 86_400 }

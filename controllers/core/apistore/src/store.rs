@@ -132,7 +132,7 @@ impl Store {
         entry.items.insert(key.into(), stored);
     }
 
-    /// Says from which revision on the history of a table is complete (its last change before a restart).
+    /// Sets the revision from which on a table's history is complete (its last change before a restart).
     pub fn restore_floor(&mut self, table: &str, floor: u64) {
         self.tables.entry(table.into()).or_default().floor = floor;
     }

@@ -1,5 +1,5 @@
-//! Watches: a cursor into the window of changes. Nothing is queued per watcher; one that never reads costs its cursor
-//! only, and is told `Expired` when the window has moved past it.
+//! Watches: a cursor into the window of changes. Nothing is queued per watcher: one that never reads costs only its
+//! cursor, and gets `Expired` when the window has moved past it.
 
 use std::sync::Arc;
 
@@ -89,7 +89,7 @@ impl Watch {
             })?),
         };
         let initial = options.initial.unwrap_or(from.is_none());
-        // With initial events a version only says how fresh they must be; ours are always the newest.
+        // With initial events a version is only the minimum age of the state; ours is always the newest.
         let cursor = if initial { store.revision() } else { from.unwrap_or_else(|| store.revision()) };
         let name = if name.is_empty() { options.fields.fixed("metadata.name").unwrap_or("") } else { name };
         let only = (!name.is_empty() && (!namespace.is_empty() || !kind.namespaced))
@@ -272,7 +272,7 @@ impl Watch {
     }
 }
 
-/// The event with which a watch ends that cannot go on.
+/// The event that ends a watch that cannot continue.
 pub fn error_event(error: &ApiError) -> Bytes {
     render::event_line("ERROR", error.to_status().to_string().as_bytes())
 }

@@ -29,7 +29,7 @@ pub(crate) struct Write<'a> {
     pub(crate) kind: Arc<Kind>,
     pub(crate) target: Target,
     pub(crate) options: WriteOptions,
-    /// Everything but the storing: to hear all webhooks before the first of several changes is made.
+    /// Do everything except storing: calls all webhooks before the first of several changes is made.
     pub(crate) rehearsal: bool,
     pub(crate) warnings: &'a mut Vec<String>,
 }

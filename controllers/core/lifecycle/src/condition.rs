@@ -20,21 +20,21 @@ pub const ROOT_DISK_COPIED: &str = "RootDiskCopied";
 /// Present while the machine has ended lately by itself; [`crate::crash_loop`] keeps its history here.
 pub const CRASH_LOOP: &str = "CrashLoop";
 
-/// Longest message; more helps nobody and costs every watcher.
+/// Longest message, in characters: every change is sent to every watcher.
 const MESSAGE: usize = 1024;
 
-/// What a condition should say.
+/// The content of a condition.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Say<'a> {
+pub struct Finding<'a> {
     /// `True`, `False` or `Unknown`.
     pub status: &'a str,
-    /// One word.
+    /// Reason, in CamelCase.
     pub reason: &'a str,
     /// For people.
     pub message: String,
 }
 
-impl<'a> Say<'a> {
+impl<'a> Finding<'a> {
     /// It holds.
     #[must_use]
     pub fn yes(reason: &'a str, message: impl Into<String>) -> Self {
@@ -47,7 +47,7 @@ impl<'a> Say<'a> {
         Self { status: "False", reason, message: message.into() }
     }
 
-    /// Nobody knows.
+    /// It is not known.
     #[must_use]
     pub fn unknown(reason: &'a str, message: impl Into<String>) -> Self {
         Self { status: "Unknown", reason, message: message.into() }
@@ -81,36 +81,36 @@ pub fn remove(status: &mut VirtualMachineStatus, kind: &str) {
 pub fn set(
     status: &mut VirtualMachineStatus,
     kind: &str,
-    say: &Say<'_>,
+    finding: &Finding<'_>,
     now: Timestamp,
     generation: Option<i64>,
 ) {
-    put(&mut status.conditions, kind, say, now, generation);
+    put(&mut status.conditions, kind, finding, now, generation);
 }
 
 /// As [`set`], for the conditions of any object.
 pub fn put(
     conditions: &mut Vec<Condition>,
     kind: &str,
-    say: &Say<'_>,
+    finding: &Finding<'_>,
     now: Timestamp,
     generation: Option<i64>,
 ) {
-    let message: String = say.message.chars().take(MESSAGE).collect();
+    let message: String = finding.message.chars().take(MESSAGE).collect();
     if let Some(condition) = conditions.iter_mut().find(|condition| condition.type_ == kind) {
-        if condition.status != say.status {
-            say.status.clone_into(&mut condition.status);
+        if condition.status != finding.status {
+            finding.status.clone_into(&mut condition.status);
             condition.last_transition_time = stamp(now);
         }
-        say.reason.clone_into(&mut condition.reason);
+        finding.reason.clone_into(&mut condition.reason);
         condition.message = message;
         condition.observed_generation = generation;
         return;
     }
     conditions.push(Condition {
         type_: kind.to_owned(),
-        status: say.status.to_owned(),
-        reason: say.reason.to_owned(),
+        status: finding.status.to_owned(),
+        reason: finding.reason.to_owned(),
         message,
         last_transition_time: stamp(now),
         observed_generation: generation,
@@ -130,13 +130,13 @@ mod tests {
     fn the_time_is_that_of_the_change_of_status() {
         let mut status = VirtualMachineStatus::default();
         let at = |seconds| Timestamp::from_unix(seconds).unwrap();
-        set(&mut status, AVAILABLE, &Say::no("Pending", "a"), at(1), Some(1));
-        set(&mut status, AVAILABLE, &Say::no("Booting", "b"), at(2), Some(2));
+        set(&mut status, AVAILABLE, &Finding::no("Pending", "a"), at(1), Some(1));
+        set(&mut status, AVAILABLE, &Finding::no("Booting", "b"), at(2), Some(2));
         assert_eq!(since(&status, AVAILABLE), Some(at(1)));
         assert_eq!(find(&status, AVAILABLE).unwrap().observed_generation, Some(2));
-        set(&mut status, AVAILABLE, &Say::yes("Ready", ""), at(3), Some(2));
+        set(&mut status, AVAILABLE, &Finding::yes("Ready", ""), at(3), Some(2));
         assert_eq!(since(&status, AVAILABLE), Some(at(3)));
-        set(&mut status, DEGRADED, &Say::no("Healthy", ""), at(3), Some(2));
+        set(&mut status, DEGRADED, &Finding::no("Healthy", ""), at(3), Some(2));
         remove(&mut status, AVAILABLE);
         assert_eq!(status.conditions.len(), 1);
     }

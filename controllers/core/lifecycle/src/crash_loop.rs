@@ -9,16 +9,16 @@ use neonvm_api::VirtualMachineStatus;
 use neonvm_types::Timestamp;
 use neonvm_types::runner_protocol::ExitReason;
 
-use crate::condition::{self, AVAILABLE, CRASH_LOOP, Say};
+use crate::condition::{self, AVAILABLE, CRASH_LOOP, Finding};
 use crate::settings::Settings;
 
 /// So many accelerator failures in a row, and the machine is not started again before its spec changes.
 pub const ACCELERATOR_LIMIT: u32 = 3;
 
-/// Ends that somebody asked for.
+/// Exits that a user requested.
 const ASKED_FOR: [ExitReason; 2] = [ExitReason::Stopped, ExitReason::StoppedByForce];
 
-/// Notes an end. Ends that somebody asked for are none of its business.
+/// Records an exit, unless a user requested it.
 pub fn record(
     status: &mut VirtualMachineStatus,
     reason: ExitReason,
@@ -35,8 +35,8 @@ pub fn record(
         .filter(|before| before.reason == reason.as_str() && before.observed_generation == generation)
         .map_or(0, |before| count(&before.message));
     let times = same.saturating_add(1);
-    let say = Say::yes(reason.as_str(), message(times, reason));
-    condition::set(status, CRASH_LOOP, &say, now, generation);
+    let finding = Finding::yes(reason.as_str(), message(times, reason));
+    condition::set(status, CRASH_LOOP, &finding, now, generation);
 }
 
 fn message(times: u32, reason: ExitReason) -> String {
@@ -137,7 +137,7 @@ mod tests {
         let at = |seconds| Timestamp::from_unix(seconds).unwrap();
         end(&mut status, ExitReason::GuestPanic, 1000);
         end(&mut status, ExitReason::GuestPanic, 1001);
-        condition::set(&mut status, AVAILABLE, &Say::yes("Ready", ""), at(1100), Some(1));
+        condition::set(&mut status, AVAILABLE, &Finding::yes("Ready", ""), at(1100), Some(1));
         assert_eq!(forget_if_stable(&mut status, at(1200), &Settings::default()), Some(at(1700)));
         end(&mut status, ExitReason::GuestPanic, 1701);
         assert_eq!(next_start(&status, &Settings::default()), None);

@@ -10,7 +10,7 @@
 //! Only VMs with the label `autoscaling.neon.tech/auto-migration-enabled` are migrated. Laws, each a property test: no migration while
 //! another one of the VM is open; none while no other node has room; of one VM at most `most` in a day, with pauses that double, and
 //! none to a node that denied as much within a day. The migrations themselves are the record, so a controller that is started again
-//! goes on where the last one was.
+//! continues where the last one ended.
 
 use std::sync::Arc;
 
@@ -197,7 +197,7 @@ fn due(case: &Case<'_>, attempts: &[Attempt], settings: &GrowthSettings) -> Opti
     [deferred, looked, paused, spent].into_iter().flatten().max()
 }
 
-/// Whether `size` is at least `other` in both amounts: whoever denied the latter has no room for the former.
+/// Whether `size` is at least `other` in both amounts: a node that denied the latter has no room for the former.
 fn covers(size: SizeRequest, other: SizeRequest) -> bool {
     size.cpu >= other.cpu && size.memory >= other.memory
 }

@@ -1,24 +1,24 @@
 //! The life of a migration as pure functions.
 //!
-//! Two objects, two writers' worth of status, one order of writes that is right wherever the controller dies:
+//! Two objects, each with its own status, written in an order that is safe wherever the controller dies:
 //!
 //! ```text
 //! migration                                     machine (status.migration is the lock)
 //! Pending, Queued
 //!      └── its turn ───────────────────────────▶ lock, PreMigrating
 //! Pending, Preparing: target pod is made
-//!      └── target waits, source is told ───────▶ Migrating (the machine looks at the migration)
+//!      └── target waits, source is started ────▶ Migrating (the machine looks at the migration)
 //! Running, Mirroring … Switching
-//!      ├── runners say: it is at the target ───▶ podName = target, unlocked, Running     (the machine's own pass)
+//!      ├── runners report: it is at the target ▶ podName = target, unlocked, Running     (the machine's own pass)
 //! Succeeded ◀──────────────────────────────────┘
 //!      └── decided that it stays (reason) ─────▶ unlocked, Running                        (the machine's own pass)
 //! Failed ◀─────────────────────────────────────┘
 //! ```
 //!
-//! A migration never says that it has ended before the machine is free of it. A machine whose migration vanished, in whatever
-//! phase, is looked after by its own pass ([`crate::step()`]).
+//! The status of a migration shows its end only after the machine is unlocked. If a migration object vanishes, in any phase,
+//! the machine's own pass ([`crate::step()`]) completes or reverts the migration.
 
-pub(crate) mod fate;
+pub(crate) mod location;
 mod observed;
 mod outcome;
 mod parameters;

@@ -1,4 +1,4 @@
-//! What is seen of a machine's partners.
+//! Observed state of a machine's pods, runners, certificate, address and migration.
 
 mod pod;
 
@@ -14,7 +14,7 @@ use crate::tls::TlsObserved;
 pub(crate) use pod::time;
 pub use pod::{PodView, Resize};
 
-/// What is seen of a machine's partners.
+/// Observed state around a machine: input of a step.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Observed {
     /// Machine and pods were read from the server for this step, or come from its answer to our own write; otherwise
@@ -23,7 +23,7 @@ pub struct Observed {
     /// The pod that the status names.
     pub pod: Option<PodView>,
     /// Other pods that the machine owns.
-    pub strays: Vec<PodView>,
+    pub orphans: Vec<PodView>,
     /// The runner in the pod.
     pub runner: RunnerView,
     /// The guest's certificate; looked at only if the spec asks for one.
@@ -51,16 +51,16 @@ pub struct Moving {
     pub target: Option<PodView>,
     /// The runner in it.
     pub target_runner: RunnerView,
-    /// When a paused post-copy was told to go on.
+    /// When the order to recover a paused post-copy was sent.
     pub recovered: Option<Timestamp>,
-    /// The target has answered that it cannot have the machine: a part of it is at the source only.
+    /// The target has refused the verdict: a part of the guest's memory is at the source only.
     pub refused: bool,
 }
 
 /// What a machine must know of its migration.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Mover {
-    /// The source may have been told to begin.
+    /// The source may have received the order to begin.
     pub ordered: bool,
     /// It is decided that the machine stays: it can be let go.
     pub over: bool,
@@ -167,7 +167,7 @@ impl FailureReason {
 /// The runner, as the connection to it shows it.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub enum RunnerView {
-    /// Nothing was heard from it yet: what the status says still holds.
+    /// It has not reported yet: the recorded status still holds.
     #[default]
     Unknown,
     /// Its newest document.
@@ -200,7 +200,7 @@ impl RunnerView {
         }
     }
 
-    /// How the machine ended, if the runner said so.
+    /// How the machine ended, if the runner reported it.
     #[must_use]
     pub fn exit(&self) -> Option<&Exit> {
         self.newest()?.exit.as_ref()

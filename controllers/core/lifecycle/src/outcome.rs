@@ -20,21 +20,21 @@ pub struct Outcome {
     pub actions: Vec<Action>,
     /// When to look again although nothing happened.
     pub wake_at: Option<Timestamp>,
-    /// What to tell people, once the status is written.
+    /// Events to send once the status is written.
     pub events: Vec<Note>,
 }
 
 /// What to do. Every action may be repeated.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Action {
-    /// Read machine and pods from the server itself, not from what watches brought, and step again.
+    /// Read machine and pods from the API server instead of the cache, and step again.
     Refresh,
-    /// Write the finalizer, and into the spec how CPUs come and go if it does not say.
+    /// Write the finalizer, and the CPU scaling mode if the spec has none.
     Adopt {
         /// The mode to write; `None` if the spec has one.
         cpu_scaling_mode: Option<CpuScalingMode>,
     },
-    /// Make the secrets of the machine and of the pod with this name, then the pod itself, as [`crate::pod::plan`] says.
+    /// Create the secrets of the machine and of the pod with this name, then the pod itself, as planned by [`crate::pod::plan`].
     CreatePod {
         /// Its name.
         name: String,
@@ -71,20 +71,20 @@ pub enum Action {
         /// The migration.
         migration: Option<ActiveMigration>,
     },
-    /// Call off the move at the runner in the machine's pod.
+    /// Order the runner in the machine's pod to cancel the migration.
     CancelMove(MigrationCall),
-    /// Tell the runner in the machine's pod to go on with a paused post-copy.
+    /// Order the runner in the machine's pod to recover a paused post-copy.
     RecoverMove(MigrationCall),
-    /// Tell the runner in the pod with this UID that the machine is its own from now on.
+    /// Send the runner in the pod with this UID the verdict that it owns the guest.
     Settle {
         /// UID of the pod.
         pod: String,
-        /// What to tell.
+        /// The verdict.
         verdict: MigrationVerdict,
     },
-    /// Take an address on the overlay network; this very one, if the machine says that it has it.
+    /// Allocate an address on the overlay network.
     TakeAddress {
-        /// The one it says it has.
+        /// The address in the machine's status, which must be allocated; `None`: any.
         wanted: Option<IpAddr>,
     },
     /// Give the address back; nothing of the machine runs any more.
@@ -159,7 +159,7 @@ pub enum NoteReason {
     Migrated,
     /// A migration failed; the machine stays.
     MigrationFailed,
-    /// A migration was called off; the machine stays.
+    /// A migration was cancelled; the machine stays.
     MigrationCancelled,
 }
 
@@ -216,7 +216,7 @@ impl NoteReason {
         )
     }
 
-    /// Whether it is told of the machine and of its migration.
+    /// Whether the event is sent about the machine and about its migration.
     #[must_use]
     pub const fn is_of_migration(self) -> bool {
         matches!(

@@ -90,7 +90,7 @@ pub fn affinity(vm: &VirtualMachine) -> Affinity {
     affinity::plan(vm.spec.affinity.as_ref(), vm.spec.target_architecture)
 }
 
-/// What the runner is told of its machine.
+/// The runner's configuration for its machine.
 ///
 /// # Errors
 /// If the object was never stored.

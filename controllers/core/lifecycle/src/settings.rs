@@ -10,7 +10,7 @@ use neonvm_types::Accelerator;
 pub struct Settings {
     /// Image of the runner, for machines that do not name one.
     pub runner_image: String,
-    /// Written into machines that do not say how CPUs come and go.
+    /// Default CPU scaling mode, written into machines without one.
     pub cpu_scaling_mode: CpuScalingMode,
     /// Whether nodes offer `neonvm/kvm`, `neonvm/tun` and `neonvm/vhost-net` as resources; then pods request them.
     pub device_plugin: bool,
@@ -32,15 +32,15 @@ pub struct Settings {
     pub restart_pause_max: i64,
     /// How long a machine must have been available for its history to be forgotten, in seconds.
     pub stable_after: i64,
-    /// How long a runner may be out of reach before that is told, in seconds.
+    /// How long a runner may be unreachable before that is reported, in seconds.
     pub unreachable_after: i64,
-    /// How long a node may take to answer a resize of a pod before that is told, in seconds.
+    /// How long a kubelet may take for a resize of a pod before that is reported, in seconds.
     pub resize_timeout: i64,
-    /// How long a request to a runner that nobody answered may still arrive, in seconds.
+    /// How long a request to a runner without a response may still arrive, in seconds.
     pub request_lifetime: i64,
     /// Pause before a resize that the API server refused is asked for again, in seconds.
     pub resize_pause: i64,
-    /// How long a pod may overstay its grace period before that is told, in seconds.
+    /// How long a pod may exceed its grace period before that is reported, in seconds.
     pub stuck_after: i64,
     /// First pause before a refused certificate is asked for again, in seconds; doubles up to 64 times as much.
     pub certificate_pause: i64,
@@ -96,7 +96,7 @@ pub struct MigrationSettings {
     pub place_timeout: i64,
     /// How long the source runner may refuse, or not answer, the order to begin, in seconds.
     pub start_timeout: i64,
-    /// Pause before a paused post-copy is told again to go on, in seconds.
+    /// Pause before the order to recover a paused post-copy is repeated, in seconds.
     pub recover_pause: i64,
 }
 

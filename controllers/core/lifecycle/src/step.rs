@@ -15,7 +15,7 @@ use neonvm_api::virtual_machine::Phase;
 use neonvm_api::{VirtualMachine, VirtualMachineStatus};
 use neonvm_types::Timestamp;
 
-use crate::condition::{self, ROOT_DISK_COPIED, Say};
+use crate::condition::{self, Finding, ROOT_DISK_COPIED};
 use crate::observed::{Observed, PodView};
 use crate::outcome::{Action, Note, NoteReason, Outcome};
 use crate::settings::Settings;
@@ -72,11 +72,11 @@ fn living(pass: &mut Pass<'_>) {
         Some(Phase::Succeeded | Phase::Failed) => ended::step(pass),
     }
     if !pass.status.phase.is_some_and(Phase::is_alive) {
-        // A machine that ended is nobody's.
+        // A machine that ended belongs to no migration.
         pass.status.migration = None;
     }
     root_disk(pass);
-    strays(pass);
+    delete_orphans(pass);
     let again = crate::crash_loop::forget_if_stable(&mut pass.status, pass.now, pass.settings);
     pass.wake(again);
     health::step(pass, &tls);
@@ -93,13 +93,13 @@ fn running(pass: &mut Pass<'_>) {
     alive::step(pass);
 }
 
-/// Tells where the root disk is, if it is not the usual place.
+/// Sets the condition for a root disk that is copied into the pod.
 fn root_disk(pass: &mut Pass<'_>) {
     let copied = pass.observed.pod.as_ref().and_then(|pod| pod.copied);
     let message = "the installation runs without image volumes: each pod has a copy of the root disk in its own directory";
     match copied {
-        Some(true) => pass.set(ROOT_DISK_COPIED, &Say::yes("Copied", message)),
-        Some(false) => pass.set(ROOT_DISK_COPIED, &Say::no("Copying", message)),
+        Some(true) => pass.set(ROOT_DISK_COPIED, &Finding::yes("Copied", message)),
+        Some(false) => pass.set(ROOT_DISK_COPIED, &Finding::no("Copying", message)),
         None => condition::remove(&mut pass.status, ROOT_DISK_COPIED),
     }
 }
@@ -116,14 +116,14 @@ fn certificate(pass: &mut Pass<'_>, name: &str) -> TlsOutcome {
     outcome
 }
 
-/// Pods of this machine that its status does not name are taken away; whether they are such, only the server knows.
-/// The target of its migration is none of them.
-fn strays(pass: &mut Pass<'_>) {
+/// Deletes pods of this machine that its status does not name, except the target of its migration. The status must be fresh
+/// from the API server.
+fn delete_orphans(pass: &mut Pass<'_>) {
     if pass.status.migration.is_some() != pass.before.migration.is_some() {
-        // Not before it is written who the machine belongs to.
+        // First the status must record which pod owns the machine.
         return;
     }
-    for pod in pass.observed.strays.iter().filter(|pod| pod.deleting.is_none()) {
+    for pod in pass.observed.orphans.iter().filter(|pod| pod.deleting.is_none()) {
         if pass.observed.fresh {
             pass.delete_pod(&pod.name, Some(&pod.uid));
         } else {
@@ -175,8 +175,8 @@ impl<'a> Pass<'a> {
         true
     }
 
-    pub(crate) fn set(&mut self, kind: &str, say: &Say<'_>) {
-        condition::set(&mut self.status, kind, say, self.now, self.vm.metadata.generation);
+    pub(crate) fn set(&mut self, kind: &str, finding: &Finding<'_>) {
+        condition::set(&mut self.status, kind, finding, self.now, self.vm.metadata.generation);
     }
 
     pub(crate) fn note(&mut self, reason: NoteReason, message: impl Into<String>) {
@@ -199,7 +199,7 @@ impl<'a> Pass<'a> {
 
     /// Whether a pod may get the machine: none of its pods can be running.
     pub(crate) fn another_lives(&self) -> Option<&'a str> {
-        self.observed.strays.iter().find(|pod| pod.is_live()).map(|pod| pod.name.as_str())
+        self.observed.orphans.iter().find(|pod| pod.is_live()).map(|pod| pod.name.as_str())
     }
 
     fn finish(mut self) -> Outcome {

@@ -6,7 +6,7 @@ use neonvm_types::Timestamp;
 
 use crate::settings::Settings;
 
-/// Lifetime when the machine does not say, in seconds: 90 days.
+/// Default lifetime of a certificate, in seconds: 90 days.
 const LIFETIME: i64 = 90 * 86_400;
 /// Shortest lifetime asked for, in seconds; cert-manager refuses less than an hour, our authority does not care.
 const SHORTEST: i64 = 60;
@@ -51,7 +51,7 @@ pub struct Request {
 /// How far a request is.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RequestState {
-    /// Nobody has decided.
+    /// Neither approved nor denied.
     Waiting,
     /// The certificate is there.
     Issued,
@@ -265,7 +265,7 @@ mod tests {
     }
 
     #[test]
-    fn a_request_without_its_key_is_made_anew() {
+    fn a_request_without_its_key_is_made_again() {
         let tls = spec("ca");
         let state = RequestState::Issued;
         let seen = TlsObserved { api: true, request: request(&tls, 2, state), key: false, secret: None };

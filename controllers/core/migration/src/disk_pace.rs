@@ -34,8 +34,8 @@ impl DiskPace {
         self.limit
     }
 
-    /// Takes in what QEMU says of the copies (`offset` and `len` of its jobs): `done` of `all` bytes, where `all` grows with what
-    /// the guest writes; `elapsed` since the last time. Returns a limit that is to be set.
+    /// Processes QEMU's progress of the copies (`offset` and `len` of its jobs): `done` of `all` bytes, where `all` grows with
+    /// the guest's writes; `elapsed` since the last call. Returns a limit to set.
     ///
     /// The guest may write half of what is copied: then the copy takes at most twice as long as that of a guest that writes
     /// nothing. QEMU copies whole chunks of 64 KiB, so small writes count for many times their size; the limit, which counts what
@@ -81,12 +81,12 @@ mod tests {
 
     const SECOND: Duration = Duration::from_secs(1);
 
-    /// A copy of a disk of `disk` bytes at `link` bytes in a second while the guest wants to write `wish` bytes in a second, each
-    /// of which makes `times` bytes to be copied. Returns how much was to be copied after each second.
-    fn copy(pace: &mut DiskPace, disk: u64, link: u64, wish: u64, times: u64, seconds: u64) -> Vec<u64> {
+    /// Copies a disk of `disk` bytes at `link` bytes per second while the guest tries to write `rate` bytes per second, each of
+    /// which adds `times` bytes to copy. Returns how much was left to copy after each second.
+    fn copy(pace: &mut DiskPace, disk: u64, link: u64, rate: u64, times: u64, seconds: u64) -> Vec<u64> {
         let (mut done, mut all) = (0, disk);
         let second = |_| {
-            let may = pace.limit().map_or(wish, |limit| wish.min(limit.get()));
+            let may = pace.limit().map_or(rate, |limit| rate.min(limit.get()));
             all += may * times;
             done += link.min(all - done);
             pace.next(SECOND, Bytes::new(done), Bytes::new(all));
@@ -99,12 +99,12 @@ mod tests {
         /// However much the guest writes, the copy catches up, if the link carries twice what the slowest guest writes.
         #[test]
         fn the_copy_catches_up(
-            disk in 0_u64..1 << 33, link in (2_u64 << 20)..1 << 30, wish in 0_u64..1 << 32, times in 1_u64..=16,
+            disk in 0_u64..1 << 33, link in (2_u64 << 20)..1 << 30, rate in 0_u64..1 << 32, times in 1_u64..=16,
         ) {
             let mut pace = DiskPace::default();
-            // Until the limit is found, no more than the guest wishes is added; then half of the link is left over.
-            let seconds = 64 + 4 * (disk + 20 * wish * times) / link;
-            let behind = copy(&mut pace, disk, link, wish, times, seconds.min(200_000));
+            // Until the limit is found, at most the guest's rate is added; then half of the link is left over.
+            let seconds = 64 + 4 * (disk + 20 * rate * times) / link;
+            let behind = copy(&mut pace, disk, link, rate, times, seconds.min(200_000));
             let last = behind.last().copied().unwrap_or_default();
             prop_assert!(last <= CAUGHT_UP.get().max(link / 10), "{last} behind, {:?}", pace.limit());
         }
@@ -113,13 +113,13 @@ mod tests {
         /// stands still for at the end is always little.
         #[test]
         fn no_burst_makes_the_guest_stand_still_for_long(
-            seconds in 3_u64..100, link in (2_u64 << 20)..1 << 30, wish in 0_u64..1 << 34, moment in 1_u64..100,
+            seconds in 3_u64..100, link in (2_u64 << 20)..1 << 30, rate in 0_u64..1 << 34, moment in 1_u64..100,
         ) {
             let mut pace = DiskPace::default();
             copy(&mut pace, seconds * link, link, 0, 1, seconds);
             let limit = pace.caught_up();
             prop_assert_eq!(limit, Some(Bytes::new(link / 4)));
-            let behind = copy(&mut pace, 0, link / 2, wish, 1, moment);
+            let behind = copy(&mut pace, 0, link / 2, rate, 1, moment);
             prop_assert!(behind.iter().all(|behind| *behind == 0), "{behind:?}");
             prop_assert_eq!(pace.limit(), limit, "that is enough");
         }

@@ -1,11 +1,11 @@
 //! The two ends of a move as pure state machines: [`Source`] drives, [`Target`] follows.
 //!
 //! For: the runner, simulations of it.
-//! May not: read a clock, talk to anything. Time is an argument: since whatever the caller counts from.
+//! May not: read a clock, do I/O. Time is an argument: a duration since any instant that the caller chooses.
 //!
-//! The law of both: a target's guest runs only after its source has said that its own never will again, or after a verdict
-//! that the source is gone for good; a source that has said so runs its guest again only after a verdict that the target
-//! is gone for good. The states are drawn in `neonvm_types::runner_protocol`.
+//! Invariant of both: a target's guest runs only after its source has given the guest up for good, or after a verdict that
+//! the source is gone for good; a source that has given the guest up runs it again only after a verdict that the target is
+//! gone for good. A diagram of the states is in `neonvm_types::runner_protocol`.
 
 mod disk_pace;
 mod phase;

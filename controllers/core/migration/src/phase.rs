@@ -1,6 +1,6 @@
-//! How far QEMU says that a move is.
+//! QEMU's phases of a migration.
 
-/// How far a move is by QEMU's word (`MigrationStatus` in QAPI), as far as it matters here.
+/// The status of a migration that QEMU reports (`MigrationStatus` in QAPI), as far as it matters here.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Phase {
     /// There was none.
@@ -16,20 +16,20 @@ pub enum Phase {
     PostCopyActive,
     /// The same, and the connection is lost.
     PostCopyPaused,
-    /// The same, and it goes on.
+    /// The same, and the connection is being recovered.
     PostCopyRecover,
     /// All is there.
     Completed,
-    /// It failed. At the source the guest goes on.
+    /// It failed; the guest continues at the source.
     Failed,
-    /// It was called off; the guest goes on.
+    /// It was cancelled; the guest continues at the source.
     Cancelled,
     /// Any other: nothing follows from it.
     Other,
 }
 
 impl Phase {
-    /// Whether no move goes on.
+    /// Whether no migration is running.
     #[must_use]
     pub const fn is_over(self) -> bool {
         matches!(self, Self::None | Self::Completed | Self::Failed | Self::Cancelled)

@@ -11,13 +11,13 @@ use crate::{Phase, Refused};
 
 /// Time to reach the target and to agree.
 const NEGOTIATE: Duration = Duration::from_secs(30);
-/// Time to finish disks while the guest stands still; after that it goes on here.
+/// Time to finish disks while the guest is stopped; after that it continues here.
 const SETTLE: Duration = Duration::from_secs(15);
 /// Time for the devices of a guest that stands still, and for a post-copy to begin.
 const SWITCH: Duration = Duration::from_secs(60);
-/// Pause before QEMU is told again to call the move off.
+/// Pause before the order to QEMU to cancel the migration is repeated.
 const CANCEL_AGAIN: Duration = Duration::from_secs(10);
-/// Pause before the target is told again to let the guest run; doubled up to the longest.
+/// Pause before the order to the target to run the guest is repeated; doubled up to the longest.
 const AGAIN: (Duration, Duration) = (Duration::from_millis(20), Duration::from_secs(5));
 /// Pause before a lost connection of a post-copy is made again; doubled up to the longest.
 const RECOVER: (Duration, Duration) = (Duration::from_millis(500), Duration::from_secs(30));
@@ -46,21 +46,21 @@ pub enum Event {
     Pass(u64),
     /// Something that was to be done failed, or the target is lost.
     Trouble(String),
-    /// QEMU was not to be told to send the rest.
+    /// QEMU did not accept the order to send the rest.
     NotSwitched(String),
-    /// The target says that the guest runs there.
+    /// The target reports that the guest runs there.
     HandedOver,
-    /// The target could not be told, or cannot let it run.
+    /// The target could not be reached, or cannot run the guest.
     NotHandedOver(String),
-    /// The move is to be called off.
+    /// The migration is to be cancelled.
     Cancel(String),
-    /// A paused post-copy is to go on now.
+    /// A paused post-copy is to be recovered now.
     Recover,
     /// It could not.
     NotRecovered(String),
     /// The other runner is gone for good: whether this guest is the one that runs from now on.
     Verdict(bool),
-    /// Everything made for the move is removed, and the guest runs here. What the target had to say about it, if anything.
+    /// Everything created for the migration is removed, and the guest runs here. The target's error message, if any.
     Cleaned(String),
     /// QEMU has ended.
     Gone(String),
@@ -70,7 +70,7 @@ pub enum Event {
     Timer,
 }
 
-/// What is to be done. What fails is answered with [`Event::Trouble`] unless said otherwise.
+/// What is to be done. Failures are reported by [`Event::Trouble`] unless documented otherwise.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Action {
     /// Reach the target and agree; answered with [`Event::Agreed`].
@@ -85,9 +85,9 @@ pub enum Action {
     Settle,
     /// Send the rest; phases follow.
     SwitchOver,
-    /// Tell QEMU to call it off; phases follow.
+    /// Order QEMU to cancel; phases follow.
     CancelCopy,
-    /// Tell the target to let the guest run; answered with [`Event::HandedOver`] or [`Event::NotHandedOver`].
+    /// Order the target to run the guest; answered with [`Event::HandedOver`] or [`Event::NotHandedOver`].
     HandOver,
     /// Make the connection of a post-copy again; phases follow, or [`Event::NotRecovered`].
     Recover,
@@ -113,13 +113,13 @@ pub struct Source {
     post_copy_wanted: bool,
     post_copy_asked: bool,
     passes: u64,
-    /// QEMU was told to send the last of the guest: from then on it alone decides.
+    /// QEMU has the order to send the last of the guest: from then on it alone decides.
     switched: bool,
-    /// QEMU was told to send memory and has not said that it is over.
+    /// QEMU has the order to send memory and has not reported the end.
     copying: bool,
-    /// The guest runs at the target: it said so.
+    /// The target has reported that the guest runs there.
     handed: bool,
-    /// The target is gone for good: what it may still be heard to say is old.
+    /// The target is gone for good: reports that still arrive are old.
     alone: bool,
     /// QEMU has ended with all of the guest sent, or nearly: whether it lives on is for others to find out.
     ended: bool,
@@ -295,8 +295,8 @@ impl Source {
         (self.step_by, self.again.1, self.recover.1) = (None, None, None);
     }
 
-    /// QEMU has ended. Once it was told to send the last of the guest, that may be whole at the target, and nothing newer is
-    /// anywhere: `Failed` would say that the guest went on here, and what the target has would be given up as old.
+    /// QEMU has ended. After the order to send the last of the guest, the target may have the whole guest in its newest state:
+    /// `Failed` would mean that the guest continued here, and the target's state would be discarded as old.
     fn gone(&mut self, why: String) {
         let sent = self.state() == State::HandingOver || self.switched && self.state() == State::Switching;
         if sent && self.end.is_none() {
@@ -369,7 +369,7 @@ impl Source {
             return;
         }
         let asked = phase == Phase::Cancelled && words.is_empty();
-        let why = if asked { "QEMU called it off".to_owned() } else { format!("QEMU: {words}") };
+        let why = if asked { "QEMU cancelled it".to_owned() } else { format!("QEMU: {words}") };
         self.again.1 = None;
         if self.end.is_none() {
             (self.end, self.broken) = (Some((State::Failed, why)), true);
@@ -416,7 +416,7 @@ impl Source {
         }
     }
 
-    /// Whether it is too late to call it off: the guest stands still and the last of it is on its way.
+    /// Whether it is too late to cancel: the guest is stopped and the last of it is being sent.
     fn is_leaving(&self) -> bool {
         self.state().has_left() || self.switched && self.state() == State::Switching
     }
@@ -431,7 +431,7 @@ impl Source {
         if self.is_leaving() {
             return Err(Refused("the machine is being handed over to the target".to_owned()));
         }
-        let why = if reason.is_empty() { "called off" } else { reason };
+        let why = if reason.is_empty() { "cancelled" } else { reason };
         self.stay(State::Cancelled, why.to_owned(), actions);
         Ok(())
     }
@@ -491,7 +491,7 @@ impl Source {
                 State::Negotiating => self.fail("the target did not answer in time".to_owned(), actions),
                 State::Copying => self.fail("post-copy did not begin in time".to_owned(), actions),
                 _ => {
-                    let why = "the switch took too long; the guest goes on here".to_owned();
+                    let why = "the switch took too long; the guest continues here".to_owned();
                     self.stay(State::Failed, why, actions);
                 }
             }

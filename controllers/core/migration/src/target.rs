@@ -13,14 +13,14 @@ const WAIT: Duration = Duration::from_secs(900);
 /// Time for the last bytes of a source whose control connection is lost.
 const LAST_BYTES: Duration = Duration::from_secs(30);
 
-/// How long a source that knows that the guest runs here may take to say that nothing more comes; and one that was not
-/// answered, to ask once more. After that nobody needs to reach this end.
+/// How long the target still listens once the guest runs here: for [`Event::Stop`] of the source, or for its repeated order if
+/// the response was lost.
 const FAREWELL: Duration = Duration::from_secs(60);
 
-/// Why a target has failed whose source needs it no more.
-pub const CALLED_OFF: &str = "the source has called it off";
-/// Time for a QEMU that could not read what came to end by itself and to say why.
-const LAST_WORDS: Duration = Duration::from_secs(2);
+/// Reason of a target that has failed because its source cancelled.
+pub const CALLED_OFF: &str = "the source has cancelled it";
+/// Time for a QEMU that could not read the stream to exit by itself with a message.
+const EXIT_GRACE: Duration = Duration::from_secs(2);
 
 /// What has happened.
 #[derive(Clone, Debug, PartialEq)]
@@ -31,13 +31,13 @@ pub enum Event {
     Settled,
     /// QEMU has come to this phase.
     Phase(Phase),
-    /// The source says that its guest never runs again.
+    /// The source orders to run the guest; its own never runs again.
     Run(Box<(MigrationProgress, MigrationGuest)>),
     /// The guest runs.
     Runs,
     /// It could not be let run.
     RunsNot,
-    /// The source says that nothing more comes.
+    /// The source reports that nothing more comes.
     Stop,
     /// The control connection is lost.
     Lost,
@@ -56,7 +56,7 @@ pub enum Action {
     Continue,
     /// Nothing will ever run here: end.
     End,
-    /// Nobody needs to reach this end any more.
+    /// Stop listening.
     Close,
 }
 
@@ -69,8 +69,8 @@ pub struct Target {
     settled: bool,
     /// QEMU could not read what came, and is about to end.
     broken: bool,
-    /// The guest was told to run, or runs.
-    told: bool,
+    /// The guest has the order to run, or runs.
+    started: bool,
     /// The guest runs before all its memory is there.
     post_copy: bool,
     guest: Option<MigrationGuest>,
@@ -82,7 +82,7 @@ impl Target {
     pub fn new(now: Duration, id: String) -> Self {
         let status = MigrationStatus { id, role: MigrationRole::Target, ..MigrationStatus::default() };
         let by = Some(now + WAIT);
-        Self { status, now, by, settled: false, broken: false, told: false, post_copy: false, guest: None }
+        Self { status, now, by, settled: false, broken: false, started: false, post_copy: false, guest: None }
     }
 
     /// How far it is.
@@ -137,16 +137,16 @@ impl Target {
                 self.guest = Some(guest);
                 return Ok(self.let_run());
             }
-            Event::Runs if self.told => {
+            Event::Runs if self.started => {
                 self.status.state = if self.post_copy { State::PostCopy } else { State::Completed };
                 self.part();
             }
-            Event::RunsNot => self.told = false,
+            Event::RunsNot => self.started = false,
             Event::Stop if runs => {
                 self.by = None;
                 return Ok(vec![Action::Close]);
             }
-            Event::Stop | Event::Lost if self.told || self.broken => {}
+            Event::Stop | Event::Lost if self.started || self.broken => {}
             Event::Stop => return Ok(self.fail(CALLED_OFF.to_owned())),
             Event::Lost => match state {
                 State::Receiving if !self.settled => {
@@ -167,7 +167,7 @@ impl Target {
         match (phase, self.status.state) {
             (Phase::Completed, State::Receiving) => {
                 (self.status.state, self.by) = (State::Arrived, None);
-                "waits for the word of the source".clone_into(&mut self.status.reason);
+                "waits for the order of the source to run".clone_into(&mut self.status.reason);
             }
             (Phase::PostCopyActive, State::Receiving) => {
                 (self.status.state, self.by, self.post_copy) = (State::Arrived, None, true);
@@ -177,15 +177,15 @@ impl Target {
                 self.part();
             }
             (Phase::Completed, State::Arrived) => self.post_copy = false,
-            (Phase::Failed, State::Receiving | State::Arrived) if !self.told => {
-                (self.broken, self.by) = (true, Some(self.now + LAST_WORDS));
+            (Phase::Failed, State::Receiving | State::Arrived) if !self.started => {
+                (self.broken, self.by) = (true, Some(self.now + EXIT_GRACE));
             }
             _ => {}
         }
         Vec::new()
     }
 
-    /// The guest runs and is whole: the source may be gone, and never say that nothing more comes.
+    /// The guest runs and is whole: the source may be gone, and never send [`Event::Stop`].
     fn part(&mut self) {
         if self.status.state == State::Completed {
             self.by = Some(self.now + FAREWELL);
@@ -194,7 +194,7 @@ impl Target {
 
     fn let_run(&mut self) -> Vec<Action> {
         self.status.reason.clear();
-        if std::mem::replace(&mut self.told, true) {
+        if std::mem::replace(&mut self.started, true) {
             return Vec::new();
         }
         vec![Action::Continue]
@@ -216,8 +216,8 @@ impl Target {
             (State::Arrived, true) => Ok(self.let_run()),
             (_, true) if runs => Ok(Vec::new()),
             (_, true) => Err(Refused("the guest is not whole here".to_owned())),
-            (_, false) if runs || self.told => Err(Refused("the guest runs here".to_owned())),
-            (_, false) => Ok(self.fail("the machine goes on elsewhere".to_owned())),
+            (_, false) if runs || self.started => Err(Refused("the guest runs here".to_owned())),
+            (_, false) => Ok(self.fail("the machine continues elsewhere".to_owned())),
         }
     }
 

@@ -1,9 +1,9 @@
 //! Who has which address: the pools in memory, and what is to be written to them.
 //!
 //! A pool is a small object, one for each slice of 256 addresses; a larger one that upstream made is read, kept and
-//! emptied, and gets nothing new. What is asked for changes the book at once and is *pending* until its pool is
-//! written; an answer is given only then. A write that failed, or may have failed, ends with [`Book::reread`]: the pool is
-//! what the server says, and whoever was pending asks again.
+//! emptied, and gets nothing new. A request changes the book at once and is *pending* until its pool is written; only then
+//! the caller gets the address. A write that failed, or may have failed, ends with [`Book::reread`]: the pool is reset to
+//! the server's object, and callers with pending requests repeat them.
 //!
 //! ```text
 //!  acquire, release ──▶ pending ──▶ changes() ──▶ guarded write ──┬─ done ──────▶ written()
@@ -91,7 +91,7 @@ pub struct Book {
     /// Those that differ from their objects.
     dirty: BTreeSet<Arc<str>>,
     by_id: BTreeMap<Arc<str>, IpAddr>,
-    /// Who has an address, by which pools: more than one entry for an address is somebody's mistake.
+    /// Address and pool → VM. More than one entry for an address is an error made outside of this program.
     holders: BTreeMap<(IpAddr, Arc<str>), Arc<str>>,
     /// Address → second from which it may be given again.
     resting: BTreeMap<IpAddr, i64>,
@@ -215,16 +215,16 @@ impl Book {
         (!pool.pending.contains(&offset)).then_some(lease)
     }
 
-    /// Gives back what belongs to nobody: `alive` are all machines, with the addresses that they say they have. A machine
-    /// keeps one address: that one, if it holds it. How many were given back.
+    /// Releases addresses without a VM: `alive` are all VMs, with the addresses in their status. A VM keeps one address:
+    /// that of its status, if it holds it. Returns the number of released addresses.
     pub fn sweep(&mut self, now: i64, alive: &BTreeMap<String, Option<IpAddr>>) -> usize {
         self.wake(now);
         let keeps = |address: IpAddr, id: &str| match alive.get(id) {
             None => false,
-            Some(said) => {
+            Some(reported) => {
                 let known = self.by_id.get(id).copied();
-                let said = said.filter(|said| self.holder(*said) == Some(id));
-                said.or(known) == Some(address)
+                let reported = reported.filter(|address| self.holder(*address) == Some(id));
+                reported.or(known) == Some(address)
             }
         };
         let gone: Vec<(IpAddr, Arc<str>)> = self
@@ -239,9 +239,9 @@ impl Book {
                 self.by_id.remove(id);
             }
         }
-        for (id, said) in alive {
-            if let Some(said) = said.filter(|said| self.holder(*said) == Some(id.as_str())) {
-                self.by_id.insert(Arc::from(id.as_str()), said);
+        for (id, reported) in alive {
+            if let Some(address) = reported.filter(|address| self.holder(*address) == Some(id.as_str())) {
+                self.by_id.insert(Arc::from(id.as_str()), address);
             }
         }
         gone.len()
@@ -282,12 +282,12 @@ impl Book {
         Lease { address, net: net.unwrap_or_else(|| Net::new(address, u8::MAX)), pool }
     }
 
-    /// Whether a machine may have the very address that it says it has.
+    /// Checks whether a VM may keep the address in its status.
     fn check(&self, id: &str, wanted: IpAddr) -> Result<IpAddr, Refusal> {
         match self.holder(wanted) {
             Some(by) if by == id => Ok(wanted),
             Some(by) => Err(Refusal::Held { address: wanted, by: by.to_owned() }),
-            // It may rest: then it was this machine's, or nobody else's yet.
+            // It may be in quarantine: then this VM had it, or no other VM has got it since.
             None if self.settings.range_of(wanted).is_some() => Ok(wanted),
             None => Err(Refusal::Outside { address: wanted, ranges: self.ranges() }),
         }
@@ -377,7 +377,7 @@ impl Book {
         }
     }
 
-    /// Forgets what a pool says. Addresses that rest go on resting.
+    /// Removes a pool and its allocations. Addresses in quarantine stay there.
     fn forget(&mut self, name: &str) {
         let Some(pool) = self.pools.remove(name) else { return };
         self.dirty.remove(name);

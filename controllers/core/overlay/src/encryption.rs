@@ -1,14 +1,14 @@
-//! Encryption of the tunnels by WireGuard: who is whose peer, and by which address on the encrypted network.
+//! Encryption of the tunnels by WireGuard: the peers of each node, and their addresses on the encrypted network.
 //!
-//! Each node has a WireGuard interface with an address that is made of the node's name ([`address`]). The tunnel goes between these
-//! addresses, which no other interface leads to. So a node whose key is unknown has no address that a frame could be sent to in
-//! plaintext, and a tunnel packet of a node can come only from who has its key. Addresses of the underlay would do as well, with
-//! policy routing to part tunnel packets from all others; a rule that is gone would then be a leak, and a node that claims the address
-//! of another would get its frames.
+//! Each node has a WireGuard interface with an address derived from the node's name ([`address`]). The tunnel runs between
+//! these addresses, which are routed by no other interface. So no frame can be sent in plaintext to a node whose key is unknown,
+//! and tunnel packets of a node come only from the holder of its key. Addresses of the underlay would need policy routing to
+//! separate tunnel packets from others; a missing rule would then be a leak, and a node that claims the address of another would
+//! get its frames.
 //!
-//! A key is published by the node that has it, and nobody else ([`Key`] says how); the address of a node comes from its object. Neither
-//! is believed more than needed: who publishes the key of another, or claims its address, gets nothing that is for it, and does not
-//! keep it from being reached.
+//! Only the node that has a key publishes it (see [`Key`]); the address of a node comes from its object. Neither is trusted more
+//! than needed: a node that publishes another's key, or claims its address, does not receive the other's frames and does not
+//! make the other unreachable.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
@@ -31,7 +31,7 @@ pub const PREFIX: u8 = 64;
 pub struct Key([u8; 32]);
 
 impl Key {
-    /// None of no bytes but zero: that is how the kernel says that there is no key.
+    /// None if all bytes are zero, by which the kernel reports that there is no key.
     #[must_use]
     pub fn new(bytes: [u8; 32]) -> Option<Self> {
         (bytes != [0; 32]).then_some(Self(bytes))
@@ -62,8 +62,8 @@ impl std::fmt::Debug for Key {
     }
 }
 
-/// Address of a node on the encrypted network of a virtual network: `fd6e:656f:6eVV:VVVV::/64`, with the 24 bits of the VNI and the
-/// first 64 of the SHA-256 of the node's name.
+/// Address of a node on the encrypted network of a virtual network: `fd6e:656f:6eVV:VVVV::/64`, with the 24 bits of the VNI and
+/// the first 64 bits of the SHA-256 of the node's name.
 #[must_use]
 pub fn address(node: &str, vni: u32) -> Ipv6Addr {
     let hash: [u8; 32] = Sha256::digest(node).into();
@@ -75,7 +75,7 @@ pub fn address(node: &str, vni: u32) -> Ipv6Addr {
 /// The other end of an encrypted path.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Peer {
-    /// Where it is on the underlay; none where several nodes publish its key: then it says so itself, by what it sends.
+    /// Its address on the underlay. None if several nodes publish its key: the kernel then learns it from packets received.
     pub endpoint: Option<SocketAddr>,
     /// Its addresses on the encrypted network: what it may send from, and what is sent to it.
     pub allowed: BTreeSet<Ipv6Addr>,
@@ -104,8 +104,8 @@ pub struct Mesh {
 }
 
 impl Mesh {
-    /// What node `own` should have. `nodes` are all, with their addresses on the underlay, `keys` what each has published; of nodes
-    /// whose address is of another family than its own nothing is known.
+    /// What node `own` should have. `nodes` are all nodes with their addresses on the underlay, `keys` the keys that each has
+    /// published. Nodes whose address is of another family than that of `own` are left out.
     #[must_use]
     pub fn of(
         own: Own<'_>,
@@ -154,9 +154,9 @@ pub enum Change {
     Set(Key, Peer),
 }
 
-/// The changes that lead from what the kernel has to what is wanted; removals first, so that no address is taken from a peer that has
-/// just got it. `before` is what was wanted when changes were made last: where a peer was heard from is left alone while its address
-/// stays the same.
+/// The changes that lead from the kernel's state to the desired one; removals first, so that no address is taken from a peer
+/// that has just got it. `before` is the desired state of the previous call: the endpoint that the kernel learned from packets
+/// stays while the peer's address stays the same.
 #[must_use]
 pub fn plan(
     wanted: &BTreeMap<Key, Peer>,

@@ -1,8 +1,8 @@
-//! Where the tunnel of a node sends frames: to whom broadcasts go, and behind which node a VM is.
+//! Where the tunnel of a node sends frames: the receivers of broadcasts, and the node that each VM is on.
 //!
-//! Entries of VMs are *external*: the kernel does not let them age, but a frame that comes from elsewhere changes them, so
-//! that a VM that has just moved is found before anybody has written down that it did. What the kernel has learned is
-//! therefore left alone until what is wanted changes.
+//! Entries of VMs are *external*: the kernel does not let them age, but a frame from another node changes them, so that a
+//! VM that has just migrated is reached before its object changes. Entries that the kernel has learned are therefore left
+//! alone until the desired state changes.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -10,7 +10,7 @@ use std::net::IpAddr;
 /// An Ethernet address.
 pub type Hardware = [u8; 6];
 
-/// Frames to all go where entries with this address say.
+/// Address of the entries for broadcast and unknown frames.
 pub const ALL: Hardware = [0; 6];
 
 /// A node as others see it.
@@ -22,7 +22,7 @@ pub struct Place {
     pub is_moving: bool,
 }
 
-/// What the forwarding table should say.
+/// The desired forwarding table.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Wanted {
     /// The other nodes: each gets a copy of what is for all.
@@ -72,7 +72,7 @@ pub struct Entry {
     pub hardware: Hardware,
     /// Behind which tunnel.
     pub to: IpAddr,
-    /// Written as external: by us. Otherwise learned, or somebody's own.
+    /// Whether it has the flag of entries that we write. Others are learned, or written by another program.
     pub is_external: bool,
 }
 

@@ -5,8 +5,8 @@
 //! ([`forwarding`]), and of its encryption ([`encryption`]).
 //! May not: read a clock, talk to an API server or the kernel. Time is an argument, in seconds.
 //!
-//! An address is whose the pools say it is: it is written into its pool before anybody is told of it, and every write is
-//! guarded by the version that was read. So it is never given twice, wherever a controller dies and however many there are.
+//! The pools alone decide which VM has an address: it is written into its pool before it is returned to a caller, and every
+//! write requires the version that was read. So no address is allocated twice, even with several controllers or after a crash.
 
 pub mod book;
 pub mod encryption;

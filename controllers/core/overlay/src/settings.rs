@@ -132,7 +132,7 @@ impl Default for Settings {
     fn default() -> Self {
         let words =
             Words { range: RANGE.to_owned(), range_start: FIRST_VM_ADDRESS.to_owned(), ..Words::default() };
-        // The constants are a range; a test says so.
+        // The constants are a valid range, which a test checks.
         let ranges = range(0, &words).into_iter().collect();
         Self { network: NETWORK.to_owned(), ranges }
     }

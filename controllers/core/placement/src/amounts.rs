@@ -117,7 +117,7 @@ pub fn has_ended(pod: &Pod) -> bool {
 }
 
 impl Demand {
-    /// What a pod takes: what it requests, and for runner pods at least what the annotation `vm.neon.tech/usage` says.
+    /// What a pod takes: its requests, and for runner pods at least the value of the annotation `vm.neon.tech/usage`.
     #[must_use]
     pub fn of(pod: &Pod) -> Self {
         let mut demand = Self::requested(pod);
@@ -127,7 +127,7 @@ impl Demand {
         demand
     }
 
-    /// What a pod requests: the sum over its containers or the largest of its init containers (those that go on running
+    /// What a pod requests: the sum over its containers or the largest of its init containers (those that keep running
     /// beside the others are added), what the pod states as a whole, and its overhead.
     #[must_use]
     pub fn requested(pod: &Pod) -> Self {

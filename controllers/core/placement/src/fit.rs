@@ -39,7 +39,7 @@ pub enum Reason {
     },
     /// The node is cordoned.
     Unschedulable,
-    /// The node says that it is not ready.
+    /// The node's condition `Ready` is not true.
     NotReady,
     /// The pod must not share a node with another one that is there.
     AntiAffinity {

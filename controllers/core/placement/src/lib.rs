@@ -1,8 +1,8 @@
 //! Which node a pod fits on and which is best, as pure functions.
 //!
-//! [`Demand::of`] says what a pod takes; [`Usage`] adds up what the pods of a node take; [`fit`] says whether a pod may go
-//! to a node, or why not;
-//! [`permits`] is the rest: the choice of a node, what VMs may grow to, and which has to leave.
+//! [`Demand::of`] returns the resources that a pod takes; [`Usage`] adds up those of a node's pods; [`fit`] checks whether
+//! a pod fits on a node, and returns the reason if not; [`permits`] chooses a node, permits sizes of VMs, and chooses VMs to
+//! migrate away.
 
 mod affinity;
 mod amounts;

@@ -1,8 +1,8 @@
 //! Permits: how much of a node each VM may use, and which VM has to leave when a node is too full.
 //!
-//! [`State`] holds nodes and pods as they were seen and what it has promised. Everything goes in through [`State::step`] and
-//! [`State::request`]; what has to be written to the cluster comes out of [`State::take_actions`]. A permit is answered from
-//! memory at once; annotations are written afterwards.
+//! [`State`] caches nodes and pods, and holds the permits. All input comes through [`State::step`] and [`State::request`];
+//! [`State::take_actions`] returns the writes to the cluster. A permit is answered from memory at once; annotations are
+//! written afterwards.
 //!
 //! Three amounts of a pod count. *Floor*: what the cluster shows it to use. *Held*: what was permitted. *Buffer*: what it may
 //! hold without our knowing, because another scheduler permitted it and its agent has not asked us yet. A node's `reserved`

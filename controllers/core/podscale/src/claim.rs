@@ -1,5 +1,5 @@
-//! Who scales a target, where several want to: the oldest. The answer depends on the objects alone, not on the order in
-//! which somebody saw them, so it is the same after a restart and on every replica of the controller.
+//! If several objects scale one target, the oldest does. The result depends on the objects alone, not on the order in
+//! which they were observed, so it is the same after a restart and on every replica of the controller.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +9,7 @@ use neonvm_api::{
     pod_autoscaler::{ScalingStrategy, annotation},
 };
 
-/// An object that is scaled. The version of its API does not tell two apart.
+/// An object that is scaled. The version of its API is ignored in comparisons.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Target {
     /// Its namespace.
@@ -114,7 +114,7 @@ pub enum Verdict {
         /// The role that one scales, if it is not the whole target.
         role: Option<String>,
     },
-    /// A `HorizontalPodAutoscaler` that somebody else made scales it.
+    /// A `HorizontalPodAutoscaler` that this controller did not create scales it.
     Foreign {
         /// Its name.
         name: String,
@@ -148,11 +148,11 @@ impl Verdict {
 }
 
 /// The verdict for each claim, by namespace and name. Among those that overlap, the oldest has the target; of the same age,
-/// the first by namespace and name. One that lost keeps nobody else away.
+/// the first by namespace and name. A claim that lost does not block others.
 ///
-/// A `HorizontalPodAutoscaler` that none of the claims controls comes before all of them: it does scale already, and it
-/// cannot know of us. One that a claim controls belongs to that claim, and is foreign to no other: that one lost or won
-/// against its owner.
+/// A `HorizontalPodAutoscaler` that none of the claims controls comes before all of them: it scales already, and does not
+/// take claims into account. One that a claim controls belongs to that claim, and does not count as foreign for the others:
+/// they compete with its owner.
 #[must_use]
 pub fn resolve(claims: &[Claim], foreign: &[Foreign]) -> BTreeMap<(String, String), Verdict> {
     let mut by_target: BTreeMap<&Target, Vec<&Claim>> = BTreeMap::new();

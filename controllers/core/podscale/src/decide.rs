@@ -92,7 +92,7 @@ pub enum Limit {
     NotIdle,
 }
 
-/// What one metric says.
+/// How one metric contributed to a decision.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct MetricTrace {
@@ -176,7 +176,7 @@ pub struct Decision {
     pub ceiling: i32,
     /// Fewest replicas after one step by the rates.
     pub floor: i32,
-    /// What each metric says.
+    /// The contribution of each metric.
     pub metrics: Vec<MetricTrace>,
     /// What became of it.
     pub steps: Vec<Step>,
@@ -288,7 +288,7 @@ impl Run<'_> {
             self.step(Stage::Bounds, 0, None);
             return (0, Reason::DisabledAtZero);
         }
-        // What is out of bounds is brought back at once, whatever the metrics say.
+        // Replicas out of bounds are brought back at once, regardless of metrics.
         if current > self.bounds.max || current < self.bounds.min {
             let replicas = self.bounds.clamp(current);
             let (limit, reason) = if replicas < current {

@@ -1,8 +1,8 @@
-//! The Prometheus text format, and OpenMetrics as far as it looks the same: from a text to the series that were asked for.
+//! The Prometheus text format, and OpenMetrics as far as it looks the same: from a text to the requested series.
 //!
 //! <https://prometheus.io/docs/instrumenting/exposition_formats/>: a line is empty, a comment (of which `# TYPE name kind`
-//! counts), or `name{label="value",…} value [timestamp]`. The parser is our own because it must pass over what nobody
-//! asked for without allocating, go on after a line that makes no sense, and have limits; none at hand does all three.
+//! counts), or `name{label="value",…} value [timestamp]`. The parser is our own because it must skip other series without
+//! allocating, continue after an invalid line, and have limits; no available crate does all three.
 
 use std::{borrow::Borrow, collections::BTreeMap};
 
@@ -27,11 +27,11 @@ pub const MOST_SERIES: usize = 2048;
 /// Most bytes of labels that are kept of one query.
 pub const MOST_LABEL_BYTES: usize = 256 * 1024;
 
-/// What a text says to one query.
+/// The result of one query on a text.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Extract {
-    /// What the text says the metric is.
+    /// The metric's type, if the text declares it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kind: Option<Kind>,
     /// Series by their labels, as written.
@@ -177,7 +177,7 @@ fn take(query: &Query, part: Part, sample: Option<Sample<'_>>, extract: &mut Ext
 /// An earlier reading of the same pod or endpoint.
 #[derive(Clone, Copy, Debug)]
 pub struct Before<'a> {
-    /// What it said.
+    /// Its values.
     pub extract: &'a Extract,
     /// How long ago it was, in seconds.
     pub seconds: f64,
@@ -239,7 +239,7 @@ impl Query {
         if before.extract.series.is_empty() {
             return Err(first_reading());
         }
-        // A series that went down began anew, one that is new began at zero: all there is came since.
+        // A series that went down was reset, and a new one started at zero: the increase is the whole value.
         let increase = |(labels, value): (&String, &Finite)| {
             let earlier = before.extract.series.get(labels).filter(|earlier| *earlier <= value);
             Finite::saturating(

@@ -38,7 +38,7 @@ impl Histogram {
         }
     }
 
-    /// What was counted since `before`. A count that went down says that the process began anew: all there is counts.
+    /// What was counted since `before`. If a count went down, the process has restarted, and its whole count is returned.
     #[must_use]
     pub fn since(&self, before: &Self) -> Self {
         let earlier = |bound: Option<Finite>| {

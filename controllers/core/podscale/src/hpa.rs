@@ -49,8 +49,8 @@ pub fn replicas(pods: &Pods<'_>, target: Finite, tolerance: Tolerance) -> Option
     Some(if back { pods.current } else { replicas })
 }
 
-/// Replicas for the ratio of a metric and its target as the controller shows it, which says nothing of single pods: as if
-/// all were ready and gave a value.
+/// Replicas for the ratio of a metric and its target as the controller reports it. The ratio does not identify pods, so all
+/// are assumed ready and measured.
 #[must_use]
 pub fn by_ratio(current: i32, ratio: f64, tolerance: Tolerance) -> i32 {
     if close(ratio, tolerance) { current } else { ceil_replicas(ratio * f64::from(current.max(0))) }
@@ -95,7 +95,7 @@ mod tests {
         assert_eq!(ask(4, &[3.0, 3.0], 2, 0), Some(6));
         // One and a half times the target, but a starting pod would bring it to 0.75: nothing.
         assert_eq!(ask(2, &[1.5], 1, 0), Some(2));
-        // A third of the load, but one pod says nothing: it is at its target.
+        // A third of the load, but one pod has no value: it counts as at its target.
         assert_eq!(ask(3, &[0.3, 0.3], 0, 1), Some(2));
         assert_eq!(ask(2, &[0.95], 0, 1), Some(2));
         // Fewer than there are although the ratio asks for more: nothing.

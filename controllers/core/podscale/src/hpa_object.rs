@@ -2,7 +2,7 @@
 //!
 //! Quantities are written in thousandths, so `0.5` stays a half. An external metric becomes an external metric. Rates
 //! are rounded to whole percent. CPU is percent of the request and memory is mebibytes, as upstream documents it, unless
-//! the object says `targetType`; then CPU is in thousandths of a core and memory in bytes, as with the other strategies.
+//! the object has a `targetType`; then CPU is in thousandths of a core and memory in bytes, as with the other strategies.
 
 use std::collections::BTreeMap;
 
@@ -32,7 +32,7 @@ const PERIOD: i32 = 60;
 /// Annotations that speak about the one object they are on.
 const NOT_COPIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
 
-/// The name of the `HorizontalPodAutoscaler` of an object. One that would be too long is cut and told apart by a checksum.
+/// The name of the `HorizontalPodAutoscaler` of an object. A name that is too long is cut and gets a checksum.
 #[must_use]
 pub fn name(object: &str) -> String {
     let full = format!("{object}-hpa");
@@ -88,7 +88,7 @@ fn mebibytes(value: f64) -> String {
 
 fn metric(source: &MetricSource, value: f64) -> MetricSpec {
     let named = ["cpu", "memory"].contains(&source.target_metric.to_ascii_lowercase().as_str());
-    // Older objects say `pod` for CPU and memory; no metric of a pod has these names.
+    // Older objects have `pod` for CPU and memory; no metric of a pod has these names.
     let is_resource = match source.metric_source_type {
         MetricSourceType::Resource => true,
         MetricSourceType::Pod => named,

@@ -43,7 +43,7 @@ pub struct Rules {
     pub stable_window: i64,
 }
 
-/// What the machine says.
+/// The result of the state machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Answer {

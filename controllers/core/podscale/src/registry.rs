@@ -2,7 +2,7 @@
 //!
 //! A name that is not here is the name of a series.
 
-/// Engine of a pod without a label that says another.
+/// Engine of a pod without an engine label.
 pub const DEFAULT_ENGINE: &str = "vllm";
 /// Label of a pod that names its engine.
 pub const ENGINE_LABEL: &str = "model.aibrix.ai/engine";

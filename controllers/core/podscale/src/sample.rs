@@ -1,4 +1,4 @@
-//! What was read of a metric, and what it says about all pods together.
+//! The readings of a metric, and their combination over all pods.
 //!
 //! A value that is missing stays missing, with its reason. It never becomes zero: a failing scrape must not look like an
 //! idle workload.
@@ -142,7 +142,7 @@ pub enum Statistic {
     Quantile(f64),
 }
 
-/// What a metric says about all pods together.
+/// The reading of a metric over all pods.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Reading {

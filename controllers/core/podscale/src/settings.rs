@@ -36,7 +36,7 @@ pub struct MetricSettings {
     pub aggregation: PodAggregation,
     /// What becomes of a histogram.
     pub statistic: Statistic,
-    /// Tells it from the others of the object, whatever its place in the list.
+    /// Identifies it among the metrics of the object, independent of its place in the list.
     pub key: String,
 }
 
@@ -45,7 +45,7 @@ pub struct MetricSettings {
 pub struct Settings {
     /// How replicas are computed.
     pub strategy: ScalingStrategy,
-    /// What annotations say.
+    /// Settings from annotations.
     pub tuning: Tuning,
     /// The stable window in seconds.
     pub stable_window: i64,

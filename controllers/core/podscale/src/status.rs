@@ -1,8 +1,8 @@
-//! The status of an object after one pass, as a new value made of the old one and of what happened.
+//! The status of an object after one pass, computed from the old one and from the result of the pass.
 //!
-//! The words are those that clients of upstream's objects know: `MultiPodAutoscalerConflict` is *False* while there is a
-//! conflict and absent otherwise, and `ScalingActive` says that a change is under way (not, as with Kubernetes, that
-//! metrics can be read; that is `MetricsAvailable` here). `ScalingLimited`, `MetricsAvailable` are ours.
+//! Condition types are those of upstream: `MultiPodAutoscalerConflict` is *False* while there is a conflict and absent
+//! otherwise, and `ScalingActive` means that a change is under way (not, as with Kubernetes, that metrics can be read; that
+//! is `MetricsAvailable` here). `ScalingLimited` and `MetricsAvailable` are ours.
 
 use jiff::Timestamp;
 use k8s_openapi::{
@@ -72,7 +72,7 @@ pub enum Applied {
 pub enum Pass<'a> {
     /// The object is not valid.
     Invalid(&'a [FieldError]),
-    /// Another autoscaler has the target; how the message of the verdict says it.
+    /// Another autoscaler has the target; the message of the verdict.
     Conflict(&'a str),
     /// Something failed before there was a decision; nothing was scaled.
     Failed {
@@ -121,7 +121,7 @@ pub fn invalid_reason(faults: &[FieldError]) -> &'static str {
     }
 }
 
-/// The status after a pass. Nothing of `old` is changed that the pass says nothing about.
+/// The status after a pass. Fields of `old` that the pass does not determine stay.
 #[must_use]
 pub fn after(
     old: &PodAutoscalerStatus,
@@ -146,7 +146,7 @@ pub fn after(
 
 fn failed(old: &PodAutoscalerStatus, reason: &str, message: &str, now: Timestamp) -> ScalingFailure {
     let message: String = message.chars().take(1024).collect();
-    // In a row: whatever worked in between begins the count anew.
+    // Failures in a row: a success resets the count.
     let able = |one: &&Condition| one.type_ == ConditionKind::AbleToScale.word() && one.status == "True";
     let worked = old.conditions.iter().any(|one| able(&one));
     let same =
@@ -222,7 +222,7 @@ fn wrapped(
     }
 }
 
-/// The word of a metric's source.
+/// The name of a metric's source.
 #[must_use]
 pub const fn source_word(kind: MetricSourceType) -> &'static str {
     match kind {
@@ -279,8 +279,8 @@ fn current_metric(trace: &MetricTrace) -> CurrentMetric {
     }
 }
 
-/// Whether a new status says something that should be written at once: anything but other readings, numbers in an
-/// explanation, and one more of the same failure. Those are written when something else is, or once in a while.
+/// Whether a new status should be written at once. Changes of readings, of numbers in an explanation, and of the count of the
+/// same failure are written together with another change, or after a time.
 #[must_use]
 pub fn differs(old: &PodAutoscalerStatus, new: &PodAutoscalerStatus) -> bool {
     let steady = |status: &PodAutoscalerStatus| {

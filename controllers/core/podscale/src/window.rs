@@ -38,7 +38,7 @@ impl Window {
     }
 
     fn bucket(&self, second: i64) -> i64 {
-        // A stored window may say anything.
+        // A stored window may contain any number.
         second.checked_div_euclid(self.width.max(1)).unwrap_or(0)
     }
 

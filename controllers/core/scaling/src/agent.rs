@@ -1,14 +1,14 @@
 //! The agent's decisions about one VM.
 //!
-//! For: the agent on a node and the simulator. One [`State`] per VM; what happens comes in as an [`Event`], what is to be
-//! done goes out as [`Action`]s, and every decision as a [`Note`] that says what it was made from.
+//! For: the agent on a node and the simulator. One [`State`] per VM: input is an [`Event`]; output are [`Action`]s, and for
+//! every decision a [`Note`] with its causes.
 //! Owns: the goal ([`goal`]), the size that follows from it ([`desired`]), and the order in which scheduler, machine and
 //! guest are brought there ([`plugin`], [`machine`], [`monitor_peer`]).
 //!
 //! Five sizes, never mixed: ASKED is `spec.guest.*.use`, NOW is what the status shows, GOAL is what the metrics want,
 //! PERMIT is what the scheduler allows, APPROVED is what the guest's monitor knows. Only observation moves NOW.
-//! Growing: permit, patch, NOW, then the monitor is told. Shrinking: the monitor agrees, patch, NOW, then the scheduler
-//! is told.
+//! Growing: permit, patch, NOW, then the monitor is notified. Shrinking: the monitor agrees, patch, NOW, then the scheduler
+//! is notified.
 
 pub mod action;
 mod apply;

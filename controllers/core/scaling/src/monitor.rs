@@ -1,9 +1,9 @@
 //! The monitor's decisions inside one guest: when to ask for memory and CPU, whether to give them up, how large the file
 //! cache of PostgreSQL may be.
 //!
-//! [`Policy`] takes what happens and says what to do; it reads no file and knows no clock. With an agent of protocol v1.0
-//! it speaks of memory only and in no amounts. From v2.0 on it also watches the run queue, which shows in half a second what
-//! the load average shows in most of a minute, and says how much is wanted and why.
+//! [`Policy`] takes events and returns actions; it reads no file and no clock. With an agent of protocol v1.0 it requests
+//! memory only, without amounts. From v2.0 on it also watches the run queue, which shows in half a second what the load
+//! average shows in most of a minute, and sends amounts and reasons.
 //!
 //! What was sampled belongs to the guest, not to a connection: an agent that comes back is served at once.
 
@@ -32,11 +32,11 @@ pub const AVERAGED: usize = 5;
 pub const SAMPLE_INTERVAL: Duration = Duration::from_millis(100);
 /// Time between samples while nothing moves.
 pub const QUIET_INTERVAL: Duration = Duration::from_millis(150);
-/// Time between samples while there is no agent to tell.
+/// Time between samples while no agent is connected.
 pub const LONELY_INTERVAL: Duration = Duration::from_secs(1);
 /// Shortest time between two requests for the same resource.
 pub const REQUEST_INTERVAL: Duration = Duration::from_secs(1);
-/// A newest sample older than this says nothing about now.
+/// If the newest sample is older than this, the current state is unknown.
 pub const STALE_AFTER: Duration = Duration::from_secs(5);
 /// How long PostgreSQL may take to change its file cache before the agent gets an error. Less than the agent waits.
 pub const FILE_CACHE_DEADLINE: Duration = Duration::from_secs(4);

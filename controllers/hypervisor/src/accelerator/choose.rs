@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn failures_of_the_probe_are_told_and_not_kept() {
+    async fn failures_of_the_probe_are_reported_and_not_cached() {
         let device = Path::new("/dev/null");
         let directory = tempfile::tempdir().unwrap();
         for (command, deadline, part) in [

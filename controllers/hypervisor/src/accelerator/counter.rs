@@ -7,7 +7,7 @@
 
 use std::sync::OnceLock;
 
-/// Frequency of that counter, in kHz, measured once a process; `None` where it cannot be told. Takes 10 ms the first time.
+/// Frequency of that counter, in kHz, measured once per process; `None` where it cannot be measured. The first call takes 10 ms.
 #[must_use]
 pub fn emulated_tsc_khz() -> Option<u32> {
     static KHZ: OnceLock<Option<u32>> = OnceLock::new();
@@ -18,7 +18,7 @@ pub fn emulated_tsc_khz() -> Option<u32> {
 mod measured {
     use std::time::{Duration, Instant};
 
-    /// How long is measured. The guest refines what it is told as long as it is right to 1 %.
+    /// Length of the measurement. The guest refines the frequency that it is given if that is right to 1 %.
     const SPAN: Duration = Duration::from_millis(10);
     /// Readings at each end, of which the one that was disturbed least counts.
     const READINGS: usize = 32;

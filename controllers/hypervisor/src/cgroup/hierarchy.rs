@@ -71,7 +71,7 @@ impl Hierarchy {
     /// The cgroup of this process.
     ///
     /// # Errors
-    /// If the kernel does not tell.
+    /// If the kernel does not report it.
     pub fn own_group(&self) -> Result<String, CgroupError> {
         let path = Path::new("/proc/self/cgroup");
         let text = fs::read_to_string(path).map_err(CgroupError::io("read", path))?;

@@ -44,7 +44,7 @@ impl DiskError {
         move |source| Self::Io { what, path, source }
     }
 
-    /// Says why there can be none.
+    /// The content cannot be written, for this reason.
     pub(super) fn content(path: impl Into<PathBuf>, reason: impl std::fmt::Display) -> Self {
         Self::Content { path: path.into(), reason: reason.to_string() }
     }

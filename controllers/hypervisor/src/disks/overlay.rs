@@ -58,8 +58,8 @@ pub fn overlay(path: &Path, base: &Base, size: Option<Bytes>) -> Result<Bytes, D
     })
 }
 
-/// An empty file in qcow2 format (QEMU, `docs/interop/qcow2`), whatever its size in some hundred bytes. QEMU is told the
-/// base by other means; its name in the head is for people and their tools.
+/// An empty file in qcow2 format (QEMU, `docs/interop/qcow2`); it takes some hundred bytes whatever its size. QEMU gets the base
+/// from its command line; the name in the header is for people and their tools.
 fn write(file: &File, size: u64, entries: u64, name: &[u8], format: &str) -> std::io::Result<()> {
     let short = |number: u64| u32::try_from(number).unwrap_or(u32::MAX).to_be_bytes();
     let length = |bytes: usize| u32::try_from(bytes).unwrap_or(u32::MAX).to_be_bytes();

@@ -21,7 +21,7 @@ pub struct VolumeFile {
     pub content: Vec<u8>,
 }
 
-/// Makes a volume, always anew: content may have changed. The same files give the same bytes.
+/// Creates a volume, always from the start: content may have changed. The same files give the same bytes.
 ///
 /// # Errors
 /// If a path is none or everything is too large.

@@ -67,7 +67,7 @@ pub enum MachineEvent {
     PowerButton,
     /// The guest has plugged so much memory beyond the minimum.
     MemoryChanged(Bytes),
-    /// A vCPU or another device was unplugged, or the guest has answered the wish.
+    /// A vCPU or another device was unplugged, or the guest has answered the request to unplug one.
     DevicesChanged,
     /// A disk could not be read or written.
     DiskFailed {

@@ -7,7 +7,7 @@ pub struct QemuExit {
     pub code: Option<i32>,
     /// The signal, if one ended it.
     pub signal: Option<i32>,
-    /// Whether the guest wanted the end, and QEMU's `ShutdownCause`; `None`: QEMU said nothing, so it crashed or was killed.
+    /// Whether the guest requested the end, and QEMU's `ShutdownCause`; `None`: QEMU reported none, so it crashed or was killed.
     pub shutdown: Option<(bool, String)>,
     /// The guest's kernel panicked.
     pub guest_panicked: bool,
@@ -30,7 +30,7 @@ impl QemuExit {
         self.is_cause(&["guest-reset"])
     }
 
-    /// QEMU was told to end, by [`super::Machine::quit`] or a signal it can handle.
+    /// QEMU ended on request: by [`super::Machine::quit`] or a signal that it handles.
     #[must_use]
     pub fn is_quit(&self) -> bool {
         self.is_cause(&["host-qmp-quit", "host-signal"])
@@ -68,7 +68,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ends_are_told_apart() {
+    fn causes_of_an_end_are_distinguished() {
         let shutdown = |cause: &str| Some((true, cause.to_owned()));
         let off = QemuExit { code: Some(0), shutdown: shutdown("guest-shutdown"), ..QemuExit::default() };
         assert!(off.is_power_off() && !off.is_reboot());

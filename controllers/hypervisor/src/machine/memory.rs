@@ -62,8 +62,8 @@ pub enum MemoryError {
 }
 
 impl Machine {
-    /// Asks the guest to have so much memory in all. It takes its time, or gives no more back than it can:
-    /// [`super::MachineEvent::MemoryChanged`] says how far it is. Asking again for the same wakes a guest that gave up.
+    /// Requests that the guest has this much memory in all. The guest takes its time, and may give back less:
+    /// [`super::MachineEvent::MemoryChanged`] reports the progress. The same request again wakes a guest that gave up.
     ///
     /// # Errors
     /// If the machine was not made for it or QEMU refuses.

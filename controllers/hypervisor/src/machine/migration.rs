@@ -183,7 +183,7 @@ impl Machine {
         if begun.is_ok() {
             let _ = tokio::time::timeout(BEGIN, has_begun(&mut events)).await;
         }
-        // Refused only if all is sent already, or to be called off by whoever hears of the failure.
+        // It fails only if all memory is sent already, or if the migration failed and its caller cancels it.
         if let Err(error) = self.continue_().await {
             tracing::debug!(%error, "the guest stands still");
         }
@@ -219,7 +219,7 @@ impl Machine {
         Ok(())
     }
 
-    /// Listens anew after a post-copy has lost its connection.
+    /// Listens again after a post-copy has lost its connection.
     ///
     /// # Errors
     /// If none is paused.
@@ -247,19 +247,19 @@ impl Machine {
         self.session.execute_within("migrate-pause", Value::Null, CONNECT).await.map(drop)
     }
 
-    /// Whether no write of a running guest is missed when its memory is gone through more than once. QEMU's emulation misses
-    /// some: it clears the marks of written pages without telling its translation caches
-    /// (`cpu_physical_memory_sync_dirty_bitmap`, 7.2), so a CPU that has such a page at hand goes on writing it unseen.
+    /// Whether no write of a running guest is missed when its memory is copied more than once. QEMU's emulation misses
+    /// some: it clears the dirty marks of pages without notifying its translation caches
+    /// (`cpu_physical_memory_sync_dirty_bitmap`, 7.2), so a CPU that has such a page cached keeps writing it unnoticed.
     #[must_use]
     pub fn sees_all_writes(&self) -> bool {
         self.plan.accelerator != Accelerator::Tcg
     }
 
-    /// Lets the guest run on at the target before all its memory is there. That it is accepted does not mean that it
-    /// happens: the event tells.
+    /// Lets the guest run on the target before all its memory is there. Success means only that QEMU accepted the request; the
+    /// event reports the switch.
     ///
     /// # Errors
-    /// If the capability is off or no move goes on.
+    /// If the capability is off or no migration is running.
     pub async fn start_post_copy(&self) -> Result<(), QmpError> {
         self.session.execute("migrate-start-postcopy", Value::Null).await.map(drop)
     }
@@ -273,7 +273,7 @@ impl Machine {
         self.session.execute("migrate-continue", arguments).await.map(drop)
     }
 
-    /// Calls the move off; [`MigrationPhase::Cancelled`] or another end follows.
+    /// Cancels the migration; [`MigrationPhase::Cancelled`] or another end follows.
     ///
     /// # Errors
     /// See [`QmpError`].
@@ -281,7 +281,7 @@ impl Machine {
         self.session.execute("migrate_cancel", Value::Null).await.map(drop)
     }
 
-    /// Tells the network where the guest is now, some times within a quarter of a second.
+    /// Announces the guest's new location to the network, several times within a quarter of a second.
     ///
     /// # Errors
     /// See [`QmpError`].

@@ -43,11 +43,11 @@ impl Process {
             drop(descriptors);
             let mut child = match result.and_then(open) {
                 Ok((mut child, begun)) => {
-                    // But to kill: with the end of this thread the kernel kills QEMU by the rights of this thread. Whoever needs to
-                    // know looks at all threads, see `crate::rights::excess`.
+                    // KILL stays: when this thread ends, the kernel kills QEMU with the rights of this thread.
+                    // `crate::rights::excess` checks all threads.
                     let _ = crate::rights::give_up(CapabilitySet::KILL);
                     if started.send(Ok(begun)).is_err() {
-                        // Nobody wants it any more.
+                        // The caller no longer waits for it.
                         let _ = child.kill();
                     }
                     child

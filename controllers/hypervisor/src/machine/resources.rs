@@ -35,8 +35,8 @@ pub struct Resources {
     pub taps: Vec<TapFiles>,
     /// How long QEMU may take until its monitor answers.
     pub deadline: Duration,
-    /// Directory, made if it is missing, in which QEMU meets its owner for a move: see [`super::Machine::socket`]. It
-    /// becomes the property of QEMU's user, and nobody else's. `None`: the machine cannot move.
+    /// Directory, created if it is missing, for the sockets between QEMU and its owner during a migration: see
+    /// [`super::Machine::socket`]. It becomes the property of QEMU's user alone. `None`: the VM cannot migrate.
     pub meeting: Option<PathBuf>,
 }
 

@@ -189,7 +189,7 @@ impl Machine {
     }
 }
 
-/// Kills a process that nobody has taken.
+/// Kills its process when dropped, unless the process was taken out.
 struct Guard(Option<Process>);
 
 impl Drop for Guard {

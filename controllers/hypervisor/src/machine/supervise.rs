@@ -15,7 +15,7 @@ use super::stderr::Tail;
 use crate::plan::MachinePlan;
 use crate::qmp::{EVENT_BUFFER, Event, Session};
 
-/// How long the last words of a process that has ended may take to arrive.
+/// How long the last events of a process that has ended may take to arrive.
 pub(super) const PATIENCE: Duration = Duration::from_secs(2);
 
 /// What is watched.
@@ -54,7 +54,7 @@ async fn run(
             end = end_of(&mut ended) => break end,
         }
     };
-    // Its last words may still be on the way.
+    // Its last events may still be on the way.
     let _ = tokio::time::timeout(PATIENCE, watched.session.ended()).await;
     while let Ok(event) = events.try_recv() {
         take(&watched, &event, &mut known, &out).await;
@@ -75,7 +75,7 @@ async fn take(watched: &Watched, event: &Event, known: &mut QemuExit, out: &broa
     let mut translated = translate(event, &watched.plan);
     match &mut translated {
         MachineEvent::Stopped(state) => {
-            // A stop says nothing about why.
+            // QEMU's event about a stop has no reason.
             match run_state(&watched.session).await {
                 Ok(RunState::InternalError) => {
                     known.internal_error = true;
@@ -93,7 +93,7 @@ async fn take(watched: &Watched, event: &Event, known: &mut QemuExit, out: &broa
         MachineEvent::GuestPanicked => known.guest_panicked = true,
         _ => {}
     }
-    // Nobody listening is no error.
+    // Having no receiver is no error.
     let _ = out.send(translated);
 }
 

@@ -128,7 +128,7 @@ pub(crate) fn front_id(index: usize) -> String {
     format!("{}-front", node(index))
 }
 
-/// The device the guest sees. A full disk of the host stops the guest instead of telling it of an error.
+/// The device that the guest sees. When the host's disk is full, the guest is stopped instead of getting an error.
 fn front(index: usize, disk: &DiskPlan) -> String {
     let node = node(index);
     let mut end = disk.name.len().min(SERIAL_BYTES);

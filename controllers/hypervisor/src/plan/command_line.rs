@@ -38,9 +38,9 @@ pub struct KernelArguments {
     pub accelerator: Accelerator,
     /// Name of the host.
     pub hostname: String,
-    /// CPUs on line at the start, if the guest takes the rest on line when it is told to.
+    /// CPUs online at the start, if the guest brings the others online on request.
     pub online_cpus: Option<u32>,
-    /// Where memory that is added goes.
+    /// Zone of memory that is added.
     pub online_policy: OnlinePolicy,
     /// Address of the second interface.
     pub overlay: Option<OverlayAddress>,
@@ -159,6 +159,6 @@ mod tests {
         let arm = KernelArguments { architecture: Architecture::Arm64, ..arguments() };
         assert!(arm.render().ends_with("hostname=vm-a acpi=on console=ttyAMA0"));
         let emulated = KernelArguments { accelerator: Accelerator::Tcg, ..arm };
-        assert!(!emulated.render().contains("tsc"), "it has another counter, which tells its frequency");
+        assert!(!emulated.render().contains("tsc"), "it has another counter, which reports its frequency");
     }
 }

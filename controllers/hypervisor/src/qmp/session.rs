@@ -15,9 +15,9 @@ use super::error::QmpError;
 use super::lines::{Lines, Next};
 use super::wire::{self, Event, Greeting, Message};
 
-/// Time a command has, if its caller does not say otherwise.
+/// Time limit of a command whose caller sets no other.
 pub const DEADLINE: Duration = Duration::from_secs(5);
-/// Events kept for a receiver that is slow; it is told how many it has missed.
+/// Events kept for a slow receiver; the number of lost ones is reported to it.
 pub const EVENT_BUFFER: usize = 256;
 /// Commands that wait to be written.
 const COMMAND_BUFFER: usize = 64;
@@ -104,7 +104,7 @@ impl Session {
         Ok((session, greeting, first))
     }
 
-    /// Events from now on. A receiver that is too slow misses the oldest and is told so.
+    /// Events from now on. A receiver that is too slow loses the oldest and gets an error.
     #[must_use]
     pub fn events(&self) -> broadcast::Receiver<Event> {
         self.events.subscribe()
@@ -158,14 +158,14 @@ impl Session {
         self.ended.borrow().clone()
     }
 
-    /// Waits until the session has ended; says why. All events that came before have been sent by then.
+    /// Waits until the session has ended; returns the reason. All events that came before have been sent by then.
     pub async fn ended(&self) -> QmpError {
         let mut ended = self.ended.clone();
         let end = ended.wait_for(Option::is_some).await.ok().and_then(|end| end.clone());
         end.unwrap_or_else(|| QmpError::Closed("its reader is gone".to_owned()))
     }
 
-    /// Number of answers nobody waited for.
+    /// Number of answers that came after their caller had stopped waiting.
     #[must_use]
     pub fn late_answers(&self) -> u64 {
         self.shared.late.load(Ordering::Relaxed)
@@ -185,7 +185,7 @@ async fn read_all<S: AsyncRead>(
             Next::TooLong => break QmpError::Garbage("a message without an end".to_owned()),
         };
         match wire::parse(&line) {
-            // Nobody listening is no error.
+            // Having no receiver is no error.
             Ok(Message::Event(event)) => drop(events.send(event)),
             Ok(Message::Answer { id, result }) => {
                 let waiting = id.and_then(|id| shared.waiting().remove(&id));
@@ -205,7 +205,7 @@ async fn read_all<S: AsyncRead>(
 
 async fn write_all<S: AsyncWrite>(mut stream: WriteHalf<S>, mut lines: mpsc::Receiver<Vec<u8>>) {
     while let Some(line) = lines.recv().await {
-        // The reader notices the end as well and says why.
+        // The reader notices the end as well and reports the reason.
         if stream.write_all(&line).await.is_err() || stream.flush().await.is_err() {
             return;
         }

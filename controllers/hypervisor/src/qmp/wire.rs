@@ -11,7 +11,7 @@ use crate::installation::Version;
 pub struct Event {
     /// Name, such as `SHUTDOWN`.
     pub name: String,
-    /// What QEMU says about it.
+    /// QEMU's data about it.
     pub data: Map<String, Value>,
 }
 
@@ -127,7 +127,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn messages_are_told_apart() {
+    fn messages_are_distinguished() {
         let greeting = br#"{"QMP":{"version":{"qemu":{"micro":22,"minor":2,"major":7},"package":"x"},"capabilities":["oob"]}}"#;
         let version = Version { major: 7, minor: 2, micro: 22 };
         assert_eq!(parse(greeting), Ok(Message::Greeting(Greeting { version })));

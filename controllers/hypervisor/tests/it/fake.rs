@@ -1,4 +1,4 @@
-//! A QEMU that does what the test says.
+//! A fake QEMU whose output the test determines.
 
 use tokio::io::{
     AsyncBufReadExt as _, AsyncWriteExt as _, BufReader, DuplexStream, ReadHalf, WriteHalf, split,

@@ -166,7 +166,7 @@ async fn no_greeting_no_session() {
 }
 
 #[tokio::test]
-async fn a_slow_listener_is_told_what_it_missed_and_holds_nobody_up() {
+async fn a_slow_listener_learns_what_it_missed_and_delays_no_other() {
     let (session, mut fake, mut events) = open().await;
     for number in 0..EVENT_BUFFER + 10 {
         fake.line(&format!(r#"{{"event":"E","data":{{"number":{number}}}}}"#)).await;

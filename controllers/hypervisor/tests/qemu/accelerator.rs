@@ -1,4 +1,4 @@
-//! The probe on this machine: whatever it finds, it says so in time.
+//! The probe on this host: whatever it finds, it reports in time.
 
 use std::ffi::OsString;
 

@@ -40,7 +40,7 @@ impl Lab {
         &self.guest.kernel
     }
 
-    /// A machine of one CPU and 192 MiB that does what `task` says.
+    /// A VM of one CPU and 192 MiB that runs `task`.
     pub(crate) fn plan(&self, task: &str) -> MachinePlan {
         MachinePlan {
             name: "lab".into(),

@@ -46,11 +46,11 @@ async fn the_guest_waits_for_its_word_and_the_power_button_ends_it() {
     let exit = machine.wait_for(PATIENCE).await.unwrap();
     assert!(exit.is_power_off() && exit.code == Some(0) && !exit.guest_panicked, "{exit:?}");
     event(&mut events, "the button", |event| *event == MachineEvent::PowerButton).await;
-    assert!(machine.status().await.is_err(), "nobody answers any more");
+    assert!(machine.status().await.is_err(), "QEMU no longer answers");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn ends_of_guests_are_told_apart() {
+async fn ends_of_guests_are_distinguished() {
     let lab = need!(lab());
     let (machine, _console) = start(lab.plan("reboot")).await;
     let exit = machine.wait_for(PATIENCE).await.unwrap();
@@ -67,7 +67,7 @@ async fn ends_of_guests_are_told_apart() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn qemu_that_is_killed_or_told_to_quit_is_reported() {
+async fn qemu_that_is_killed_or_asked_to_quit_is_reported() {
     let lab = need!(lab());
     let (machine, _console) = start(lab.plan("wait")).await;
     machine.kill();
@@ -91,7 +91,7 @@ async fn reports_come_by_their_port() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_machine_that_qemu_refuses_says_why() {
+async fn the_reason_is_reported_when_qemu_refuses_a_machine() {
     let lab = need!(lab());
     let mut plan = lab.plan("wait");
     plan.machine_type = "pc-q35-0.1".into();
@@ -111,8 +111,8 @@ async fn a_machine_that_qemu_refuses_says_why() {
 /// A script in place of QEMU.
 fn script(directory: &tempfile::TempDir, text: &str) -> Resources {
     let program = directory.path().join("qemu");
-    // Another process writes it: what this one starts meanwhile would have the file open as well, and nobody may run a file that
-    // somebody has open for writing.
+    // Another process writes it: programs that this process starts meanwhile would inherit the open file, and a file that is
+    // open for writing cannot be executed.
     let write = "printf '#!/bin/sh\\n%s\\n' \"$1\" > \"$0\" && chmod 755 \"$0\"";
     let written = Command::new("/bin/sh").args(["-c", write]).arg(&program).arg(text).status();
     assert!(written.unwrap().success());
@@ -131,7 +131,7 @@ async fn a_qemu_that_hangs_is_given_up_and_killed() {
         let error = Machine::start(lab.plan("wait"), resources).await.unwrap_err();
         let StartError::Qemu { source, stderr } = error else { panic!("{error:?}") };
         assert!(matches!(source, QmpError::Timeout { .. }), "{source}");
-        // It hangs only after it has said something: a busy machine may need longer for that.
+        // It hangs only after it has written its output: a busy host may need longer for that.
         if !stderr.is_empty() || deadline > PATIENCE {
             break stderr;
         }
@@ -144,7 +144,7 @@ async fn a_qemu_that_hangs_is_given_up_and_killed() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_qemu_says_before_it_ends_is_kept_within_bounds() {
+async fn output_of_qemu_before_its_end_is_kept_within_bounds() {
     let lab = need!(lab());
     let directory = tempfile::tempdir().unwrap();
     let resources =

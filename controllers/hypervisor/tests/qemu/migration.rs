@@ -43,7 +43,7 @@ fn with(names: &[&str]) -> Settings {
     settings
 }
 
-/// A machine, its console, and what it says.
+/// A VM, its console, and its events.
 struct Side {
     machine: Machine,
     console: Console,
@@ -85,7 +85,7 @@ impl Side {
         event(&mut self.events, &what, |event| *event == MachineEvent::Migration(wanted.clone())).await;
     }
 
-    /// Calls the move off; how it ended. A cancel that meets a failure is a failure.
+    /// Cancels the migration; returns its end. A cancel that coincides with a failure is a failure.
     async fn cancel(&mut self) -> Phase {
         self.machine.cancel_migration().await.unwrap();
         let mut end = Phase::None;
@@ -165,7 +165,7 @@ async fn memory_arrives_intact() {
     source.phase(Phase::Active).await;
     switch(&mut source, &mut target).await;
     goes_on_at(&target).await;
-    // QEMU says that it is complete before it has counted.
+    // QEMU reports that it is complete before it has counted.
     until("QEMU's last numbers", async || source.machine.migration().await.unwrap().is_counted()).await;
     let info = source.machine.migration().await.unwrap();
     assert_eq!(info.phase, Phase::Completed);
@@ -262,7 +262,7 @@ async fn a_move_that_is_called_off_leaves_the_guest_where_it_is() {
     }
     // And then it moves after all.
     let mut target = source.target().await;
-    // One end may be told twice, when a failure and a cancel meet.
+    // An end may be reported twice, when a failure and a cancel coincide.
     source.events = source.machine.events();
     begin(&source, &target, &settings()).await;
     switch(&mut source, &mut target).await;
@@ -272,9 +272,9 @@ async fn a_move_that_is_called_off_leaves_the_guest_where_it_is() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_target_that_dies_leaves_the_guest_where_it_is() {
     let mut source = need!(walker(STROLL).await);
-    let nobody = source.target().await;
+    let target = source.target().await;
     source.machine.set_migration(&settings()).await.unwrap();
-    source.join("memory", &nobody, "nothing");
+    source.join("memory", &target, "nothing");
     let refused = source.machine.send_memory("memory").await;
     if refused.is_ok() {
         source.phase(Phase::Failed).await;

@@ -13,7 +13,7 @@ use neonvm_types::Bytes;
 
 use crate::lab::{Console, Lab, PATIENCE, lab, resources, start, until};
 
-const NOBODY: Identity = Identity { user: 65_531, group: 65_530 };
+const UNPRIVILEGED: Identity = Identity { user: 65_531, group: 65_530 };
 
 fn status(pid: i32, key: &str) -> String {
     let text = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
@@ -25,7 +25,7 @@ fn status(pid: i32, key: &str) -> String {
 async fn qemu_has_no_rights_and_needs_none() {
     let lab = need!(lab());
     need!(needs::root());
-    // Nobody else may even look at these files.
+    // Only root may open these files.
     let directory = tempfile::tempdir().unwrap();
     std::fs::set_permissions(directory.path(), PermissionsExt::from_mode(0o700)).unwrap();
     let base = directory.path().join("base.raw");
@@ -42,7 +42,7 @@ async fn qemu_has_no_rights_and_needs_none() {
     let image = DiskImage::Overlay { file, base, base_format: BaseFormat::Raw };
     plan.disks = vec![DiskPlan { name: "root".into(), image, read_only: false, discard: true }];
     let mut resources = resources().await;
-    resources.identity = Some(NOBODY);
+    resources.identity = Some(UNPRIVILEGED);
     let machine = Machine::start(plan, resources).await.unwrap();
     let pid = machine.pid();
     assert_eq!(status(pid, "Uid"), "65531 65531 65531 65531");
@@ -97,7 +97,7 @@ const HELPER: &str = "NEONVM_TEST_HELPER";
 /// Starts a machine, prints the number of its process, and waits to be killed.
 async fn run_until_killed(lab: &Lab) {
     let mut resources = resources().await;
-    resources.identity = rustix::process::geteuid().is_root().then_some(NOBODY);
+    resources.identity = rustix::process::geteuid().is_root().then_some(UNPRIVILEGED);
     let machine = Machine::start(lab.plan("wait"), resources).await.unwrap();
     println!("\nQEMU {}", machine.pid());
     let console = machine.take_console();
@@ -125,7 +125,7 @@ async fn qemu_does_not_outlive_a_parent_that_is_killed() {
     assert!(name().starts_with("qemu-system"), "{}", name());
     helper.kill().unwrap();
     helper.wait().unwrap();
-    // Whoever inherits it may reap it late; a process that has ended has no memory.
+    // The process that inherits it may reap it late; a process that has ended has no memory.
     let gone = async || {
         let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
         !status.contains("VmRSS")

@@ -1,4 +1,4 @@
-//! The authority of the moment, for whoever signs while it may be handed over.
+//! The current authority, for a signer, while it may be handed over.
 
 use std::sync::{Arc, PoisonError, RwLock};
 

@@ -16,7 +16,7 @@ use crate::certificate::Validity;
 
 /// Key of the secret: the private key of the authority that signs next.
 const NEXT_KEY: &str = "next.key";
-/// Seconds for which the next authority is trusted before it signs: whoever trusts it learns of it with a renewal of its own
+/// Seconds for which the next authority is trusted before it signs: a service gets it with a renewal of its own
 /// certificate, of which each lives for a day.
 pub const SPREAD: i64 = 2 * 86_400;
 
@@ -59,8 +59,8 @@ fn step(now: i64, held: &Held) -> Step {
     }
 }
 
-/// Goes on with the hand-over of an authority as far as it is due at `now`, in seconds since 1970, and reads the authority anew. Any
-/// replica may call it at any time; `manager` is its field manager.
+/// Continues the hand-over of an authority as far as it is due at `now`, in seconds since 1970, and reads the authority again.
+/// Any replica may call it at any time; `manager` is its field manager.
 ///
 /// # Errors
 /// If there is none, the API server refuses, or the secret holds something else.
@@ -95,7 +95,7 @@ impl Held {
             Validity::of(&Identity { certificate, key: String::new() })
         };
         let signs = validity(SIGNS.0).ok_or(Error::Key(kept.secret, SIGNS.0))?;
-        // One without its key, or that cannot be read, is made anew.
+        // One without its key, or that cannot be read, is made again.
         let next = validity(NEXT).filter(|_| text(secret, NEXT_KEY).is_some());
         Ok(Self { signs, next, previous: validity(PREVIOUS) })
     }

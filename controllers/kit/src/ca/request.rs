@@ -27,7 +27,7 @@ impl Purpose {
     }
 }
 
-/// Whom a certificate names, and for what.
+/// The subject of a certificate, and its usages.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Subject {
     /// Common name.
@@ -131,10 +131,10 @@ mod tests {
         let request = Request::parse(&pem).unwrap();
         assert_eq!(request.common_name(), "me");
         let (authority, _) = Authority::generate().unwrap();
-        let subject = Subject::client("somebody".to_owned(), "people");
+        let subject = Subject::client("user".to_owned(), "people");
         let signed = authority.sign_request(&request, &subject, 600).unwrap();
         let der = CertificateDer::from_pem_slice(signed.as_bytes()).unwrap();
-        assert_eq!(crate::tls::common_name(&der), "somebody");
+        assert_eq!(crate::tls::common_name(&der), "user");
         assert_eq!(crate::tls::organisations(&der), ["people"]);
         assert!(crate::tls::dns_names(&der).is_empty());
         let (_, certificate) = X509Certificate::from_der(&der).unwrap();

@@ -39,7 +39,7 @@ async fn what_is_shown_changes_under_configurations_in_use() {
     assert_eq!(after, shake_hands(&clients, &servers).await);
 }
 
-/// A client and a server of a service, each with what it shows and whom it trusts.
+/// A client and a server of a service, each with its certificate and trusted authorities.
 struct Sides {
     shown: [Arc<Shown>; 2],
     trust: [Arc<Trust>; 2],
@@ -56,7 +56,7 @@ impl Sides {
         Self { shown, trust, client: Arc::new(client), server: Arc::new(server) }
     }
 
-    /// A connection on which something was said.
+    /// A connection on which data was exchanged.
     async fn connect(&self) -> Connection {
         let (near, far) = tokio::io::duplex(1 << 16);
         let name = ServerName::try_from("server.example").unwrap();

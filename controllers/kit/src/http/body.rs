@@ -1,7 +1,7 @@
 //! Bodies of requests, within a budget of bytes that all connections share. Strangers and known peers have budgets of their own.
 //!
 //! A small body needs nothing of the budget: how many there are is bounded by the places for connections. A larger one takes its
-//! whole length at once before more of it is read, and then has little time for the rest. So whoever sends slowly never gets as
+//! whole length at once before more of it is read, and then has little time for the rest. So a slow sender never gets as
 //! far as taking from the budget, and two large bodies never wait for each other.
 
 use std::sync::Arc;

@@ -20,7 +20,7 @@ async fn listener() -> (TcpListener, SocketAddr) {
 }
 
 /// Sends a text, and returns everything that comes back until the connection is closed.
-async fn say(address: SocketAddr, text: &str) -> String {
+async fn exchange(address: SocketAddr, text: &str) -> String {
     let mut stream = TcpStream::connect(address).await.unwrap();
     stream.write_all(text.as_bytes()).await.unwrap();
     let mut answer = Vec::new();
@@ -45,7 +45,7 @@ async fn echo(request: Whole) -> Answer {
 }
 
 #[tokio::test]
-async fn nothing_of_a_body_is_taken_from_whom_it_is_not_wanted() {
+async fn no_body_is_read_from_a_client_without_the_right_to_send_one() {
     let (listener, address) = listener().await;
     let budget = Arc::new(Budget::default());
     let gate = Gate::open(Places { strangers: 128, per_address: 128, ..PRIVATE }, &budget);
@@ -53,7 +53,7 @@ async fn nothing_of_a_body_is_taken_from_whom_it_is_not_wanted() {
     let length = MAX_BODY;
     let request =
         format!("POST / HTTP/1.1\r\nhost: h\r\ncontent-length: {length}\r\nexpect: 100-continue\r\n\r\n");
-    let answers = join_all((0..90).map(|_| say(address, &request))).await;
+    let answers = join_all((0..90).map(|_| exchange(address, &request))).await;
     for answer in answers {
         // Not "100 Continue" first: that would have begun the body.
         assert!(answer.starts_with("HTTP/1.1 403 "), "{answer}");
@@ -71,8 +71,8 @@ async fn a_body_is_read_as_far_as_it_was_admitted() {
         let body = "x".repeat(length);
         format!("POST / HTTP/1.1\r\nhost: h\r\nconnection: close\r\ncontent-length: {length}\r\n\r\n{body}")
     };
-    assert!(say(address, &post(10)).await.ends_with("10 bytes\n"));
-    let long = say(address, &post(11)).await;
+    assert!(exchange(address, &post(10)).await.ends_with("10 bytes\n"));
+    let long = exchange(address, &post(11)).await;
     assert!(long.starts_with("HTTP/1.1 413 ") && long.ends_with("at most 10 bytes\n"), "{long}");
     server.abort();
 }
@@ -144,7 +144,7 @@ async fn idle_connections_give_way() {
     for _ in 0..20 {
         idle.push(TcpStream::connect(address).await.unwrap());
     }
-    assert!(say(address, &get("/")).await.starts_with("HTTP/1.1 200 "));
+    assert!(exchange(address, &get("/")).await.starts_with("HTTP/1.1 200 "));
     server.abort();
 }
 
@@ -159,14 +159,14 @@ async fn probes_are_answered_whatever_else_is_connected() {
     }
     for path in PROBES {
         let keep = format!("GET {path} HTTP/1.1\r\nhost: h\r\n\r\n");
-        let answer = say(address, &keep).await;
+        let answer = exchange(address, &keep).await;
         assert!(answer.starts_with("HTTP/1.1 200 ") && answer.ends_with(&format!("{path} ok\n")), "{answer}");
     }
     let post = "POST /healthz HTTP/1.1\r\nhost: h\r\ncontent-length: 1\r\n\r\nx";
-    assert!(say(address, post).await.starts_with("HTTP/1.1 405 "));
-    assert!(say(address, &get("/metrics")).await.starts_with("HTTP/1.1 404 "));
+    assert!(exchange(address, post).await.starts_with("HTTP/1.1 405 "));
+    assert!(exchange(address, &get("/metrics")).await.starts_with("HTTP/1.1 404 "));
     let body = "GET /healthz HTTP/1.1\r\nhost: h\r\ncontent-length: 1\r\n\r\nx";
-    assert!(say(address, body).await.starts_with("HTTP/1.1 413 "));
+    assert!(exchange(address, body).await.starts_with("HTTP/1.1 413 "));
     eventually("the end of the idle ones", async || {
         let mut buffer = [0];
         idle.iter_mut().filter_map(|stream| stream.try_read(&mut buffer).ok()).next().map(|_| ())

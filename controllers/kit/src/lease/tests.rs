@@ -22,7 +22,7 @@ struct Fake {
     version: u64,
     /// Successful writes.
     writes: usize,
-    /// How many of the next writes find that somebody has changed the annotations since the read.
+    /// How many of the next writes find that another client has changed the annotations since the read.
     annotated_before_write: usize,
     /// Who takes the lease by force before the next write.
     taken_by: Option<&'static str>,
@@ -231,7 +231,7 @@ async fn who_leads_beside_another_program_leads_where_that_does() {
 
 /// What is done for others does not wait for the program beside it.
 #[tokio::test(start_paused = true)]
-async fn without_a_leader_beside_it_somebody_leads_nevertheless() {
+async fn without_a_leader_beside_it_a_replica_leads_nevertheless() {
     let (client, fake) = server();
     let (mut first, mut second) = (replica(&client, "one"), replica(&client, "two"));
     first.acquire().await;

@@ -54,7 +54,7 @@ fn strangers_and_handshakes_take_no_place_of_known_peers() {
     let (number, closed) = table.enter(address(200), Class::Arriving).unwrap();
     assert!(closed.is_some(), "a handshake that is not finished gives way");
     assert_eq!(table.turn(number, Class::Known), Ok(None));
-    // A stranger for whom there is no place does not stay in that of a handshake.
+    // A stranger without a place does not stay in that of a handshake.
     let (number, _) = table.enter(address(201), Class::Arriving).unwrap();
     assert_eq!(table.turn(number, Class::Stranger), Err(Full));
     assert!(!table.entries.contains_key(&number));

@@ -50,7 +50,7 @@ pub struct Asked {
 /// What is signed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Grant {
-    /// Whom it names, and for what.
+    /// The subject and its usages.
     pub subject: Subject,
     /// Its life in seconds.
     pub seconds: i64,
@@ -95,7 +95,7 @@ pub fn judge(namespace: &str, asked: &Asked) -> Verdict {
                 POD_AUTOSCALER => pod_autoscaler(namespace, asked, purpose).map(Verdict::Grant),
                 OPERATOR => operator(asked, purpose).map(Verdict::IfOperator),
                 other => {
-                    Err(Denial { rule: "names", why: format!("nobody gets a certificate for {other:?}") })
+                    Err(Denial { rule: "names", why: format!("no client gets a certificate for {other:?}") })
                 }
             },
         },

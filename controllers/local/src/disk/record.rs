@@ -53,9 +53,9 @@ pub(super) fn decode_first(value: &[u8]) -> Option<(u64, &[u8])> {
     let (revision, json) = value.split_first_chunk::<8>()?;
     let revision = u64::from_be_bytes(*revision);
     let object: serde_json::Map<String, serde_json::Value> = serde_json::from_slice(json).ok()?;
-    let told = object.get("metadata").and_then(|metadata| metadata.get("resourceVersion"));
-    let is_told = told.is_none_or(|told| told.as_str().is_some_and(|told| told == revision.to_string()));
-    is_told.then_some((revision, json))
+    let stored = object.get("metadata").and_then(|metadata| metadata.get("resourceVersion"));
+    let is_same = stored.is_none_or(|text| text.as_str().is_some_and(|text| text == revision.to_string()));
+    is_same.then_some((revision, json))
 }
 
 /// What all records together must come to: the checksums of objects and of last changes, combined without regard to their order.

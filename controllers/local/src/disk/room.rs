@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use neonvm_kit::reserve::{PIECE, Reserve};
 
-/// Bytes of a commit beside its records: pages of the tree that are written anew.
+/// Bytes of a commit beside its records: pages of the tree that are rewritten.
 const OVERHEAD: u64 = 256 << 10;
 
 /// The disk has no room.

@@ -25,13 +25,13 @@ const FORMAT: u32 = 1;
 const LONGEST_HEADER: u64 = 4096;
 /// Longest line of a body, in bytes: an object of the largest size with room for its encoding.
 const LONGEST_LINE: u64 = 64 << 20;
-/// Files that belong to the state: without them nobody who knows the cluster would trust it, or be trusted by it.
+/// Files that belong to the state: without them clients of the cluster and the cluster do not trust each other.
 const FILES: [&str; 3] = ["ca.crt", "ca.key", "sa.key"];
 /// What a restore adds to the newest revision. Clients may have seen what was written after the backup: none of those revisions may
 /// come to mean something else. As `etcdutl snapshot restore --bump-revision` does it.
 const BUMP: u64 = 1_000_000;
 
-/// What a backup tells of itself.
+/// The header of a backup.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Header {
@@ -235,8 +235,8 @@ impl Snapshot {
     }
 }
 
-/// Puts a backup in the place of the state of a stopped cluster. Objects keep their resource versions; what is written next gets one
-/// that nobody has seen, and watches begin anew.
+/// Puts a backup in the place of the state of a stopped cluster. Objects keep their resource versions; what is written next gets
+/// one that no client has, and watches start again.
 ///
 /// # Errors
 /// If the backup is not whole, the cluster runs, or there is a state and `force` is not set. The state stays as it is then.
@@ -291,7 +291,7 @@ pub fn check(directory: &Path) -> Checked {
             checked.objects = Snapshot::of(&store).objects.len() as u64;
             checked.revision = store.revision();
         }
-        Err(error) => checked.problems.push(told(&error)),
+        Err(error) => checked.problems.push(with_causes(&error)),
     }
     checked.problems.extend(keys(directory));
     checked
@@ -303,14 +303,14 @@ pub(crate) fn keys(directory: &Path) -> Vec<String> {
     let mut problems: Vec<String> =
         missing.map(|name| format!("{} is missing", directory.join(name).display())).collect();
     if problems.is_empty() {
-        problems.extend(Authority::open(directory).err().map(|error| told(&error)));
-        problems.extend(crate::token::Tokens::open(directory).err().map(|error| told(&error)));
+        problems.extend(Authority::open(directory).err().map(|error| with_causes(&error)));
+        problems.extend(crate::token::Tokens::open(directory).err().map(|error| with_causes(&error)));
     }
     problems
 }
 
 /// An error with its causes.
-pub(crate) fn told(error: &dyn std::error::Error) -> String {
+pub(crate) fn with_causes(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut next = error.source();
     while let Some(cause) = next {

@@ -1,4 +1,4 @@
-//! Bodies of requests: the limits of this server, and what clients hear of them. How they are read is `kit`'s.
+//! Bodies of requests: the limits of this server, and the errors for clients. `kit` reads them.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use neonvm_kit::http::body::{Refused, Rules};
 /// Largest request body in bytes, as on a real server.
 pub const MAX_BODY: usize = 3 << 20;
 
-/// 96 MiB of large bodies in memory at once, a quarter of it for whoever has not said who it is.
+/// 96 MiB of large bodies in memory at once, a quarter of it for clients that have not authenticated.
 pub(super) const RULES: Rules = Rules {
     small: 256 << 10,
     known: 72 << 20,
@@ -17,7 +17,7 @@ pub(super) const RULES: Rules = Rules {
     rest: Duration::from_secs(15),
 };
 
-/// What a client hears.
+/// The error for a client.
 pub(super) fn refusal(why: Refused) -> ApiError {
     match why {
         Refused::TooLarge(_) => {

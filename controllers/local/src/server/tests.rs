@@ -75,7 +75,7 @@ async fn a_disk_that_fails_ends_the_server_and_acknowledges_nothing() {
     let newest = shared.state.with(|engine| engine.store().revision());
     assert_eq!(create(&shared, "second").await.code, 500);
     assert_eq!(shared.state.with(|engine| engine.store().revision()), newest);
-    // Nobody is shown what will not be there after a restart.
+    // No client gets a state that will not be there after a restart.
     let list = incoming(Method::Get, "/api/v1/namespaces", "", &Value::Null);
     let Reply::Answer(answer) = soon(shared.state.run(&list)).await else { panic!("not an answer") };
     assert_eq!(answer.code, 500);

@@ -16,7 +16,7 @@ use tokio::sync::mpsc;
 
 use super::respond::{self, Response};
 use super::{Shared, forbidden};
-use crate::disk::{Checked, Snapshot, keys, told};
+use crate::disk::{Checked, Snapshot, keys, with_causes};
 use crate::state::{Incoming, unwritten};
 
 /// Bytes that are sent at once.
@@ -53,7 +53,7 @@ async fn backup(shared: &Arc<Shared>) -> Response {
     }
     let snapshot = match snapshot.with_files(&shared.directory) {
         Ok(snapshot) => snapshot,
-        Err(error) => return failed(&ApiError::internal(told(&error))),
+        Err(error) => return failed(&ApiError::internal(with_causes(&error))),
     };
     let (chunks, receiver) = mpsc::channel(CHUNKS);
     let cluster = name(&shared.directory);
@@ -74,7 +74,7 @@ async fn check(shared: &Arc<Shared>) -> Response {
         let mut checked = Checked::default();
         match of.state.disk().verify() {
             Ok((objects, revision)) => (checked.objects, checked.revision) = (objects, revision),
-            Err(error) => checked.problems.push(told(&error)),
+            Err(error) => checked.problems.push(with_causes(&error)),
         }
         checked.problems.extend(of.state.disk().full().map(|full| full.to_string()));
         checked.problems.extend(keys(&of.directory));

@@ -33,7 +33,7 @@ impl Log {
         Ok(Self { path: path.to_path_buf(), file, length })
     }
 
-    /// Copies until nobody writes any more. A disk that is full costs lines, never the service.
+    /// Copies until all writers have closed the pipe. A disk that is full costs lines, never the service.
     pub(super) async fn copy(mut self, mut from: pipe::Receiver) {
         let mut buffer = vec![0; 16 << 10];
         let mut is_failing = false;

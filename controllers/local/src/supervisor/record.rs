@@ -1,4 +1,4 @@
-//! `services.json`: what runs, for whoever wants to look at or end it.
+//! `services.json`: the running processes, for programs that show or end them.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};

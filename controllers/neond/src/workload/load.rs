@@ -54,7 +54,7 @@ pub(crate) struct Load {
     clients: Vec<JoinHandle<()>>,
 }
 
-/// What a pod tells when it is ready, or is not any more.
+/// Where pods register while they are ready.
 #[derive(Clone, Debug)]
 pub(crate) struct Readiness(watch::Sender<Scene>);
 

@@ -1,7 +1,7 @@
-//! `neond workload-pod`: one pod that is played. Its listener is standard input, as with inetd.
+//! `neond workload-pod`: one simulated pod. Its listener is standard input, as with inetd.
 //!
-//! `GET /` is work, `/metrics` tells of it in the text format of Prometheus, `/ready` says whether it is ready.
-//! `PUT /metrics/WORD` changes how the metrics answer, and `/count` tells how often they were asked, however they do.
+//! `GET /` is work, `/metrics` reports it in the text format of Prometheus, `/ready` returns whether it is ready.
+//! `PUT /metrics/WORD` changes how the metrics answer, and `/count` returns how often they were read, however they answer.
 
 use std::os::fd::AsFd as _;
 use std::sync::Arc;
@@ -17,7 +17,7 @@ use tokio::sync::{Semaphore, watch};
 const MOST_WAITING: usize = 1000;
 /// The longest that requests may take to finish after SIGTERM.
 const FINISHING: Duration = Duration::from_secs(5);
-/// How long nothing is said if metrics are slow.
+/// How long slow metrics delay their answer.
 const SLOW: Duration = Duration::from_secs(60);
 /// Upper ends of the buckets of latencies, in seconds.
 const BUCKETS: [f64; 8] = [0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0];
@@ -156,7 +156,7 @@ impl Pod {
             ("GET", "/ready") if Instant::now() >= self.ready_at => plain(200, "ready\n"),
             ("GET", "/ready") => plain(503, "starting\n"),
             ("GET", "/count") => plain(200, format!("{}\n", self.scrapes.load(Ordering::Relaxed))),
-            ("GET", "/metrics") => self.tell().await,
+            ("GET", "/metrics") => self.metrics().await,
             ("PUT", path) => {
                 let word = path.strip_prefix("/metrics/").unwrap_or_default();
                 let Some(index) = Manner::ALL.iter().position(|(own, _)| *own == word) else {
@@ -183,7 +183,7 @@ impl Pod {
         plain(200, "done\n")
     }
 
-    async fn tell(&self) -> Answer {
+    async fn metrics(&self) -> Answer {
         self.scrapes.fetch_add(1, Ordering::Relaxed);
         let index = usize::from(self.manner.load(Ordering::Relaxed));
         match Manner::ALL.get(index).map(|(_, manner)| *manner).unwrap_or_default() {

@@ -102,7 +102,7 @@ fn each_replica_has_a_name_of_its_own() {
     assert_eq!(leading, 4, "vm-controller, scheduler, pod-autoscaler, agent");
 }
 
-/// Times of the lease that a container's flags say.
+/// Times of the lease from the flags of a container.
 fn times(container: &Value) -> Times {
     let words = arguments(container);
     let flags: BTreeMap<&str, &str> = words.iter().filter_map(|word| word.split_once('=')).collect();

@@ -51,7 +51,7 @@ impl Cluster {
         Self { client: server.client.clone(), server }
     }
 
-    /// What the server says to `GET`.
+    /// The server's response to `GET`.
     pub(crate) async fn get(&self, path: &str) -> Option<Value> {
         let request = http::Request::get(path).body(Vec::new()).unwrap();
         self.client.request(request).await.ok()

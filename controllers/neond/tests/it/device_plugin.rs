@@ -1,4 +1,4 @@
-//! The device plugin runs as its manifest says.
+//! The device plugin runs with the flags of its manifest.
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
@@ -11,7 +11,7 @@ use crate::cluster::manifests;
 use crate::service::{arguments, containers, listening};
 
 #[test]
-fn the_device_plugin_runs_as_its_manifest_says() {
+fn the_device_plugin_runs_with_the_flags_of_its_manifest() {
     let plugin = Plugin::start(Stdio::piped());
     let mut child = plugin.child;
     let mut lines = BufReader::new(child.stderr.take().unwrap()).lines().map_while(Result::ok);
@@ -24,9 +24,9 @@ fn the_device_plugin_runs_as_its_manifest_says() {
     assert!(answer.starts_with("HTTP/1.1 503 ") && answer.contains("neonvm/tun"), "{answer}");
 }
 
-/// Whoever collects the log may be restarted, and its end of the pipe be closed for ever.
+/// The process that collects the log may be restarted, and its end of the pipe be closed for ever.
 #[test]
-fn a_service_goes_on_when_nobody_reads_its_log() {
+fn a_service_continues_when_its_log_is_not_read() {
     let (reader, writer) = std::io::pipe().unwrap();
     drop(reader);
     let mut plugin = Plugin::start(writer.into());

@@ -1,4 +1,4 @@
-//! What the manifests say is what the programs take, and what their roles allow is enough for them.
+//! The programs accept the flags of their manifests, and their roles allow what they need.
 
 use neonvm_test_support::{Need, needs};
 use std::collections::BTreeMap;
@@ -29,7 +29,7 @@ const OPTIONAL_RESOURCES: [&str; 1] = ["servicecidrs"];
 /// What rights are named after without being served: signers of certificates.
 const NEVER_SERVED: [&str; 1] = ["signers"];
 
-/// Status and body of an answer; nothing while nobody listens.
+/// Status and body of an answer; `None` while the port is closed.
 async fn ask(address: &str, path: &str, body: Option<&Value>) -> Option<(u16, String)> {
     let stream = tokio::net::TcpStream::connect(address).await.ok()?;
     let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await.ok()?;
@@ -43,7 +43,7 @@ async fn ask(address: &str, path: &str, body: Option<&Value>) -> Option<(u16, St
     Some((status, String::from_utf8_lossy(&body).into_owned()))
 }
 
-/// Whether the table of ports says that a container listens there.
+/// Whether the table of ports lists that port of a container.
 fn is_in_table(container: &Value, address: SocketAddr) -> bool {
     let whose = if address.ip().is_loopback() { "loopback" } else { "any" };
     let (who, place) = (
@@ -148,7 +148,7 @@ fn the_pod_autoscaler_has_no_rights_on_its_node() {
     }
 }
 
-/// What Multus is told is what runners and controllers expect.
+/// The configuration of Multus is what runners and controllers expect.
 #[test]
 fn attachments_lead_to_the_overlay() {
     let all = documents("multus");
@@ -244,7 +244,7 @@ fn node() -> Value {
 /// Each service with the flags of its manifest and the rights of its account: it gets its lease, is ready, does its part of making
 /// a machine, and is never refused.
 #[tokio::test(flavor = "multi_thread")]
-async fn services_run_as_their_manifests_say() {
+async fn services_run_with_their_manifests() {
     let cluster = Cluster::start().await;
     neonvm_test_cluster::apply(&cluster.client, &node()).await;
     let nodes = neonvm_test_cluster::client_of(&cluster.client, &node());
@@ -284,7 +284,7 @@ async fn services_run_as_their_manifests_say() {
     }
     let leases = "/apis/coordination.k8s.io/v1/namespaces/neonvm-system/leases";
     for lease in ["a3b22509.neon.tech", SCHEDULER_LEASE, &agent_lease("n1")] {
-        until(&format!("somebody to hold {lease}"), async || {
+        until(&format!("a holder of {lease}"), async || {
             let found = cluster.get(&format!("{leases}/{lease}")).await;
             found.is_some_and(|found| {
                 found["spec"]["holderIdentity"].as_str().is_some_and(|who| !who.is_empty())

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use crate::cluster::manifests;
 
-/// Ports that no policy opens, with who connects all the same: the node of a pod, whom no policy stops.
+/// Ports that no policy opens; the pod's own node connects all the same, because policies do not apply to it.
 const CLOSED: [&str; 2] = ["probes", "plugin-probes"];
 /// Labels of namespaces by which an administrator lets pods in.
 const BY_LABEL: [&str; 2] = ["vm.neon.tech/metrics", "vm.neon.tech/operators"];
@@ -91,14 +91,14 @@ fn what_a_service_leads_to_is_open_to_all() {
     }
 }
 
-/// Whoever is let in by name is a pod of the manifests, a kube-scheduler, or in a namespace that an administrator has labelled; both
-/// labels are told of in SECURITY.md.
+/// Peers that are let in by name are pods of the manifests, a kube-scheduler, or in a namespace that an administrator has
+/// labelled; SECURITY.md describes both labels.
 #[test]
 fn who_is_let_in_is_known() {
     let pods = pods();
     let table = include_str!("../../../../SECURITY.md");
     for label in BY_LABEL {
-        assert!(table.contains(&format!("`{label}: \"true\"`")), "SECURITY.md does not tell of {label}");
+        assert!(table.contains(&format!("`{label}: \"true\"`")), "SECURITY.md does not describe {label}");
     }
     for policy in of_kind("NetworkPolicy") {
         let rules = policy["spec"]["ingress"].as_array().cloned().unwrap_or_default();
@@ -116,7 +116,7 @@ fn who_is_let_in_is_known() {
     }
 }
 
-/// What the admission policy says to a request of `user` to write a lease.
+/// Whether the admission policy admits a request of `user` to write a lease.
 fn admits(user: &Value, lease: &str) -> bool {
     let policy = of_kind("ValidatingAdmissionPolicy").into_iter().next().unwrap();
     let env = std::sync::Arc::new(cel::Env::stdlib());
@@ -141,7 +141,8 @@ fn admits(user: &Value, lease: &str) -> bool {
     validations.iter().all(|one| evaluate(&one["expression"], &variables) == true)
 }
 
-/// The key of a node is written by the controller on that node; its account writes nothing else, and everybody else all other leases.
+/// The key of a node is written by the controller on that node, whose account writes nothing else. Other users write all other
+/// leases.
 #[test]
 fn a_key_is_written_by_its_own_node() {
     let account = "system:serviceaccount:neonvm-system:neonvm-vxlan-controller";

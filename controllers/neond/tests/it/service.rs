@@ -71,7 +71,7 @@ pub(crate) fn listening(arguments: &[String]) -> Vec<(String, std::net::SocketAd
 }
 
 impl Service {
-    /// Starts it with `more` flags; where it listens on other ports, which nobody else has.
+    /// Starts it with `more` flags; where it listens, on other ports that are reserved for it.
     pub(crate) fn start(container: &Value, kubeconfig: &Path, more: &[&str]) -> Self {
         Self::start_in(POD, container, kubeconfig, more)
     }

@@ -1,5 +1,5 @@
-//! The scheduler that leads is killed while agents ask: the other one of the pair goes on, and a node is never promised to more than it
-//! has.
+//! The scheduler that leads is killed while agents ask: the other one of the pair continues, and the permits on a node never
+//! exceed its size.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -32,14 +32,14 @@ const KILLS: usize = 3;
 
 /// What each VM holds, and how often it was answered.
 #[derive(Default)]
-struct Books {
+struct Account {
     held: BTreeMap<String, u64>,
     answers: BTreeMap<String, u64>,
     most: u64,
 }
 
-impl Books {
-    /// An agent makes its VM smaller before it says so.
+impl Account {
+    /// An agent makes its VM smaller before it reports that.
     fn shrink(&mut self, vm: &str, target: u64) -> Option<u64> {
         let held = self.held.get_mut(vm)?;
         *held = target.min(*held);
@@ -53,7 +53,7 @@ impl Books {
         *self.answers.entry(vm.to_owned()).or_default() += 1;
         let all: u64 = self.held.values().sum();
         self.most = self.most.max(all);
-        assert!(all <= CAPACITY, "{:?} of {CAPACITY} units are promised", self.held);
+        assert!(all <= CAPACITY, "{:?} of {CAPACITY} units are permitted", self.held);
     }
 
     fn fewest(&self) -> u64 {
@@ -91,7 +91,7 @@ async fn ask(
     client: Client,
     connect: impl Fn(Endpoint) -> Caller,
     vm: String,
-    (books, over): (Arc<Mutex<Books>>, Arc<AtomicBool>),
+    (account, over): (Arc<Mutex<Account>>, Arc<AtomicBool>),
 ) {
     let units = |units: u64| json!({"vCPUs": units, "mem": format!("{units}Gi")});
     for turn in 0.. {
@@ -100,7 +100,7 @@ async fn ask(
         }
         let Ok(Some(endpoint)) = service::find(&client, NAMESPACE, SCHEDULER_LEASE).await else { continue };
         let target = 1 + (turn * 5 + vm.bytes().map(u64::from).sum::<u64>()) % 8;
-        let last = books.lock().unwrap().shrink(&vm, target);
+        let last = account.lock().unwrap().shrink(&vm, target);
         let request = json!({"protoVersion": 7, "pod": {"namespace": "default", "name": vm},
             "computeUnit": units(1), "resources": units(target), "lastPermit": last.map(units),
             "metrics": {"loadAvg1M": 0.5}});
@@ -109,9 +109,9 @@ async fn ask(
         match caller.call(Method::POST, "/", body, Duration::from_secs(20)).await {
             Ok((StatusCode::OK, answer)) => {
                 let answer: Value = serde_json::from_slice(&answer).unwrap();
-                books.lock().unwrap().permitted(&vm, answer["permit"]["vCPUs"].as_u64().unwrap());
+                account.lock().unwrap().permitted(&vm, answer["permit"]["vCPUs"].as_u64().unwrap());
             }
-            // Nobody leads, or it has just ended.
+            // No scheduler leads, or it has just ended.
             _ => tokio::task::yield_now().await,
         }
     }
@@ -126,7 +126,7 @@ async fn kube_scheduler_leads(cluster: &Cluster, pod: &str) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_leader_is_killed_and_nothing_is_promised_twice() {
+async fn the_leader_is_killed_and_nothing_is_permitted_twice() {
     let cluster = Cluster::start().await;
     let _signer = Signer::start(&cluster.client).await;
     apply(&cluster.client, &node()).await;
@@ -156,10 +156,10 @@ async fn the_leader_is_killed_and_nothing_is_promised_twice() {
     let tls = neonvm_kit::tls::client(Some(&identity), authority.certificate().as_bytes()).unwrap();
     let tls = Arc::new(tls);
     let connect = move |endpoint| Caller::new(endpoint, Some(Arc::clone(&tls)), SCHEDULER_NAME);
-    let (books, over) = (Arc::new(Mutex::new(Books::default())), Arc::new(AtomicBool::new(false)));
+    let (account, over) = (Arc::new(Mutex::new(Account::default())), Arc::new(AtomicBool::new(false)));
     let mut agents = tokio::task::JoinSet::new();
     for name in &names {
-        let shared = (Arc::clone(&books), Arc::clone(&over));
+        let shared = (Arc::clone(&account), Arc::clone(&over));
         agents.spawn(ask(cluster.client.clone(), connect.clone(), name.clone(), shared));
     }
 
@@ -172,8 +172,8 @@ async fn the_leader_is_killed_and_nothing_is_promised_twice() {
         })
         .await;
         // Each agent has something of this leader before it is killed.
-        let wanted = books.lock().unwrap().fewest() + ANSWERS;
-        until("answers for each VM", async || books.lock().unwrap().fewest() >= wanted).await;
+        let wanted = account.lock().unwrap().fewest() + ANSWERS;
+        until("answers for each VM", async || account.lock().unwrap().fewest() >= wanted).await;
         if kill == KILLS {
             break;
         }
@@ -186,7 +186,7 @@ async fn the_leader_is_killed_and_nothing_is_promised_twice() {
     }
     over.store(true, Ordering::Release);
     agents.join_all().await;
-    let most = books.lock().unwrap().most;
-    assert!(most > CAPACITY / 2, "only {most} units were ever promised: nobody wanted what another had");
+    let most = account.lock().unwrap().most;
+    assert!(most > CAPACITY / 2, "only {most} units were ever permitted: no VM requested what another had");
     assert_eq!(cluster.server.forbidden().await, Vec::<String>::new());
 }

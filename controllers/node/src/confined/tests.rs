@@ -4,8 +4,8 @@ use super::*;
 
 const USER: u32 = 2_000_000_123;
 
-/// What a shell says in the root of a pod with some files.
-fn said(script: &str) -> String {
+/// The output of a shell in the root of a pod with some files.
+fn sh(script: &str) -> String {
     let directory = tempfile::tempdir().unwrap();
     let path = |name: &str| directory.path().join(name);
     for name in ["exec", "etc", "pod/vm/run", "pod/mnt", "volumes/keys/..data", "volumes/images"] {
@@ -43,7 +43,7 @@ fn said(script: &str) -> String {
 #[test]
 fn a_command_is_an_unprivileged_user() {
     need!(needs::network_namespaces());
-    let text = said("id -u; id -G; id -un; grep -E '^(Cap|NoNew)' /proc/self/status; echo err > /dev/stderr");
+    let text = sh("id -u; id -G; id -un; grep -E '^(Cap|NoNew)' /proc/self/status; echo err > /dev/stderr");
     let lines: Vec<String> =
         text.lines().map(|line| line.split_whitespace().collect::<Vec<_>>().join(" ")).collect();
     let none = "0000000000000000";
@@ -60,7 +60,7 @@ fn a_command_is_an_unprivileged_user() {
 #[test]
 fn a_command_sees_the_pod_and_nothing_of_the_host() {
     need!(needs::network_namespaces());
-    let text = said(
+    let text = sh(
         "cat /ready /vm/images/disk /etc/hosts /mnt/ssh/id_ed25519; ls /; ls -A /vm; stat -c '%a %u' /mnt/ssh/id_ed25519; pwd",
     );
     assert!(text.starts_with("yes\ndisk\n10.0.0.1 pod\nkey\n"), "{text}");
@@ -73,12 +73,12 @@ fn a_command_sees_the_pod_and_nothing_of_the_host() {
     for path in
         ["HOST/secret", "/proc/1/root/HOST/secret", "/proc/self/root/HOST/secret", "../../../HOST/secret"]
     {
-        let text = said(&format!("cat {path}"));
+        let text = sh(&format!("cat {path}"));
         let refused = ["No such file or directory", "Permission denied"].iter().any(|why| text.contains(why));
         assert!(refused && !text.contains("of the host"), "{path}: {text}");
     }
     for path in ["/root", "/home", "/var", "/run", "/sys", "/boot", "/etc/shadow", "/etc/ssl/private"] {
-        assert!(said(&format!("ls {path}")).contains("No such file or directory"), "{path}");
+        assert!(sh(&format!("ls {path}")).contains("No such file or directory"), "{path}");
     }
 }
 
@@ -86,7 +86,7 @@ fn a_command_sees_the_pod_and_nothing_of_the_host() {
 #[test]
 fn there_is_no_way_out() {
     need!(needs::network_namespaces());
-    let text = said("ls -d /proc/[0-9]*; cat /proc/1/comm; cat /proc/self/mountinfo");
+    let text = sh("ls -d /proc/[0-9]*; cat /proc/1/comm; cat /proc/self/mountinfo");
     assert!(text.contains("\ncat\n"), "{text}");
     assert!(text.lines().filter(|line| line.starts_with("/proc/")).count() <= 5, "only its own: {text}");
     let mounts: Vec<&str> = text.lines().filter(|line| line.contains(" - ")).collect();
@@ -110,11 +110,11 @@ fn there_is_no_way_out() {
         "echo 1 > /proc/sys/kernel/panic",
         "nsenter -t 1 -m true",
     ] {
-        let text = said(&format!("{{ {attempt}; }} 2>/dev/null && echo done || echo refused"));
+        let text = sh(&format!("{{ {attempt}; }} 2>/dev/null && echo done || echo refused"));
         assert_eq!(text.lines().last(), Some("refused"), "{attempt}: {text}");
     }
-    assert_eq!(said("echo more > /tmp/x && cat /tmp/x"), "more\n");
+    assert_eq!(sh("echo more > /tmp/x && cat /tmp/x"), "more\n");
     // Signals are as ever, and nothing is left behind.
-    assert_eq!(said("echo before; kill -TERM $$; echo after"), "before\n");
-    assert_eq!(said("sleep 1000 >/dev/null 2>&1 & echo $$"), "2\n");
+    assert_eq!(sh("echo before; kill -TERM $$; echo after"), "before\n");
+    assert_eq!(sh("sleep 1000 >/dev/null 2>&1 & echo $$"), "2\n");
 }

@@ -94,7 +94,7 @@ pub(crate) enum Judgement {
     Same,
     /// It is allocated from now on.
     Accepted,
-    /// It waits; the flag tells of another reason or message than before.
+    /// It waits; the flag marks another reason or message than before.
     Waits { is_new: bool },
 }
 
@@ -150,7 +150,7 @@ impl Size {
         !is_last
     }
 
-    /// Fills in what the status of a container says of its resources.
+    /// Fills in the resources in the status of a container.
     pub(super) fn show(&self, status: &mut ContainerStatus) {
         let of = |resources: &Resources| resources.container(&status.name).cloned().unwrap_or_default();
         let allocated = of(&self.allocated);

@@ -10,7 +10,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use super::size::{IN_PROGRESS, PENDING};
 use super::{ContainerPlan, Ended, Machine, Millis, Run, State};
 
-/// What a status says beside the machine's state.
+/// The parts of a status beside the machine's state.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Surroundings {
     pub(crate) host_ip: String,

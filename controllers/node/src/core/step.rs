@@ -3,7 +3,7 @@
 use super::size::{InProgress, Judgement, Reason, Resources, Room, Wanted};
 use super::{Action, Ended, Event, Machine, Millis, Phase, ProbeKind, RestartPolicy, Run, State, Stop};
 
-/// Time for the containers of a pod whose object is gone: nobody waits for them any more.
+/// Time for the containers of a pod whose object is gone: no client waits for them any more.
 const ORPHAN_GRACE: Millis = 2000;
 /// A container that ran this long is taken for healthy: the next pause is the first one again.
 const HEALTHY: Millis = 600_000;

@@ -179,7 +179,7 @@ fn probes_make_ready_and_end() {
 }
 
 #[test]
-fn what_cannot_run_says_so() {
+fn what_cannot_run_reports_the_reason() {
     let mut other = plan(&[], &["c"], RestartPolicy::Always);
     other.unsupported = Some("no container runtime".into());
     let mut machine = Machine::new(other, 0);

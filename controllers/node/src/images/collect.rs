@@ -1,4 +1,4 @@
-//! Removing images that nobody uses.
+//! Removing unused images.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -75,7 +75,7 @@ impl Images {
             }
         }
         unused.sort();
-        // Links to files that were named directly are of no use to anybody else.
+        // Links to files that were named directly are of no other use.
         let (links, mut disks): (Vec<_>, Vec<_>) = unused.into_iter().partition(|(.., size)| *size == 0);
         let mut total: u64 = disks.iter().map(|(.., size)| *size).sum();
         disks.retain(|(.., size)| {

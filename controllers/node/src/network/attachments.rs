@@ -13,7 +13,7 @@ struct Element {
     interface: String,
 }
 
-/// Interfaces of the pod on the overlay, in order. The error says what cannot be used.
+/// Interfaces of the pod on the overlay, in order. The error names what cannot be used.
 pub(crate) fn interfaces(pod: &Pod) -> Result<Vec<String>, String> {
     let annotations = pod.metadata.annotations.as_ref();
     let Some(text) = annotations.and_then(|all| all.get(NETWORKS)).map(|text| text.trim()) else {

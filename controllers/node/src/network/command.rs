@@ -27,7 +27,7 @@ async fn run(program: &str, arguments: &[&str], input: &str) -> io::Result<Strin
     let stdin = child.stdin.take();
     let work = async {
         if let Some(mut stdin) = stdin {
-            // The program may end before it has read everything; its exit code tells why.
+            // The program may end before it has read everything; its exit code gives the reason.
             let _ = stdin.write_all(input.as_bytes()).await;
         }
         child.wait_with_output().await

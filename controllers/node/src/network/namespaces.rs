@@ -84,7 +84,7 @@ pub(super) async fn attach(
     ip(Some(&pod), &inside).await
 }
 
-/// Greatest packet of the overlay's bridge in a node's namespace. The overlay itself makes the bridge, too; whoever is first.
+/// Greatest packet of the overlay's bridge in a node's namespace. Either this or the overlay makes the bridge.
 async fn overlay(namespace: &str) -> io::Result<u32> {
     let mtu = |links: &[Link], name: &str| links.iter().find(|link| link.name == name).map(|link| link.mtu);
     let there = links(Some(namespace)).await?;
@@ -94,7 +94,7 @@ async fn overlay(namespace: &str) -> io::Result<u32> {
     let missing = |name: &str| io::Error::other(format!("the node has no interface {name}"));
     let size = mtu(&there, "up0").ok_or_else(|| missing("up0"))?.saturating_sub(OVERHEAD_V4);
     let make = [format!("link add {BRIDGE} mtu {size} type bridge forward_delay 0")];
-    // Somebody else may be faster.
+    // Another process may be faster.
     let made = ip(Some(namespace), &make).await;
     match mtu(&links(Some(namespace)).await?, BRIDGE) {
         Some(mtu) => Ok(mtu),

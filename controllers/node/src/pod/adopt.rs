@@ -1,4 +1,4 @@
-//! Finding the processes of a pod again after the node was started anew.
+//! Finding the processes of a pod again after a restart of the node.
 
 use std::sync::Arc;
 
@@ -8,7 +8,7 @@ use crate::clock;
 use crate::core::{Event, State};
 use crate::process::{Identity, Outcome, Process};
 
-/// Takes the processes of a pod over. What the core is to be told of it.
+/// Takes the processes of a pod over. Returns the events for the core.
 pub(super) fn adopt(worker: &mut Worker, same_boot: bool) -> Vec<Event> {
     let mut events = Vec::new();
     let running: Vec<String> = worker.machine.running().map(str::to_owned).collect();

@@ -105,7 +105,7 @@ pub(super) fn ended(worker: &Worker, name: &str, outcome: Outcome) -> Ended {
     make_ended(&worker.handle.directory, &worker.pod(), name, restarts, outcome, since)
 }
 
-/// The exit code by what the process said, where nobody could see it.
+/// The exit code; from the termination message if the process was not this node's child.
 fn make_ended(
     directory: &PodDirectory,
     pod: &Pod,
@@ -115,8 +115,8 @@ fn make_ended(
     started: Millis,
 ) -> Ended {
     let mut message = tail(&directory.message(name, restarts), TERMINATION_MESSAGE_BYTES);
-    let said = Exit::from_message(&message);
-    let (code, signal) = match (outcome, &said) {
+    let reported = Exit::from_message(&message);
+    let (code, signal) = match (outcome, &reported) {
         (Outcome::Code(code), _) => (code, None),
         (Outcome::Signal(signal), _) => (128 + signal, Some(signal)),
         (Outcome::Unknown, Some(exit)) => (i32::from(!exit.is_success()), None),

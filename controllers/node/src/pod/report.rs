@@ -1,4 +1,4 @@
-//! Tells the API server of a pod: its status, and that it may be removed.
+//! Reports to the API server about a pod: its status, and that it may be removed.
 
 use std::time::Duration;
 
@@ -38,16 +38,16 @@ pub(super) async fn send(client: Client, pod: Pod, mut reports: watch::Receiver<
             match tokio::time::timeout(DEADLINE, deliver(&api, &name, &uid, &report, &mut sent)).await {
                 Ok(Ok(())) => break,
                 Ok(Err(kube::Error::Api(status))) if status.code == 404 => {
-                    // The pod is gone: the watch tells.
-                    tracing::debug!(%status, name, "not told");
+                    // The pod is gone: the watch reports that.
+                    tracing::debug!(%status, name, "not reported");
                     break;
                 }
                 Ok(Err(error)) => {
-                    tracing::warn!(%error, namespace, name, "the status of a pod cannot be told");
+                    tracing::warn!(%error, namespace, name, "the status of a pod cannot be reported");
                 }
                 Err(_) => tracing::warn!(namespace, name, "the API server does not answer"),
             }
-            // What is newer by then is told instead.
+            // A newer status replaces this one then.
             tokio::time::sleep(pause).await;
             pause = (pause * 2).min(PAUSES.1);
         }

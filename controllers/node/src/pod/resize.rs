@@ -28,7 +28,7 @@ pub(super) fn start(worker: &mut Worker) {
 }
 
 async fn set(node: &Node, uid: &str, limits: Limits) -> io::Result<()> {
-    // Without cgroups nothing holds a pod to its size; the node said so when it started.
+    // Without cgroups nothing holds a pod to its size; the node logged that when it started.
     let Some(hierarchy) = node.hierarchy.clone() else { return Ok(()) };
     let group = naming::pod_cgroup(&node.config.cluster, &node.config.name, uid);
     tokio::task::spawn_blocking(move || hierarchy.set(&group, &limits)).await?

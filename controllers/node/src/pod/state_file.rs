@@ -27,7 +27,7 @@ impl Saved {
         files::replace(&directory.state(), &serde_json::to_vec(self)?, 0o600)
     }
 
-    /// What was written last; an error says why it cannot be read.
+    /// What was written last; an error names the reason why it cannot be read.
     pub(crate) fn read(directory: &PodDirectory) -> Result<Self, String> {
         let bytes = std::fs::read(directory.state()).map_err(|error| error.to_string())?;
         serde_json::from_slice(&bytes).map_err(|error| error.to_string())

@@ -18,7 +18,7 @@ use crate::node::Node;
 use crate::probe;
 use crate::process::{Process, boot_id};
 
-/// Events that wait for the worker; whoever has more waits.
+/// Events that wait for the worker; a sender of more waits.
 const WAITING: usize = 64;
 
 /// A task that ends with its owner.
@@ -45,7 +45,7 @@ pub(super) struct Worker {
     pub(super) tasks: Vec<Task>,
     probes: BTreeMap<(String, ProbeKind), Task>,
     reports: watch::Sender<Report>,
-    /// The status that was told last.
+    /// The status that was reported last.
     shown: PodStatus,
     /// The object was seen in this run of the node: before, what it shows is not known.
     is_seen: bool,

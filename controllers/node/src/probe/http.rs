@@ -29,7 +29,7 @@ impl Connection {
         let host = action.host.as_deref().filter(|host| !host.is_empty()).unwrap_or(ip);
         if let Some(mut sender) = self.0.take().filter(|sender| !sender.is_closed()) {
             match ask(&mut sender, host, port, action).await {
-                // It was closed in between: that says nothing of the server.
+                // It was closed in between: that proves nothing about the server.
                 Err(None) => {}
                 Err(Some(why)) => {
                     self.0 = Some(sender);

@@ -35,7 +35,7 @@ const AFTERWARDS: Duration = Duration::from_secs(1);
 const HANG_UP: Duration = Duration::from_secs(2);
 
 /// What is to be run.
-struct Wish {
+struct Exec {
     argv: Vec<String>,
     input: bool,
     terminal: bool,
@@ -67,13 +67,13 @@ pub(super) async fn serve(
     query: &Query,
     request: hyper::Request<Incoming>,
 ) -> Response {
-    let wish = Wish { argv: query.all("command"), input: query.is_on("input"), terminal: query.is_on("tty") };
+    let exec = Exec { argv: query.all("command"), input: query.is_on("input"), terminal: query.is_on("tty") };
     if !is_exec {
         return attach(handle, name, request);
     }
-    let running = match Running::start(node, handle, &name, &wish).await {
+    let running = match Running::start(node, handle, &name, &exec).await {
         Ok(running) => Ok(running),
-        // The connection is made all the same: the client hears of it as of any other result.
+        // The connection is made all the same: the client gets it like any other result.
         Err(Refusal::Command(why)) => Err(why),
         Err(Refusal::Container(why)) => return text(StatusCode::BAD_REQUEST, why),
     };
@@ -110,16 +110,16 @@ struct Running {
 }
 
 impl Running {
-    async fn start(node: &Node, handle: &Handle, name: &str, wish: &Wish) -> Result<Self, Refusal> {
-        let made = Command::new(node, handle, name, &wish.argv, wish.terminal).await;
+    async fn start(node: &Node, handle: &Handle, name: &str, exec: &Exec) -> Result<Self, Refusal> {
+        let made = Command::new(node, handle, name, &exec.argv, exec.terminal).await;
         let mut made = made.map_err(Refusal::Container)?;
         let command = &mut made.inner;
         let failed = |error: io::Error| {
-            let program = wish.argv.first().cloned().unwrap_or_default();
+            let program = exec.argv.first().cloned().unwrap_or_default();
             Refusal::Command(format!("exec: {program:?}: {error}"))
         };
         let mut terminal = None;
-        if wish.terminal {
+        if exec.terminal {
             let (ours, theirs) = terminal::open().map_err(failed)?;
             let side = |fd: &OwnedFd| fd.try_clone().map(Stdio::from);
             command
@@ -128,7 +128,7 @@ impl Running {
                 .stderr(theirs);
             terminal = Some(Arc::new(ours));
         } else {
-            command.stdin(if wish.input { Stdio::piped() } else { Stdio::null() });
+            command.stdin(if exec.input { Stdio::piped() } else { Stdio::null() });
             command.stdout(Stdio::piped()).stderr(Stdio::piped());
         }
         // Our copies of the terminal's other side go with the command.
@@ -173,7 +173,7 @@ impl Running {
         websocket::end(sender, receiver).await;
     }
 
-    /// Ends a command that nobody listens to any more.
+    /// Ends a command whose client has gone.
     async fn hang_up(&mut self) {
         let group = self.child.id().and_then(|id| rustix::process::Pid::from_raw(id.cast_signed()));
         let Some(group) = group else { return };
@@ -262,7 +262,7 @@ async fn take_input(
     }
 }
 
-/// The result, as kubelets tell it.
+/// The result, in the form of kubelets.
 fn result(status: io::Result<std::process::ExitStatus>) -> Value {
     use std::os::unix::process::ExitStatusExt as _;
     let code = match status {

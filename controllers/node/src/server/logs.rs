@@ -1,4 +1,4 @@
-//! Logs of containers. Processes write them to files themselves; readers are told of news by the kernel.
+//! Logs of containers. Processes write them to files themselves; inotify notifies readers of new lines.
 
 mod format;
 mod rotate;
@@ -176,7 +176,7 @@ impl Reader {
                     break;
                 }
             }
-            let Some(told) = &news else { return Ok(()) };
+            let Some(watcher) = &news else { return Ok(()) };
             // A log that grew too long was moved aside; it goes on in a new file, once the rest of the old one is read.
             if let Some(next) = next.take() {
                 news = Some(News::of(&self.path)?);
@@ -191,7 +191,7 @@ impl Reader {
                 return Ok(());
             }
             tokio::select! {
-                ready = told.wait() => ready?,
+                ready = watcher.wait() => ready?,
                 changed = views.changed() => if changed.is_err() { return Ok(()) },
                 () = chunks.closed() => return Ok(()),
             }
@@ -242,7 +242,7 @@ fn tail_start(file: &mut File, lines: u64) -> io::Result<u64> {
     Ok(if lines == 0 { length } else { 0 })
 }
 
-/// Tells when a file is written to, or loses its name.
+/// Notifies when a file is written to, or loses its name.
 struct News(AsyncFd<std::os::fd::OwnedFd>);
 
 impl News {
@@ -255,7 +255,7 @@ impl News {
     async fn wait(&self) -> io::Result<()> {
         let mut ready = self.0.readable().await?;
         let mut buffer = [0; 4096];
-        // What it says does not matter, only that it says something.
+        // The events are dropped; only their arrival counts.
         while rustix::io::read(self.0.get_ref(), &mut buffer).is_ok_and(|count| count > 0) {}
         ready.clear_ready();
         Ok(())

@@ -41,7 +41,7 @@ pub(super) async fn connect(
     let namespace = node.network.enter(&handle.uid).map_err(|error| error.to_string())?;
     let mut why = String::from("the pod has no address");
     if let Some(namespace) = namespace {
-        // A socket belongs to the namespace it was made in, whoever uses it.
+        // A socket belongs to the namespace it was made in, not to that of its user.
         let dial = move || {
             let address = (Ipv4Addr::LOCALHOST, port).into();
             let stream = std::net::TcpStream::connect_timeout(&address, DEADLINE)?;

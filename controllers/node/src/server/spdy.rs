@@ -87,7 +87,7 @@ impl Tunnel {
             Frame::Open { stream, headers } => self.open(stream, &headers).await,
             Frame::Data { stream, bytes, last } => {
                 if let Some(port) = self.ports.get(&stream) {
-                    // What a port that is gone does not take is lost; its end is told by its own task.
+                    // What a port that is gone does not take is lost; its own task reports its end.
                     if !bytes.is_empty() {
                         let _ = port.send(Some(bytes)).await;
                     }
@@ -146,7 +146,7 @@ impl Tunnel {
     }
 }
 
-/// Joins a stream with a connection until the port has nothing more to say. What went wrong, if something did.
+/// Joins a stream with a connection until the port sends no more. Returns the error, if any.
 async fn carry(
     connection: Box<dyn Stream>,
     stream: u32,

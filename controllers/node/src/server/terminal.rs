@@ -50,7 +50,7 @@ impl Terminal {
         Ok(())
     }
 
-    /// Tells the command of the size of its window.
+    /// Sets the size of the command's window; the kernel notifies the command.
     pub(super) fn resize(&self, columns: u16, rows: u16) {
         let size = Winsize { ws_row: rows, ws_col: columns, ws_xpixel: 0, ws_ypixel: 0 };
         let _ = tcsetwinsize(self.0.get_ref(), size);

@@ -1,4 +1,4 @@
-//! WebSockets with the channels of Kubernetes: the first byte of a message tells which stream it belongs to.
+//! WebSockets with the channels of Kubernetes: the first byte of a message is the number of its stream.
 
 use std::time::Duration;
 
@@ -18,7 +18,7 @@ use super::body::{Response, text};
 
 /// Largest message, in bytes.
 const LIMIT: usize = 1 << 20;
-/// How long a client may take to hear that a conversation is over.
+/// How long a client may take to confirm the end of a conversation.
 const LINGER: Duration = Duration::from_secs(60);
 
 /// A WebSocket that is about to open.
@@ -106,23 +106,23 @@ impl Sender {
         self.0.send(Message::Binary(bytes)).await.is_ok()
     }
 
-    /// Says that the conversation is over. False: the client is gone.
+    /// Sends the close frame. False: the client is gone.
     async fn close(&mut self) -> bool {
         let over = CloseFrame { code: CloseCode::Normal, reason: "".into() };
         self.0.send(Message::Close(Some(over))).await.is_ok()
     }
 }
 
-/// Ends a conversation so that a slow client still gets all of it. It is listened to until it has heard of the end: closing
-/// a socket that something unread has come to takes back what is on its way. And TLS is told: to whom that stops without
-/// a word, the conversation is cut short, not over.
+/// Ends a conversation so that a slow client still gets all of it. Reads until the client has confirmed the end: closing
+/// a socket with unread data discards what is on its way. TLS is closed as well: without its closing message, the client
+/// takes the conversation as cut short.
 pub(super) async fn end(mut sender: Sender, mut receiver: Receiver) {
-    let heard = async {
+    let confirmed = async {
         if sender.close().await {
             while receiver.next().await.is_some() {}
         }
     };
-    let _ = tokio::time::timeout(LINGER, heard).await;
+    let _ = tokio::time::timeout(LINGER, confirmed).await;
     if let Ok(mut socket) = sender.0.reunite(receiver.0) {
         let _ = socket.get_mut().shutdown().await;
     }

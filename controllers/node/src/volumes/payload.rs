@@ -97,7 +97,7 @@ impl Gathering<'_> {
         }
     }
 
-    /// Publishes the cluster's authority in a namespace where nobody has yet.
+    /// Publishes the cluster's authority in a namespace where it is not published yet.
     async fn publish_authority(&self) -> Result<Data, Problem> {
         let text = self.context.authority.clone();
         let object = json!({ "metadata": { "name": ROOT_CA }, "data": { "ca.crt": text } });

@@ -59,16 +59,16 @@ async fn a_node_may_be_killed_at_any_moment() {
     let places = cluster.server.directory().join("nodes/n1/pods");
     for round in 0..16_u64 {
         let name = format!("p{round}");
-        let said = cluster.server.directory().join(&name);
+        let record = cluster.server.directory().join(&name);
         let script =
-            format!("trap 'exit 0' TERM; echo $$$$ >> {}; while :; do sleep 0.05; done", said.display());
+            format!("trap 'exit 0' TERM; echo $$$$ >> {}; while :; do sleep 0.05; done", record.display());
         cluster.create("n1", &name, &script, &json!({})).await;
         // The moment of the fault, not a wait for something.
         tokio::time::sleep(std::time::Duration::from_millis(round * 3)).await;
         cluster.kill_node("n1");
         cluster.add_node(cluster.config("n1", network.clone())).await;
         cluster.ready(&name).await;
-        let pids = content(&said, |text| text.ends_with('\n')).await;
+        let pids = content(&record, |text| text.ends_with('\n')).await;
         assert_eq!(pids.lines().filter(|pid| is_alive(pid)).count(), 1, "round {round}: {pids}");
         let pods = cluster.pods();
         pods.delete(&name, &kube::api::DeleteParams::default()).await.unwrap();

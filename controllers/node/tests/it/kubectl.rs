@@ -10,7 +10,7 @@ use tokio::process::Command;
 
 use crate::support::Cluster;
 
-const IDLE: &str = "echo said; trap 'exit 0' TERM; while :; do sleep 0.05; done";
+const IDLE: &str = "echo hello; trap 'exit 0' TERM; while :; do sleep 0.05; done";
 
 fn kubectl(cluster: &Cluster, arguments: &[&str]) -> Command {
     let mut command = Command::new("kubectl");
@@ -26,13 +26,13 @@ async fn kubectl_reads_logs_runs_commands_and_forwards_ports() {
     let pod = cluster.create("n1", "host", IDLE, &json!({})).await;
     let ready = cluster.ready("host").await;
     let log = cluster.place("n1", &pod).join("logs/c/0.log");
-    crate::support::content(&log, |text| text == "said\n").await;
+    crate::support::content(&log, |text| text == "hello\n").await;
     let run = async |arguments: &[&str]| {
         let output = kubectl(&cluster, arguments).output().await.unwrap();
         let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
         (output.status.code().unwrap(), text(output.stdout), text(output.stderr))
     };
-    assert_eq!(run(&["logs", "host"]).await, (0, "said\n".into(), String::new()));
+    assert_eq!(run(&["logs", "host"]).await, (0, "hello\n".into(), String::new()));
     let (code, out, _) = run(&["exec", "host", "--", "sh", "-c", "echo out; echo err >&2; exit 3"]).await;
     assert_eq!((code, out.as_str()), (3, "out\n"));
     let mut cat = kubectl(&cluster, &["exec", "-i", "host", "--", "cat"]);
@@ -76,6 +76,6 @@ async fn kubectl_reads_logs_runs_commands_and_forwards_ports() {
     forward.kill().await.unwrap();
     echo.abort();
     let (code, out, why) = run(&["delete", "pod", "host"]).await;
-    // Newer ones say from which namespace.
+    // Newer ones print the namespace, too.
     assert!(code == 0 && out.starts_with("pod \"host\" deleted"), "{code} {out}{why}");
 }

@@ -7,8 +7,8 @@ use serde_json::json;
 
 use crate::support::{Cluster, condition, content, eventually, is_alive, with};
 
-/// Runs until it is asked to end, then says so.
-const PATIENT: &str = "trap 'echo bye >> $NEONVM_ROOT/said; exit 0' TERM; echo $$$$ > $NEONVM_ROOT/pid; echo hello; \
+/// Runs until it is asked to end, then writes a line.
+const PATIENT: &str = "trap 'echo bye >> $NEONVM_ROOT/bye; exit 0' TERM; echo $$$$ > $NEONVM_ROOT/pid; echo hello; \
                        while :; do sleep 0.05; done";
 
 #[tokio::test(flavor = "multi_thread")]
@@ -102,7 +102,7 @@ async fn deletion_gives_grace_and_then_kills() {
 #[tokio::test(flavor = "multi_thread")]
 async fn probes_decide_on_readiness_and_life() {
     let cluster = Cluster::with_node().await;
-    // A command that is slow to start says nothing about the container.
+    // A probe command that is slow to start proves nothing about the container.
     let probe = |test: &str| {
         json!({ "exec": { "command": ["sh", "-c", format!("test {test}")] }, "periodSeconds": 1, "failureThreshold": 1,
             "timeoutSeconds": 60 })
@@ -124,7 +124,7 @@ async fn probes_decide_on_readiness_and_life() {
     std::fs::remove_file(root.join("ready")).unwrap();
     cluster.wait("probed", "no readiness", |pod| condition(pod, "Ready") == "False").await;
     std::fs::write(root.join("dead"), "").unwrap();
-    content(&root.join("said"), |text| text == "bye\n").await;
+    content(&root.join("bye"), |text| text == "bye\n").await;
     cluster
         .wait("probed", "the restart", |pod| pod["status"]["containerStatuses"][0]["restartCount"] == 1)
         .await;

@@ -84,8 +84,8 @@ async fn commands_run_in_containers() {
     cluster.delete("host").await;
 }
 
-/// What `sh` says in the pod's container.
-async fn said(cluster: &Cluster, script: &str) -> String {
+/// The output of `sh` in the pod's container.
+async fn shell_output(cluster: &Cluster, script: &str) -> String {
     let parameters = AttachParams::default().stdin(false);
     let mut process = cluster.pods().exec("host", ["sh", "-c", script], &parameters).await.unwrap();
     let (mut output, mut errors) = (String::new(), String::new());
@@ -107,23 +107,23 @@ async fn commands_land_in_the_pods_own_root() {
     std::fs::write(&canary, "of the host").unwrap();
     let canary = canary.display().to_string();
     // Who asks, and what a way out would lead to.
-    let user: u32 = said(&cluster, "id -u").await.trim().parse().unwrap();
+    let user: u32 = shell_output(&cluster, "id -u").await.trim().parse().unwrap();
     assert!((2_000_000_000..2_016_777_216).contains(&user), "{user}");
     let state = cluster.server.kubeconfig().display().to_string();
     let pids = format!("/proc/{}/root", std::process::id());
     for path in [&canary, &format!("/proc/1/root{canary}"), &format!("../..{canary}"), &state, &pids] {
-        let text = said(&cluster, &format!("cat {path}")).await;
+        let text = shell_output(&cluster, &format!("cat {path}")).await;
         let refused = text.contains("No such file") || text.contains("Permission denied");
         assert!(refused && !text.contains("of the host"), "{path}: {text}");
     }
-    let text = said(&cluster, "ls /root /home /var /run /sys; grep CapBnd /proc/self/status").await;
+    let text = shell_output(&cluster, "ls /root /home /var /run /sys; grep CapBnd /proc/self/status").await;
     assert_eq!(text.matches("No such file").count(), 5, "{text}");
     assert!(text.contains("CapBnd:\t0000000000000000"), "{text}");
     // Its own files are there as they are now, and stay so.
     let place = cluster.place("n1", &pod);
     std::fs::write(place.join("volumes/v/disk"), "of the pod").unwrap();
-    assert_eq!(said(&cluster, "cat /vm/images/disk").await, "of the pod");
-    let text = said(&cluster, "touch /vm/images/more; rm /vm/images/disk; touch /x").await;
+    assert_eq!(shell_output(&cluster, "cat /vm/images/disk").await, "of the pod");
+    let text = shell_output(&cluster, "touch /vm/images/more; rm /vm/images/disk; touch /x").await;
     assert_eq!(text.matches("Read-only file system").count(), 3, "{text}");
     assert_eq!(std::fs::read_dir(place.join("exec")).unwrap().count(), 0, "it is seen by the command alone");
     cluster.delete("host").await;
@@ -146,11 +146,11 @@ async fn our_own_program_is_for_clients_of_the_runner_only() {
     cluster.delete("host").await;
 }
 
-/// What a command says: more than fits into pipes and sockets.
+/// The output of a command in bytes: more than fits into pipes and sockets.
 const BYTES: usize = 20_000_000;
 
-/// A command that says [`BYTES`], and a word that it is known by as long as it runs.
-async fn says_much(cluster: &Cluster, input: bool) -> (kube::api::AttachedProcess, String) {
+/// A command that prints [`BYTES`], and a word that it is known by as long as it runs.
+async fn print_much(cluster: &Cluster, input: bool) -> (kube::api::AttachedProcess, String) {
     cluster.create("n1", "host", TALKS, &json!({})).await;
     cluster.ready("host").await;
     let script = format!("head -c {BYTES} /dev/zero; : {}", cluster.id);
@@ -166,7 +166,7 @@ fn runs(word: &str) -> bool {
     all.map(words).any(|words| words.split(|byte| *byte == 0).any(|other| other == word.as_bytes()))
 }
 
-/// Counts what a command says to a client that reads no more, once the command has ended, for longer than the node
+/// Counts the output of a command for a client that stops reading, once the command has ended, for longer than the node
 /// waits for what others may still write.
 async fn count_slowly(output: &mut (impl tokio::io::AsyncRead + Unpin), command: &str) -> usize {
     let (mut buffer, mut total, mut has_paused) = (vec![0; 64 << 10], 0, false);
@@ -187,14 +187,14 @@ async fn count_slowly(output: &mut (impl tokio::io::AsyncRead + Unpin), command:
 #[tokio::test(flavor = "multi_thread")]
 async fn a_slow_client_gets_all_that_a_command_wrote() {
     let cluster = Cluster::with_node().await;
-    let (mut process, command) = says_much(&cluster, false).await;
+    let (mut process, command) = print_much(&cluster, false).await;
     assert_eq!(count_slowly(&mut process.stdout().unwrap(), &command).await, BYTES);
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_a_client_says_too_late_takes_nothing_away() {
+async fn late_input_of_a_client_loses_no_output() {
     let cluster = Cluster::with_node().await;
-    let (mut process, command) = says_much(&cluster, true).await;
+    let (mut process, command) = print_much(&cluster, true).await;
     let mut input = process.stdin().unwrap();
     let talks = tokio::spawn(async move {
         while input.write_all(&[0; 512]).await.is_ok() {

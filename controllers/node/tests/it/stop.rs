@@ -10,7 +10,7 @@ use crate::support::{Cluster, content, is_alive};
 /// Ends well when asked, and leaves a word.
 const GOOD: &str = r#"trap 'echo "{\"reason\":\"Stopped\",\"message\":\"off\"}" > $NEONVM_TERMINATION_LOG; exit 0' TERM;
     echo $$$$ > $NEONVM_ROOT/pid; while :; do sleep 0.05; done"#;
-/// Does not hear.
+/// Ignores SIGTERM.
 const DEAF: &str = "trap '' TERM; echo $$$$ > $NEONVM_ROOT/pid; while :; do sleep 0.05; done";
 
 fn names(pods: &[RunningPod]) -> Vec<&str> {
@@ -18,7 +18,7 @@ fn names(pods: &[RunningPod]) -> Vec<&str> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn machines_are_asked_and_waited_for_and_end_as_they_say() {
+async fn machines_are_asked_and_waited_for_and_end_with_their_own_code() {
     let mut cluster = Cluster::with_node().await;
     cluster.create("n1", "ended", "exit 0", &json!({})).await;
     cluster.phase("ended", "Succeeded").await;
@@ -48,7 +48,7 @@ async fn machines_are_asked_and_waited_for_and_end_as_they_say() {
     let killed = neonvm_node::clean_up(&cluster.id, &data, Duration::ZERO).unwrap();
     assert_eq!(names(&killed), ["default/deaf"]);
     assert!(!is_alive(&pids[0]) && running(&data).is_empty());
-    // The next node tells how they ended: the one as it said, the other was killed.
+    // The next node reports how they ended: the one with its own code, the other was killed.
     cluster.add_node(cluster.config("n1", Network::User)).await;
     let good = cluster.phase("good", "Succeeded").await;
     let state = &good["status"]["containerStatuses"][0]["state"]["terminated"];

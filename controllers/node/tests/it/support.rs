@@ -161,8 +161,8 @@ impl Cluster {
     }
 }
 
-/// A program for everybody to run. Another process writes it: what this one starts meanwhile would have the file open as well, and
-/// nobody may run a file that somebody has open for writing.
+/// A program that every user can run. Another process writes it: a child that this one starts meanwhile would inherit the open
+/// file, and the kernel refuses to run a file that a process has open for writing.
 fn put_program(path: &Path, text: &str) {
     let script = r#"printf %s "$1" > "$0" && chmod 755 "$0""#;
     let put = std::process::Command::new("/bin/sh").args(["-c", script]).arg(path).arg(text).status();

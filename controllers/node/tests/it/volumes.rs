@@ -174,8 +174,8 @@ async fn disks_come_from_files_and_from_the_local_store() {
         pod["status"]["containerStatuses"][0]["state"]["waiting"]["reason"] == wanted
     };
     // The one is soon followed by the other.
-    let is_told = |pod: &Value| reason(pod, "ErrImagePull") || reason(pod, "ImagePullBackOff");
-    let waiting = cluster.wait("missing", "the reason", is_told).await;
+    let is_reported = |pod: &Value| reason(pod, "ErrImagePull") || reason(pod, "ImagePullBackOff");
+    let waiting = cluster.wait("missing", "the reason", is_reported).await;
     assert!(waiting.to_string().contains("/nowhere/disk.qcow2"), "{}", missing.metadata.name.unwrap());
     cluster.server.until_events("missing", &["ErrImagePull"]).await;
     cluster.create("n1", "unreachable", IDLE, &image_pod("127.0.0.1:1/disk:1")).await;

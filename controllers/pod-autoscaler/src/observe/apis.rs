@@ -72,7 +72,7 @@ fn why(what: &str, error: &Error) -> Missing {
         _ => MissingReason::Unreachable,
     };
     let text = match error {
-        // Of a path that nobody serves; about a metric that is not known an adapter says more.
+        // The API itself is not served; for an unknown metric an adapter returns a longer message.
         Error::Api(status) if status.code == 404 && status.message.starts_with("404 page not found") => {
             "the cluster does not serve this API; install what provides it".to_owned()
         }
@@ -83,7 +83,7 @@ fn why(what: &str, error: &Error) -> Missing {
 }
 
 impl Observer {
-    /// What the API says; the units are those of the target: thousandths of a core, bytes, or what the metric has.
+    /// Asks the API; the units are those of the target: thousandths of a core, bytes, or those of the metric.
     pub(super) async fn ask(&self, scene: &Scene<'_>, source: &MetricSource) -> Observed {
         let done = match source.metric_source_type {
             MetricSourceType::Resource => self.resource(scene, source).await,

@@ -26,7 +26,7 @@ const AHEAD: usize = 1 << 20;
 /// Nothing came of it.
 #[derive(Debug)]
 pub(super) enum Fault {
-    /// The connection broke, or the answer makes no sense.
+    /// The connection broke, or the answer is invalid.
     Broken(String),
     /// The body is longer than is read.
     TooLarge,
@@ -85,7 +85,7 @@ where
         Framing::Chunked => incoming.chunks(largest).await?,
         Framing::UntilClosed => incoming.rest(largest).await?,
     };
-    // What nobody asked for makes no sense to whoever asks next.
+    // Bytes without a request would confuse the next answer.
     let again = head.again && head.framing != Framing::UntilClosed && incoming.buffer.is_empty();
     Ok(Answer { status: head.status, body, again })
 }
@@ -107,7 +107,7 @@ impl<S: AsyncRead + Unpin> Incoming<'_, '_, S> {
                 return Err(Fault::TooLarge);
             }
         }
-        // Doubles at least, so that much is copied seldom.
+        // Doubles at least, so that copies of much data are rare.
         if self.buffer.capacity() == self.buffer.len() {
             self.buffer.reserve(self.buffer.len().clamp(FIRST, AHEAD));
         }
@@ -120,7 +120,7 @@ impl<S: AsyncRead + Unpin> Incoming<'_, '_, S> {
         if self.fill().await? { Ok(()) } else { Err(broken("connection closed before the answer was whole")) }
     }
 
-    /// The head of the answer; those that only say that there will be one are passed over.
+    /// The head of the answer; interim responses (1xx) are skipped.
     async fn head(&mut self) -> Result<Head, Fault> {
         let (mut seen, mut passed) = (0, 0);
         loop {
@@ -175,7 +175,7 @@ impl<S: AsyncRead + Unpin> Incoming<'_, '_, S> {
             }
             self.chunk(size, &mut body).await?;
             if self.exactly(2).await? != b"\r\n"[..] {
-                return Err(broken("a chunk of the answer is longer than it says"));
+                return Err(broken("a chunk of the answer is longer than its stated size"));
             }
         }
     }
@@ -262,7 +262,7 @@ fn words<'a>(headers: &'a [Header<'a>], name: &'a str) -> impl Iterator<Item = &
     texts.flat_map(|text| text.split(',')).map(str::trim)
 }
 
-/// How the end is known, and whether it is said in one way only.
+/// How the end of the body is found, and whether the headers are unambiguous about it.
 fn framing(headers: &[Header<'_>]) -> Result<(Framing, bool), Fault> {
     let mut lengths = words(headers, "content-length");
     let first = lengths.next();
@@ -305,7 +305,7 @@ mod tests {
         let other = tokio::spawn(async move {
             let mut question = [0; 16];
             there.read_exact(&mut question).await.unwrap();
-            // Whoever asked may have heard enough.
+            // The client may have closed the connection early.
             let _ = there.write_all(&answer).await;
         });
         let rooms = Rooms::new(0, 1, Duration::from_secs(1));
@@ -317,7 +317,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn bodies_end_where_they_say() {
+    async fn bodies_end_where_the_head_states() {
         for (answer, body, again) in [
             ("HTTP/1.1 200 OK\r\ncontent-length: 5\r\n\r\nhello", "hello", true),
             ("HTTP/1.1 200 OK\ncontent-length: 5\n\nhello", "hello", true),

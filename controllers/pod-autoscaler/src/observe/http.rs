@@ -26,7 +26,7 @@ use super::room::{LARGEST, Room, Rooms, Share};
 use crate::Config;
 use crate::reach::{Network, Policy};
 
-/// Bytes that the kernel keeps of what nobody has read yet, of one connection; it takes twice that. Its own default grows to
+/// Bytes that the kernel buffers of one connection until they are read; it takes twice that. Its own default grows to
 /// megabytes, which count as memory of this service.
 const RECEIVE_BUFFER: u32 = 64 << 10;
 /// Addresses of one name that are tried.
@@ -39,7 +39,7 @@ const ACCEPT: &str = "text/plain;version=0.0.4;q=1,*/*;q=0.1";
 /// Where to read.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) struct Endpoint {
-    /// Whether whoever made the object chose the host; otherwise it is a pod's own address.
+    /// Whether the author of the object chose the host; otherwise it is a pod's own address.
     pub(crate) named: bool,
     pub(crate) tls: bool,
     /// Name or address, and port.
@@ -198,7 +198,7 @@ impl Reader {
         let name = (endpoint.host.clone(), endpoint.port);
         let lookup = tokio::task::spawn_blocking(move || {
             let found = name.to_socket_addrs();
-            // Not before: a lookup goes on when nobody waits for it any more.
+            // Not before: a lookup continues after its caller has stopped waiting.
             drop(right);
             found
         });
@@ -240,7 +240,7 @@ where
 {
     if let Some(stream) = idle.take(endpoint) {
         match ask(endpoint, stream, room).await {
-            // The endpoint may have closed it just now, which says nothing about the endpoint.
+            // The endpoint may have closed it just now, which is no failure of the endpoint.
             (Err(missing), _) if missing.reason == MissingReason::Unreadable => {}
             done => return keep(idle, endpoint, done),
         }
@@ -281,7 +281,7 @@ where
                 401 | 403 => MissingReason::Forbidden,
                 _ => MissingReason::BadStatus,
             };
-            (Err(missing(reason, format!("{endpoint} answered {}", said(answer.status)))), None)
+            (Err(missing(reason, format!("{endpoint} answered {}", status_text(answer.status)))), None)
         }
         Err(Fault::TooLarge) => {
             let text = format!("{endpoint} answered more than {LARGEST} bytes");
@@ -294,7 +294,7 @@ where
 }
 
 /// A status with its words.
-fn said(status: u16) -> String {
+fn status_text(status: u16) -> String {
     StatusCode::from_u16(status).map_or_else(|_| status.to_string(), |status| status.to_string())
 }
 

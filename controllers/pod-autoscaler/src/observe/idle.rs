@@ -21,9 +21,9 @@ const LONGEST: Duration = Duration::from_secs(330);
 /// Time between two looks for those.
 const LOOK: Duration = Duration::from_secs(60);
 
-/// A connection that may have been closed by the other side while nobody read it.
+/// A connection that the other side may have closed while it was idle.
 pub(crate) trait Kept {
-    /// Whether there is silence: neither an end nor something that nobody asked for.
+    /// Whether the peer has neither closed it nor sent anything.
     fn is_silent(&self) -> bool;
 }
 

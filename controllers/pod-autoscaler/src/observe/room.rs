@@ -1,9 +1,9 @@
 //! Room for answers. Each reading has a little; one whose answer grows beyond that takes one of a few larger rooms and
 //! waits until there is one. So memory has a bound whatever endpoints send and however slowly, and small answers, which
-//! most are, wait for nobody.
+//! most are, wait for no other.
 //!
-//! Rooms are taken from the smaller to the larger. One who holds the largest waits for nothing, so readings that wait for
-//! each other do not exist.
+//! Rooms are taken from the smaller to the larger. A reading that holds the largest waits for nothing, so readings cannot
+//! deadlock.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -71,7 +71,7 @@ impl Rooms {
         }
     }
 
-    /// A right to resolve a name; it goes with the thread that does, which nobody can stop.
+    /// A permit to resolve a name; the thread that resolves it holds it to its end, because it cannot be stopped.
     pub(super) async fn lookup(&self, share: &Share) -> Option<[OwnedSemaphorePermit; 2]> {
         Some([acquire(&share.lookups).await?, acquire(&self.lookups).await?])
     }

@@ -50,7 +50,7 @@ struct Value {
 }
 
 impl Observer {
-    /// What each of the sources that are read from endpoints says, with its place in the object.
+    /// Reads each source that is scraped from endpoints; returns the values with the index of the source in the object.
     pub(super) async fn scrape(&self, scene: &Scene<'_>, before: &mut Before) -> Vec<(usize, Observed)> {
         let sources = &scene.object.spec.metrics_sources;
         let mut values = self.visit_all(sources, visits(scene), before).await;
@@ -312,7 +312,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_object_says_is_where_is_read() {
+    fn the_path_of_the_object_is_read() {
         for (more, host, wanted) in [
             (json!({"protocolType": "http", "path": "/metrics"}), "a.b:8080", "http://a.b:8080/metrics"),
             (json!({"protocolType": "https", "path": "x/y"}), "a.b", "https://a.b:443/x/y"),

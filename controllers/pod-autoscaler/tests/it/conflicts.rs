@@ -1,4 +1,4 @@
-//! Two that want the same target: the older one has it, whoever is seen first.
+//! Two autoscalers with the same target: the older one scales it, whichever is seen first.
 
 use neonvm_test_support::eventually;
 
@@ -16,7 +16,7 @@ fn in_conflict(status: &PodAutoscalerStatus) -> bool {
     condition(status, "MultiPodAutoscalerConflict").is_some_and(|(on, ..)| on == "False")
 }
 
-/// Ages are told in whole seconds: waits until one that is made now is younger.
+/// Creation times are in whole seconds: waits until an object that is created now is younger.
 async fn another_second(than: &PodAutoscaler) {
     let made = than.metadata.creation_timestamp.as_ref().unwrap().0.as_second();
     eventually("another second", async || Timestamp::now().as_second() > made).await;
@@ -46,7 +46,7 @@ async fn the_older_one_has_the_target() {
 }
 
 #[tokio::test]
-async fn what_somebody_else_scales_is_left_alone() {
+async fn targets_of_other_scalers_are_left_alone() {
     let cluster = Cluster::start().await;
     let fleet = Fleet::start(&cluster.client, "web", 2).await;
     fleet.set_load(60);

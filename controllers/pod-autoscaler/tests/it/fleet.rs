@@ -1,5 +1,5 @@
 //! What a cluster does for a deployment: as many pods as it asks for, each with an address of its own on the loopback
-//! interface and a listener that tells its share of the load.
+//! interface and a listener that reports its share of the load.
 
 use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -20,7 +20,7 @@ use tokio::time::sleep;
 /// What the listeners do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Manner {
-    /// They tell the load.
+    /// They report the load.
     Well,
     /// They close at once.
     Down,

@@ -55,7 +55,7 @@ async fn endpoints_that_flood_do_not_stop_the_others() {
 }
 
 #[tokio::test]
-async fn endpoints_of_this_host_are_refused_in_words_that_say_nothing_of_them() {
+async fn endpoints_of_this_host_are_refused_without_details() {
     let cluster = Cluster::start().await;
     let _other = Fleet::start(&cluster.client, "curious", 1).await;
     let _running = cluster.autoscaler();

@@ -1,4 +1,4 @@
-//! What is wrong with an object is said, all of it, and nothing of it holds.
+//! Errors of an object are all reported, and no part of it has an effect.
 
 use kube::Error;
 use kube::api::PostParams;

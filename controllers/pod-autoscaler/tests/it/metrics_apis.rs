@@ -1,4 +1,4 @@
-//! Metrics that the cluster's APIs tell: replicas follow them, and while they are out nothing changes.
+//! Metrics from the cluster's APIs: replicas follow them, and during an outage nothing changes.
 
 use futures_util::future::join_all;
 use kube::Client;
@@ -72,7 +72,7 @@ async fn replicas_follow_each_of_the_apis() {
 }
 
 #[tokio::test]
-async fn an_outage_of_the_apis_changes_nothing_and_is_told() {
+async fn an_outage_of_the_apis_changes_nothing_and_is_reported() {
     let cluster = Cluster::start().await;
     let front = Front::start(cluster.account().await).await;
     let fleets = fleets(&cluster.client, &front).await;
@@ -84,7 +84,7 @@ async fn an_outage_of_the_apis_changes_nothing_and_is_told() {
     for (_, fleet) in &fleets {
         fleet.until_pods(5).await;
     }
-    for (manner, reason, said) in [
+    for (manner, reason, parts) in [
         (Manner::NotInstalled, ["NoSuchMetric"; 3], ["does not serve this API"; 3]),
         (Manner::Unavailable, ["BadStatus"; 3], ["503: service unavailable"; 3]),
         (Manner::Garbage, ["Unreadable"; 3], ["apples\" is not a quantity"; 3]),
@@ -102,16 +102,16 @@ async fn an_outage_of_the_apis_changes_nothing_and_is_told() {
         for (_, fleet) in &fleets {
             fleet.set_load(0);
         }
-        let told = fleets.iter().enumerate().map(async |(index, (api, fleet))| {
-            // For this reason, and not because somebody was slow once.
+        let checks = fleets.iter().enumerate().map(async |(index, (api, fleet))| {
+            // For this reason, and not because an answer was slow once.
             let for_that = |status: &PodAutoscalerStatus| {
                 let (_, why, text) = condition(status, "MetricsAvailable").unwrap_or_default();
-                blind(status) && why == reason[index] && text.contains(said[index])
+                blind(status) && why == reason[index] && text.contains(parts[index])
             };
-            let what = format!("blind for {}: {}", reason[index], said[index]);
+            let what = format!("blind for {}: {}", reason[index], parts[index]);
             cluster.until(api, &what, for_that).await;
-            // Longer than every window: who is told that there is no such version asks twice a turn, who waited for an
-            // answer waited long enough.
+            // Longer than every window: after a 404 for a version, each reconcile asks twice; after a timeout the wait was long
+            // enough.
             let questions = match manner {
                 Manner::NotInstalled => 8,
                 Manner::Silent => 0,
@@ -120,7 +120,7 @@ async fn an_outage_of_the_apis_changes_nothing_and_is_told() {
             front.until_asked(api, questions).await;
             assert_eq!(fleet.pods(), 5, "{api} {manner:?}");
         });
-        join_all(told).await;
+        join_all(checks).await;
         for (_, fleet) in &fleets {
             fleet.set_load(50);
         }

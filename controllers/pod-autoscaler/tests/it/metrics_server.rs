@@ -23,11 +23,11 @@ use crate::fleet::{Fleet, Shared as Workload};
 /// What the APIs do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Manner {
-    /// They tell the load.
+    /// They report the load.
     Well,
     /// As `Well`, by an adapter that knows no `v1beta2`.
     Old,
-    /// Nobody has installed them: the API server itself answers.
+    /// They are not installed: the API server itself answers.
     NotInstalled,
     /// What provides them does not answer the API server.
     Unavailable,
@@ -45,7 +45,7 @@ struct Shared {
     manner: Mutex<Manner>,
     /// Questions about metrics of a workload.
     asked: Mutex<BTreeMap<String, usize>>,
-    /// Questions that make no sense.
+    /// Invalid requests.
     wrong: Mutex<Vec<String>>,
 }
 
@@ -81,7 +81,7 @@ impl Front {
         config
     }
 
-    /// Tells metrics of this workload.
+    /// Serves metrics of this workload.
     pub(crate) fn add(&self, name: &str, fleet: &Fleet) {
         self.shared.workloads.lock().unwrap().insert(name.to_owned(), Arc::clone(&fleet.shared));
     }
@@ -90,14 +90,14 @@ impl Front {
         *self.shared.manner.lock().unwrap() = manner;
     }
 
-    /// Waits until somebody asked so many times more about a workload.
+    /// Waits for so many more requests about a workload.
     pub(crate) async fn until_asked(&self, name: &str, more: usize) {
         let asked = || self.shared.asked.lock().unwrap().get(name).copied().unwrap_or_default();
         let before = asked();
         eventually(&format!("{more} more requests about {name}"), async || asked() >= before + more).await;
     }
 
-    /// Nobody asked what makes no sense.
+    /// Asserts that no request was invalid.
     pub(crate) fn nothing_wrong(&self) {
         let wrong = self.shared.wrong.lock().unwrap();
         assert!(wrong.is_empty(), "{wrong:?}");
@@ -130,29 +130,29 @@ async fn answer(request: Request<Incoming>, shared: &Shared) -> Response<Body> {
         let found = metrics(shared, manner, (group, version, rest), &labels(query));
         let Some((name, items)) = found else {
             shared.wrong.lock().unwrap().push(question);
-            return said(StatusCode::BAD_REQUEST, "text/plain", "what is this?\n");
+            return respond(StatusCode::BAD_REQUEST, "text/plain", "what is this?\n");
         };
         *shared.asked.lock().unwrap().entry(name).or_default() += 1;
         match manner {
             Manner::NotInstalled => {}
             Manner::Unavailable => {
-                return said(StatusCode::SERVICE_UNAVAILABLE, "text/plain", "service unavailable\n");
+                return respond(StatusCode::SERVICE_UNAVAILABLE, "text/plain", "service unavailable\n");
             }
             Manner::Silent => std::future::pending().await,
             Manner::Old if *version == "v1beta2" => {
-                return said(StatusCode::NOT_FOUND, "text/plain", "404 page not found\n");
+                return respond(StatusCode::NOT_FOUND, "text/plain", "404 page not found\n");
             }
             _ => {
                 let list = json!({"kind": "List", "apiVersion": format!("{group}/{version}"), "metadata": {},
                     "items": items});
-                return said(StatusCode::OK, "application/json", &list.to_string());
+                return respond(StatusCode::OK, "application/json", &list.to_string());
             }
         }
     }
     forward(request, &shared.behind).await
 }
 
-fn said(status: StatusCode, kind: &str, text: &str) -> Response<Body> {
+fn respond(status: StatusCode, kind: &str, text: &str) -> Response<Body> {
     let answer = Response::builder().status(status).header(header::CONTENT_TYPE, kind);
     answer.body(Body::from(text.as_bytes().to_vec())).unwrap()
 }
@@ -162,7 +162,7 @@ async fn forward(request: Request<Incoming>, behind: &Client) -> Response<Body> 
     parts.headers.remove(header::HOST);
     parts.headers.remove(header::CONNECTION);
     let Ok(body) = body.collect().await else {
-        return said(StatusCode::BAD_REQUEST, "text/plain", "half a request\n");
+        return respond(StatusCode::BAD_REQUEST, "text/plain", "half a request\n");
     };
     match behind.send(Request::from_parts(parts, Body::from(body.to_bytes()))).await {
         Ok(mut answer) => {
@@ -170,7 +170,7 @@ async fn forward(request: Request<Incoming>, behind: &Client) -> Response<Body> 
             answer.headers_mut().remove(header::TRANSFER_ENCODING);
             answer
         }
-        Err(error) => said(StatusCode::BAD_GATEWAY, "text/plain", &error.to_string()),
+        Err(error) => respond(StatusCode::BAD_GATEWAY, "text/plain", &error.to_string()),
     }
 }
 
@@ -185,7 +185,7 @@ fn labels(query: &str) -> BTreeMap<String, (String, String)> {
     query.split('&').filter_map(one).collect()
 }
 
-/// The workload that is asked for, and what there is to say; `None`: the question makes no sense.
+/// The requested workload, and its metrics; `None`: the request is invalid.
 fn metrics(
     shared: &Shared,
     manner: Manner,

@@ -8,7 +8,7 @@ use crate::cluster::{Cluster, autoscaler, condition};
 use crate::fleet::{Fleet, deployments};
 
 #[tokio::test]
-async fn replicas_follow_the_load_and_the_status_says_why() {
+async fn replicas_follow_the_load_and_the_status_has_the_reason() {
     for strategy in ["APA", "KPA"] {
         let cluster = Cluster::start().await;
         let fleet = Fleet::start(&cluster.client, "web", 2).await;
@@ -53,7 +53,7 @@ async fn what_does_not_change_is_not_written() {
             && status.current_metrics[0].stable.is_some()
     };
     cluster.until("web", "ready", settled).await;
-    // Windows fill, and a pod that is slow to answer is told of; then four turns of rest.
+    // Windows fill, and a pod that is slow to answer is reported; then four periods without a change.
     eventually("four periods without a write", async || {
         let before = cluster.server.revision();
         fleet.until_scrapes(4 * 3).await;
@@ -108,7 +108,7 @@ async fn a_target_that_is_gone_is_waited_for() {
 }
 
 #[tokio::test]
-async fn one_who_starts_anew_takes_nothing_away() {
+async fn a_restart_removes_no_replicas() {
     let cluster = Cluster::start().await;
     let fleet = Fleet::start(&cluster.client, "web", 6).await;
     fleet.set_load(60);

@@ -1,4 +1,4 @@
-//! Strategy HPA: one `HorizontalPodAutoscaler`, as the object says, and none when the strategy changes.
+//! Strategy HPA: one `HorizontalPodAutoscaler`, as the object requests, and none when the strategy changes.
 
 use k8s_openapi::api::autoscaling::v2::HorizontalPodAutoscaler;
 use kube::ResourceExt as _;
@@ -23,7 +23,7 @@ async fn until(
 }
 
 #[tokio::test]
-async fn a_wrapper_is_kept_as_the_object_says_and_goes_with_the_strategy() {
+async fn a_wrapper_is_kept_as_the_object_requests_and_goes_with_the_strategy() {
     let cluster = Cluster::start().await;
     let fleet = Fleet::start(&cluster.client, "web", 2).await;
     let hpas: Api<HorizontalPodAutoscaler> = Api::namespaced(cluster.client.clone(), "default");
@@ -34,16 +34,16 @@ async fn a_wrapper_is_kept_as_the_object_says_and_goes_with_the_strategy() {
     let hpa = until(&hpas, "made", |hpa| hpa.is_some()).await.unwrap();
     assert_eq!(hpa.owner_references()[0].uid, made.metadata.uid.unwrap());
     assert_eq!((hpa.spec.min_replicas, hpa.spec.max_replicas), (Some(1), 8));
-    // What Kubernetes' controller says becomes our status.
+    // The status of Kubernetes' controller becomes ours.
     let metrics = json!([{"type": "Pods", "pods": {"metric": {"name": "queue_length"}, "current": {"averageValue": "13"}}}]);
     let status = json!({"status": {"currentReplicas": 3, "desiredReplicas": 4, "conditions": [], "currentMetrics": metrics}});
     hpas.patch_status("web-hpa", &PatchParams::default(), &Patch::Merge(status)).await.unwrap();
-    let told = |status: &PodAutoscalerStatus| (status.actual_scale, status.desired_scale) == (3, 4);
-    let status = cluster.until("web", "told", told).await;
+    let copied = |status: &PodAutoscalerStatus| (status.actual_scale, status.desired_scale) == (3, 4);
+    let status = cluster.until("web", "copied", copied).await;
     let metric = &status.current_metrics[0];
     assert_eq!((metric.name.as_str(), metric.desired_replicas), ("queue_length", Some(4)));
     assert!(status.explanation.iter().any(|step| step.message.contains("value 13 for each pod, target 10")));
-    // Whoever changes it is corrected.
+    // Changes by other clients are reverted.
     let change = json!({"spec": {"maxReplicas": 99}});
     hpas.patch("web-hpa", &PatchParams::default(), &Patch::Merge(change)).await.unwrap();
     until(&hpas, "corrected", |hpa| hpa.is_some_and(|hpa| hpa.spec.max_replicas == 8)).await;

@@ -11,7 +11,7 @@ use tokio::io::AsyncReadExt as _;
 
 use super::answer::{Body, json, stream as streamed, text};
 use super::{Shared, not_yet, read, refusal};
-use crate::wish::{Answer, Wish};
+use crate::command::{Answer, Command};
 
 /// Bytes of a volume that are read at once.
 const CHUNK: usize = 256 << 10;
@@ -20,7 +20,7 @@ const CHUNK: usize = 256 << 10;
 pub(super) async fn call<T: DeserializeOwned>(
     shared: &Shared,
     request: Request<Incoming>,
-    wish: impl FnOnce(T, Answer) -> Wish,
+    command: impl FnOnce(T, Answer) -> Command,
 ) -> Response<Body> {
     let body = match read(shared, request).await {
         Ok(body) => body,
@@ -31,7 +31,7 @@ pub(super) async fn call<T: DeserializeOwned>(
         Err(error) => return text(StatusCode::BAD_REQUEST, &format!("cannot read the body: {error}")),
     };
     let (sender, answer) = tokio::sync::oneshot::channel();
-    if shared.wishes.send(wish(document, sender)).await.is_err() {
+    if shared.commands.send(command(document, sender)).await.is_err() {
         return not_yet();
     }
     match answer.await {
@@ -41,7 +41,7 @@ pub(super) async fn call<T: DeserializeOwned>(
     }
 }
 
-/// A disk that nobody writes, or the list of all.
+/// A disk that is not written, or the list of all.
 pub(super) async fn volume(shared: &Shared, path: &str) -> Response<Body> {
     let running = shared.running.borrow().clone();
     let Some(running) = running else { return not_yet() };

@@ -50,7 +50,7 @@ pub(crate) async fn listen_with_tls(
 }
 
 impl Peer {
-    /// TLS has verified the certificate; what it says decides.
+    /// By the names in the certificate, which TLS has verified.
     pub(super) fn of(shown: &server::Peer, own: &Own) -> Self {
         if shown.is_one_of(&[CLIENT_ORGANISATION]) {
             Self::Trusted

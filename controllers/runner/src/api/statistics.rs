@@ -1,4 +1,4 @@
-//! Counters of the machine, taken when somebody asks.
+//! Counters of the VM, sampled on request.
 
 use neonvm_types::runner_protocol::RunnerStatistics;
 
@@ -25,7 +25,7 @@ impl Statistics {
         Self { sample, daemon }
     }
 
-    /// The counters now. What the guest does not say is left out.
+    /// The counters now, without those that the guest does not report.
     pub(crate) async fn collect(&self) -> RunnerStatistics {
         let usage = match self.daemon.metrics().await {
             Ok(text) => usage::parse(&text),

@@ -24,14 +24,14 @@ fn stand() -> Stand {
     let directory = tempfile::tempdir().unwrap();
     let (status, status_seen) = watch::channel(Arc::new(RunnerStatus::default()));
     let (running, running_seen) = watch::channel(None);
-    let (wishes, mut wished) = mpsc::channel(4);
+    let (commands, mut received) = mpsc::channel(4);
     let own = Own { machine: "x.vm.neon.tech".to_owned(), agent: Some("neonvm-agent:n1".to_owned()) };
     let bodies = Arc::default();
-    let shared = Arc::new(Shared { own, status: status_seen, wishes, running: running_seen, bodies });
+    let shared = Arc::new(Shared { own, status: status_seen, commands, running: running_seen, bodies });
     listen_locally(&shared, &directory.path().join("s")).unwrap();
     tokio::spawn(async move {
-        while let Some(wish) = wished.recv().await {
-            if let Wish::Resize(size, answer) = wish {
+        while let Some(command) = received.recv().await {
+            if let Command::Resize(size, answer) = command {
                 let fits = size.cpu <= MilliCpu::new(4000);
                 let _ = answer.send(if fits { Ok(()) } else { Err(Refusal::Wrong("cpu: too many".into())) });
             }
@@ -208,7 +208,7 @@ fn who_may_use_which_path() {
     };
     let of = |organisation: &str, name: &str| named(organisation, "", name);
     let agent = named("neonvm:agents", "neonvm-agent:n1", "");
-    // An agent of another node, and whoever has an agent's name without the organisation.
+    // An agent of another node, and a client with an agent's name but not its organisation.
     assert_eq!(named("neonvm:agents", "neonvm-agent:n2", ""), Peer::Stranger);
     assert_eq!(of("neonvm:agents", ""), Peer::Stranger);
     assert_eq!(named("neonvm:operators", "neonvm-agent:n1", ""), Peer::Stranger);
@@ -239,10 +239,10 @@ async fn console_and_ports_of_the_guest_are_streams() {
     let guest = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let port = guest.local_addr().unwrap().port();
     let reach = Reach::Address([127, 0, 0, 1].into());
-    let sink = logs::start(Format::Plain, std::io::sink()).unwrap();
+    let log = logs::start(Format::Plain, std::io::sink()).unwrap();
     let (machine, line) = tokio::io::duplex(64);
     let statistics = Statistics::new(Box::new(Default::default), Daemon::new(reach.clone()));
-    let console = Console::attach(line, sink).0;
+    let console = Console::attach(line, log).0;
     let (statistics, volumes) = (Arc::new(statistics), Arc::default());
     stand.running.send_replace(Some(Running { console, reach, statistics, volumes }));
     assert_eq!(stand.ask("GET", "/v1/console", "").await.0, 426);

@@ -7,7 +7,7 @@ use neonvm_types::runner_protocol::{Problem, ProblemReason};
 
 use super::Action;
 
-/// First pause before the guest is told again; doubled up to [`RETRY_LONGEST`].
+/// First pause before the number of CPUs is sent to the guest again; doubled up to [`RETRY_LONGEST`].
 const RETRY_FIRST: Duration = Duration::from_millis(100);
 const RETRY_LONGEST: Duration = Duration::from_secs(30);
 /// How long a lower quota waits for the guest to give CPUs and memory back, which it does faster with the CPU it has.
@@ -21,7 +21,7 @@ const PATIENCE: Duration = Duration::from_secs(5);
 #[derive(Clone, Debug)]
 pub(super) struct Cpu {
     asked: MilliCpu,
-    /// CPUs on line, once the guest has said so.
+    /// CPUs online, once the guest has reported them.
     online: Option<u32>,
     /// Quota in force; none if it cannot be set.
     quota: Option<MilliCpu>,
@@ -30,8 +30,8 @@ pub(super) struct Cpu {
     quota_retry: Option<Duration>,
     /// When a lower quota is set at the latest.
     lower_by: Option<Duration>,
-    /// What the guest was told and has not answered.
-    told: Option<MilliCpu>,
+    /// What was sent to the guest and has no answer yet.
+    sent: Option<MilliCpu>,
     /// Since when the guest has not done what it should.
     unmet_since: Option<Duration>,
     retry: (Duration, Option<Duration>),
@@ -47,14 +47,14 @@ impl Cpu {
             quota_problem: None,
             quota_retry: None,
             lower_by: None,
-            told: None,
+            sent: None,
             unmet_since: None,
             retry: (RETRY_FIRST, None),
             problem: None,
         }
     }
 
-    /// The machine starts with a quota of what was asked for, or with a problem that was told before.
+    /// The VM starts with the requested quota, or with a problem that was reported before.
     pub(super) fn booted(&mut self) {
         if self.quota_problem.is_none() && self.quota.is_none() {
             self.quota = Some(self.asked);
@@ -92,20 +92,20 @@ impl Cpu {
     }
 
     pub(super) fn answered(&mut self, now: Duration, online: u32) {
-        let told = self.told.take();
+        let sent = self.sent.take();
         self.online = Some(online);
         if !self.is_unmet() {
             self.unmet_since = None;
             self.retry = (RETRY_FIRST, None);
             self.problem = None;
-        } else if told.is_some_and(|told| told == self.asked) {
+        } else if sent.is_some_and(|sent| sent == self.asked) {
             // It answered and did not do it.
             self.again(now, &format!("{online} CPUs are on line"));
         }
     }
 
     pub(super) fn silent(&mut self, now: Duration, why: &str) {
-        if self.told.take().is_some() {
+        if self.sent.take().is_some() {
             self.again(now, why);
         }
     }
@@ -134,19 +134,19 @@ impl Cpu {
         self.online.is_some_and(|online| online != self.asked.cpus_rounded_up())
     }
 
-    /// Tells the guest if it should change something and is not being told.
+    /// Sends the number of CPUs to the guest if it differs from the guest's and is not being sent.
     pub(super) fn tend(&mut self, now: Duration) -> Option<Action> {
-        if !self.is_unmet() || self.told.is_some() || self.retry.1.is_some_and(|at| at > now) {
+        if !self.is_unmet() || self.sent.is_some() || self.retry.1.is_some_and(|at| at > now) {
             return None;
         }
         self.unmet_since.get_or_insert(now);
         self.retry.1 = None;
-        self.told = Some(self.asked);
+        self.sent = Some(self.asked);
         Some(Action::SetCpus(self.asked))
     }
 
     pub(super) fn wake_at(&self) -> Option<Duration> {
-        let retry = self.retry.1.filter(|_| self.told.is_none());
+        let retry = self.retry.1.filter(|_| self.sent.is_none());
         [retry, self.lower_by, self.quota_retry].into_iter().flatten().min()
     }
 

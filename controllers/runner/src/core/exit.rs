@@ -1,4 +1,4 @@
-//! Why a machine ended, from what QEMU and the guest said last.
+//! Why a VM ended, from the last output of QEMU and the guest.
 
 use neonvm_types::runner_protocol::{Exit, ExitReason, ProcessExit};
 
@@ -13,7 +13,7 @@ pub(crate) struct QemuEnd {
     pub(crate) panicked: bool,
     /// Whether we killed it, because the guest did not power off in time.
     pub(crate) forced: bool,
-    /// Exit status and last words of QEMU, for people.
+    /// Exit status and last output of QEMU, for people.
     pub(crate) words: String,
     /// The last lines of the console.
     pub(crate) console: Vec<String>,
@@ -23,7 +23,7 @@ pub(crate) struct QemuEnd {
 
 /// What the kernel writes before it resets the machine (`panic=-1`).
 const PANIC: &str = "Kernel panic - not syncing";
-/// What the guest says when the end of the workload ends the machine.
+/// The guest's message when the end of the workload ends the VM.
 const WORKLOAD_ENDED: &str = "workload ended";
 
 pub(super) fn of(

@@ -1,4 +1,4 @@
-//! Memory: QEMU is told how much the guest should have; the guest takes and gives in its own time, or does not.
+//! Memory: QEMU gets the size that the guest should have; the guest changes it in its own time, or does not.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use super::Action;
 
 /// Without progress for so long, the guest does not do it.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// Pause before QEMU is told again, which makes the guest try at once; doubled up to [`RETRY_LONGEST`].
+/// Pause before QEMU gets the size again, which makes the guest try at once; doubled up to [`RETRY_LONGEST`].
 const RETRY_FIRST: Duration = Duration::from_secs(5);
 const RETRY_LONGEST: Duration = Duration::from_secs(300);
 
@@ -55,7 +55,7 @@ impl Memory {
         if actual != self.actual {
             self.actual = actual;
             if self.stuck && actual != self.asked {
-                // It moves again; whether far enough, the next look tells.
+                // The size changes again; the next look shows whether by enough.
                 self.look = Some(now + PATIENCE);
             } else {
                 self.fresh(now);

@@ -1,4 +1,4 @@
-//! Stopping: the power button, pressed again until the guest says that it shuts down; then force.
+//! Stopping: the power button, pressed again until the guest reports that it shuts down; then force.
 
 use std::time::Duration;
 
@@ -20,7 +20,7 @@ pub(super) struct Stop {
     press_at: Option<Duration>,
     presses: u32,
     killed: bool,
-    heard: bool,
+    noticed: bool,
 }
 
 impl Stop {
@@ -35,8 +35,8 @@ impl Stop {
         self.deadline.is_some()
     }
 
-    pub(super) fn tend(&mut self, now: Duration, heard: bool) -> Option<Action> {
-        self.heard |= heard;
+    pub(super) fn tend(&mut self, now: Duration, noticed: bool) -> Option<Action> {
+        self.noticed |= noticed;
         if self.killed {
             return None;
         }
@@ -44,7 +44,7 @@ impl Stop {
             self.killed = true;
             return Some(Action::Kill);
         }
-        if self.heard || self.press_at.is_some_and(|at| at > now) {
+        if self.noticed || self.press_at.is_some_and(|at| at > now) {
             return None;
         }
         self.press_at = Some(now + PRESS_AGAIN);
@@ -56,12 +56,12 @@ impl Stop {
         if self.killed {
             return None;
         }
-        let press = self.press_at.filter(|_| !self.heard);
+        let press = self.press_at.filter(|_| !self.noticed);
         [self.deadline, press].into_iter().flatten().min()
     }
 
     pub(super) fn problem(&self) -> Option<Problem> {
-        (self.presses >= IGNORED && !self.heard).then(|| Problem {
+        (self.presses >= IGNORED && !self.noticed).then(|| Problem {
             reason: ProblemReason::PowerButtonIgnored,
             message: format!(
                 "the power button was pressed {} times and the guest does not shut down",

@@ -54,7 +54,7 @@ fn a_guest_that_does_not_report_is_asked_until_it_answers() {
 fn a_guest_that_reports_is_ready_when_its_workload_was_started() {
     let mut core = started();
     core.step(SECOND, Event::Report(ReportKind::Booted { version: "1".into() }));
-    assert_eq!(core.wake_at(), Some(SECOND + ASK_OVERDUE), "it will say when");
+    assert_eq!(core.wake_at(), Some(SECOND + ASK_OVERDUE), "it will report when");
     assert_eq!(core.step(SECOND, Event::Report(ReportKind::Ready)), [Action::AskGuest(ASK_WITHIN * 16 / 15)]);
     core.step(SECOND, Event::Answered { online: 1 });
     assert!(!core.status().ready);
@@ -119,24 +119,24 @@ fn a_quota_that_is_refused_is_not_taken_for_set_and_is_set_again() {
 }
 
 #[test]
-fn a_guest_that_does_not_change_its_cpus_is_told_again_and_reported() {
+fn a_guest_that_does_not_change_its_cpus_is_asked_again_and_reported() {
     let mut core = running();
     core.step(SECOND, Event::Resize(size(4000, 1)));
-    let (mut now, mut told) = (SECOND, 1);
+    let (mut now, mut sent) = (SECOND, 1);
     while problems(&core).is_empty() {
         core.step(now, Event::Silent("timed out".into()));
         now = core.wake_at().unwrap();
         assert!(now < 60 * SECOND);
-        told += core.step(now, Event::Timer).iter().filter(|a| matches!(a, Action::SetCpus(_))).count();
+        sent += core.step(now, Event::Timer).iter().filter(|a| matches!(a, Action::SetCpus(_))).count();
     }
-    assert!(told > 3);
+    assert!(sent > 3);
     assert_eq!(problems(&core), [ProblemReason::CpuNotScaled]);
     core.step(now, Event::Answered { online: 4 });
     assert!(problems(&core).is_empty() && core.wake_at().is_none());
 }
 
 #[test]
-fn a_guest_that_keeps_its_memory_is_reported_with_what_it_reached_and_told_again() {
+fn a_guest_that_keeps_its_memory_is_reported_with_what_it_reached_and_asked_again() {
     let mut core = running();
     assert_eq!(core.step(SECOND, Event::Resize(size(1000, 4))), [Action::SetMemory(Bytes::gib(4))]);
     core.step(SECOND, Event::Memory(Bytes::gib(4)));
@@ -154,7 +154,7 @@ fn a_guest_that_keeps_its_memory_is_reported_with_what_it_reached_and_told_again
 }
 
 #[test]
-fn a_late_answer_of_qemu_does_not_undo_a_newer_wish() {
+fn a_late_answer_of_qemu_does_not_undo_a_newer_request() {
     let mut core = running();
     core.step(SECOND, Event::Resize(size(1000, 4)));
     core.step(SECOND, Event::Resize(size(1000, 1)));
@@ -165,7 +165,7 @@ fn a_late_answer_of_qemu_does_not_undo_a_newer_wish() {
 }
 
 #[test]
-fn the_power_button_is_pressed_until_it_is_heard_and_force_comes_last() {
+fn the_power_button_is_pressed_until_it_is_noticed_and_force_comes_last() {
     let mut core = running();
     assert_eq!(core.step(SECOND, Event::Stop { grace: 30 * SECOND }), [Action::PressPowerButton]);
     let again = core.wake_at().unwrap();

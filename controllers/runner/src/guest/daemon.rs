@@ -58,7 +58,7 @@ impl Daemon {
         milli(&body).map(|cpu| cpu.cpus_rounded_up())
     }
 
-    /// Brings CPUs on or off line, then says how many are.
+    /// Brings CPUs online or offline, then returns how many are online.
     pub(crate) async fn set_cpus(&self, cpu: MilliCpu) -> Result<u32, Error> {
         let body = Bytes::from(cpu.milli().to_string());
         self.send(DAEMON_PORT, Method::PUT, "/cpu", body, CHANGE).await?;

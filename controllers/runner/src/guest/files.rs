@@ -17,7 +17,7 @@ use crate::core::Event;
 
 const RETRY_FIRST: Duration = Duration::from_millis(100);
 const RETRY_LONGEST: Duration = Duration::from_secs(10);
-/// Failed attempts after which others are told.
+/// Failed attempts after which the failure is reported.
 const PATIENCE: u32 = 6;
 /// The link the node replaces.
 const DATA: &str = "..data";
@@ -81,10 +81,10 @@ async fn push(pair: &Pair, daemon: &Daemon) -> Result<(), String> {
 
 /// The files of a directory as the daemon wants them.
 fn payload(directory: &Path) -> Result<Vec<u8>, String> {
-    let told = |error: std::io::Error| format!("cannot read the mounted files: {error}");
+    let unreadable = |error: std::io::Error| format!("cannot read the mounted files: {error}");
     let mut files = BTreeMap::new();
-    for entry in std::fs::read_dir(directory).map_err(told)? {
-        let entry = entry.map_err(told)?;
+    for entry in std::fs::read_dir(directory).map_err(unreadable)? {
+        let entry = entry.map_err(unreadable)?;
         let Some(name) = entry.file_name().to_str().map(str::to_owned) else { continue };
         if name.starts_with("..") {
             continue;
@@ -95,7 +95,7 @@ fn payload(directory: &Path) -> Result<Vec<u8>, String> {
                 "{name}/ is a directory; only files without a directory can be kept in step"
             ));
         }
-        let content = std::fs::read(&path).map_err(told)?;
+        let content = std::fs::read(&path).map_err(unreadable)?;
         let data = base64::engine::general_purpose::STANDARD.encode(content);
         files.insert(name, serde_json::json!({ "data": data }));
     }

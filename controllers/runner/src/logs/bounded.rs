@@ -31,8 +31,8 @@ impl Bounded {
         is_same.then(|| Self { path: path.to_path_buf(), file, limit: LIMIT, length, is_standard: true })
     }
 
-    /// Moves the file aside and begins a new one. What is written to standard output and error from then on goes to it.
-    fn begin_anew(&mut self) -> io::Result<()> {
+    /// Moves the file aside and begins a new one, to which standard output and error are redirected.
+    fn rotate(&mut self) -> io::Result<()> {
         let beside = |ending: &str| {
             let mut path = self.path.as_os_str().to_owned();
             path.push(ending);
@@ -72,7 +72,7 @@ impl Write for Bounded {
     /// Takes whole lines.
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         if self.is_long(bytes.len())
-            && let Err(error) = self.begin_anew()
+            && let Err(error) = self.rotate()
         {
             // Rather no log than one without bounds.
             self.file.set_len(0)?;

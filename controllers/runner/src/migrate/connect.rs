@@ -35,7 +35,7 @@ const QEMU_BUFFER: usize = 64 << 10;
 /// A connection to the target.
 pub(super) type Client = tokio_rustls::client::TlsStream<TcpStream>;
 
-/// Whom to call, and how.
+/// How to connect to the target, and as which peer.
 #[derive(Clone)]
 pub(crate) struct Connector {
     tls: TlsConnector,
@@ -84,7 +84,7 @@ impl Connector {
         stream.get_mut().1.set_buffer_limit(Some(TLS_BUFFER));
         let hello = MigrationHello { id: self.id.clone(), channel };
         let greeting = async {
-            // A target that does not take our certificate says so, and may have closed before it is greeted.
+            // A target that rejects our certificate sends the reason, and may have closed before it gets the greeting.
             let _ = write(&mut stream, &hello).await;
             read::<MigrationAnswer, _>(&mut stream).await
         };

@@ -1,4 +1,4 @@
-//! The target's port: takes nobody but the other runner of the same machine.
+//! The target's port: accepts no peer but the other runner of the same VM.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -26,8 +26,8 @@ use crate::config::PodFiles;
 
 /// Time for the handshake and the greeting.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// Connections at a time: those of QEMU, and two for orders. Whoever opens one without a greeting loses it to the next, and takes
-/// none of those of the source.
+/// Connections at a time: those of QEMU, and two for orders. A connection without a greeting is closed for the next one, and
+/// takes none of those of the source.
 const PLACES: Places = Places { arriving: 256, strangers: 0, per_address: 0, known: 512 };
 
 type Stream = TlsStream<TcpStream>;
@@ -186,7 +186,7 @@ async fn orders(work: &Arc<Work>, stream: Stream) {
         }
     }
     let _ = to.shutdown().await;
-    let _ = work.tell(Event::Lost).await;
+    let _ = work.report(Event::Lost).await;
 }
 
 async fn reply<W: AsyncWrite + Unpin>(to: &mut W, answer: &MigrationAnswer) -> std::io::Result<()> {

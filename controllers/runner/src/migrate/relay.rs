@@ -35,7 +35,7 @@ pub(super) enum Helpers {
 }
 
 /// Listens for the source's QEMU, and connects each of its connections with the target: one after the other, because
-/// QEMU tells them apart by the order in which they arrive. Ends when the guard is dropped.
+/// QEMU distinguishes them by the order in which they arrive. Ends when the guard is dropped.
 pub(super) fn listen(
     carrier: &Handle,
     socket: &Path,
@@ -45,7 +45,7 @@ pub(super) fn listen(
 ) -> std::io::Result<Guarded> {
     let _ = std::fs::remove_file(socket);
     let listener = std::os::unix::net::UnixListener::bind(socket)?;
-    // The directory lets nobody in but QEMU.
+    // The directory is accessible to QEMU only.
     std::fs::set_permissions(socket, std::fs::Permissions::from_mode(0o777))?;
     listener.set_nonblocking(true)?;
     let task = carrier.spawn(async move {
@@ -96,9 +96,9 @@ where
     }
 }
 
-/// A helper. QEMU must hear that it broke from the main connection: if it hears it from a helper while the last of the guest
-/// is sent, QEMU 7.2 lets the guest go on with disks that it has given up, and aborts when the guest writes
-/// (`multifd_send_terminate_threads` hides from `migration_completion` what it has to take back). So this one seems to go on.
+/// An extra connection (multifd). QEMU must notice a failure on its main connection: if it notices it on this one while the
+/// last of the guest is sent, QEMU 7.2 lets the guest continue with disks that it has given up, and aborts when the guest writes
+/// (`multifd_send_terminate_threads` hides from `migration_completion` what it has to take back). So this one is kept open.
 async fn carry_helper<A, B>(mut qemu: A, mut target: B, broken: &watch::Sender<bool>)
 where
     A: AsyncRead + AsyncWrite + Unpin,
@@ -159,7 +159,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn qemu_hears_of_a_broken_helper_from_the_main_connection() {
+    async fn qemu_notices_a_broken_helper_on_the_main_connection() {
         let broken = Arc::new(watch::Sender::new(false));
         let (mut main, near) = duplex(16);
         let (far, _target) = duplex(16);
@@ -170,7 +170,7 @@ mod tests {
         let mut nothing = Vec::new();
         assert_eq!(main.read_to_end(&mut nothing).await.unwrap(), 0, "the main connection ends");
         carried.await.unwrap();
-        // More than fits into any buffer: somebody takes it, and QEMU never waits.
+        // More than fits into any buffer: it is read, and QEMU never waits.
         helper.write_all(&[0; 4096]).await.unwrap();
         assert!(!helps.is_finished());
         drop(helper);
@@ -189,9 +189,9 @@ mod tests {
         let task = tokio::spawn(async move { carry_main(near, far, &broken).await });
         tokio::time::sleep(GRACE * 3).await;
         main.write_all(b"devices").await.unwrap();
-        let mut said = [0; 7];
-        target.read_exact(&mut said).await.unwrap();
-        assert_eq!(&said, b"devices");
+        let mut received = [0; 7];
+        target.read_exact(&mut received).await.unwrap();
+        assert_eq!(&received, b"devices");
         drop((main, target));
         task.await.unwrap();
     }

@@ -1,4 +1,4 @@
-//! The source's end: does what [`neonvm_core_migration::Source`] says. What takes time is a task that ends with a message.
+//! The source's end: carries out what [`neonvm_core_migration::Source`] decides. Slow steps are tasks that end with a message.
 
 mod disks;
 mod hand_over;
@@ -29,9 +29,9 @@ use crate::network::Frames;
 const ORDER: Duration = Duration::from_secs(10);
 /// Time for the target to let the guest run: it waits a while for what is on its way.
 const RUN: Duration = Duration::from_secs(8);
-/// Time for a target that is not needed any more; it may have to wait for the last words of its QEMU.
+/// Time for a target that is no longer needed; it may have to wait for the last output of its QEMU.
 const STOP: Duration = Duration::from_secs(4);
-/// Time for the last numbers, and for the last order, whose answer matters to nobody but logs.
+/// Time for the last numbers, and for the last order, whose answer is only logged.
 const LAST: Duration = Duration::from_secs(1);
 /// Attempts to reach the target at the beginning, and the first pause between them; doubled.
 const ATTEMPTS: (u32, Duration) = (5, Duration::from_millis(100));
@@ -173,9 +173,9 @@ impl Shell {
                 Action::StayHere => work.stay_here().await,
                 Action::Leave => return work.leave(&last, guest).await,
             };
-            work.tell(event).await;
+            work.report(event).await;
         });
-        // What ends the move must be done even if nobody keeps the shell.
+        // What ends the migration must be done even if the shell is dropped.
         if !matches!(action, Action::StayHere | Action::Leave) {
             self.tasks.push(task.into());
         }
@@ -190,11 +190,11 @@ fn locked<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
 }
 
 impl Work {
-    async fn tell(&self, event: Event) {
+    async fn report(&self, event: Event) {
         let _ = self.messages.send(Message::Source(self.number, event)).await;
     }
 
-    /// A new control connection, whose loss is told.
+    /// A new control connection, whose loss is reported.
     async fn connect(&self) -> Result<Control, String> {
         let (messages, number) = (self.messages.clone(), self.number);
         let lost = move |why: String| {
@@ -279,7 +279,7 @@ impl Work {
         Ok(Event::Agreed { mode, dropped, post_copy, disks: !disks.is_empty() })
     }
 
-    /// Sockets for our QEMU. What they cannot pass on QEMU notices, and says so.
+    /// Sockets for our QEMU, which notices and reports what they cannot pass on.
     fn listen(&self, multifd: bool) -> std::io::Result<()> {
         let missing = || std::io::Error::other("the machine was started without a place for them");
         let (sender, mut troubles) = mpsc::channel(1);
@@ -312,13 +312,13 @@ impl Work {
     /// QEMU's word about the end may have come before it was asked for, or not at all.
     async fn cancel(&self) -> Event {
         if let Err(error) = self.machine.cancel_migration().await {
-            tracing::warn!(%error, "QEMU cannot be told to call the move off");
+            tracing::warn!(%error, "QEMU does not cancel the migration");
         }
         let until = Instant::now() + Duration::from_secs(5);
         loop {
             match self.machine.migration().await {
-                Ok(MigrationInfo { phase: said, error, .. }) if said.is_over() => {
-                    return Event::Phase(phase(&said), error);
+                Ok(MigrationInfo { phase: current, error, .. }) if current.is_over() => {
+                    return Event::Phase(phase(&current), error);
                 }
                 Err(error) => return Event::Trouble(format!("QEMU: {error}")),
                 Ok(info) if Instant::now() > until => return Event::Phase(phase(&info.phase), String::new()),
@@ -334,9 +334,9 @@ impl Work {
 
     /// The guest goes on here: nothing is left of the move.
     async fn stay_here(&self) -> Event {
-        // Whatever was heard: QEMU must not go on with it.
+        // Whatever QEMU reported: it must not continue the migration.
         if !matches!(self.cancel_if_needed().await, Event::Phase(phase, _) if phase.is_over()) {
-            tracing::error!("QEMU does not call the move off");
+            tracing::error!("QEMU has not cancelled the migration");
         }
         self.give_up_disks().await;
         let control = self.control.lock().await.take();

@@ -1,4 +1,4 @@
-//! The target's end: does what [`neonvm_core_migration::Target`] says, and what its source orders.
+//! The target's end: carries out what [`neonvm_core_migration::Target`] decides, and what its source orders.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -120,8 +120,8 @@ impl Shell {
         Ok(consequence)
     }
 
-    /// Waits until the source, if it listens, has been told why this end has failed.
-    pub(crate) fn has_told(&self) -> impl Future<Output = ()> + use<> {
+    /// Waits until the source, if it is connected, has received why this end has failed.
+    pub(crate) fn source_notified(&self) -> impl Future<Output = ()> + use<> {
         let has_failed = self.core.status().state == MigrationState::Failed;
         let work = self.work.clone().filter(|_| has_failed);
         async move {
@@ -152,7 +152,7 @@ impl Shell {
     }
 }
 
-/// Passes on what QEMU says about the move.
+/// Passes on QEMU's events about the migration.
 async fn follow(work: Arc<Work>) {
     let mut events = work.machine.events();
     loop {
@@ -165,7 +165,7 @@ async fn follow(work: Arc<Work>) {
             },
             Err(RecvError::Closed) => return,
         };
-        // Said when pages can be asked for; the devices come after that, and only then the guest is whole.
+        // Reported when pages can be requested; the devices come after that, and only then the guest is complete.
         if phase == MigrationPhase::PostCopyActive && !has_devices(&work.machine).await {
             continue;
         }
@@ -173,7 +173,7 @@ async fn follow(work: Arc<Work>) {
     }
 }
 
-/// Waits until QEMU has left the state in which it takes devices. No event tells.
+/// Waits until QEMU has left the state in which it takes devices. There is no event for that.
 async fn has_devices(machine: &Machine) -> bool {
     let until = Instant::now() + PAUSED;
     while Instant::now() < until {
@@ -195,8 +195,8 @@ fn answer(result: Result<(), String>) -> MigrationAnswer {
 }
 
 impl Work {
-    /// Tells the loop and waits for what it says.
-    pub(super) async fn tell(&self, event: Event) -> Result<(), String> {
+    /// Sends an event to the loop and returns its answer.
+    pub(super) async fn report(&self, event: Event) -> Result<(), String> {
         let (sender, answer) = oneshot::channel();
         let gone = || "the runner ends".to_owned();
         self.messages.send(Message::Target(event, Some(sender))).await.map_err(|_| gone())?;
@@ -256,7 +256,7 @@ impl Work {
             self.machine.export_disks(NBD, disks).await.map_err(|error| text(&error))?;
         }
         self.machine.receive_memory(INCOMING).await.map_err(|error| text(&error))?;
-        self.tell(Event::Listening).await
+        self.report(Event::Listening).await
     }
 
     /// Nothing to claim is no error: the guest is then not on the overlay.
@@ -267,7 +267,7 @@ impl Work {
 
     async fn settle(&self) -> Result<(), String> {
         self.machine.stop_exports().await.map_err(|error| format!("QEMU: {error}"))?;
-        self.tell(Event::Settled).await
+        self.report(Event::Settled).await
     }
 
     /// The end of the stream and the order come by different ways: whichever is first waits for the other.
@@ -275,7 +275,7 @@ impl Work {
         let mut status = self.status.clone();
         let whole = |status: &MigrationStatus| status.state != MigrationState::Receiving;
         let _ = tokio::time::timeout(ARRIVE, status.wait_for(whole)).await;
-        self.tell(event).await?;
+        self.report(event).await?;
         let done =
             |status: &MigrationStatus| status.state.is_over() || status.state == MigrationState::PostCopy;
         match tokio::time::timeout(ARRIVE, status.wait_for(done)).await {
@@ -289,7 +289,7 @@ impl Work {
     /// Answers with the reason if this end has failed by itself.
     async fn stop(&self) -> Result<(), String> {
         let before = self.status.borrow().state;
-        self.tell(Event::Stop).await?;
+        self.report(Event::Stop).await?;
         let mut status = self.status.clone();
         let settled = |status: &MigrationStatus| {
             status.state.is_over() || matches!(status.state, MigrationState::PostCopy)
@@ -308,7 +308,7 @@ impl Work {
         let text = |error: &dyn std::fmt::Display| format!("QEMU: {error}");
         let info = self.machine.migration().await.map_err(|error| text(&error))?;
         if info.phase == MigrationPhase::PostCopyActive {
-            // The connection is dead, and nobody has told this side.
+            // The connection is dead, and QEMU has not noticed.
             self.machine.pause_post_copy().await.map_err(|error| text(&error))?;
         }
         self.machine.receive_memory_again(INCOMING).await.map_err(|error| text(&error))

@@ -1,4 +1,4 @@
-//! Disks that a target takes from its source: those that nobody writes, byte for byte, and the sizes of the others.
+//! Disks that a target takes from its source: those that are not written, byte for byte, and the sizes of the others.
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -104,7 +104,7 @@ impl Source {
         let request = request.body(Empty::new()).map_err(text)?;
         let answer = tokio::time::timeout(PATIENCE, self.sender.send_request(request)).await;
         let answer = answer.map_err(|_| "no answer".to_owned())?;
-        // A source that does not take our certificate says so, before it is asked or after.
+        // A source that rejects our certificate sends the reason, before the request or after it.
         let answer = answer
             .map_err(|error| self.broke.get().cloned().unwrap_or_else(|| certificate::words(&error)))?;
         match answer.status() {
@@ -135,7 +135,7 @@ impl Source {
         file.set_len(size.get()).map_err(text)
     }
 
-    /// A copy of a disk that nobody writes.
+    /// Copies a disk that is not written.
     pub(crate) async fn fetch(&mut self, name: &str, path: &Path) -> Result<(), String> {
         let size = self.disk(name)?.size.get();
         let whole = async {

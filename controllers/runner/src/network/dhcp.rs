@@ -11,7 +11,7 @@ const HEAD: usize = 236;
 /// Shorter messages may be dropped on the way (RFC 1542 §2.1).
 const SHORTEST: usize = 300;
 
-/// What the client is told.
+/// What the client gets.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Lease {
     pub(crate) hardware: [u8; 6],

@@ -66,7 +66,7 @@ fn request(index: u32, kind: Kind) -> Vec<u8> {
     [&length.to_ne_bytes()[..], &kind, &number, &[0; 4], &body].concat()
 }
 
-/// What the kernel says: a negative number of an error, or zero.
+/// The kernel's answer: a negative error number, or zero.
 fn outcome(answer: &[u8]) -> io::Result<()> {
     let code = answer.get(HEAD..HEAD + 4).and_then(|bytes| bytes.try_into().ok()).map(i32::from_ne_bytes);
     match code {

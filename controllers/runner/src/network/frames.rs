@@ -80,7 +80,7 @@ mod tests {
         frame
     }
 
-    /// The pod's interface is a tap device whose other end is the node, played.
+    /// The pod's interface is a tap device whose other end is a simulated node.
     #[test]
     fn what_waits_for_the_guest_goes_back_to_the_node_and_nothing_else() {
         need!(lab::inside("frames", || {
@@ -88,21 +88,21 @@ mod tests {
             let guest = Addresses { hardware: GUEST, ip: std::net::Ipv4Addr::new(10, 9, 9, 7) };
             let overlay = join("net1", &interfaces().expect("interfaces"), guest).expect("joined");
             let frames = Frames::new(&overlay.tap, GUEST).expect("frames");
-            // Ports of a bridge forward a moment after they are up; what else the kernel says there is no matter.
+            // Ports of a bridge forward a moment after they are up; other packets of the kernel are ignored.
             let until = Instant::now() + Duration::from_secs(60);
-            let mut heard = Vec::new();
-            while heard.is_empty() {
+            let mut received = Vec::new();
+            while received.is_empty() {
                 assert!(Instant::now() < until, "nothing is passed on");
                 for (to, word) in [(GUEST, "guest"), ([2, 0, 0, 0, 0, 8], "another"), ([0xff; 6], "all")] {
                     node.send(&frame(to, word)).expect("sent");
                 }
                 frames.pass_on().expect("passed on");
                 while let Some(frame) = node.receive().expect("read") {
-                    heard.push(frame.bytes().to_vec());
+                    received.push(frame.bytes().to_vec());
                 }
-                heard.retain(|frame| frame.get(12..14) == Some(&[0x88, 0xb5]));
+                received.retain(|frame| frame.get(12..14) == Some(&[0x88, 0xb5]));
             }
-            for frame in &heard {
+            for frame in &received {
                 assert!(
                     frame.starts_with(&[&GUEST[..], &PASSED_ON, &[0x88, 0xb5], b"guest"].concat()),
                     "{frame:x?}"

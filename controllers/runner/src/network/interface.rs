@@ -86,7 +86,7 @@ pub(crate) fn set_up(settings: &Settings, interfaces: &Interfaces) -> Result<Lin
     }
     let mut lines = format!("link set dev {TAP_NAME} address {TAP_HARDWARE} mtu {mtu} up\n");
     lines.push_str(&format!("address add {GATEWAY}/{PREFIX} dev {TAP_NAME}\n"));
-    // The guest's hardware address is ours to choose, so nobody has to ask for it: a question before the guest has a network
+    // The guest's hardware address is ours to choose, so the kernel need not resolve it: a request before the guest has a network
     // would make its address unknown for a second.
     let hardware: Vec<String> = settings.hardware.iter().map(|byte| format!("{byte:02x}")).collect();
     let hardware = hardware.join(":");

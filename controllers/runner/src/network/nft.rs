@@ -1,9 +1,9 @@
 //! The rules between pod and guest, as text for `nft -f -`. Pure.
 //!
 //! Ports of the guest are reached at the pod's address, from outside and from the pod itself; the guest reaches out
-//! with the pod's address; and of the pod itself the guest reaches DHCP and echo only, so that the runner's port is out of its reach.
-//! What the guest sends carries its own address. Unless the policy of its namespace allows it, the guest reaches neither what clouds
-//! tell the node (its credentials, most of all) nor the kubelet of its node.
+//! with the pod's address; and of the pod itself the guest reaches DHCP and echo only, so that the runner's port is out of its
+//! reach. What the guest sends carries its own address. Unless the policy of its namespace allows it, the guest reaches neither
+//! the metadata service of the cloud (which hands out the node's credentials) nor the kubelet of its node.
 
 use std::fmt::Write as _;
 use std::net::{IpAddr, Ipv6Addr};

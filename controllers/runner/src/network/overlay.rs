@@ -1,7 +1,7 @@
 //! The guest's second interface: its tap device is joined to the pod's interface on the overlay by a bridge without an
-//! address. Pod and overlay see nothing of each other: no rule forwards between them, and nothing from there reaches the pod. What the
-//! guest sends carries its own hardware address and the address that the controller gave it, or is dropped at the tap device; and no
-//! neighbour reaches the guest program's own ports, which ask nobody who they are.
+//! address. Pod and overlay are separate: no rule forwards between them, and nothing from there reaches the pod. What the
+//! guest sends carries its own hardware address and the address that the controller gave it, or is dropped at the tap device; and
+//! neighbours cannot reach the guest program's own ports, which do not authenticate.
 
 use std::fmt::Write as _;
 use std::net::Ipv4Addr;
@@ -162,7 +162,7 @@ mod tests {
         frame(ALL, OWN, [8, 6], &content)
     }
 
-    /// The pod's interface is a tap device whose other end is the node, played.
+    /// The pod's interface is a tap device whose other end is a simulated node.
     #[test]
     fn a_guest_sends_as_itself_only() {
         need!(lab::inside("source", || {
@@ -200,9 +200,9 @@ mod tests {
                 from.send(frame).expect("sent");
                 from.send(&behind).expect("sent");
                 let mut seen = false;
-                while let Some(heard) = to.receive().expect("read") {
-                    seen |= heard.bytes() == frame;
-                    if heard.bytes() == behind {
+                while let Some(received) = to.receive().expect("read") {
+                    seen |= received.bytes() == frame;
+                    if received.bytes() == behind {
                         return Some(seen);
                     }
                 }

@@ -2,7 +2,7 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-/// What the guest is told about names.
+/// What the guest gets for name resolution.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Resolver {
     pub(crate) v4: Vec<Ipv4Addr>,
@@ -10,7 +10,7 @@ pub(crate) struct Resolver {
     pub(crate) search: Vec<String>,
 }
 
-/// Reads it. Servers on loopback are of no use to the guest, for whom they are another machine; they are left out.
+/// Parses it. Servers on loopback are left out: the guest is another host and cannot reach them.
 pub(crate) fn parse(text: &str) -> Resolver {
     let mut resolver = Resolver::default();
     for line in text.lines() {

@@ -44,7 +44,7 @@ pub(super) fn serve_dhcp(lease: Lease) -> Result<JoinHandle<()>, Error> {
     }))
 }
 
-/// What the guest is told about IPv6.
+/// The router advertisement for the guest.
 #[derive(Clone, Debug)]
 pub(super) struct Advertisement {
     /// An address with the prefix of 64 bits.
@@ -88,10 +88,10 @@ pub(super) fn advertise(advertisement: &Advertisement) -> Result<JoinHandle<()>,
     let socket = UdpSocket::from_std(socket.into()).map_err(failed(what))?;
     let message = advertisement.encode();
     Ok(tokio::spawn(async move {
-        let everybody = SocketAddrV6::new(Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 1), 0, 0, index);
+        let all_nodes = SocketAddrV6::new(Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 1), 0, 0, index);
         loop {
             // The link may have no carrier yet: the guest will solicit.
-            let _ = socket.send_to(&message, everybody).await;
+            let _ = socket.send_to(&message, all_nodes).await;
             let _ = tokio::time::timeout(INTERVAL, solicited(&socket)).await;
         }
     }))

@@ -24,7 +24,7 @@ const VIRTIO_HEADER: u16 = 0x4000;
 const DEVICE: &str = "/dev/net/tun";
 const NUMBERS: (u32, u32) = (10, 200);
 
-/// As QEMU sets it: who reads what is not there is told so.
+/// As QEMU sets it: a read without data returns an error.
 const NONBLOCK: i32 = rustix::fs::OFlags::NONBLOCK.bits().cast_signed();
 /// Longest frame with its header: the greatest segment that the kernel leaves whole, and room for both headers.
 const LONGEST: usize = (64 << 10) + 256;
@@ -64,7 +64,7 @@ impl Tap {
 
     /// Sends an Ethernet frame as the guest would.
     pub(crate) fn send(&self, frame: &[u8]) -> io::Result<()> {
-        // The header, all zero, says: nothing is left to do.
+        // The header is all zero: no offload is left to do.
         let header = self.header()?;
         let mut bytes = vec![0; header];
         bytes.extend(frame);
@@ -129,7 +129,7 @@ impl Frame {
         self.bytes.get(self.header..).unwrap_or_default()
     }
 
-    /// Says who the frame is from.
+    /// Sets the sender's address.
     pub(crate) fn set_sender(&mut self, hardware: [u8; 6]) {
         let sender = self.bytes.get_mut(self.header + 6..self.header + 12);
         if let Some(sender) = sender {

@@ -13,8 +13,8 @@ pub(crate) struct HostForward {
     pub(crate) guest: u16,
 }
 
-/// Ports to forward: those of the VM at their own number if that can be had, and those the runner itself needs anywhere.
-/// Also says which could not be had.
+/// Ports to forward: those of the VM at their own number if it is free, and those of the runner itself at any.
+/// Also returns a message for each port that could not be bound.
 pub(crate) fn forwards(pod: IpAddr, wanted: &[Forward], own: &[u16]) -> (Vec<HostForward>, Vec<String>) {
     let (mut all, mut problems) = (Vec::new(), Vec::new());
     for forward in wanted {
@@ -51,7 +51,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn own_ports_go_anywhere_and_taken_ones_are_told() {
+    fn own_ports_go_anywhere_and_taken_ones_are_reported() {
         let pod: IpAddr = [127, 91, 4, 7].into();
         let taken = TcpListener::bind((pod, 0)).unwrap();
         let port = taken.local_addr().unwrap().port();

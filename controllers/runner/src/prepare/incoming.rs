@@ -1,5 +1,5 @@
-//! What is different for a machine that comes from another runner: it must be the same as there, and its disks are empty
-//! until it comes, or copies of those that nobody writes.
+//! What is different for a VM that comes from another runner: it must be the same as there, and its disks are empty
+//! until it comes, or copies of those that are not written.
 
 use std::sync::Arc;
 

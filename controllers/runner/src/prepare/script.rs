@@ -13,7 +13,7 @@ const PATIENCE: Duration = Duration::from_secs(300);
 /// Bytes of its standard error that are kept for the message of a failure.
 const KEPT: u64 = 4096;
 /// Time for the rest of its standard error, after its end.
-const LAST_WORDS: Duration = Duration::from_secs(5);
+const LAST_OUTPUT: Duration = Duration::from_secs(5);
 /// Where its programs are looked for.
 const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
@@ -51,7 +51,7 @@ async fn within(text: &str, identity: Option<Identity>, patience: Duration) -> R
         Ok(Ok(status)) if status.success() => Ok(()),
         Ok(Ok(status)) => {
             // A process that left the group may keep standard error open.
-            let errors = tokio::time::timeout(LAST_WORDS, errors).await;
+            let errors = tokio::time::timeout(LAST_OUTPUT, errors).await;
             let errors = errors.ok().and_then(Result::ok).unwrap_or_default();
             Err(format!("{status}: {}", String::from_utf8_lossy(&errors).trim()))
         }

@@ -1,4 +1,4 @@
-//! Doing what the core says. Nothing here waits: what takes time is a task that ends with an event.
+//! Carries out the core's actions. Nothing here waits: what takes time is a task that ends with an event.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -58,17 +58,17 @@ impl Loop {
 
     fn set_memory(&mut self, total: Bytes) {
         let (machine, daemon) = (Arc::clone(&self.machine), self.daemon.clone());
-        let told = async move {
+        let change = async move {
             let target = safe(&machine, &daemon, total).await;
             if target != total {
                 tracing::warn!(wanted = %total, %target, "the guest needs more memory than it should have; not all is taken");
             }
             if let Err(error) = machine.set_memory_target(target).await {
-                // Not reached in time, the core has it told again and reports it.
+                // If the size is not reached in time, the core sets it again and reports the problem.
                 tracing::warn!(%error, memory = %total, "QEMU does not change the memory");
             }
         };
-        self.follow(told);
+        self.follow(change);
     }
 
     /// Looks at the memory until it is as it should be.
@@ -80,9 +80,9 @@ impl Loop {
         self.follow(std::future::ready(()));
     }
 
-    /// Does something, then looks at the memory until it is as it should be. QEMU tells of changes, but only once a second
-    /// (its rate limit of `MEMORY_DEVICE_SIZE_CHANGE`): too late for those who wait. What takes longer than [`SETTLE`] is left
-    /// to its events.
+    /// Does something, then looks at the memory until it is as it should be. QEMU's event of a change comes only once a second
+    /// (its rate limit of `MEMORY_DEVICE_SIZE_CHANGE`): too late for callers that wait. What takes longer than [`SETTLE`] is left
+    /// to the events.
     fn follow(&mut self, first: impl Future<Output = ()> + Send + 'static) {
         if let Some(older) = self.following.take() {
             older.abort();
@@ -101,7 +101,7 @@ impl Loop {
                     return;
                 }
                 tokio::time::sleep(pause).await;
-                // Most changes are done within a tenth of a second, and somebody waits for them.
+                // Most changes are done within a tenth of a second, and callers wait for them.
                 if Instant::now() + SETTLE > until + CLOSELY {
                     pause = (pause * 3 / 2).min(Duration::from_millis(50));
                 }
@@ -111,7 +111,7 @@ impl Loop {
 
     fn set_quota(&mut self, cpu: MilliCpu) {
         let Some(group) = &self.group else {
-            // Not to be limited, it has what was asked for. That it cannot be is a problem, and was told.
+            // Without a limit it has what was requested. That it cannot be limited is a problem that was reported.
             let problems = &self.core.status().problems;
             if !problems.iter().any(|problem| problem.reason == ProblemReason::CpuNotLimited) {
                 self.take(Event::QuotaSet(cpu));
@@ -165,15 +165,15 @@ impl Loop {
     }
 }
 
-/// What may be taken without harm. A guest that does not tell how much it uses is taken at our word.
+/// The size that can be set without harm; `wanted` if the guest does not report how much memory it uses.
 async fn safe(machine: &Machine, daemon: &Daemon, wanted: Bytes) -> Bytes {
     let Ok(memory) = machine.memory().await else { return wanted };
     let now = memory.total();
     if wanted >= now {
         return wanted;
     }
-    let told = daemon.metrics().await.ok().and_then(|text| usage::parse(&text).available);
-    told.map_or(wanted, |available| usage::least_safe(now, available, wanted))
+    let available = daemon.metrics().await.ok().and_then(|text| usage::parse(&text).available);
+    available.map_or(wanted, |available| usage::least_safe(now, available, wanted))
 }
 
 async fn set(daemon: &Daemon, cpu: MilliCpu) -> Result<u32, String> {
@@ -265,7 +265,7 @@ pub(super) async fn statistics(
 ) -> Arc<Statistics> {
     let threads = machine.vcpu_threads().await.unwrap_or_default();
     let threads: Vec<i32> = threads.into_iter().map(|thread| thread.thread).collect();
-    // Weak: the machine and its cgroup must end although somebody could still ask.
+    // Weak: the machine and its cgroup must end although clients may still ask for counters.
     let (machine, group) = (Arc::downgrade(machine), group.map(|group| Arc::downgrade(&group)));
     let micros = |time: Duration| u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
     let sample = move || {

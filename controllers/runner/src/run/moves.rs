@@ -14,7 +14,7 @@ use super::{Arc, Error, Event, Loop, Message, Moving, Options, Refusal, migrate}
 use crate::migrate::connect::Connector;
 use crate::migrate::{source, target};
 
-/// Lines of QEMU that say why it could not take the machine.
+/// Last lines of QEMU's output that go into the reason when it could not take the VM.
 const WORDS: usize = 4;
 
 fn conflict(Refused(why): Refused) -> Refusal {
@@ -50,7 +50,7 @@ impl Loop {
         }
     }
 
-    pub(super) fn heard_of_move(&mut self, message: Message) {
+    pub(super) fn take_move_message(&mut self, message: Message) {
         tracing::debug!(?message);
         match message {
             Message::Source(number, event) => {
@@ -156,7 +156,7 @@ impl Loop {
             Moving::Source(_) => {
                 self.step_source(source_core::Event::Cancel(call.reason.clone())).map_err(conflict)
             }
-            // What has not come yet is called off at its source.
+            // A migration that is still incoming is cancelled at its source.
             Moving::Target(_) => Err(Refusal::Conflict("this is the target: call the source".to_owned())),
         }
     }
@@ -224,15 +224,15 @@ impl Loop {
         }
     }
 
-    /// The source of a move that has failed here hears why, whatever it asks meanwhile: else it could only say that this end is gone.
-    pub(super) async fn tell_source(&mut self) {
+    /// Waits until the source of a migration that has failed here has the reason; otherwise it would see a lost connection only.
+    pub(super) async fn notify_source(&mut self) {
         let Some(Moving::Target(shell)) = &self.moving else { return };
-        let told = shell.has_told();
-        tokio::pin!(told);
+        let notified = shell.source_notified();
+        tokio::pin!(notified);
         loop {
             tokio::select! {
-                () = &mut told => return,
-                Some(message) = self.moved.recv() => self.heard_of_move(message),
+                () = &mut notified => return,
+                Some(message) = self.moved.recv() => self.take_move_message(message),
             }
         }
     }

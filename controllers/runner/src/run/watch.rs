@@ -1,4 +1,4 @@
-//! Reading what the machine says: console, logs, reports, QEMU's own words; and keeping its files in step.
+//! Reads the output of the VM (console, logs, reports) and of QEMU, and keeps the guest's files up to date.
 
 use std::sync::Arc;
 
@@ -6,7 +6,7 @@ use tokio::io::AsyncReadExt as _;
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 
-use super::{Console, Daemon, Event, Machine, PodFiles, Sink};
+use super::{Console, Daemon, Event, Log, Machine, PodFiles};
 use crate::guest::{files, report};
 use crate::logs::{Line, Lines, Source};
 use crate::runtime;
@@ -14,29 +14,29 @@ use crate::runtime;
 /// Attaches to all sockets of a machine; the tasks end with it.
 pub(super) fn attach(
     machine: &Machine,
-    sink: &Sink,
+    log: &Log,
     events: &mpsc::Sender<Event>,
 ) -> (Console, Vec<JoinHandle<()>>) {
     let mut readers = Vec::new();
     let console = match machine.take_console() {
         Some(line) => {
-            let (console, reader) = Console::attach(line, sink.clone());
+            let (console, reader) = Console::attach(line, log.clone());
             readers.push(reader);
             console
         }
-        None => Console::attach(tokio::io::empty(), sink.clone()).0,
+        None => Console::attach(tokio::io::empty(), log.clone()).0,
     };
     if let Some(port) = machine.take_report() {
         readers.push(tokio::spawn(report::read(port, events.clone())));
     }
     if let Some(port) = machine.take_log() {
-        readers.push(tokio::spawn(copy(port, sink.clone())));
+        readers.push(tokio::spawn(copy(port, log.clone())));
     }
     if let Some(mut stderr) = machine.take_stderr() {
-        let sink = sink.clone();
+        let log = log.clone();
         readers.push(tokio::spawn(async move {
             while let Some(text) = stderr.recv().await {
-                sink.write(Source::Qemu, Line { text, partial: false }).await;
+                log.write(Source::Qemu, Line { text, partial: false }).await;
             }
         }));
     }
@@ -44,15 +44,15 @@ pub(super) fn attach(
 }
 
 /// The log port: line by line, at the pace of the log.
-async fn copy(mut port: tokio::net::UnixStream, sink: Sink) {
+async fn copy(mut port: tokio::net::UnixStream, log: Log) {
     let (mut buffer, mut lines) = (vec![0; 16 << 10], Lines::default());
     while let Ok(count @ 1..) = port.read(&mut buffer).await {
         for line in lines.push(buffer.get(..count).unwrap_or_default()) {
-            sink.write(Source::Guest, line).await;
+            log.write(Source::Guest, line).await;
         }
     }
     if let Some(line) = lines.finish() {
-        sink.write(Source::Guest, line).await;
+        log.write(Source::Guest, line).await;
     }
 }
 

@@ -1,5 +1,5 @@
-//! What dies at the switch. The way between the two runners is held at the exact place first; what the controller would find
-//! out is said as the controller says it.
+//! Faults at the switchover. The connection between the two runners is held at the exact place first; the test then sends the
+//! verdict that the controller would.
 
 use neonvm_test_support::need;
 use neonvm_types::runner_protocol::{ExitReason, MIGRATION_SETTLE_PATH, MigrationState as State};
@@ -91,13 +91,13 @@ async fn a_target_that_dies_at_the_switch_leaves_the_guest_at_home() {
         let (mut target, link) = held(&world, &source, &id, hold).await;
         victim.dies(&mut target).await;
         if matches!(hold, Hold::Run | Hold::Answer) {
-            // It may run there for all that its source knows: nothing but the word that it cannot lets it go on here.
+            // For all that the source knows, the guest may run on the target; it continues only if the target reports a failure.
             link.cut();
             link.hold(Hold::Nothing);
             until("an attempt that fails", async || {
-                let told = source.status().await?.migration?;
-                assert_eq!(told.state, State::HandingOver, "{told:?}");
-                (!told.reason.is_empty()).then_some(())
+                let seen = source.status().await?.migration?;
+                assert_eq!(seen.state, State::HandingOver, "{seen:?}");
+                (!seen.reason.is_empty()).then_some(())
             })
             .await;
             let call = json!({ "id": id, "reason": "a person wants it" });
@@ -136,7 +136,7 @@ async fn never_ran(mut target: Runner, qemu: Process) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_source_that_dies_at_the_switch_leaves_the_guest_to_whoever_has_all_of_it() {
+async fn a_source_that_dies_at_the_switch_leaves_the_guest_to_the_target_that_has_all_of_it() {
     let world = need!(World::new());
     let mut source = world.source().await;
     for victim in [Victim::Runner, Victim::Qemu] {
@@ -146,7 +146,7 @@ async fn a_source_that_dies_at_the_switch_leaves_the_guest_to_whoever_has_all_of
         if victim == Victim::Qemu {
             let exit = source.exit().await;
             assert_eq!(exit.reason, ExitReason::QemuEnded, "{exit:?}");
-            // Who hears that it failed takes what the target has for old.
+            // A controller that sees a failure would take the target's memory for outdated.
             assert!(!source.log().contains("state=Failed"), "{}", source.log());
         }
         assert_eq!(
@@ -160,8 +160,8 @@ async fn a_source_that_dies_at_the_switch_leaves_the_guest_to_whoever_has_all_of
         assert_eq!(verdict(&target, &id, false).await, 409, "it runs");
         source = target;
     }
-    // It runs there already, and its source dies before it hears of that.
-    let (target, _link) = held(&world, &source, "told", Hold::Answer).await;
+    // It runs there already, and its source dies before it receives the answer.
+    let (target, _link) = held(&world, &source, "answered", Hold::Answer).await;
     Victim::Runner.dies(&mut source).await;
     has_it(&target).await;
     source = target;

@@ -35,7 +35,7 @@ pub(crate) enum Hold {
     Run,
     /// The answer to that.
     Answer,
-    /// What the source says once the guest runs at the target, and all after it.
+    /// What the source sends once the guest runs at the target, and all after it.
     Farewell,
 }
 
@@ -217,7 +217,7 @@ async fn pass(shared: &Shared, way: Way, length: usize, end: &mut watch::Receive
     let mut gate = shared.gate.subscribe();
     loop {
         let mut passes = false;
-        // Nobody else can pass because this did, or did not.
+        // No notification: whether this one passes changes nothing for the others.
         shared.gate.send_if_modified(|gate| {
             passes = gate.lets(way, length);
             false

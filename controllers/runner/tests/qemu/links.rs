@@ -33,12 +33,12 @@ async fn slow_dead_and_lossy_links() {
     assert_eq!(reason, "not done within 4 s");
     assert_eq!(target.exit().await.reason, ExitReason::MigrationFailed);
     network.spoil(None).unwrap();
-    // Nothing arrives any more, and nobody says so: both notice.
+    // Packets are dropped silently: both sides notice.
     let mut target = world.target(&source, "dead").await;
     begin(&source, &target, "dead", MigrationParameters { bandwidth: Bytes::mib(8), ..slow() }).await;
     until("memory on its way", async || {
-        let told = source.status().await?.migration?;
-        (told.state == State::Copying && told.progress.ram_transferred > Bytes::ZERO).then_some(())
+        let status = source.status().await?.migration?;
+        (status.state == State::Copying && status.progress.ram_transferred > Bytes::ZERO).then_some(())
     })
     .await;
     network.spoil(Some("drop")).unwrap();
@@ -56,7 +56,7 @@ async fn slow_dead_and_lossy_links() {
     moves(&mut source, &target, "lossy").await;
 }
 
-/// QEMU must come to no harm from writes that are on their way to the target when its copies are called off, and the copies must
+/// QEMU must survive writes that are on their way to the target when its copies are cancelled, and the copies must
 /// catch up with a guest that writes faster than the link carries, and stay so.
 #[tokio::test(flavor = "multi_thread")]
 async fn disks_are_copied_over_a_slow_link_and_given_up() {
@@ -84,7 +84,7 @@ async fn disks_are_copied_over_a_slow_link_and_given_up() {
     source.is(State::Copying).await;
     assert!(source.log().contains("is slowed down"));
     let limit = source.status().await.and_then(|status| status.migration?.progress.disk_write_limit);
-    // Whoever looks at the move is told: a quarter of what the link carries.
+    // The status of the migration reports it: a quarter of what the link carries.
     assert!(limit.is_some_and(|limit| limit < Bytes::new(1300 << 10)), "{limit:?}");
     call_off(&source, "slowed").await;
     source.lives().await;

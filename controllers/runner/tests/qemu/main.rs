@@ -8,7 +8,7 @@
     clippy::indexing_slicing,
     clippy::print_stdout,
     clippy::exit,
-    reason = "helpers of tests fail by panicking and say on standard output what they skip"
+    reason = "helpers of tests fail by panicking and print what they skip on standard output"
 )]
 
 mod faults;

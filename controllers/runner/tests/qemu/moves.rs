@@ -143,7 +143,7 @@ async fn a_target_without_its_source_ends() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn nobody_but_a_twin_is_let_in() {
+async fn only_a_twin_is_let_in() {
     let world = need!(World::new());
     let source = world.source().await;
     let target = world.target(&source, "one").await;
@@ -168,7 +168,7 @@ async fn nobody_but_a_twin_is_let_in() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_target_that_differs_says_how() {
+async fn a_target_that_differs_reports_the_difference() {
     let mut world = need!(World::new());
     let source = world.source().await;
     world.pod.spec = json!({ "guest": { "memorySlots": { "min": 1, "max": 4, "use": 1 } } });

@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex};
 use neonvm_test_support::{Missing, Need, needs};
 use neonvm_types::runner_protocol::MIGRATION_PORT;
 
-/// A network namespace. It is gone when nobody is in it any more: it has no name that could be left over.
+/// A network namespace. It has no name, so it is gone with its last process.
 #[derive(Clone, Debug)]
 pub(crate) struct Network(Arc<Holder>);
 

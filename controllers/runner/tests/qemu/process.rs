@@ -35,7 +35,7 @@ impl Process {
         self.stat().is_none_or(|(_, state, _)| state == 'Z')
     }
 
-    /// What the kernel says of each of its threads (proc_pid_status(5)), by number.
+    /// The kernel's status of each of its threads (proc_pid_status(5)), by number.
     pub(crate) fn threads(self) -> Vec<(u32, String)> {
         let threads = std::fs::read_dir(format!("/proc/{}/task", self.0)).unwrap().flatten();
         let status = |thread: std::fs::DirEntry| {
@@ -61,7 +61,7 @@ impl Process {
         self.open_sockets().iter().filter(|number| known.contains(&number.as_str())).count()
     }
 
-    /// What the kernel says of the sockets that it has open; for people.
+    /// The kernel's description of its open sockets; for people.
     pub(crate) fn describe_sockets(self) -> String {
         let own = self.open_sockets();
         let threads = std::fs::read_dir(format!("/proc/{}/task", self.0)).into_iter().flatten().flatten();

@@ -1,4 +1,4 @@
-//! What a runner and its QEMU may do while a guest runs, as the kernel sees it, beside what SECURITY.md says.
+//! The rights of a runner and its QEMU while a guest runs, as the kernel reports them, compared with SECURITY.md.
 
 use neonvm_test_support::{need, needs};
 use rustix::thread::CapabilitySet;

@@ -54,15 +54,15 @@ fn a_runner_in_a_process_of_its_own() {
         qemu_user: (user, user),
         root,
     };
-    let sink = logs::start(Format::Plain, std::io::stdout()).unwrap();
-    let own = sink.clone();
+    let log = logs::start(Format::Plain, std::io::stdout()).unwrap();
+    let own = log.clone();
     tracing_subscriber::fmt()
         .with_env_filter("info,neonvm_runner=debug,neonvm_hypervisor=debug")
         .with_ansi(false)
         .with_writer(move || own.own())
         .init();
     let runtime = neonvm_runner::runtime().unwrap();
-    let exit = runtime.block_on(neonvm_runner::run(&options, &sink));
+    let exit = runtime.block_on(neonvm_runner::run(&options, &log));
     std::process::exit(i32::from(!exit.is_success()));
 }
 
@@ -259,7 +259,7 @@ impl Runner {
         until("a guest that is up", async || self.status().await.filter(|status| status.ready)).await
     }
 
-    /// What the guest says about itself.
+    /// The guest's report about itself.
     pub(crate) async fn guest(&self) -> Option<Guest> {
         let asked = async {
             let port = "/v1/guest/25183";

@@ -76,7 +76,7 @@ pub(crate) fn request(target: &Runner, id: &str, parameters: MigrationParameters
     to(SocketAddr::new(target.address, MIGRATION_PORT), id, parameters)
 }
 
-/// The order to move to whoever listens there.
+/// The order to migrate to the runner that listens there.
 fn to(target: SocketAddr, id: &str, parameters: MigrationParameters) -> Value {
     let target = target.to_string();
     serde_json::to_value(MigrationRequest { id: id.to_owned(), target, parameters }).unwrap()

@@ -1,4 +1,4 @@
-//! The configuration file: the keys of upstream's schedulers of both generations, and ours. Whatever is wrong is told at once.
+//! The configuration file: the keys of both generations of upstream's schedulers, and ours. All errors are reported at once.
 
 use std::time::Duration;
 
@@ -24,7 +24,7 @@ const WITHOUT_EFFECT: [&str; 8] = [
     "$schema",
 ];
 
-/// Puts what a file says into a configuration. Keys that have no effect are returned.
+/// Applies the file to a configuration. Returns the keys that have no effect.
 ///
 /// # Errors
 /// All that is wrong: not JSON, unknown keys, values out of range.

@@ -161,7 +161,7 @@ async fn strangers_and_garbage_are_refused_and_change_nothing() {
         (Method::POST, with("computeUnit", json!({ "vCPUs": 0, "mem": "1Gi" })), 400, "computeUnit"),
         (Method::POST, with("computeUnit", json!({ "vCPUs": 1, "mem": "1500Mi" })), 400, "slot size"),
         (Method::POST, with("resources", json!({ "vCPUs": -1, "mem": "1Gi" })), 400, "resources"),
-        (Method::POST, with("pod", pod("nobody")), 404, "nobody is not known"),
+        (Method::POST, with("pod", pod("missing")), 404, "missing is not known"),
         (Method::POST, with("pod", pod("ordinary")), 400, "not a VM's"),
     ] {
         let (got, answer) = call(&mut agent, method, "/", &body).await;
@@ -172,7 +172,7 @@ async fn strangers_and_garbage_are_refused_and_change_nothing() {
     assert_eq!(dump.nodes[0].cpu.reserved, 2000, "only the one good request counted");
 }
 
-/// Whoever writes the VM at the same time: nothing is lost, and a VM that was made anew under the same name is left alone.
+/// Another client writes the VM at the same time: nothing is lost. A VM created again under the same name is left alone.
 #[tokio::test]
 async fn notes_survive_conflicts_and_miss_strangers() {
     let (cluster, scheduler) = one_node().await;
@@ -200,9 +200,9 @@ async fn notes_survive_conflicts_and_miss_strangers() {
     vms.delete("v", &kube::api::DeleteParams::default()).await.unwrap();
     eventually("its end", async || vms.get_opt("v").await.unwrap().is_none().then_some(())).await;
     let bounds = json!({ "min": 1, "max": 8, "use": 1 });
-    let anew = json!({ "apiVersion": "vm.neon.tech/v1", "kind": "VirtualMachine", "metadata": { "name": "v" },
+    let recreated = json!({ "apiVersion": "vm.neon.tech/v1", "kind": "VirtualMachine", "metadata": { "name": "v" },
         "spec": { "guest": { "cpus": bounds, "memorySlots": bounds, "memorySlotSize": "1Gi", "rootDisk": { "image": "i" } } } });
-    vms.create(&kube::api::PostParams::default(), &serde_json::from_value(anew).unwrap()).await.unwrap();
+    vms.create(&kube::api::PostParams::default(), &serde_json::from_value(recreated).unwrap()).await.unwrap();
     let (status, _) = call(&mut agent, Method::POST, "/", request("v", 3, Some(8))).await;
     if status == StatusCode::OK {
         eventually("that the note is done with", async || {

@@ -1,4 +1,4 @@
-//! Of several schedulers one leads; whoever it is, nothing is promised twice.
+//! Of several schedulers one leads; nothing is permitted twice when the lead changes.
 
 use std::time::Duration;
 
@@ -51,7 +51,7 @@ async fn stands_by(cluster: &Cluster, scheduler: &Scheduler) {
 
 /// D20: killed between a request and its answer, or after it; the standby takes over.
 #[tokio::test]
-async fn d20_the_standby_takes_over_and_promises_nothing_twice() {
+async fn d20_the_standby_takes_over_and_permits_nothing_twice() {
     let cluster = two_vms().await;
     let first = cluster.leader(config(&cluster, "first")).await;
     let second = cluster.scheduler(config(&cluster, "second")).await;
@@ -79,13 +79,13 @@ async fn d20_the_standby_takes_over_and_promises_nothing_twice() {
     ready(&second).await;
     assert_eq!(lease().await, Some(second.endpoint));
     let mut agent = cluster.agent(&second).await;
-    // The other VM comes first, and wants everything: `v` may hold its maximum of 8 until it is heard of.
+    // The other VM comes first, and wants everything: `v` may hold its maximum of 8 until its agent has reported.
     let w = ask(&mut agent, "w", 8, Some(w)).await;
     assert!(v + w <= 10, "{v} + {w}");
     assert_eq!(w, 2);
     assert_eq!(ask(&mut agent, "v", 7, Some(v)).await, 7);
     let w = ask(&mut agent, "w", 8, Some(w)).await;
-    assert_eq!(v + w, 10, "heard of both: nothing is kept in vain");
+    assert_eq!(v + w, 10, "both agents have reported: nothing stays reserved for them");
     // And back: a leader that comes again knows nothing of before.
     let third = cluster.scheduler(config(&cluster, "third")).await;
     second.stop().await;
@@ -132,7 +132,7 @@ async fn the_extender_leads_where_its_kube_scheduler_does() {
     assert!(text.contains("does not lead"), "{text}");
 }
 
-/// #555: one scheduler that restarts; the agent's last permit is worth what it says.
+/// #555: with one scheduler that restarts, the agent's last permit is honoured.
 #[tokio::test]
 async fn d555_a_restart_keeps_what_agents_hold() {
     let cluster = two_vms().await;

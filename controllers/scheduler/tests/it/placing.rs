@@ -15,7 +15,7 @@ async fn pods_are_spread_and_wait_for_room() {
     let scheduler = cluster.scheduler(cluster.config("a")).await;
     cluster.node("n1", "4", "4Gi").await;
     cluster.node("n2", "4", "4Gi").await;
-    // Nodes and pods are watched side by side: what is said of the one may be seen after the other.
+    // Nodes and pods have separate watches, so their events may arrive in any order.
     let n2 = async |is: &dyn Fn(&NodeView) -> bool| {
         let nodes = cluster.inspect(&scheduler).await.nodes;
         nodes.iter().any(|node| node.name == "n2" && is(node)).then_some(())
@@ -28,12 +28,12 @@ async fn pods_are_spread_and_wait_for_room() {
     cluster.pod("c", "4Gi").await;
     let pods: Api<Pod> = Api::namespaced(client.clone(), "default");
     let why = "0/2 nodes fit: n1 insufficient memory (needs 4Gi, has 1Gi); n2 insufficient memory (needs 4Gi, has 3Gi)";
-    let told = async |why: &str| {
+    let reported = async |why: &str| {
         let conditions = pods.get("c").await.unwrap().status?.conditions?;
         let found = conditions.into_iter().find(|c| c.type_ == "PodScheduled")?;
         (found.status == "False" && found.message.as_deref() == Some(why)).then_some(())
     };
-    eventually("the condition", async || told(why).await).await;
+    eventually("the condition", async || reported(why).await).await;
     let events: Api<Event> = Api::namespaced(client.clone(), "default");
     eventually("the event", async || {
         let all = events.list(&ListParams::default()).await.unwrap();
@@ -47,10 +47,10 @@ async fn pods_are_spread_and_wait_for_room() {
     let nodes: Api<Node> = Api::all(client.clone());
     nodes.cordon("n2").await.unwrap();
     let why = "0/2 nodes fit: n1 insufficient memory (needs 4Gi, has 1Gi); n2 is cordoned";
-    eventually("the new condition", async || told(why).await).await;
+    eventually("the new condition", async || reported(why).await).await;
     pods.delete("b", &DeleteParams::default().grace_period(0)).await.unwrap();
     eventually("that n2 is empty", async || n2(&|node| node.pods.is_empty()).await).await;
-    told(why).await.unwrap();
+    reported(why).await.unwrap();
     nodes.uncordon("n2").await.unwrap();
     assert_eq!(cluster.node_of("c").await, "n2");
     scheduler.stop().await;

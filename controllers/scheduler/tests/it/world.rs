@@ -109,7 +109,7 @@ impl Cluster {
         let authority = authority::read(&self.client, "neonvm-system").await.unwrap();
         // Agents are of the node n1.
         let common_name =
-            if organisations == [AGENTS] { agent_common_name("n1") } else { "someone".to_owned() };
+            if organisations == [AGENTS] { agent_common_name("n1") } else { "other".to_owned() };
         let identity = authority.client(&common_name, organisations).unwrap();
         let tls = neonvm_kit::tls::client(Some(&identity), authority.certificate().as_bytes()).unwrap();
         Caller::new(endpoint, Some(Arc::new(tls)), SCHEDULER_NAME)
@@ -130,7 +130,7 @@ impl Cluster {
         let nodes: Api<Node> = Api::all(self.client.clone());
         let value = json!({ "metadata": { "name": name, "labels": { "kubernetes.io/hostname": name } } });
         nodes.create(&PostParams::default(), &serde_json::from_value(value).unwrap()).await.unwrap();
-        // New nodes are tainted until somebody says that they are ready.
+        // New nodes are tainted until they are reported ready.
         let untainted = json!({ "spec": { "taints": null } });
         nodes.patch(name, &PatchParams::default(), &Patch::Merge(untainted)).await.unwrap();
         let amounts = json!({ "cpu": cpu, "memory": memory, "pods": "100" });
@@ -211,7 +211,7 @@ pub(crate) fn request(pod: &str, units: u64, last: Option<u64>) -> Value {
         "resources": amount(units), "lastPermit": last.map(amount), "metrics": { "loadAvg1M": 0.5 } })
 }
 
-/// Asks, and tells how many units were permitted.
+/// Sends a request and returns the number of permitted units.
 pub(crate) async fn ask(caller: &mut Caller, pod: &str, units: u64, last: Option<u64>) -> u64 {
     let (status, body) = call(caller, Method::POST, "/", request(pod, units, last)).await;
     assert_eq!(status, StatusCode::OK, "{body}");

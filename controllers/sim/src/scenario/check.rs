@@ -1,4 +1,4 @@
-//! What a scenario may say.
+//! Validation of scenarios.
 
 use std::time::Duration;
 

@@ -36,7 +36,7 @@ pub enum Demand {
         #[serde(with = "span", default = "day")]
         period: Duration,
     },
-    /// From one level to another, then constant; begins with the storm.
+    /// From one level to another, then constant; begins with the run.
     Ramp {
         /// At the start.
         from: f64,

@@ -111,7 +111,7 @@ impl World {
         true
     }
 
-    /// S5: nobody else has it, and nobody gets another one.
+    /// S5: no other VM has the address, and no VM gets a second one.
     pub(super) fn check_address(&mut self, id: Id, address: IpAddr) {
         self.check(Invariant::Address);
         let before = self.addresses.owners.insert(address, id).filter(|other| *other != id);
@@ -167,7 +167,7 @@ impl World {
         self.check_addresses();
     }
 
-    /// S5: the pools say what the VMs have, and the hardware addresses differ.
+    /// S5: the pools match the VMs' addresses, and the hardware addresses differ.
     fn check_addresses(&mut self) {
         if self.addresses.owners.is_empty() {
             return;

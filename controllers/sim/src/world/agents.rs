@@ -6,7 +6,7 @@ use neonvm_core_scaling::agent::{
 };
 use neonvm_types::{Resources, Revision, RevisionWithTime, version::MonitorProtoVersion};
 
-use super::model::{Agent, Books, Event, Id, Phase, Snapshot};
+use super::model::{Account, Agent, Event, Id, Phase, Snapshot};
 use super::notes::Line;
 use super::{World, duration};
 use crate::queue::{MILLI, SECOND, Time};
@@ -36,7 +36,7 @@ impl World {
             seen,
             steps: 0,
             last_scrape: (-1.0, -1.0),
-            books: Books::default(),
+            account: Account::default(),
         };
         if let Some(vm) = self.vms.get_mut(id) {
             vm.agent = Some(Box::new(agent));
@@ -94,9 +94,10 @@ impl World {
             // By now it may have ended.
             return self.after(SECOND, Event::Attach(id));
         }
-        if let Some(agent) = self.agent_of(id, inc).filter(|agent| seen.generation >= agent.books.generation)
+        if let Some(agent) =
+            self.agent_of(id, inc).filter(|agent| seen.generation >= agent.account.generation)
         {
-            agent.books.generation = seen.generation;
+            agent.account.generation = seen.generation;
             agent.seen = *seen;
         }
         if let Some(observation) = self.observation(id, seen) {
@@ -167,7 +168,7 @@ impl World {
             Action::AskMonitorDownscale { id: number, to, .. } => {
                 self.send_question(id, inc, number, to, true);
             }
-            Action::TellMonitorUpscale { id: number, to, .. } => {
+            Action::NotifyUpscale { id: number, to, .. } => {
                 self.send_question(id, inc, number, to, false);
             }
             Action::ResetMonitor { .. } => {
@@ -215,7 +216,7 @@ impl World {
 
     /// A request that is repeated for no reason: by planted bugs alone.
     pub(super) fn ask_again(&mut self, id: Id, inc: u64) {
-        let asking = self.agent_of(id, inc).and_then(|agent| agent.books.asking);
+        let asking = self.agent_of(id, inc).and_then(|agent| agent.account.asking);
         if let Some((number, target, ..)) = asking {
             self.send_request(id, inc, number, target, None, None);
         }
@@ -231,7 +232,7 @@ impl World {
     ) {
         let stale = self.bug(Bug::StaleReply);
         let Some(agent) = self.agent_of(id, inc) else { return };
-        let number = match agent.books.asking {
+        let number = match agent.account.asking {
             Some((current, ..)) if stale => current,
             _ => number,
         };
@@ -253,14 +254,14 @@ impl World {
         let (from, mut to) = sizes;
         self.book_patch(id, number, from, to);
         if self.bug(Bug::PatchWithoutPermit)
-            && let Some((_, target, ..)) = self.agent_of(id, inc).and_then(|agent| agent.books.asking)
+            && let Some((_, target, ..)) = self.agent_of(id, inc).and_then(|agent| agent.account.asking)
         {
             to = to.max(target);
         }
         let wait = self.latency(2, 20);
         let late = if self.fault(Fault::Delay, 0.03) { self.latency(500, 20_000) } else { 0 };
         self.after(wait + late, Event::Patch { vm: id, inc, id: number, from, to, revision, again: false });
-        if self.bug(Bug::ToldTooEarly) {
+        if self.bug(Bug::NotifiedTooEarly) {
             self.send_question(id, inc, 0, to, false);
         }
     }
@@ -348,7 +349,7 @@ impl World {
         self.agent_step(id, Input::MonitorConnected { version: MonitorProtoVersion::V2_0 });
     }
 
-    /// The connection to a monitor ends, and is made anew.
+    /// The connection to a monitor ends, and is made again.
     pub(super) fn disconnect(&mut self, id: Id) {
         let Some(vm) = self.vms.get_mut(id) else { return };
         let Some(agent) = vm.agent.as_deref_mut().filter(|agent| agent.connection != 0) else { return };

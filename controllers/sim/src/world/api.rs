@@ -35,7 +35,7 @@ impl World {
         })
     }
 
-    /// The object has changed: whoever watches it hears of it, in order.
+    /// The object has changed: each watcher gets the change, in order.
     pub(super) fn show(&mut self, id: Id) {
         let Some(seen) = self.snapshot(id) else { return };
         let wait = self.latency(1, 20);
@@ -82,7 +82,7 @@ impl World {
         }
         let precondition = !self.bug(Bug::PatchWithoutPrecondition);
         let Some(vm) = self.vms.get(id) else { return Err(Some("not found")) };
-        // Nobody changes the size of a VM that moves: its target was given room for the size it has.
+        // The size of a VM does not change during a migration: its target has room for the current size only.
         if vm.phase != Phase::Running || (precondition && vm.asked != change.from) {
             self.stats.conflicts += 1;
             return Err(None);
@@ -110,7 +110,7 @@ impl World {
         vm.target_revision = change.revision;
         vm.generation += 1;
         if let Some(agent) = vm.agent.as_deref_mut().filter(|agent| agent.inc == inc) {
-            agent.books.unacknowledged.push(to);
+            agent.account.unacknowledged.push(to);
         }
         let pod = vm.pod;
         if let Some(pod) = pod {
@@ -131,7 +131,7 @@ impl World {
         }
     }
 
-    /// Somebody makes a VM.
+    /// A user creates a VM.
     pub(super) fn create(&mut self, id: Id) {
         let Some(vm) = self.vms.get_mut(id) else { return };
         vm.phase = Phase::Pending;
@@ -171,7 +171,7 @@ impl World {
         self.touch_pod(pod);
     }
 
-    /// Somebody deletes a VM. Its machine stops at once, its pod is gone a while later.
+    /// A user deletes a VM. Its machine stops at once, its pod is gone a while later.
     pub(super) fn delete(&mut self, id: Id) {
         self.account(id);
         let Some(vm) = self.vms.get_mut(id) else { return };

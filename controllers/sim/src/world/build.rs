@@ -58,8 +58,8 @@ pub(crate) fn build(scenario: &Scenario, options: &Options) -> World {
     // Drawn in any case, so that a replay with the faults named is the same run.
     let drawn = scenario.faults.some(&mut rngs.faults);
     let faults = options.faults.unwrap_or(drawn);
-    let storm_ends = micros(options.until.unwrap_or(scenario.duration).min(scenario.duration));
-    let ends = storm_ends.saturating_add(micros(scenario.quiet));
+    let faults_end = micros(options.until.unwrap_or(scenario.duration).min(scenario.duration));
+    let ends = faults_end.saturating_add(micros(scenario.quiet));
     let replicas = if settings.standby || faults.has(crate::Fault::Handover) { 2 } else { 1 };
     let mut world = World {
         now: 0,
@@ -71,8 +71,8 @@ pub(crate) fn build(scenario: &Scenario, options: &Options) -> World {
         groups: scenario.vms.clone(),
         faults,
         bug: options.bug,
-        storm: true,
-        storm_ends,
+        faults_on: true,
+        faults_end,
         ends,
         nodes: Vec::new(),
         vms: Vec::new(),
@@ -144,7 +144,7 @@ impl World {
         }
     }
 
-    /// A pod that nobody has seen yet.
+    /// A pod that no watch has shown yet.
     pub(super) fn make_pod(&mut self, vm: Option<Id>, usage: Resources) -> Id {
         let id = self.pods.len();
         let name = match vm.and_then(|vm| self.vms.get_mut(vm)) {
@@ -213,8 +213,8 @@ impl World {
         if self.faults != FaultSet::NONE {
             self.after(20 * SECOND, Event::Chaos);
         }
-        let storm_ends: Time = self.storm_ends;
-        self.after(storm_ends, Event::EndOfStorm);
+        let faults_end: Time = self.faults_end;
+        self.after(faults_end, Event::EndOfFaults);
         for before in 1..super::calm::LOOKS {
             self.after(self.ends - u64::from(before) * super::calm::LOOK, Event::Audit);
         }

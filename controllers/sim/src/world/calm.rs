@@ -1,4 +1,4 @@
-//! When all has been calm for a while: is everything where it should be, or says why not?
+//! The liveness invariants, checked after a calm phase: everything is where it should be, or reports why not.
 
 use neonvm_core_placement::permits::Pair;
 use neonvm_core_scaling::agent::{View, units};
@@ -26,7 +26,7 @@ impl World {
         self.check_settled();
     }
 
-    /// Looks at the goals of all VMs, and at nodes above their watermark. Chance moves them also in the calm, so one look alone says nothing.
+    /// Checks the goals of all VMs, and nodes above their watermark. Loads vary in the calm phase, so one check is not enough.
     pub(super) fn look(&mut self) {
         for id in 0..self.vms.len() {
             self.check_goal(id);

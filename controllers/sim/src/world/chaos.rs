@@ -1,4 +1,4 @@
-//! Faults that strike by themselves, now and then, while the storm lasts.
+//! Faults that are injected at random times.
 
 use super::World;
 use super::model::{Event, Id, Phase};
@@ -6,8 +6,8 @@ use super::notes::Line;
 use crate::Fault;
 use crate::queue::SECOND;
 
-/// Faults that strike a place and a time, and how often among them.
-const STRIKES: &[(Fault, u32)] = &[
+/// Faults that hit a VM or node, or the scheduler, each with its weight.
+const WEIGHTS: &[(Fault, u32)] = &[
     (Fault::AgentCrash, 3),
     (Fault::SchedulerCrash, 3),
     (Fault::Handover, 3),
@@ -23,25 +23,25 @@ const STRIKES: &[(Fault, u32)] = &[
 ];
 
 impl World {
-    /// One fault strikes; the next follows.
+    /// Injects one fault and schedules the next.
     pub(super) fn chaos(&mut self) {
-        if !self.storm {
+        if !self.faults_on {
             return;
         }
         let places = (self.vms.len() as u64 / 20).clamp(1, 100);
         let wait = self.rngs.chaos.between(2 * SECOND, 40 * SECOND) / places;
         self.after(wait, Event::Chaos);
-        let all: u32 = STRIKES.iter().map(|(_, weight)| weight).sum();
+        let all: u32 = WEIGHTS.iter().map(|(_, weight)| weight).sum();
         // Drawn among all, so that leaving one out does not shift the others.
         let mut drawn = u32::try_from(self.rngs.chaos.below(all.into())).unwrap_or(0);
         let (vm, node) = (self.rngs.chaos.next(), self.rngs.chaos.next());
         let length = self.rngs.chaos.between(5 * SECOND, 240 * SECOND);
-        let strike = STRIKES.iter().find(|(_, weight)| {
+        let chosen = WEIGHTS.iter().find(|(_, weight)| {
             let here = drawn < *weight;
             drawn = drawn.saturating_sub(*weight);
             here
         });
-        let Some((fault, _)) = strike.filter(|(fault, _)| self.faults.has(*fault)) else { return };
+        let Some((fault, _)) = chosen.filter(|(fault, _)| self.faults.has(*fault)) else { return };
         self.stats.faults += 1;
         let vm = usize::try_from(vm % (self.vms.len() as u64).max(1)).unwrap_or(0);
         let node = usize::try_from(node % (self.nodes.len() as u64).max(1)).unwrap_or(0);
@@ -54,11 +54,11 @@ impl World {
                 self.note(Line::Vm(vm, "its monitor's connection ends"));
                 self.disconnect(vm);
             }
-            fault => self.strike(vm, *fault, length),
+            fault => self.inject(vm, *fault, length),
         }
     }
 
-    fn strike(&mut self, id: Id, fault: Fault, length: u64) {
+    fn inject(&mut self, id: Id, fault: Fault, length: u64) {
         let until = self.now + length;
         let Some(vm) = self.vms.get_mut(id).filter(|vm| vm.phase == Phase::Running) else { return };
         let what = match fault {

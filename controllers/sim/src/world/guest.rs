@@ -1,7 +1,7 @@
 //! Guests: what their load needs, what their metrics show, and the real policy of the monitor.
 
 use neonvm_core_scaling::agent::{Event as Input, SystemMetrics, Verdict};
-use neonvm_core_scaling::monitor::{Action, Event as Said, Sample};
+use neonvm_core_scaling::monitor::{Action, Event as PolicyEvent, Sample};
 use neonvm_types::monitor_protocol::{AgentMessage, MonitorMessage};
 use neonvm_types::{Resources, version::MonitorProtoVersion};
 
@@ -75,9 +75,9 @@ impl World {
     /// The load of a VM changes.
     pub(super) fn demand_changes(&mut self, id: Id, memory: bool) {
         self.account(id);
-        let (now, unit, storm) = (self.now, self.unit, self.storm);
+        let (now, unit, faults_on) = (self.now, self.unit, self.faults_on);
         let Some(vm) = self.vms.get_mut(id) else { return };
-        if vm.phase == Phase::Gone || !storm {
+        if vm.phase == Phase::Gone || !faults_on {
             return;
         }
         vm.guest.settle(now, unit);
@@ -119,13 +119,14 @@ impl World {
         let now = duration(self.now);
         let Some(vm) = self.vms.get_mut(id) else { return };
         let total = vm.has.mem.get().saturating_sub(KERNEL);
-        let _ = vm.guest.policy.step(now, Said::Connected { version: MonitorProtoVersion::V2_0, total });
+        let _ =
+            vm.guest.policy.step(now, PolicyEvent::Connected { version: MonitorProtoVersion::V2_0, total });
         self.watch_guest(id);
     }
 
     /// Something in the guest has changed: the monitor samples for a while.
     pub(super) fn watch_guest(&mut self, id: Id) {
-        if !self.settings.fast_wishes {
+        if !self.settings.fast_requests {
             return;
         }
         let Some(vm) = self.vms.get_mut(id) else { return };
@@ -136,7 +137,7 @@ impl World {
         }
     }
 
-    /// A sample of the monitor. Where nothing is tight the next ones would say nothing new, so they are left out.
+    /// A sample of the monitor. If nothing is short, the next samples would change nothing, and are skipped.
     pub(super) fn sample(&mut self, id: Id) {
         let (now, unit) = (self.now, self.unit);
         let Some(vm) = self.vms.get_mut(id) else { return };
@@ -146,7 +147,7 @@ impl World {
         }
         let Some((inc, connection)) = vm.guest.connection else { return };
         let sample = vm.sampled(unit, &mut self.rngs.guest);
-        let outcome = vm.guest.policy.step(duration(now), Said::Sample(Some(sample)));
+        let outcome = vm.guest.policy.step(duration(now), PolicyEvent::Sample(Some(sample)));
         vm.guest.samples += 1;
         let (samples, tight) = (vm.guest.samples, vm.is_tight(unit));
         let silent = now < vm.guest.silent_until;
@@ -165,15 +166,15 @@ impl World {
             if let Action::Send { message: MonitorMessage::UpscaleRequest { wants }, .. } = action
                 && !silent
             {
-                self.stats.guest_wishes += 1;
+                self.stats.guest_requests += 1;
                 let wants = wants.map(Box::new);
-                self.after(MILLI, Event::Wish { vm: id, inc, connection, wants });
+                self.after(MILLI, Event::GuestRequest { vm: id, inc, connection, wants });
             }
         }
     }
 
-    /// A wish of the guest arrives.
-    pub(super) fn wish(
+    /// A request of the guest for more arrives.
+    pub(super) fn guest_request(
         &mut self,
         id: Id,
         (inc, connection): (u64, u64),
@@ -201,7 +202,7 @@ impl World {
             return;
         }
         if !down {
-            self.check_told(id, to);
+            self.check_notified(id, to);
         }
         let Some(vm) = self.vms.get_mut(id) else { return };
         if now < vm.guest.silent_until || (down && vm.guest.kind == Guest::Stalls) {
@@ -229,20 +230,20 @@ impl World {
     /// The monitor's policy answers.
     fn answer(&mut self, id: Id, number: u64, to: Resources, down: bool) -> Result<Verdict, String> {
         let (now, unit) = (self.now, self.unit);
-        let nobody = || Err("no answer".to_owned());
-        let Some(vm) = self.vms.get_mut(id) else { return nobody() };
+        let no_answer = || Err("no answer".to_owned());
+        let Some(vm) = self.vms.get_mut(id) else { return no_answer() };
         // What it would have sampled meanwhile.
         for before in (0..5).rev() {
             let sample = vm.sampled(unit, &mut self.rngs.guest);
             let at = duration(now.saturating_sub(before * 100 * MILLI));
-            let _ = vm.guest.policy.step(at, Said::Sample(Some(sample)));
+            let _ = vm.guest.policy.step(at, PolicyEvent::Sample(Some(sample)));
         }
         let message = if down {
             AgentMessage::DownscaleRequest { target: to.into() }
         } else {
             AgentMessage::UpscaleNotification { granted: to.into() }
         };
-        let outcome = vm.guest.policy.step(duration(now), Said::Message { id: number, message });
+        let outcome = vm.guest.policy.step(duration(now), PolicyEvent::Message { id: number, message });
         let reply = outcome.actions.into_iter().find_map(|action| match action {
             Action::Send { id, message } if id == number => Some(message),
             Action::Send { .. } | Action::SetFileCache { .. } => None,
@@ -258,18 +259,18 @@ impl World {
             }
             Some(MonitorMessage::DownscaleResult { ok: false, status }) => Ok(Verdict::Denied { status }),
             Some(other) => Err(format!("{other:?}")),
-            None => nobody(),
+            None => no_answer(),
         }
     }
 
-    /// The guest is told of no more than it has.
-    fn check_told(&mut self, id: Id, to: Resources) {
+    /// The guest is notified of no more than it has.
+    fn check_notified(&mut self, id: Id, to: Resources) {
         self.check(Invariant::Consent);
         let Some(vm) = self.vms.get(id) else { return };
         if to.any_greater(vm.has) {
-            let (name, told, has) = (&vm.name, to, vm.has);
+            let (name, has) = (&vm.name, vm.has);
             let message =
-                format!("{name}: told of {}/{}, has {}/{}", told.vcpus, told.mem, has.vcpus, has.mem);
+                format!("{name}: notified of {}/{}, has {}/{}", to.vcpus, to.mem, has.vcpus, has.mem);
             self.fail(Invariant::Consent, message);
         }
     }

@@ -35,7 +35,7 @@ impl World {
         self.watch_guest(at);
     }
 
-    /// A machine that the cores look after has booted; that it runs is seen when they say so.
+    /// A machine that the cores manage has booted; it counts as running when its status shows that.
     pub(super) fn machine_boots(&mut self, at: Id, pod: Id, usage: Resources) {
         self.account(at);
         let Some(vm) = self.vms.get_mut(at).filter(|vm| vm.phase == Phase::Pending) else { return };
@@ -50,7 +50,7 @@ impl World {
         self.recount(pod);
     }
 
-    /// The controller looks at the object and tells the runner.
+    /// The controller reads the object and sends its size to the runner.
     pub(super) fn control(&mut self, id: Id) {
         let Some(vm) = self.vms.get_mut(id) else { return };
         vm.controlled = false;
@@ -78,7 +78,7 @@ impl World {
         observed.vcpus = asked.vcpus;
         vm.mem_epoch += 1;
         let moves = vm.has.mem != asked.mem;
-        // Memory comes in steps; only where it ends is shown, and where it is when it is told to go elsewhere.
+        // Memory comes in steps; the status shows only the final size, or the current one when the target size changes.
         if !moves || !hides {
             observed.mem = vm.has.mem;
         }

@@ -19,7 +19,7 @@ pub(crate) type Id = usize;
 pub(crate) struct Node {
     pub(crate) name: String,
     pub(crate) total: Pair<u64>,
-    /// What its pods may take, by the world's own books.
+    /// What its pods may take, by the world's own account.
     pub(crate) taken: Pair<u128>,
     /// What VMs have and other pods request, discounted.
     pub(crate) used: Pair<u128>,
@@ -47,7 +47,7 @@ pub(crate) struct Pod {
     pub(crate) noted: Option<Noted>,
     pub(crate) role: Option<(MigrationRole, String)>,
     pub(crate) dirty: [bool; 2],
-    /// Whether somebody binds it.
+    /// Whether a scheduler is binding it.
     pub(crate) binding: bool,
     /// What it adds to `Node::taken` and `Node::used`.
     pub(crate) counted: [Pair<u128>; 2],
@@ -171,7 +171,7 @@ pub(crate) struct Snapshot {
     pub(crate) moving: bool,
 }
 
-/// The agent of a VM, and what the world notes of what it says and hears.
+/// The agent of a VM, and the world's account of its messages.
 #[derive(Debug)]
 pub(crate) struct Agent {
     pub(crate) state: AgentState,
@@ -182,12 +182,12 @@ pub(crate) struct Agent {
     pub(crate) seen: Snapshot,
     pub(crate) steps: u32,
     pub(crate) last_scrape: (f64, f64),
-    pub(crate) books: Books,
+    pub(crate) account: Account,
 }
 
-/// What was said and heard, from the outside.
+/// The messages of an agent, recorded outside of it.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Books {
+pub(crate) struct Account {
     /// What the agent may use: the last permit that reached it, less what it gave up since.
     pub(crate) permit: Option<Resources>,
     /// Its last request: number, target, when, whether an answer came.
@@ -277,7 +277,7 @@ pub(crate) enum Event {
         id: u64,
         result: Result<Verdict, String>,
     },
-    Wish {
+    GuestRequest {
         vm: Id,
         inc: u64,
         connection: u64,
@@ -358,7 +358,7 @@ pub(crate) enum Event {
     People(Person),
     Record,
     Audit,
-    EndOfStorm,
+    EndOfFaults,
 }
 
 /// What people do.

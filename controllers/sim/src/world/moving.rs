@@ -6,6 +6,7 @@ mod act;
 mod audit;
 mod calls;
 mod ends;
+mod faults;
 mod kubelet;
 mod machine;
 mod objects;
@@ -13,7 +14,6 @@ mod orders;
 mod pods;
 mod qemu;
 mod runner;
-mod strikes;
 mod sync;
 mod work;
 
@@ -42,7 +42,7 @@ pub(crate) use orders::Order;
 
 /// How long a target may wait for a node and start.
 const PREPARE: i64 = 60;
-/// When a move gives up, in seconds, where nobody says otherwise.
+/// Default time limit of a migration, in seconds.
 const COMPLETION: i32 = 180;
 
 /// What happens to a VM that moves.
@@ -51,8 +51,8 @@ pub(crate) enum Step {
     /// A watch shows the controller what is there now.
     Seen(Kind),
     /// A runner's document reaches the controller.
-    Told { pod: Id },
-    /// The controller hears a runner, or does not any more.
+    Report { pod: Id },
+    /// The controller connects to a runner, or loses the connection.
     Linked { pod: Id },
     /// A runner starts and waits for a machine.
     Starts { pod: Id },
@@ -60,13 +60,13 @@ pub(crate) enum Step {
     Source { pod: Id, tag: u64, event: source::Event },
     /// News for the target's core.
     Target { pod: Id, event: target::Event },
-    /// QEMU says how far it is.
+    /// QEMU reports its phase.
     Words { pod: Id, phase: QemuPhase, words: &'static str },
     /// QEMU has gone through memory once more.
     Pass { pod: Id, pass: u64 },
     /// The cores want to be woken.
     Timer { pod: Id, at: Time },
-    /// QEMU goes on.
+    /// QEMU continues the migration.
     Qemu { pod: Id, epoch: u32 },
     /// An order of one runner to the other arrives.
     Order { from: Id, tag: u64, order: Order, until: Time },
@@ -88,9 +88,9 @@ pub(crate) enum Step {
     Ends { pod: Id, exit: Exit },
     /// A pod that has ended and is being deleted goes.
     Goes { pod: Id },
-    /// Something goes wrong.
-    Strike { pod: Id, fault: Fault, length: Time },
-    /// Somebody deletes a migration that has ended.
+    /// A fault is injected.
+    Inject { pod: Id, fault: Fault, length: Time },
+    /// A user deletes a migration that has ended.
     Tidy { name: String },
 }
 
@@ -131,13 +131,13 @@ impl World {
         self.rngs.moves.between(low * crate::queue::MILLI, high * crate::queue::MILLI)
     }
 
-    fn says(&mut self, id: Id, what: impl Into<String>) {
-        self.note(Line::Said(id, what.into()));
+    fn note_vm(&mut self, id: Id, what: impl Into<String>) {
+        self.note(Line::VmText(id, what.into()));
     }
 
     /// Whether a fault of moves happens now.
     fn goes_wrong(&mut self, fault: Fault, probability: f64) -> bool {
-        let happens = self.storm && self.faults.has(fault) && self.rngs.moves.chance(probability);
+        let happens = self.faults_on && self.faults.has(fault) && self.rngs.moves.chance(probability);
         self.stats.faults += u64::from(happens);
         happens
     }
@@ -154,7 +154,7 @@ impl World {
     fn do_step(&mut self, id: Id, care: &mut Care, step: Step) {
         match step {
             Step::Seen(kind) => self.seen(id, care, kind),
-            Step::Told { pod } => self.told(id, care, pod),
+            Step::Report { pod } => self.report_arrives(id, care, pod),
             Step::Linked { pod } => self.linked(id, care, pod),
             Step::Starts { pod } => self.starts(id, care, pod),
             Step::Source { pod, tag, event } => {
@@ -183,7 +183,7 @@ impl World {
             Step::Kubelet { pod } => self.kubelet(id, care, pod),
             Step::Ends { pod, exit } => self.pod_has_ended(id, care, pod, exit),
             Step::Goes { pod } => self.pod_goes(id, care, pod),
-            Step::Strike { pod, fault, length } => self.strike_move(id, care, pod, (fault, length)),
+            Step::Inject { pod, fault, length } => self.inject_move(id, care, pod, (fault, length)),
             Step::Tidy { name } => self.delete_move(id, care, &name, false),
         }
     }
@@ -219,7 +219,7 @@ impl World {
         self.make_migration(id, wanted.name(), spec, true)
     }
 
-    /// Somebody moves a VM, for whatever reason.
+    /// A user migrates a VM.
     pub(super) fn person_moves(&mut self, id: Id) {
         let Some(vm) = self.vms.get(id).filter(|vm| vm.phase != Phase::Gone) else { return };
         let mut spec = VirtualMachineMigrationSpec::new(&vm.name);
@@ -287,7 +287,7 @@ impl World {
         if ours {
             self.check_leaving(node);
         }
-        self.says(id, if ours { "the scheduler wants it moved" } else { "a person wants it moved" });
+        self.note_vm(id, if ours { "the scheduler wants it moved" } else { "a person wants it moved" });
         self.touch_migration(migration);
         true
     }
@@ -324,8 +324,8 @@ impl World {
         });
         let leaving = leaving.count();
         self.check(Invariant::OneMigration);
-        // A scheduler that took over may not have heard of one that another began a moment before, and may itself be followed
-        // by a third before that is seen.
+        // A scheduler that took over may not have received one that another created a moment before, and a third may take over
+        // before that one is visible.
         let limit = usize::try_from(self.stats.scheduler_starts).unwrap_or(usize::MAX).clamp(1, 3);
         if leaving > limit {
             let message = format!("the scheduler moves {leaving} VMs off {name} at once, limit {limit}");
@@ -377,7 +377,7 @@ impl World {
         true
     }
 
-    /// Somebody deletes a migration; by force, so that nobody can tidy up.
+    /// A user deletes a migration; `by_force`: without finalizers, so that the controller cannot clean up.
     fn delete_move(&mut self, id: Id, care: &mut Care, name: &str, by_force: bool) {
         let Some(object) = care.now.moves.get_mut(name) else { return };
         let object = Rc::make_mut(object);
@@ -388,7 +388,7 @@ impl World {
         self.collect(id, care, name);
     }
 
-    /// What is deleted and held by nobody is gone.
+    /// Removes a migration that is deleted and has no finalizers.
     fn collect(&mut self, id: Id, care: &mut Care, name: &str) {
         let gone = care.now.moves.get(name).is_some_and(|object| {
             let meta = &object.metadata;
@@ -401,7 +401,7 @@ impl World {
         self.show_migration(id, care, name);
     }
 
-    /// Somebody calls a migration off, deletes it, or removes it by force.
+    /// A user cancels a migration, deletes it, or removes it by force.
     pub(super) fn person_cancels(&mut self) {
         let open: Vec<Id> = self.open.iter().copied().collect();
         let Some(at) = self.rngs.people.pick(&open).copied() else { return };
@@ -411,9 +411,9 @@ impl World {
         let what = match draw {
             0 => "its migration is removed by force",
             1 => "its migration is deleted",
-            _ => "its migration is to be called off",
+            _ => "its migration is to be cancelled",
         };
-        self.says(id, what);
+        self.note_vm(id, what);
         self.with_care(id, |world, care| match draw {
             0 | 1 => world.delete_move(id, care, &name, draw == 0),
             _ => {

@@ -1,4 +1,4 @@
-//! The last things that happened, put into words only when somebody wants to read them.
+//! The last things that happened, formatted only when they are shown.
 
 use std::collections::VecDeque;
 
@@ -18,8 +18,8 @@ pub(crate) enum Line {
     Agent(Id, Box<Note>),
     /// Something happened to a VM.
     Vm(Id, &'static str),
-    /// Something happened to a VM that moves.
-    Said(Id, String),
+    /// The same, with a text made at run time.
+    VmText(Id, String),
     /// The same, with a size.
     Size(Id, &'static str, Resources),
     /// Something happened to a node.
@@ -52,7 +52,7 @@ impl Notes {
             let text = match line {
                 Line::Agent(id, note) => format!("agent of {}: {note}", vm(id)),
                 Line::Vm(id, what) => format!("{}: {what}", vm(id)),
-                Line::Said(id, what) => format!("{}: {what}", vm(id)),
+                Line::VmText(id, what) => format!("{}: {what}", vm(id)),
                 Line::Size(id, what, size) => format!("{}: {what} {}/{}", vm(id), size.vcpus, size.mem),
                 Line::Node(id, what) => {
                     format!("{}: {what}", nodes.get(*id).map_or("?", |node| node.name.as_str()))

@@ -32,9 +32,9 @@ impl World {
         None
     }
 
-    /// Somebody does something.
+    /// A user does something.
     pub(super) fn person(&mut self, person: Person) {
-        if !self.storm {
+        if !self.faults_on {
             return;
         }
         self.schedule_people(person);
@@ -59,7 +59,7 @@ impl World {
             Person::Moves => {
                 if let Some(vm) = self.a_running_vm() {
                     self.person_moves(vm);
-                    // Somebody else has the same idea.
+                    // Another user does the same.
                     if self.rngs.people.chance(0.2) {
                         self.person_moves(vm);
                     }

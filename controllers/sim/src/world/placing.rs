@@ -114,7 +114,7 @@ impl World {
     /// A pod that is no VM's has ended. Another one takes its place, on whichever node.
     pub(super) fn pod_ends(&mut self, id: Id) {
         let Some(pod) = self.pods.get_mut(id).filter(|pod| pod.alive && !pod.ended) else { return };
-        if !self.storm {
+        if !self.faults_on {
             return;
         }
         pod.ended = true;

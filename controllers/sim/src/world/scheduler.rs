@@ -28,7 +28,7 @@ impl World {
         self.replicas.get_mut(id).filter(|replica| replica.up && replica.inc == inc)
     }
 
-    /// A pod has changed: all schedulers hear of it, once.
+    /// A pod has changed: all schedulers get one event.
     pub(super) fn touch_pod(&mut self, pod: Id) {
         for replica in 0..self.replicas.len() {
             let Some(inc) = self.replicas.get(replica).filter(|one| one.up).map(|one| one.inc) else {

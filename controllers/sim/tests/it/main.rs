@@ -6,6 +6,6 @@ mod common;
 mod planted;
 mod regressions;
 mod replay;
-mod storms;
+mod seeds;
 mod takeovers;
 mod tools;

@@ -4,13 +4,13 @@ use neonvm_sim::{Invariant, Options, run};
 
 use crate::common::{report, scenario};
 
-/// What happens to schedulers and to what they say and hear.
+/// Faults of schedulers and of their messages.
 const FAULTS: &str = "scheduler-crash,handover,loss,delay,duplicate,note-loss,watch-lag,pod-lag";
 const SEEDS: u64 = 20;
 
-/// Whoever leads, no node is promised to more than it has: S1 is checked after every event, against what the node really offers.
+/// With any leader, permits on a node never exceed it: S1 is checked after every event, against what the node really offers.
 #[test]
-fn nothing_is_promised_twice() {
+fn nothing_is_permitted_twice() {
     let scenario = scenario("scheduler-restarts");
     assert!(scenario.settings.standby);
     let (mut denials, mut checks) = (0, 0);
@@ -18,7 +18,7 @@ fn nothing_is_promised_twice() {
         let options = Options { seed, faults: Some(FAULTS.parse().unwrap()), ..Options::default() };
         let outcome = run(&scenario, &options);
         assert_eq!(report("scheduler-restarts", &outcome), None);
-        // It would prove nothing if nobody took over, or nobody wanted what another had.
+        // The run proves nothing without takeovers, or without denials.
         assert!(outcome.stats.scheduler_starts >= 3, "seed {seed}: {}", outcome.stats.scheduler_starts);
         denials += outcome.stats.denials;
         checks += outcome.checked.get(&Invariant::Capacity).copied().unwrap_or(0);

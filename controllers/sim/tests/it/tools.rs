@@ -1,4 +1,4 @@
-//! The simulator's own promises: the same run twice is the same, a smaller run breaks the same thing, lines are bounded.
+//! Guarantees of the simulator: a repeated run is the same, a smaller run breaks the same invariant, lines are bounded.
 
 use neonvm_sim::{Bug, FaultSet, Options, Record, Series, minimise, run};
 

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ImageConfig {
-    /// The workload, as the source image says.
+    /// The workload, from the source image.
     pub process: Process,
     /// Further commands, started beside the workload.
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -25,7 +25,7 @@ pub struct ImageConfig {
     pub source: Option<String>,
 }
 
-/// What the monitor is told.
+/// Configuration of the monitor.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Monitor {
@@ -106,7 +106,7 @@ pub enum Start {
     Shutdown,
     /// When Ctrl-Alt-Del is pressed.
     Ctrlaltdel,
-    /// When init is told to start anew.
+    /// When init is asked to restart itself.
     Restart,
 }
 

@@ -1,4 +1,4 @@
-//! What a guest tells its host without being asked.
+//! Reports that a guest sends to its host without a request.
 
 use serde::{Deserialize, Serialize};
 

@@ -1,4 +1,4 @@
-//! What the runner tells a guest at boot: the structured form of the shell files that older runners write.
+//! Configuration that the runner passes to a guest at boot: the structured form of the shell files that older runners write.
 
 use serde::{Deserialize, Serialize};
 

@@ -53,8 +53,8 @@ pub enum AgentMessage {
 /// What the monitor sends; on the wire `{"type":"…",…,"id":3}`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum MonitorMessage {
-    /// More is needed now: memory by a compute unit (v1.0), or what `wants` says (from v2.0 on, and still wanted if it is
-    /// said again). Answered later, by an upscale notification with an id of its own.
+    /// More is needed now: memory by a compute unit (v1.0), or the amounts in `wants` (from v2.0 on; repeated while they are
+    /// still wanted). Answered later, by an upscale notification with an id of its own.
     UpscaleRequest {
         /// Absent in v1.0.
         wants: Option<Wants>,

@@ -52,7 +52,7 @@ fn monitor_examples() -> Vec<(MonitorMessage, u64, &'static str)> {
 }
 
 #[test]
-fn from_v2_on_an_upscale_request_says_what_is_wanted() {
+fn from_v2_on_an_upscale_request_has_amounts() {
     let wants = Wants { cpu: Some(MilliCpu::new(1500)), mem: None, reason: "3 runnable tasks".into() };
     let message = MonitorMessage::UpscaleRequest { wants: Some(wants) };
     let json = r#"{"type":"UpscaleRequest","wants":{"cpu":"1500m","reason":"3 runnable tasks"},"id":5}"#;

@@ -40,11 +40,11 @@ pub struct ProcessExit {
 /// Why a machine ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum ExitReason {
-    /// The workload ended and the restart policy says that this ends the machine.
+    /// The workload ended, and the machine ends with it under its restart policy.
     WorkloadEnded,
     /// The guest powered itself off.
     PoweredOff,
-    /// The guest asked for a reboot. A new machine is started in its place if the restart policy says so.
+    /// The guest asked for a reboot. A new machine is started in its place if the restart policy requires it.
     Rebooted,
     /// The runner was asked to stop, and the guest powered off.
     Stopped,

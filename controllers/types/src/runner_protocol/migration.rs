@@ -7,8 +7,8 @@
 //! target:  Waiting ─▶ Receiving ─▶ Arrived ─▶ (PostCopy ─▶) Completed        any before the guest runs ─▶ Failed
 //! ```
 //!
-//! The source runner drives. The guest of a target runs only after the source has said that its own never will again
-//! (`HandingOver`); so it runs on one of the two, whichever dies when.
+//! The source runner drives. The guest of a target runs only after the source has reported that its own never runs again
+//! (`HandingOver`), so never more than one of them runs, even if one of the runners dies.
 
 use serde::{Deserialize, Serialize};
 
@@ -39,11 +39,11 @@ pub struct VolumeInfo {
     pub name: String,
     /// Bytes the guest sees.
     pub size: Bytes,
-    /// Nobody writes it: its bytes can be had.
+    /// No process writes it, so its bytes can be read.
     pub read_only: bool,
 }
 
-/// A wish to move.
+/// A request to migrate.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct MigrationRequest {
@@ -146,7 +146,7 @@ pub enum OnTimeout {
     Abort,
     /// The guest runs on at the target, its memory follows.
     PostCopy,
-    /// It goes on, and the status says that it is late.
+    /// It continues, and the status reports that it is late.
     Continue,
 }
 
@@ -201,7 +201,7 @@ pub enum MigrationState {
     PostCopy,
     /// Source: the same, and the connection is lost.
     PostCopyPaused,
-    /// Source: the guest never runs here again; the target is told to let it run.
+    /// Source: the guest never runs here again; the target gets the order to run it.
     HandingOver,
     /// Source: being called off.
     Cancelling,
@@ -326,7 +326,7 @@ pub struct MigrationRefusal {
     pub reason: String,
 }
 
-/// What a runner knows of its guest and the guest does not say twice.
+/// What a runner knows of its guest from reports that the guest does not repeat.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct MigrationGuest {
@@ -343,7 +343,7 @@ pub struct MigrationGuest {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", tag = "order")]
 pub enum MigrationOrder {
-    /// Say what your QEMU can.
+    /// Report the capabilities of your QEMU.
     Offer,
     /// Set this and wait for data; the disks with these names are to be written by NBD.
     #[serde(rename_all = "camelCase")]

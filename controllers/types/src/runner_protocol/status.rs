@@ -1,4 +1,4 @@
-//! What a runner says about its machine: one document, streamed as lines of JSON whenever it changes.
+//! The status document of a runner, streamed as lines of JSON whenever it changes.
 
 use serde::{Deserialize, Serialize};
 
@@ -80,7 +80,7 @@ pub struct CpuStatus {
     pub asked: MilliCpu,
     /// What is in force: never more than the CPUs on line.
     pub applied: MilliCpu,
-    /// CPUs the guest has on line; 0 until it has said so.
+    /// CPUs the guest has on line; 0 until its first report.
     pub online: u32,
 }
 
@@ -165,13 +165,13 @@ pub struct RunnerStatistics {
     pub throttled_us: u64,
     /// Resident memory of QEMU, in bytes.
     pub resident: Bytes,
-    /// Memory the guest uses without its caches, in bytes; absent if the guest did not say.
+    /// Memory the guest uses without its caches, in bytes; absent if the guest did not report it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub guest_used: Option<Bytes>,
-    /// Load average of one minute, in thousandths; absent if the guest did not say.
+    /// Load average of one minute, in thousandths; absent if the guest did not report it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub load1_milli: Option<u64>,
-    /// Steal time of the guest, in microseconds; absent if the guest did not say.
+    /// Steal time of the guest, in microseconds; absent if the guest did not report it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub steal_us: Option<u64>,
 }

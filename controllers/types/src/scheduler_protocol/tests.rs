@@ -96,7 +96,7 @@ fn responses_are_byte_exact() {
 }
 
 #[test]
-fn errors_say_what_is_wrong() {
+fn errors_name_the_fault() {
     let with = |from: &str, to: &str| decode_request(REQUEST_V5.replace(from, to).as_bytes(), ALL);
     let v5_only = VersionRange::only(P::V5_0);
     for (result, text) in [

@@ -43,7 +43,7 @@ enum Owner {
     Foreign,
 }
 
-/// A secret of a name that we use is somebody else's: it is neither read nor written.
+/// A secret with a name that we use belongs to another owner: it is neither read nor written.
 fn foreign(name: &str) -> Failed {
     failed(format!(
         "secret {name} exists and does not belong to this VM; delete the secret, or give the VM another name"
@@ -54,10 +54,10 @@ fn failed(message: impl Into<String>) -> Failed {
     Failed::new(CertificateFailed, message)
 }
 
-/// Reads what the annotations of a certificate's secret say.
+/// Reads the annotations of a certificate's secret.
 pub(crate) fn secret_view(meta: &ObjectMeta) -> TlsSecret {
     let text = |key| meta.annotations.as_ref().and_then(|all| all.get(key)).map_or("", String::as_str);
-    // A secret that somebody else wrote says nothing; an empty fingerprint has it written anew.
+    // Another writer's secret has no annotations; the empty fingerprint makes the controller write it again.
     let time = |key| text(key).parse::<Timestamp>().ok();
     match (time(NOT_BEFORE), time(NOT_AFTER)) {
         (Some(not_before), Some(not_after)) => {
@@ -236,7 +236,7 @@ impl Context {
         }
         self.cache.drop_request(key, None);
         let name = key_secret_name(&key.name);
-        // Another VM's, or somebody's, is none that we used.
+        // A secret of another VM or owner is not one that we used.
         if let Owner::Own { uid } = self.own(key, vm, &name).await? {
             let this = DeleteParams {
                 preconditions: Some(Preconditions { uid, ..Preconditions::default() }),

@@ -22,7 +22,7 @@ use crate::ssh;
 /// Label of the secrets with the configuration of a runner.
 pub(crate) const CONFIG_LABEL: &str = "vm.neon.tech/runner-config";
 
-/// Key of such a secret: whom the runner trusts.
+/// Key of such a secret: the authorities that the runner trusts.
 pub(crate) const AUTHORITIES: &str = "ca.crt";
 
 pub(crate) fn posting() -> PostParams {
@@ -84,7 +84,7 @@ impl Context {
         }
     }
 
-    /// The secret is there: of this machine, of a namesake that is going, or of somebody else.
+    /// The secret exists: checks whether it is of this VM, of a deleted VM of the same name, or of another owner.
     async fn check_ssh(&self, key: &Key, vm: &VirtualMachine, name: &str) -> Result<(), Failed> {
         let api = self.secrets(&key.namespace);
         let found = super::within(api.get_metadata_opt(name)).await;

@@ -20,7 +20,7 @@ const PAGE: u32 = 500;
 /// Machines asked for at the same time.
 const ASKED: usize = 16;
 
-/// Reads everything. The message says what is in the way.
+/// Reads everything. The error is the reason.
 pub(super) async fn load(
     client: &Client,
     config: &AddressConfig,
@@ -35,7 +35,7 @@ pub(super) async fn load(
     loop {
         let list = within(pools.list(&page))
             .await
-            .map_err(|error| said("the address pools cannot be read", &error))?;
+            .map_err(|error| describe("the address pools cannot be read", &error))?;
         for pool in &list.items {
             book.read(pool);
         }
@@ -48,7 +48,7 @@ pub(super) async fn load(
     Ok(book)
 }
 
-fn said(what: &str, error: &kube::Error) -> String {
+fn describe(what: &str, error: &kube::Error) -> String {
     match error {
         kube::Error::Api(status) => format!("{what}: {}", status.message),
         _ => format!("{what}: the API server cannot be reached"),
@@ -67,7 +67,7 @@ async fn settings(client: &Client, source: &AddressSource) -> Result<Settings, S
             let kind = ApiResource::from_gvk_with_plural(&gvk, "network-attachment-definitions");
             let api: Api<DynamicObject> = Api::namespaced_with(client.clone(), namespace, &kind);
             let what = format!("network attachment {namespace}/{name}");
-            let object = within(api.get(name)).await.map_err(|error| said(&what, &error))?;
+            let object = within(api.get(name)).await.map_err(|error| describe(&what, &error))?;
             let config = object.data.pointer("/spec/config").and_then(|config| config.as_str());
             config.ok_or_else(|| format!("{what} has no spec.config"))?.to_owned()
         }
@@ -75,7 +75,7 @@ async fn settings(client: &Client, source: &AddressSource) -> Result<Settings, S
     Settings::parse(&text).map_err(|error| error.to_string())
 }
 
-/// What is given to nobody that exists. Our picture of machines may be a little old; who is missing in it is asked for.
+/// Releases addresses of VMs that do not exist. The cache may be outdated, so each VM missing in it is looked up first.
 async fn sweep(client: &Client, book: &mut Book, cache: &Cache) -> Result<(), String> {
     let mut alive: BTreeMap<String, Option<IpAddr>> = BTreeMap::new();
     for vm in cache.all_vms() {
@@ -90,7 +90,7 @@ async fn sweep(client: &Client, book: &mut Book, cache: &Cache) -> Result<(), St
             match within(api.get_opt(name)).await {
                 Ok(vm) => Ok(vm.map(|vm| (id_of(&vm), address_of(&vm)))),
                 Err(error) if is_missing(&error) => Ok(None),
-                Err(error) => Err(said(&format!("machine {id} cannot be looked for"), &error)),
+                Err(error) => Err(describe(&format!("machine {id} cannot be looked for"), &error)),
             }
         }
     });

@@ -12,7 +12,7 @@ use neonvm_core_overlay::{PoolVersion, PoolWrite};
 use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep, sleep_until};
 
-use super::{AddressConfig, Request, Shared, Wish, load};
+use super::{AddressConfig, Operation, Request, Shared, load};
 use crate::act::{is_conflict, is_missing, patching, within};
 use crate::cache::Cache;
 use crate::context::{MANAGER, now};
@@ -42,7 +42,7 @@ enum Written {
     Well(PoolVersion),
     /// Nothing was written; this is the object now, if there is one.
     Refused(Option<Box<IPPool>>),
-    /// Nobody knows.
+    /// The outcome is unknown.
     Unknown(String),
 }
 
@@ -56,8 +56,8 @@ impl Worker {
         Self { config, namespace, book, inbox }
     }
 
-    /// Works; never returns. To be started when all machines are in the picture. `known` is told each time the pools were
-    /// read: machines may wait for that.
+    /// Works; never returns. To be started when all VMs are in the cache. `known` is called each time the pools were
+    /// read: VMs may wait for that.
     pub(crate) async fn run(mut self, client: Client, cache: &Cache, known: impl Fn()) {
         let mut pause = PAUSES.0;
         loop {
@@ -68,7 +68,7 @@ impl Worker {
                     known();
                     // What the sweep found is written with the first request, or now.
                     if let Err(problem) = self.serve(&client).await {
-                        tracing::warn!(problem, "addresses are read anew");
+                        tracing::warn!(problem, "addresses are read again");
                     } else {
                         return;
                     }
@@ -83,7 +83,7 @@ impl Worker {
         }
     }
 
-    /// Tells everybody why there is nothing, until it is time to try again.
+    /// Rejects all requests with the problem, until it is time to try again.
     async fn refuse(&mut self, problem: &str, until: Instant) {
         loop {
             tokio::select! {
@@ -97,7 +97,7 @@ impl Worker {
         }
     }
 
-    /// Answers requests until nobody can make any; an error if the book is not to be trusted any more.
+    /// Handles requests until all senders are gone; an error if the book may no longer be trusted.
     async fn serve(&mut self, client: &Client) -> Result<(), String> {
         self.answer(client, Vec::new()).await?;
         let mut batch = Vec::new();
@@ -116,7 +116,7 @@ impl Worker {
                 Ok(failed) => failed,
                 Err(problem) => {
                     for (request, _) in doing {
-                        tell(request, Err(problem.clone()));
+                        respond(request, Err(problem.clone()));
                     }
                     return Err(problem);
                 }
@@ -126,7 +126,7 @@ impl Worker {
                 if pools.iter().any(|pool| failed.contains(pool)) {
                     waiting.push(request);
                 } else {
-                    tell(request, Ok(()));
+                    respond(request, Ok(()));
                 }
             }
             if failed.is_empty() {
@@ -138,7 +138,7 @@ impl Worker {
             }
         }
         let problem = "others write the address pools all the time; it is tried again";
-        waiting.into_iter().for_each(|request| tell(request, Err(problem.to_owned())));
+        waiting.into_iter().for_each(|request| respond(request, Err(problem.to_owned())));
         Ok(())
     }
 
@@ -149,12 +149,12 @@ impl Worker {
         let time = now().unix();
         let mut doing = Vec::with_capacity(requests.len());
         for request in requests {
-            match &request.wish {
-                Wish::Acquire { id, wanted } => match book.acquire(time, id, *wanted) {
+            match &request.operation {
+                Operation::Acquire { id, wanted } => match book.acquire(time, id, *wanted) {
                     Ok(lease) => doing.push((request, vec![lease.pool])),
-                    Err(refusal) => tell(request, Err(refusal.to_string())),
+                    Err(refusal) => respond(request, Err(refusal.to_string())),
                 },
-                Wish::Release { id } => {
+                Operation::Release { id } => {
                     let pools = book.release(time, id);
                     doing.push((request, pools));
                 }
@@ -190,16 +190,16 @@ impl Worker {
                     book.reread(&name, object.as_deref());
                     failed.insert(name);
                 }
-                Written::Unknown(said) => problem = Some(said),
+                Written::Unknown(why) => problem = Some(why),
             }
         }
         problem.map_or(Ok(failed), Err)
     }
 }
 
-fn tell(request: Request, result: Result<(), String>) {
+fn respond(request: Request, result: Result<(), String>) {
     if let Some(answer) = request.answer {
-        // Whoever asked may have gone; the address is found by its name later.
+        // The caller may have gone; the address is found by its name later.
         let _ = answer.send(result);
     }
 }
@@ -223,14 +223,14 @@ async fn write_one(api: &Api<IPPool>, write: &PoolWrite) -> Written {
         Err(error) if is_conflict(&error) || is_missing(&error) => {
             match within(api.get_opt(&write.name)).await {
                 Ok(object) => Written::Refused(object.map(Box::new)),
-                Err(error) => Written::Unknown(said(&write.name, &error)),
+                Err(error) => Written::Unknown(describe(&write.name, &error)),
             }
         }
-        Err(error) => Written::Unknown(said(&write.name, &error)),
+        Err(error) => Written::Unknown(describe(&write.name, &error)),
     }
 }
 
-fn said(name: &str, error: &kube::Error) -> String {
+fn describe(name: &str, error: &kube::Error) -> String {
     match error {
         kube::Error::Api(status) => format!("pool {name} cannot be written: {}", status.message),
         _ => format!("pool {name} cannot be written: the API server cannot be reached"),

@@ -33,7 +33,7 @@ const BUFFER: usize = 8 << 10;
 
 type Wire = Connection<TokioIo<TlsStream<TcpStream>>, Full<Bytes>>;
 
-/// Reads documents until `take` says that it was the last (`Ok`) or the stream breaks.
+/// Reads documents until `take` returns that it was the last (`Ok`) or the stream breaks.
 pub(super) async fn listen(
     target: &Target,
     tls: Arc<ClientConfig>,
@@ -155,7 +155,7 @@ async fn connect(
     builder.handshake(TokioIo::new(stream)).await.map_err(|error| error.to_string())
 }
 
-/// A node that vanished says nothing; the kernel finds out.
+/// A node that vanished closes no connection; the kernel's keepalive detects it.
 fn keep_alive(stream: &TcpStream) -> rustix::io::Result<()> {
     let (idle, pause, count) = KEEPALIVE;
     sockopt::set_socket_keepalive(stream, true)?;

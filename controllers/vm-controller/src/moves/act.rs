@@ -89,7 +89,7 @@ impl Context {
         }
     }
 
-    /// Calls off a move. A runner that has none, or has let the machine go already, is no failure.
+    /// Cancels a migration. A runner that has none, or has handed the VM over already, is no failure.
     pub(crate) async fn cancel_move(&self, key: &Key, pod: &str, call: &MigrationCall) -> Result<(), Failed> {
         let body = bytes(call)?;
         let answer =
@@ -101,11 +101,11 @@ impl Context {
                 Ok(())
             }
             Err(Refusal { status: Some(http::StatusCode::CONFLICT), .. }) => Ok(()),
-            Err(refusal) => Err(refused("the source runner did not call it off", &refusal)),
+            Err(refusal) => Err(refused("the source runner did not cancel it", &refusal)),
         }
     }
 
-    /// Tells the runner in the machine's pod to go on with a paused post-copy.
+    /// Orders the runner in the VM's pod to continue a paused post-copy.
     pub(crate) async fn recover_move(
         &self,
         key: &Key,
@@ -118,7 +118,7 @@ impl Context {
         answer.map_err(|refusal| refused("the source runner does not go on", &refusal))
     }
 
-    /// Tells a runner whose partner is gone that the machine is its own.
+    /// Sends a runner whose partner is gone the verdict that the guest is its own.
     pub(crate) async fn settle(
         &self,
         key: &Key,

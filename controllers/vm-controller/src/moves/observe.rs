@@ -1,4 +1,4 @@
-//! What a migration's step is told.
+//! The observed state for a migration's step.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use neonvm_types::Timestamp;
 use super::machine_of;
 use crate::cache::{Key, key_of};
 use crate::context::Context;
-use crate::reconcile::sight;
+use crate::reconcile::observe_pod;
 
 /// Whether the machine names this migration.
 pub(super) fn holds(vm: Option<&VirtualMachine>, migration: &VirtualMachineMigration) -> bool {
@@ -37,8 +37,8 @@ pub(super) fn observe<'a>(
     let source = first(status.map(|now| &now.source_pod_name), of_vm.map(|now| &now.pod_name));
     let lock = of_vm.and_then(|now| now.migration.as_ref()).filter(|_| holds(vm, migration));
     let target = first(status.map(|now| &now.target_pod_name), lock.map(|lock| &lock.target_pod_name));
-    let (source, source_runner) = sight(context, key, uid, &source);
-    let (target, target_runner) = sight(context, key, uid, &target);
+    let (source, source_runner) = observe_pod(context, key, uid, &source);
+    let (target, target_runner) = observe_pod(context, key, uid, &target);
     let waiting = is_waiting(migration, holds(vm, migration));
     let admission = if waiting { admission(context, migration) } else { Admission::Wait(String::new()) };
     let node = target.as_ref().map(|pod| pod.node.clone()).unwrap_or_default();
@@ -63,7 +63,7 @@ pub(super) fn observe<'a>(
     }
 }
 
-/// The line, and what is said to each in it.
+/// The line of waiting migrations, with the answer for each.
 pub(super) fn line(context: &Context) -> Vec<(Waiting, Admission)> {
     let (waiting, active) = (waiting(context), leaving(context));
     let answers = admit(&waiting, &active, &context.settings.migration);
@@ -94,7 +94,7 @@ fn waiting(context: &Context) -> Vec<Waiting> {
         }
         let status = vm.status.clone().unwrap_or_default();
         let (_, runner) =
-            sight(context, &key, vm.metadata.uid.as_deref().unwrap_or_default(), &status.pod_name);
+            observe_pod(context, &key, vm.metadata.uid.as_deref().unwrap_or_default(), &status.pod_name);
         let created = migration.metadata.creation_timestamp.as_ref();
         waiting.push(Waiting {
             name: key_of(&migration.metadata).to_string(),

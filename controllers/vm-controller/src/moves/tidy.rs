@@ -1,5 +1,5 @@
-//! Removes what earlier evictions of a VM left: a VM that lives long would own one migration for each drain otherwise. The last one
-//! stays for whoever wants to know how the drain went. Those for denied growths go when they count no more.
+//! Removes what earlier evictions of a VM left: a VM that lives long would own one migration for each drain otherwise. The last
+//! one stays, to show how the drain went. Those for denied growths are removed when they no longer count.
 
 use std::sync::Arc;
 
@@ -73,7 +73,7 @@ mod tests {
         assert!(names(&over).is_empty());
         let mut open = over.to_vec();
         open.push(migration("by-hand", None, false));
-        assert!(names(&open).is_empty(), "nobody was evicted");
+        assert!(names(&open).is_empty(), "no pod was evicted");
         open.push(migration("c", Some(MigrationPhase::Running), true));
         assert_eq!(names(&open), ["a", "b"]);
     }

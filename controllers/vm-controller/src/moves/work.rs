@@ -1,4 +1,4 @@
-//! Reconcile of the migrations of one VM, as for VMs: step, write the status, do what it says, step again.
+//! Reconcile of the migrations of one VM, as for VMs: step, write the status, carry out the actions, step again.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,8 +21,8 @@ use crate::{note, patch, reconcile};
 
 /// Steps of a reconcile.
 const STEPS: usize = 12;
-/// If no more than so many wait, each is told anew where it stands whenever the line moves.
-const TOLD: usize = 64;
+/// If no more than so many wait, the place in the line that each shows is updated whenever the line moves.
+const SHOWN: usize = 64;
 
 /// Reconciles the migrations of a VM. `Gone`: there are none.
 pub(crate) async fn reconcile(context: &Arc<Context>, vm: &Key) -> queue::Outcome {
@@ -50,7 +50,7 @@ async fn work(context: &Arc<Context>, vm_key: &Key, key: &Key) -> queue::Outcome
     for _ in 0..STEPS {
         let Some(migration) = context.moves.get(key) else { return queue::Outcome::Gone };
         let vm = context.cache.vm(vm_key);
-        // From the look at the line to the turn that is taken nobody else takes one.
+        // Between the look at the line and the write of the phase no other migration may begin.
         let begun = migration.status.as_ref().is_some_and(|now| now.phase == Some(MigrationPhase::Running));
         let _gate = match begun || is_over(&migration) {
             true => None,
@@ -104,13 +104,13 @@ async fn work(context: &Arc<Context>, vm_key: &Key, key: &Key) -> queue::Outcome
                 let uid = migration.uid().unwrap_or_default();
                 let known = context.moves.key_state(&uid, |state| state.failure.replace(failure.clone()));
                 if known.as_ref() != Some(&failure) {
-                    tell_failure(context, vm_key, key, fresh).await;
+                    report_failure(context, vm_key, key, fresh).await;
                 }
                 return queue::Outcome::Failed;
             }
         }
     }
-    tracing::error!(migration = %key, "the migration does not come to rest");
+    tracing::error!(migration = %key, "the migration does not converge");
     queue::Outcome::Failed
 }
 
@@ -138,7 +138,7 @@ async fn run(
 }
 
 /// Writes down that an action failed; the action itself waits for the next reconcile.
-async fn tell_failure(context: &Arc<Context>, vm_key: &Key, key: &Key, fresh: bool) {
+async fn report_failure(context: &Arc<Context>, vm_key: &Key, key: &Key, fresh: bool) {
     let Some(migration) = context.moves.get(key) else { return };
     let vm = context.cache.vm(vm_key);
     let policies = context.moves.policies();
@@ -162,7 +162,7 @@ async fn refresh(context: &Context, vm_key: &Key, key: &Key) -> Result<(), kube:
     reconcile::refresh(context, vm_key).await
 }
 
-/// Writes the status, then tells people.
+/// Writes the status, then publishes events.
 async fn write(
     context: &Context,
     vm_key: &Key,
@@ -185,7 +185,7 @@ async fn write(
     count(context, outcome);
     let vm = context.cache.vm(vm_key);
     for note in &outcome.events {
-        note::tell_migration(&context.events, migration, vm.as_deref(), note);
+        note::publish_migration(&context.events, migration, vm.as_deref(), note);
     }
     if from != to {
         // A place has become free, or has been taken.
@@ -217,9 +217,9 @@ fn count(context: &Context, outcome: &MigrationOutcome) {
 pub(crate) fn wake(context: &Context) {
     let open = context.moves.open();
     let line = line(context);
-    let told = line.len() <= TOLD;
+    let all = line.len() <= SHOWN;
     let goes =
-        |uid: &str| line.iter().any(|(one, answer)| one.uid == uid && (told || *answer == Admission::Go));
+        |uid: &str| line.iter().any(|(one, answer)| one.uid == uid && (all || *answer == Admission::Go));
     for migration in open {
         let vm = machine_of(&migration);
         let uid = migration.metadata.uid.as_deref().unwrap_or_default();

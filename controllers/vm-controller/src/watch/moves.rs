@@ -57,7 +57,7 @@ fn take(context: &Context, migration: DeserializeGuard<VirtualMachineMigration>)
     }
 }
 
-/// Watches policies; never returns. They matter when a migration begins; nobody is woken for them but those that wait.
+/// Watches policies; never returns. They matter when a migration begins, so only VMs with waiting migrations are woken.
 pub(crate) async fn policies(context: Arc<Context>, listed: Arc<Listed>) {
     let api: Api<DeserializeGuard<MigrationPolicy>> = Api::all(context.client.clone());
     let mut seen: HashSet<String> = HashSet::new();

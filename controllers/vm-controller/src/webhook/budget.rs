@@ -133,7 +133,7 @@ impl Budgets {
                     tracing::warn!(%error, namespace, "the disruption budget of machines cannot be written");
                     good = false;
                 }
-                // The watch tells what is there: by now somebody else may have changed it, and the watch may have said so.
+                // Only the watch updates the set: it may already have seen a later change by another client.
                 _ => {}
             }
         }
@@ -166,7 +166,7 @@ fn budget() -> PodDisruptionBudget {
     }
 }
 
-/// Whether one of ours still says what it should.
+/// Whether one of ours has the desired content.
 fn is_right(found: &PodDisruptionBudget) -> bool {
     let wanted = budget();
     let parts = |budget: &PodDisruptionBudget| {

@@ -1,5 +1,5 @@
-//! Whether any other node could take a machine's pod, were it empty: what no waiting mends is said at once, instead of making a
-//! migration that fails after minutes and keeps others waiting meanwhile. Whether there is room now is for the scheduler to say.
+//! Whether any other node could take a VM's pod if it were empty: an obstacle that waiting does not remove is reported at once,
+//! instead of creating a migration that fails after minutes and delays others. The scheduler decides whether there is room now.
 
 use std::fmt::Write as _;
 
@@ -82,16 +82,16 @@ mod tests {
     }
 
     #[test]
-    fn what_no_waiting_mends_is_said() {
+    fn permanent_obstacles_are_reported() {
         let plain = pod(&json!({}));
         assert_eq!(nowhere(&plain, &[node("a", &json!({}))]).unwrap(), "there is no other node");
         let open = node("b", &json!({}));
         assert_eq!(nowhere(&plain, &[node("a", &json!({})), open.clone()]), None);
         let closed = node("c", &json!({"spec": {"unschedulable": true}}));
         let small = node("d", &json!({"status": {"allocatable": {"memory": "512Mi"}}}));
-        let said = nowhere(&plain, &[closed.clone(), small]).unwrap();
+        let reason = nowhere(&plain, &[closed.clone(), small]).unwrap();
         assert_eq!(
-            said,
+            reason,
             "no other node can take it: c is cordoned; d insufficient memory (needs 1Gi, has 512Mi)"
         );
         let pinned = pod(&json!({"nodeSelector": {"disk": "a"}}));

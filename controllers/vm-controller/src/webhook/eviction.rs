@@ -1,6 +1,6 @@
-//! Eviction of a runner pod: its machine is moved instead, and the eviction is answered with 429 until the pod is gone. So a
-//! drain waits for it as it waits for a disruption budget. A machine that cannot be moved stays, and the answer says why: an
-//! eviction asks, and who wants the machine stopped nevertheless can delete its pod.
+//! Eviction of a runner pod: its VM migrates instead, and the eviction is answered with 429 until the pod is gone. So a
+//! drain waits for it as for a disruption budget. A VM that cannot migrate stays, and the response has the reason: an
+//! eviction is a request, and a user who wants the VM stopped nevertheless can delete its pod.
 
 use http::StatusCode;
 use k8s_openapi::api::core::v1::Pod;
@@ -63,7 +63,7 @@ pub(super) async fn word(client: &Client, request: &Request) -> Word {
         Ok(word) => word,
         Err(error) => {
             tracing::warn!(%error, pod = request.pod, "an eviction cannot be decided on");
-            let why = "the API server does not say whether the pod's machine can be moved; try again";
+            let why = "the API server cannot be asked whether the pod's machine can be moved; try again";
             Word::Later(why.to_owned())
         }
     }
@@ -142,8 +142,8 @@ async fn move_away(
     }
     // An eviction that is refused leaves no trace in the API: no condition, no event; and a dry run that the controller sent
     // itself would only show that the API server calls webhooks. What the API does show is that the pod is to leave its node:
-    // a drain cordons the node first, an autoscaler of nodes taints it. Whoever may do that may move the node's VMs, so a
-    // request of whoever it is brings about nothing that was not decided already.
+    // a drain cordons the node first, an autoscaler of nodes taints it. A client that may do that may move the node's VMs, so the
+    // request has no effect that was not decided already, whichever client sends it.
     if !request.proved && !elsewhere::is_to_leave(pod, &nodes) {
         return Ok(Word::Later(format!(
             "it is not known who requests the eviction of VM {}, and its node is not being drained: cordon the node, or \
@@ -157,7 +157,7 @@ async fn move_away(
     if let Some(last) = last {
         // It has this pod's name, has failed, and is replaced for the same eviction. Others stay: the leader tidies them up.
         found(migrations.delete(&name, &only(&last.metadata))).await?;
-        return later("it is begun anew");
+        return later("it is started again");
     }
     let mut wanted = VirtualMachineMigration::new(&name, VirtualMachineMigrationSpec::new(vm.name_any()));
     let labels = [(label::CREATED_BY_EVICTION.to_owned(), "true".to_owned())];

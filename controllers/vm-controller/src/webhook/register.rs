@@ -1,7 +1,7 @@
-//! The registration of webhooks, kept in step: written by server-side apply at start and whenever somebody changes it. A side
-//! that is not wanted is removed, so that a controller that was started differently before leaves nothing that fails. Where there is
-//! the controller's cluster role, that owns both: whoever removes an installation by its manifests removes them, too, instead of
-//! leaving webhooks that nobody answers and that refuse every write of a VM.
+//! Keeps the registration of webhooks as desired: written by server-side apply at start and whenever another client changes it.
+//! An unwanted side is removed, so that nothing remains that fails after a start with other settings. Where the controller's
+//! cluster role exists, it owns both: deleting an installation by its manifests then removes them, too; otherwise webhooks
+//! without a server would remain and reject every write of a VM.
 
 use std::time::Duration;
 
@@ -43,7 +43,7 @@ pub(super) struct Registered {
     pub(super) autoscaler: bool,
 }
 
-/// Keeps both configurations in step, also with whom the API server is to trust; never returns. Each counts `pending` down when it is
+/// Keeps both configurations and the authorities in them as desired; never returns. Each counts `pending` down when it is
 /// right for the first time.
 pub(super) async fn keep(client: &Client, register: &Registered, authority: &Authority, pending: &Pending) {
     let mutating = one(client, "Mutating", register, authority, pending);
@@ -60,7 +60,7 @@ struct Side {
 }
 
 impl Side {
-    /// `bundle`: whom the API server is to trust, PEM.
+    /// `bundle`: the authorities that the API server is to trust, PEM.
     fn new(client: &Client, side: &str, register: &Registered, bundle: &str) -> Self {
         let kind = format!("{side}WebhookConfiguration");
         let resource = ApiResource {
@@ -100,7 +100,7 @@ impl Side {
         Ok(object.metadata.resource_version)
     }
 
-    /// Who owns it; nobody where there is no such role, as on a local cluster, or it may not be read.
+    /// The owner; `None` where there is no such role, as on a local cluster, or it may not be read.
     async fn owner(&self) -> Option<OwnerReference> {
         let role = within(self.roles.get_metadata_opt(OWNER)).await.ok().flatten()?;
         Some(OwnerReference {
@@ -191,8 +191,8 @@ fn webhooks(side: &str, register: &Registered, bundle: &str) -> Vec<Value> {
         all.push(autoscalers(verb, namespace, &bundle));
     }
     if side == "Validating" {
-        // Evictions are of all kinds of pods: nobody is asked about those of others, which the name tells apart, and while
-        // nobody answers runner pods stay. A dry run makes nothing.
+        // Evictions are of pods of all kinds: the name excludes those of other owners, and runner pods stay while the webhook
+        // is not served. A dry run creates nothing.
         let runner_pods = format!("request.name.matches('{}')", name::PATTERN);
         all.push(json!({"name": "eviction.vm.neon.tech", "admissionReviewVersions": ["v1"],
             "clientConfig": address(super::eviction::PATH),
@@ -204,8 +204,8 @@ fn webhooks(side: &str, register: &Registered, bundle: &str) -> Vec<Value> {
     all
 }
 
-/// The webhook for PodAutoscalers of one side, at upstream's path. If nobody answers they are written all the same: the definition
-/// checks what is stored, and the pod-autoscaler what it works on.
+/// The webhook for PodAutoscalers of one side, at upstream's path. They can be written also while it is not served: the
+/// definition checks what is stored, and the pod-autoscaler what it reconciles.
 fn autoscalers(verb: &str, namespace: &str, bundle: &str) -> Value {
     let letter = verb.get(..1).unwrap_or_default();
     let service = json!({"namespace": namespace, "name": POD_AUTOSCALER_ACCOUNT, "port": 443,

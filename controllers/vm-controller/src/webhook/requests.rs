@@ -1,5 +1,5 @@
-//! Requests for evictions: recorded by the webhook, worked off by the controller. The queue and the number of requests that are
-//! worked on are bounded, so that whoever calls the webhook, however often, costs the API server a few reads at a time.
+//! Requests for evictions: recorded by the webhook, processed by the controller. The queue and the number of requests in process
+//! are bounded, so that a caller of the webhook, however fast, costs the API server a few reads at a time.
 
 use std::time::Duration;
 
@@ -18,7 +18,7 @@ const AT_ONCE: usize = 8;
 /// How long the webhook waits for an answer: less than the 10 s that the API server waits for the webhook.
 const PATIENCE: Duration = Duration::from_secs(8);
 
-/// What a webhook was told. Nothing of it is believed but `proved`, which TLS has verified.
+/// The content of a webhook's request. Only `proved` is trusted, which TLS has verified.
 #[derive(Clone, Debug)]
 pub(super) struct Request {
     pub(super) namespace: String,

@@ -38,7 +38,7 @@ async fn decide(
     let mut new = object.clone();
     let mut verdict = neonvm_api::admit(kind, &mut new, old);
     if mutating {
-        // What is wrong is for the validating side to say, with the object as it will be stored.
+        // The validating side reports errors, for the object as it will be stored.
         return Ok(patched(object, &new));
     }
     let requester = Requester::of_review(request.get("userInfo").unwrap_or(&Value::Null));
@@ -52,7 +52,7 @@ async fn decide(
     }
     if let Some(name) = skipped(hooks, kind, request).filter(|_| old.is_some()) {
         if proved {
-            tell(hooks, &name, object, &message);
+            report_skipped(hooks, &name, object, &message);
         }
         let warning = short(&format!("update validation is skipped for {name}: {message}"));
         return Ok(allowed(&[warning]));
@@ -88,7 +88,7 @@ fn skipped(hooks: &Hooks, kind: &str, request: &Value) -> Option<NamespacedName>
     (kind == "VirtualMachine" && hooks.skip.contains(&name)).then_some(name)
 }
 
-fn tell(hooks: &Hooks, name: &NamespacedName, object: &Value, message: &str) {
+fn report_skipped(hooks: &Hooks, name: &NamespacedName, object: &Value, message: &str) {
     tracing::warn!(vm = %name, error = message, "update validation is skipped");
     let regarding = ObjectReference {
         api_version: Some(VM_API_VERSION.to_owned()),
@@ -98,5 +98,5 @@ fn tell(hooks: &Hooks, name: &NamespacedName, object: &Value, message: &str) {
         uid: object.pointer("/metadata/uid").and_then(Value::as_str).map(str::to_owned),
         ..ObjectReference::default()
     };
-    hooks.events.tell(regarding, "Warning", "SkippedValidation", message);
+    hooks.events.publish(regarding, "Warning", "SkippedValidation", message);
 }

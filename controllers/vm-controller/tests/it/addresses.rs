@@ -68,8 +68,11 @@ async fn a_machine_has_one_address_for_life() {
         let bytes = base64::engine::general_purpose::STANDARD.decode(text.as_str().unwrap()).unwrap();
         String::from_utf8_lossy(&bytes).into_owned()
     });
-    let told = texts.collect::<String>();
-    assert!(told.contains("10.100.128.0") && told.contains("255.255.0.0") && told.contains("net1"), "{told}");
+    let texts = texts.collect::<String>();
+    assert!(
+        texts.contains("10.100.128.0") && texts.contains("255.255.0.0") && texts.contains("net1"),
+        "{texts}"
+    );
     let db = "neonvm-10.100.128.0-24 0 default/db";
     assert_eq!(given(&cluster).await, [db]);
     assert_eq!(cluster.until_settled("plain").await.status.unwrap().extra_net_ip, "");
@@ -129,7 +132,7 @@ async fn leaked_addresses_are_swept() {
     until_given(&cluster, &wanted).await;
     assert_eq!(cluster.until_settled("elsewhere").await.status.unwrap().extra_net_ip, "10.100.128.13");
     assert_eq!(given(&cluster).await, wanted);
-    // Somebody removes the finalizer by force: nobody gives anything back, and it is given back all the same.
+    // The finalizer is removed by force: the VM does not release its address, and it is released all the same.
     let free = json!({"metadata": {"finalizers": null}});
     cluster.vms().patch("elsewhere", &PatchParams::default(), &Patch::Merge(&free)).await.unwrap();
     cluster.vms().delete("elsewhere", &DeleteParams::default()).await.unwrap();
@@ -137,7 +140,7 @@ async fn leaked_addresses_are_swept() {
         .await;
 }
 
-/// Without an address there is no pod, and the status says why; with one there is.
+/// Without an address there is no pod, and the status has the reason; with one there is.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_machine_waits_for_an_address() {
     let mut cluster = Cluster::start().await;
@@ -163,7 +166,7 @@ async fn a_machine_waits_for_an_address() {
     );
 }
 
-/// Settings that are not there, or no settings at all, are told of, and machines without an overlay are not held up.
+/// Missing settings are reported, and VMs without an overlay are not delayed.
 #[tokio::test(flavor = "multi_thread")]
 async fn missing_settings_hold_up_only_those_who_need_them() {
     let mut cluster = Cluster::start().await;
@@ -188,7 +191,7 @@ async fn missing_settings_hold_up_only_those_who_need_them() {
     assert_eq!(cluster.until_settled("db").await.status.unwrap().extra_net_ip, "10.9.0.77");
 }
 
-/// Many at a time, while somebody else writes the same pools: each has an address of its own, and pools are written less often
+/// Many at a time, while another client writes the same pools: each has an address of its own, and pools are written less often
 /// than addresses are given.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_burst_of_machines_with_conflicts() {
@@ -199,7 +202,7 @@ async fn a_burst_of_machines_with_conflicts() {
         let api = pools(&cluster);
         async move {
             for number in 0..100 {
-                let note = json!({"metadata": {"annotations": {"somebody": number.to_string()}}});
+                let note = json!({"metadata": {"annotations": {"other": number.to_string()}}});
                 let _ =
                     api.patch("neonvm-10.100.128.0-24", &PatchParams::default(), &Patch::Merge(&note)).await;
                 sleep(Duration::from_millis(10)).await;

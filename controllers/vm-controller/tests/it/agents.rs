@@ -104,7 +104,7 @@ async fn the_embedded_server_holds_agents_to_the_vms_of_their_node() {
     let other = vms(&cluster, &cluster.server.kubeconfig_of_pod("neonvm-agent", "n2").await).await;
     let why = change(&other, size.clone()).await;
     assert!(why.starts_with("403 ") && why.contains("the VM is on node n1; the agent of n2"), "{why}");
-    // Nobody else is concerned.
+    // Other clients are not restricted.
     let admin = cluster.vms();
     assert_eq!(change(&admin, json!({"metadata": {"labels": {"a": "b"}}})).await, "");
 }

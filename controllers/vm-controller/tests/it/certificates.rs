@@ -1,4 +1,4 @@
-//! Certificates of guests: from the authority for VMs, and from a cert-manager that is played.
+//! Certificates of guests: from the authority for VMs, and from a fake cert-manager.
 
 use std::sync::Arc;
 
@@ -81,7 +81,7 @@ async fn authority(cluster: &Cluster, secret: &str) -> String {
     String::from_utf8(data["tls.crt"].0.clone()).unwrap()
 }
 
-/// Whoever may create VMs chooses the names in their certificates: services must trust none of those.
+/// Users who may create VMs choose the names in their certificates: services must trust none of those.
 #[tokio::test(flavor = "multi_thread")]
 async fn no_service_trusts_a_certificate_of_a_guest() {
     let cluster = Cluster::start().await;

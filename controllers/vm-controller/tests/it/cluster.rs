@@ -1,4 +1,4 @@
-//! An API server with our kinds, a node that is played, and controllers that can be killed.
+//! An API server with our kinds, a fake node, and controllers that can be killed.
 
 use std::path::PathBuf;
 use std::sync::Arc;

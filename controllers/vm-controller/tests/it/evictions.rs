@@ -1,4 +1,4 @@
-//! Evictions of runner pods: machines are moved, those that cannot be stay, and nothing is lost while nobody answers.
+//! Evictions of runner pods: VMs migrate, those that cannot stay, and nothing is lost while the webhook is not served.
 
 use http::StatusCode;
 use k8s_openapi::api::core::v1::{Node, Pod};
@@ -150,7 +150,7 @@ async fn an_eviction_moves_the_machine() {
     let name = format!("evict-{home}");
     let made = cluster.moves().get(&name).await.unwrap();
     assert_eq!(made.labels()["vm.neon.tech/created-by-eviction"], "true");
-    let (source, target) = cluster.until_told(&name).await;
+    let (source, target) = cluster.until_started(&name).await;
     assert_eq!(source, home);
     for pod in [&source, &target] {
         assert_eq!(cluster.refused(pod).await.0, 429);
@@ -182,7 +182,7 @@ fn review(pod: &str) -> String {
 
 impl Cluster {
     /// Sends it to the webhook, with this certificate or none.
-    async fn tell(&self, place: &str, caller: Option<&Identity>, pod: &str) -> (StatusCode, String) {
+    async fn post_review(&self, place: &str, caller: Option<&Identity>, pod: &str) -> (StatusCode, String) {
         let uri: http::Uri = place.parse().unwrap();
         let address = uri.authority().unwrap().as_str().parse().unwrap();
         post_as(self, caller, address, uri.path(), &review(pod)).await
@@ -194,9 +194,9 @@ impl Cluster {
     }
 }
 
-/// H1: where the API server shows its certificate nobody else is heard.
+/// H1: where the API server shows its certificate, requests of other clients are rejected.
 #[tokio::test(flavor = "multi_thread")]
-async fn strangers_are_not_heard_about_evictions() {
+async fn evictions_of_strangers_are_rejected() {
     let cluster = Cluster::start().await;
     let _controller = cluster.controller_with(config(&cluster));
     let place = cluster.until_placed(None).await;
@@ -204,9 +204,9 @@ async fn strangers_are_not_heard_about_evictions() {
     cluster.add_node("n2", false).await;
     cluster.create("db", json!({})).await;
     let home = cluster.until_settled("db").await.status.unwrap().pod_name;
-    let other = cluster.identity_of("someone");
+    let other = cluster.identity_of("other");
     for caller in [None, Some(&other)] {
-        let (status, body) = cluster.tell(&place, caller, &home).await;
+        let (status, body) = cluster.post_review(&place, caller, &home).await;
         assert_eq!(status, StatusCode::FORBIDDEN, "{body}");
         assert!(body.contains("--webhook-client-ca-file"), "{body}");
     }
@@ -225,10 +225,10 @@ async fn a_request_of_unknown_origin_is_verified() {
     cluster.add_node("n2", false).await;
     cluster.create("db", json!({})).await;
     let home = cluster.until_settled("db").await.status.unwrap().pod_name;
-    let (status, body) = cluster.tell(&place, None, &home).await;
+    let (status, body) = cluster.post_review(&place, None, &home).await;
     assert_eq!(status, StatusCode::OK);
     assert!(body.contains("\"allowed\":false") && body.contains("is not being drained"), "{body}");
-    // A real eviction is not held to be one either, and whoever asked for it reads what to do.
+    // A real eviction is not taken for one either, and its caller gets the remedy.
     let (status, message) = cluster.refused(&home).await;
     assert!(status == 429 && message.contains("cordon the node"), "{status} {message}");
     assert_eq!(cluster.migrations().await, Vec::<String>::new());
@@ -253,7 +253,7 @@ async fn a_machine_that_has_ended_is_not_held() {
     cluster.evict_with(&home, &EvictParams::default()).await.unwrap();
 }
 
-/// Where there is nowhere to go the machine stays, the answer says why, and nothing is tried that cannot be.
+/// Where there is no other node the VM stays, the response has the reason, and nothing impossible is tried.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_machine_that_can_go_nowhere_stays() {
     let cluster = Cluster::start().await;
@@ -275,7 +275,7 @@ async fn a_machine_that_can_go_nowhere_stays() {
     assert!(cluster.moves().list(&ListParams::default()).await.unwrap().items.is_empty());
     assert_eq!(cluster.only_pod("db").await.name_any(), home);
     cluster.until_settled("db").await;
-    // A node that opens is enough; nobody has to say anything.
+    // Uncordoning a node is enough.
     cluster.add_node("n3", false).await;
     let (status, message) = cluster.refused(&home).await;
     assert!(status == 429 && message.contains("it has begun"), "{status} {message}");
@@ -283,7 +283,7 @@ async fn a_machine_that_can_go_nowhere_stays() {
 
 /// While no webhook answers runner pods stay, and other pods go. After a restart the new port is known.
 #[tokio::test(flavor = "multi_thread")]
-async fn machines_are_held_while_nobody_answers() {
+async fn machines_are_held_while_no_webhook_answers() {
     let cluster = Cluster::start().await;
     let controller = cluster.controller_with(config(&cluster));
     let first = cluster.until_placed(None).await;
@@ -296,7 +296,7 @@ async fn machines_are_held_while_nobody_answers() {
     let (status, message) = cluster.refused(&home).await;
     assert!(status == 500 && message.contains("eviction.vm.neon.tech"), "{status} {message}");
     assert!(cluster.moves().list(&ListParams::default()).await.unwrap().items.is_empty());
-    // Whoever comes next cannot have the same port by chance.
+    // The next controller must not get the same port by chance.
     let port = first.parse::<http::Uri>().unwrap().port_u16().unwrap();
     let _taken = Reserved::new(([127, 0, 0, 1], port).into());
     for other in ["other", "web-7d4b9c6f5d-x2x7q", "web-0"] {
@@ -304,7 +304,7 @@ async fn machines_are_held_while_nobody_answers() {
         cluster.evict_with(other, &EvictParams::default()).await.unwrap();
     }
 
-    // Ready is only who has told where it is now.
+    // The controller is ready only once it has registered its new port.
     let metrics = Reserved::loopback().unwrap();
     let mut next = config(&cluster);
     next.metrics = Some(metrics.address());
@@ -347,7 +347,7 @@ async fn a_cluster_autoscaler_removes_a_node() {
     let (status, message) = cluster.refused(&home).await;
     assert!(status == 429 && message.contains("it has begun"), "{status} {message}");
     let name = format!("evict-{home}");
-    let (source, target) = cluster.until_told(&name).await;
+    let (source, target) = cluster.until_started(&name).await;
     cluster.carry(&source, &target).await;
     cluster.until_over(&name).await;
     assert_eq!(cluster.refused(&home).await.0, 404);

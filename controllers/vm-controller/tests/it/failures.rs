@@ -55,7 +55,7 @@ async fn a_controller_that_is_killed_anywhere_leaves_one_instance() {
             for switch in ["lose-response", "fail", "duplicate-watch"] {
                 cluster.server.fault(switch, 0).await;
             }
-            // Now and then the machine ends while nobody looks.
+            // Sometimes the VM ends between two observations.
             let status = cluster.vms().get(&name).await.ok().and_then(|vm| vm.status);
             if let Some(pod) = status.filter(|_| dice.roll(3) == 0).map(|status| status.pod_name)
                 && cluster
@@ -113,7 +113,7 @@ async fn w32_a_pod_on_a_node_that_is_cut_off_is_not_replaced() {
     cluster.until("db", "the change is observed", is_seen).await;
     cluster.server.until_quiet().await;
     assert_eq!(cluster.pods_of("db").await.len(), 1);
-    // The node is off for sure, says the administrator.
+    // The administrator confirms that the node is off.
     let how = DeleteParams { grace_period_seconds: Some(0), ..DeleteParams::default() };
     cluster.node.cut_off.store(false, Ordering::Relaxed);
     cluster.pods().delete(&pod, &how).await.ok();
@@ -124,9 +124,9 @@ async fn w32_a_pod_on_a_node_that_is_cut_off_is_not_replaced() {
         .await;
 }
 
-/// A namesake's pod, an object in the way: told, and mended when it is gone.
+/// A pod of another VM of the same name or an object in the way is reported; the VM continues when it is gone.
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_in_the_way_is_told_and_waited_for() {
+async fn obstacles_are_reported_and_waited_for() {
     let cluster = Cluster::start().await;
     let vm = cluster.create("db", json!({})).await;
     let keys = ssh_secret_name("db", vm.metadata.uid.as_deref().unwrap());

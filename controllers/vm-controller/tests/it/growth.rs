@@ -40,7 +40,7 @@ async fn a_denied_growth_leads_to_one_migration_to_a_node_with_room() {
     let name = format!("grow-{home}-1");
     let made = eventually("the migration", async || cluster.moves().get(&name).await).await;
     assert_eq!(made.labels()["vm.neon.tech/created-by-denied-growth"], "true");
-    let (source, target) = cluster.until_told(&name).await;
+    let (source, target) = cluster.until_started(&name).await;
     assert_eq!(source, home);
     let pod = cluster.pods().get(&target).await.unwrap();
     let size = PodSize::of(pod.spec.unwrap().containers[0].resources.as_ref().unwrap()).unwrap();

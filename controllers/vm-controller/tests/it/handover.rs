@@ -44,7 +44,7 @@ async fn held(cluster: &Cluster) -> BTreeMap<String, String> {
     data.into_iter().map(|(key, value)| (key, String::from_utf8(value.0).unwrap())).collect()
 }
 
-/// Waits until everybody is told to trust this.
+/// Waits until all configurations have this bundle.
 async fn trusted(cluster: &Cluster, bundle: &str) {
     let maps: Api<ConfigMap> = Api::namespaced(cluster.client.clone(), NAMESPACE);
     eventually("the published bundle", async || {
@@ -67,7 +67,7 @@ async fn trusted(cluster: &Cluster, bundle: &str) {
     }
 }
 
-/// Whom the runner of a machine trusts.
+/// The authorities that the runner of a VM trusts.
 async fn of_runner(cluster: &Cluster, vm: &str) -> String {
     let pod = cluster.pods_of(vm).await.remove(0).metadata.name.unwrap();
     let data = cluster.secrets().get(&pod).await.unwrap().data.unwrap();

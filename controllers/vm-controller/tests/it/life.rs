@@ -142,7 +142,7 @@ async fn a_killed_runner_is_a_failure_and_crashes_pause() {
         .await;
     let last = vm.status.as_ref().unwrap().last_exit.clone().unwrap();
     assert_eq!(last.reason, "RunnerKilled");
-    // The second crash in a row waits, and says until when.
+    // The second crash in a row waits, and the condition has the end of the wait.
     let pod = vm.status.unwrap().pod_name;
     cluster.node.kill(&pod).await;
     let vm = cluster
@@ -282,7 +282,7 @@ async fn idle_machines_cause_no_writes_and_a_restart_neither() {
     assert_eq!(cluster.server.until_quiet().await, before);
 }
 
-/// Status and body of an answer to `GET`; nothing while nobody listens.
+/// Status and body of the response to `GET`; `None` while the port is closed.
 pub(crate) async fn ask(address: SocketAddr, path: &str) -> Option<(u16, String)> {
     let stream = tokio::net::TcpStream::connect(address).await.ok()?;
     let io = hyper_util::rt::TokioIo::new(stream);

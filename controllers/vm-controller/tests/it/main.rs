@@ -1,4 +1,4 @@
-//! The controller against a real API server, with a node and runners that are played.
+//! The controller against a real API server, with a fake node and fake runners.
 #![allow(
     missing_docs,
     clippy::unwrap_used,

@@ -50,14 +50,14 @@ impl Cluster {
         self.until_move(name, "over", is_over).await
     }
 
-    /// Waits until the source was told to begin and its answer, with the mode, is noted: what it does next may be all that is
-    /// heard of it. The names of both pods.
-    pub(crate) async fn until_told(&self, name: &str) -> (String, String) {
-        let told = |seen: &VirtualMachineMigration| {
+    /// Waits until the source was ordered to begin and its answer, with the mode, is noted: later reports may be lost. Returns
+    /// the names of both pods.
+    pub(crate) async fn until_started(&self, name: &str) -> (String, String) {
+        let started = |seen: &VirtualMachineMigration| {
             let noted = seen.status.as_ref().is_some_and(|now| !now.mode.is_empty());
             noted && phase(seen) == Some(MigrationPhase::Running)
         };
-        let status = self.until_move(name, "told", told).await.status.unwrap();
+        let status = self.until_move(name, "started", started).await.status.unwrap();
         (status.source_pod_name, status.target_pod_name)
     }
 
@@ -119,7 +119,7 @@ async fn the_whole_way() {
     cluster.create("db", json!({})).await;
     cluster.until_settled("db").await;
     cluster.begin("move", "db", json!({"maxBandwidth": "100Mi"})).await;
-    let (source, target) = cluster.until_told("move").await;
+    let (source, target) = cluster.until_started("move").await;
     let vm = cluster.until_phase("db", Phase::Migrating).await;
     assert_eq!(vm.status.unwrap().migration.unwrap().target_pod_name, target);
     let made = cluster.pods().get(&target).await.unwrap();
@@ -158,7 +158,7 @@ async fn the_whole_way() {
     }
     // And back, although the machine has been a target.
     cluster.begin("back", "db", json!({})).await;
-    let (source, target) = cluster.until_told("back").await;
+    let (source, target) = cluster.until_started("back").await;
     cluster.carry(&source, &target).await;
     assert_eq!(phase(&cluster.until_over("back").await), Some(MigrationPhase::Succeeded));
 }
@@ -171,7 +171,7 @@ async fn what_fails_leaves_the_machine_where_it_was() {
     let home = cluster.until_settled("db").await.status.unwrap().pod_name;
     for (number, reason) in [(0, "TransferFailed"), (1, "TimedOut"), (2, "TargetFailed")] {
         let name = format!("move-{number}");
-        // Else a target is ready before anybody has seen that it is prepared.
+        // Otherwise a target could be ready before its preparation was observed.
         cluster.node.cut_off.store(reason == "TargetFailed", Ordering::Relaxed);
         cluster.begin(&name, "db", json!({})).await;
         if reason == "TargetFailed" {
@@ -181,7 +181,7 @@ async fn what_fails_leaves_the_machine_where_it_was() {
             let why = "the machine type pc-q35-9.0 is not known";
             cluster.node.refuse(&target, &Exit::new(ExitReason::StartFailure, why)).await;
         } else {
-            let (source, _) = cluster.until_told(&name).await;
+            let (source, _) = cluster.until_started(&name).await;
             let text = if reason == "TimedOut" { "not done within 3600 s" } else { "QEMU: broken pipe" };
             fails(&cluster.node.machine(&source), text);
         }
@@ -222,14 +222,14 @@ async fn called_off_before_and_too_late() {
     };
     // While memory is copied, by the field.
     cluster.begin("a", "db", json!({})).await;
-    let (source, _) = cluster.until_told("a").await;
+    let (source, _) = cluster.until_started("a").await;
     cluster.node.machine(&source).moves(S::Copying);
     cancel("a").await;
     assert_eq!(cluster.until_over("a").await.status.unwrap().reason, "Cancelled");
     assert_eq!(cluster.only_pod("db").await.name_any(), home);
     // By deletion; nothing is left to wait for.
     cluster.begin("b", "db", json!({})).await;
-    let (source, _) = cluster.until_told("b").await;
+    let (source, _) = cluster.until_started("b").await;
     cluster.moves().delete("b", &DeleteParams::default()).await.unwrap();
     eventually("the end of b", async || cluster.moves().get_opt("b").await.unwrap().is_none()).await;
     assert_eq!(cluster.node.machine(&source).state(), Some(S::Cancelled));
@@ -237,7 +237,7 @@ async fn called_off_before_and_too_late() {
     cluster.only_pod("db").await;
     // The machine has left: it succeeds instead.
     cluster.begin("c", "db", json!({})).await;
-    let (source, target) = cluster.until_told("c").await;
+    let (source, target) = cluster.until_started("c").await;
     cluster.node.machine(&source).moves(S::HandingOver);
     cancel("c").await;
     cluster
@@ -247,7 +247,7 @@ async fn called_off_before_and_too_late() {
     assert_eq!(phase(&cluster.until_over("c").await), Some(MigrationPhase::Succeeded));
 }
 
-/// D9: who deletes a migration that waits touches nobody else. The line, and why one waits, are told.
+/// D9: deleting a waiting migration affects no other. The line, and why one waits, are reported.
 #[tokio::test]
 async fn two_people_move_one_machine() {
     let cluster = Cluster::start().await;
@@ -255,7 +255,7 @@ async fn two_people_move_one_machine() {
     cluster.create("db", json!({})).await;
     cluster.until_settled("db").await;
     cluster.begin("first", "db", json!({})).await;
-    let (source, target) = cluster.until_told("first").await;
+    let (source, target) = cluster.until_started("first").await;
     for name in ["second", "third"] {
         cluster.begin(name, "db", json!({})).await;
         let waits = cluster.until_reason(name, "Queued").await.status.unwrap();
@@ -269,7 +269,7 @@ async fn two_people_move_one_machine() {
     cluster.begin("fourth", "db", json!({})).await;
     cluster.carry(&source, &target).await;
     assert_eq!(phase(&cluster.until_over("first").await), Some(MigrationPhase::Succeeded));
-    let (source, target) = cluster.until_told("fourth").await;
+    let (source, target) = cluster.until_started("fourth").await;
     cluster.carry(&source, &target).await;
     assert_eq!(phase(&cluster.until_over("fourth").await), Some(MigrationPhase::Succeeded));
 }
@@ -294,12 +294,12 @@ async fn a_controller_that_is_killed_in_each_phase() {
         controller = again(kill == 0, controller);
         cluster.until_phase("db", Phase::Migrating).await;
         controller = again(kill == 1, controller);
-        let (source, target) = cluster.until_told(&name).await;
+        let (source, target) = cluster.until_started(&name).await;
         controller = again(kill == 2, controller);
         cluster.copy(&source, &target);
         controller = again(kill == 3, controller);
         if kill == 4 {
-            // The switch happens while nobody looks.
+            // The switchover happens while no controller runs.
             drop(controller);
             cluster.hand_over(&source, &target).await;
             controller = cluster.controller();
@@ -320,14 +320,14 @@ async fn a_controller_that_is_killed_in_each_phase() {
 
 /// Whichever runner is left and has all of the machine keeps it.
 #[tokio::test]
-async fn a_verdict_for_whoever_is_left() {
+async fn a_verdict_for_the_runner_that_is_left() {
     let cluster = Cluster::start().await;
     let _controller = cluster.controller();
     cluster.create("db", json!({})).await;
     cluster.until_settled("db").await;
     // The source dies when everything is at the target.
     cluster.begin("a", "db", json!({})).await;
-    let (source, target) = cluster.until_told("a").await;
+    let (source, target) = cluster.until_started("a").await;
     cluster.node.machine(&source).moves(S::Switching);
     cluster.node.machine(&target).moves(S::Arrived);
     cluster.until_reason("a", "Switching").await;
@@ -338,7 +338,7 @@ async fn a_verdict_for_whoever_is_left() {
     cluster.until_settled("db").await;
     // The target dies before it has let the guest run.
     cluster.begin("b", "db", json!({})).await;
-    let (source, target) = cluster.until_told("b").await;
+    let (source, target) = cluster.until_started("b").await;
     cluster.node.machine(&source).moves(S::HandingOver);
     cluster.node.end(&target, Exit::new(ExitReason::MigrationFailed, "cut off")).await;
     let over = cluster.until_over("b").await.status.unwrap();
@@ -347,7 +347,7 @@ async fn a_verdict_for_whoever_is_left() {
     assert_eq!((vm.pod_name, vm.restart_count), (source, 0));
     // Both die: the machine has crashed, and is started again.
     cluster.begin("c", "db", json!({})).await;
-    let (source, target) = cluster.until_told("c").await;
+    let (source, target) = cluster.until_started("c").await;
     cluster.node.machine(&source).moves(S::Copying);
     cluster.until_reason("c", "Copying").await;
     cluster.node.kill(&source).await;
@@ -363,12 +363,12 @@ async fn a_verdict_for_whoever_is_left() {
 async fn a_machine_that_is_deleted_on_its_way_and_one_that_never_was() {
     let cluster = Cluster::start().await;
     let _controller = cluster.controller();
-    cluster.begin("nobody", "ghost", json!({})).await;
-    assert_eq!(cluster.until_over("nobody").await.status.unwrap().reason, "MachineMissing");
+    cluster.begin("missing", "ghost", json!({})).await;
+    assert_eq!(cluster.until_over("missing").await.status.unwrap().reason, "MachineMissing");
     cluster.create("db", json!({})).await;
     cluster.until_settled("db").await;
     cluster.begin("move", "db", json!({})).await;
-    cluster.until_told("move").await;
+    cluster.until_started("move").await;
     cluster.vms().delete("db", &DeleteParams::default()).await.unwrap();
     // Its migration is its own: it goes with it, finalizer and all.
     eventually("nothing of the VM", async || {
@@ -380,7 +380,7 @@ async fn a_machine_that_is_deleted_on_its_way_and_one_that_never_was() {
 }
 
 #[tokio::test]
-async fn policies_say_how() {
+async fn policies_set_parameters() {
     let cluster = Cluster::start().await;
     let policies: Api<MigrationPolicy> = Api::all(cluster.client.clone());
     for (name, spec) in [
@@ -407,7 +407,7 @@ async fn policies_say_how() {
         ("own", json!({"channels": 2, "postCopy": "never"}), "red", "\"channels\":2"),
     ] {
         cluster.begin(name, "db", more).await;
-        let (source, target) = cluster.until_told(name).await;
+        let (source, target) = cluster.until_started(name).await;
         cluster.carry(&source, &target).await;
         let over = cluster.until_over(name).await.status.unwrap();
         assert_eq!(over.policy, policy, "{name}");

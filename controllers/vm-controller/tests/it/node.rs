@@ -1,4 +1,4 @@
-//! A node that is played: pods get an address of their own on the loopback network and a runner; deleted pods end.
+//! A fake node: pods get an address of their own on the loopback network and a runner; deleted pods end.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
@@ -58,7 +58,7 @@ impl Drop for Running {
 pub(crate) struct Node {
     client: Client,
     running: Mutex<BTreeMap<String, Running>>,
-    /// UIDs of pods that have ended: what the watch still says of them starts none anew.
+    /// UIDs of pods that have ended: late watch events must not start them again.
     ended: Mutex<BTreeSet<String>>,
     /// A pod is started to the end before it is ended.
     turn: tokio::sync::Mutex<()>,
@@ -192,7 +192,7 @@ impl Node {
         self.status(pod, status).await;
     }
 
-    /// As a kubelet does: what the spec says is in force, unless the node has no room.
+    /// Imitates a kubelet: the sizes of the spec come into force, unless the node has no room.
     async fn resize(&self, pod: &Pod) {
         let status = pod.status.as_ref().unwrap();
         if status.observed_generation == generation(pod) {
@@ -252,7 +252,7 @@ impl Node {
         self.terminate(pod, exit.is_success(), &exit.to_message()).await;
     }
 
-    /// The runner is killed: it says nothing.
+    /// Kills the runner, without a termination message.
     pub(crate) async fn kill(&self, pod: &str) {
         let _turn = self.turn.lock().await;
         drop(self.remove(pod));

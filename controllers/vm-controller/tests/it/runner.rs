@@ -1,4 +1,4 @@
-//! A runner that is played: the real interface, no machine behind it.
+//! A fake runner: the real interface, no VM behind it.
 
 use std::convert::Infallible;
 use std::net::SocketAddr;
@@ -27,7 +27,7 @@ use tokio_rustls::TlsAcceptor;
 
 type Body = BoxBody<Bytes, Infallible>;
 
-/// The state of a runner; whoever has it moves the machine.
+/// The state of a runner; tests drive migrations through it.
 #[derive(Clone, Debug)]
 pub(crate) struct Machine(pub(crate) Arc<watch::Sender<RunnerStatus>>);
 

@@ -92,7 +92,7 @@ async fn operators_are_who_has_the_right() {
     cluster.server.nothing_forbidden().await;
 }
 
-/// What is due is renewed by whoever leads next, and only for the machine that the pod is of.
+/// What is due is renewed by the next leader, and only for the VM that the pod is of.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_runners_certificate_is_renewed_in_its_secret() {
     let cluster = Cluster::start().await;

@@ -107,9 +107,9 @@ async fn w33_memory_that_is_not_released_is_reported() {
     assert_eq!(vm.status.as_ref().unwrap().memory_size, Some(Bytes::gib(3).to_quantity()));
     cluster.server.until_events("db", &["ScaleLimited"]).await;
     cluster.server.until_quiet().await;
-    let told =
+    let count =
         cluster.server.event_reasons("db").await.iter().filter(|reason| *reason == "ScaleLimited").count();
-    assert_eq!(told, 1);
+    assert_eq!(count, 1);
     cluster.patch("db", json!({"spec": {"guest": {"memorySlots": {"use": 3}}}})).await;
     let vm = cluster.until_settled("db").await;
     assert_eq!(condition(&vm, "Degraded").0, "False");

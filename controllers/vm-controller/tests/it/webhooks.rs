@@ -46,7 +46,7 @@ pub(crate) async fn post(
     post_as(cluster, Some(&caller), address, path, body).await
 }
 
-/// As somebody with this certificate, or with none.
+/// Sends it with this client certificate, or with none.
 pub(crate) async fn post_as(
     cluster: &Cluster,
     caller: Option<&Identity>,
@@ -97,7 +97,7 @@ fn machine(name: &str) -> Value {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_api_server_asks_and_refuses_when_nobody_answers() {
+async fn the_api_server_calls_webhooks_and_refuses_without_an_answer() {
     let cluster = Cluster::start().await;
     let (config, _listen) = config(&cluster);
     let controller = cluster.controller_with(config);
@@ -105,7 +105,7 @@ async fn the_api_server_asks_and_refuses_when_nobody_answers() {
     let vm = cluster.create("db", json!({})).await;
     assert_eq!(serde_json::to_value(vm.spec.guest.cpus).unwrap()["use"], "250m");
     cluster.until_settled("db").await;
-    // A registration that somebody breaks is mended.
+    // A damaged registration is repaired.
     let gvk = GroupVersionKind::gvk("admissionregistration.k8s.io", "v1", "MutatingWebhookConfiguration");
     let api: Api<DynamicObject> = Api::all_with(cluster.client.clone(), &ApiResource::from_gvk(&gvk));
     api.delete("neonvm-mutating-webhook-configuration", &Default::default()).await.unwrap();

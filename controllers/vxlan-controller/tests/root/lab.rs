@@ -133,7 +133,7 @@ impl Lab {
     fn add_namespace(&self, name: &str) {
         sh(&format!("ip netns add {}", self.name(name))).unwrap();
         self.inside(name, "ip link set lo up");
-        // So that nobody says anything unasked.
+        // So that no namespace sends neighbour discovery.
         self.enter(name, || {
             for key in ["all", "default"] {
                 let _ = std::fs::write(format!("/proc/sys/net/ipv6/conf/{key}/disable_ipv6"), "1");

@@ -20,8 +20,8 @@ async fn machines_of_two_nodes_reach_each_other_by_known_entries() {
     lab.until_reached("a", "10.100.128.1", 64).await;
     // The largest packet of the overlay fits the underlay with all that a tunnel adds.
     lab.until_reached("a", "10.100.128.1", 1422).await;
-    // A machine that is gone takes its entry along, also where it was learned.
-    // It is silent before, or the kernel might learn anew where it was.
+    // Deleting a VM removes its entry, also where the kernel learned it.
+    // Its pod goes first: a frame from it could make the kernel learn the entry again.
     lab.remove_pod("b");
     until("gone with its pod", || lab.try_inside("n2", "ip link show v-b").is_err()).await;
     lab.machines().delete("b", &DeleteParams::default()).await.unwrap();
@@ -32,7 +32,7 @@ async fn machines_of_two_nodes_reach_each_other_by_known_entries() {
     lab.until_entries(2, &["* n1".into(), format!("{a} n1")]).await;
 }
 
-/// The kernel learns where a machine is before anybody writes it down, and that is not undone.
+/// The kernel learns where a VM is before the controller sets the entry, and the controller keeps that.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_machine_that_moves_is_found_at_once() {
     need!(network());

@@ -73,7 +73,7 @@ async fn w25_delete_leaves_nothing() {
     neonvm_vxlan_controller::delete(&config).unwrap();
 }
 
-/// What the cluster says of a node that has no such address is told, and nothing is made.
+/// Invalid settings are reported, and nothing is created.
 #[tokio::test(flavor = "multi_thread")]
 async fn settings_that_cannot_be_are_refused() {
     need!(network());

@@ -53,7 +53,7 @@ fn inner(number: u8) -> Ipv6Addr {
     address(&format!("n{number}"), neonvm_api::overlay::VNI)
 }
 
-/// Counts what passes between nodes: packets of a tunnel, of WireGuard, and all else but ARP and what IPv6 says to its neighbours.
+/// Counts the packets between nodes: of a tunnel, of WireGuard, and all others except ARP and IPv6 neighbour discovery.
 fn capture(lab: &Lab) {
     for line in [
         "add table bridge seen",
@@ -84,7 +84,7 @@ async fn two_pods(lab: &Lab) {
     }
 }
 
-/// A kernel without WireGuard is told of with the module and the remedy, and nothing is left.
+/// On a kernel without WireGuard the error names the module and the remedy, and nothing stays behind.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_kernel_without_wireguard_ends_the_controller() {
     need!(no_wireguard());
@@ -113,7 +113,7 @@ async fn between_nodes_there_is_only_wireguard() {
     assert!(mtu.contains(" mtu 1370 "), "{mtu}");
 }
 
-/// A frame in a packet of the tunnel, as whoever is on the path would make it: UDP from and to pods, for port 9.
+/// A forged frame in a packet of the tunnel, as an attacker on the path would send it: UDP from and to pods, port 9.
 fn forged(hardware: [u8; 6], payload: &[u8]) -> Vec<u8> {
     let length = u16::try_from(payload.len()).unwrap();
     let mut all = vec![8, 0, 0, 0, 0, 0, 100, 0];
@@ -215,7 +215,7 @@ async fn a_node_without_a_key_is_not_reached() {
         socket.send_to(b"to all", "10.100.255.255:9").unwrap();
     });
     lab.until_reached("a", "10.100.1.3", 64).await;
-    // Node 2 floods in plaintext what its own pods say, as it is told to. Of the others nothing is seen.
+    // Node 2 is configured to flood frames of its own pods in plaintext. No frame of another node appears.
     assert_eq!(captured(&lab)[0], before);
 }
 

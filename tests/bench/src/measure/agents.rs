@@ -1,5 +1,5 @@
-//! An agent with 500 idle VMs: API server, scheduler, runners and guests are played in this process; the agent is a child of its
-//! own, so that its memory and processor time are its own. Guests are reached as real ones are: through the runner, over TLS.
+//! An agent with 500 idle VMs: API server, scheduler, runners and guests are simulated in this process; the agent is a child of
+//! its own, so that its memory and processor time are its own. Guests are reached as real ones are: through the runner, over TLS.
 
 mod guest;
 
@@ -156,7 +156,7 @@ impl Agent {
 
 impl Drop for Agent {
     fn drop(&mut self) {
-        // It may be gone already; there is nobody to tell.
+        // It may be gone already; no caller needs the error.
         if self.0.kill().is_ok() {
             self.0.wait().ok();
         }

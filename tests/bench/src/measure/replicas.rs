@@ -1,5 +1,5 @@
-//! A replica autoscaler with 1,000 objects of 20 pods each: API server and pods are played in this process; the autoscaler is a
-//! child of its own, so that its memory and processor time are its own. Every pod has an address of its own in 127.0.0.0/8;
+//! A replica autoscaler with 1,000 objects of 20 pods each: API server and pods are simulated in this process; the autoscaler is
+//! a child of its own, so that its memory and processor time are its own. Every pod has an address of its own in 127.0.0.0/8;
 //! one listener answers for all of them.
 //!
 //! Turns are spread over the period. To see a whole round at once the autoscaler is stopped for longer than a period and
@@ -62,8 +62,8 @@ struct Spent {
 
 impl Spent {
     fn now(autoscaler: &Autoscaler, pods: &Pods) -> anyhow::Result<Self> {
-        let played = pods.cpu()?;
-        Ok(Self { autoscaler: autoscaler.cpu()?, pods: played, server: own_cpu()?.saturating_sub(played) })
+        let used = pods.cpu()?;
+        Ok(Self { autoscaler: autoscaler.cpu()?, pods: used, server: own_cpu()?.saturating_sub(used) })
     }
 
     fn since(self, before: Self) -> Self {
@@ -132,7 +132,7 @@ pub(super) async fn run(setup: &Setup) -> anyhow::Result<Vec<Row>> {
 
     let autoscaler = Autoscaler::start(setup.program.path(), &kubeconfig, directory.path()).await?;
     let first = Round::of(&autoscaler, &pods, 0).await?;
-    // What it has to say at first it says once; then there is rest.
+    // After its first messages it is idle.
     tokio::time::sleep(WINDOW + PERIOD * 2).await;
     quiet(revision).await?;
     let (writes, opened) = (revision(), pods.connections());
@@ -166,7 +166,7 @@ fn rows(first: Round, rounds: &[Round], writes: u64, opened: usize, memory: (u64
             rounds.len()
         )),
         Row::plain(NAME, "processor time of that", median(|round| round.spent.autoscaler), "s")
-            .note(format!("of the autoscaler; played pods {pods:.2} s, API server {server:.2} s on the same cores")),
+            .note(format!("of the autoscaler; simulated pods {pods:.2} s, API server {server:.2} s on the same cores")),
         Row::plain(NAME, "the first round after a start", first.wall.as_secs_f64(), "s")
             .note(format!("a connection to every pod is made; {:.2} s of processor", first.spent.autoscaler.as_secs_f64())),
         Row::at_most(NAME, "writes of those rounds", writes as f64, "", 0.0).note("nothing changed"),
@@ -176,12 +176,12 @@ fn rows(first: Round, rounds: &[Round], writes: u64, opened: usize, memory: (u64
     ]
 }
 
-/// This process and its children may open so many files, if it has the right to say so.
+/// Raises the limit of open files for this process and its children, if it has the right to.
 fn files() {
     let limit = getrlimit(Resource::Nofile);
     if limit.current.is_some_and(|files| files < FILES) {
         let maximum = limit.maximum.map(|files| files.max(FILES));
-        // Without it connections are made anew, which the numbers show.
+        // Without it connections are opened again, which the numbers show.
         setrlimit(Resource::Nofile, Rlimit { current: Some(FILES), maximum }).ok();
     }
 }

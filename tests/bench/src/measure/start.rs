@@ -1,4 +1,4 @@
-//! Start of an empty server, and what it costs when nobody asks.
+//! Start of an empty server, and its cost without requests.
 
 use std::time::Duration;
 

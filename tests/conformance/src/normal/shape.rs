@@ -52,7 +52,7 @@ fn table(fields: &Fields) -> Fields {
     out
 }
 
-/// A status whose message merely lists all causes in some order says just that.
+/// A status whose message merely lists all causes in some order is normalised.
 fn status(fields: &Fields) -> Option<Fields> {
     let message = fields.get("message")?.as_str()?;
     let mut causes: Vec<&Value> = fields.get("details")?.get("causes")?.as_array()?.iter().collect();
@@ -77,7 +77,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_status_that_lists_its_causes_says_so() {
+    fn a_status_that_lists_its_causes_is_normalised() {
         let value = json!({"kind": "Status", "message": "x is invalid: [b: no, a: not now]",
             "details": {"causes": [{"field": "a", "message": "not now"}, {"field": "b", "message": "no"}]}});
         let plain = plain(value.as_object().unwrap());

@@ -47,14 +47,14 @@ mod tests {
 
     #[test]
     fn lines_are_of_one_role() {
-        assert_eq!(of_line("nobody 7 20 # it hung", "nobody"), Some(Round { seed: 7, cases: 20 }));
-        assert_eq!(of_line("nobody 7 20", "tenant"), None);
-        assert_eq!(of_line("# nobody 7 20", "nobody"), None);
+        assert_eq!(of_line("anonymous 7 20 # it hung", "anonymous"), Some(Round { seed: 7, cases: 20 }));
+        assert_eq!(of_line("anonymous 7 20", "tenant"), None);
+        assert_eq!(of_line("# anonymous 7 20", "anonymous"), None);
     }
 
     #[test]
     fn each_role_has_rounds_in_the_gate() {
-        for role in ["nobody", "tenant", "guest"] {
+        for role in ["anonymous", "tenant", "guest"] {
             assert!(rounds(role).take(1).count() == 1, "{role}");
         }
     }

@@ -1,4 +1,4 @@
-//! Clients of the API with rights that somebody stole, and raw requests.
+//! Clients of the API with stolen rights, and raw requests.
 
 use http::Method;
 use kube::Client;

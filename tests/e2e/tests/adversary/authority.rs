@@ -54,7 +54,7 @@ async fn scale(who: &Client, name: &str, change: Value) -> kube::Result<Value> {
     send(who, Method::PATCH, &format!("{VMS}/{name}"), "application/merge-patch+json", Some(&change)).await
 }
 
-/// What a service answers to somebody with this certificate; an error if there is no connection with it.
+/// The answer of a service to a client with this certificate; an error if there is no connection with it.
 async fn answer(
     admin: &Client,
     identity: &Identity,
@@ -183,7 +183,7 @@ async fn a_certificate_of_a_guest_passes_for_no_service() {
     }
 }
 
-/// M5: whoever may read secrets beside a VM has its runner's key.
+/// M5: a user who may read secrets beside a VM has its runner's key.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_runners_key_opens_nothing_else_and_not_for_long() {
     let cluster = Cluster::start(1);

@@ -122,7 +122,7 @@ fn command_line(pid: u32) -> Vec<String> {
     line.split(|byte| *byte == 0).map(|word| String::from_utf8_lossy(word).into_owned()).collect()
 }
 
-/// The service that `neond` plays, or the name of another program; none if the process is gone.
+/// The service of a `neond` process, or the name of another program; none if the process is gone.
 fn role(pid: u32) -> Option<String> {
     let line = command_line(pid);
     let program = line.first()?.rsplit('/').next().filter(|name| !name.is_empty())?.to_owned();

@@ -1,4 +1,4 @@
-//! H1: a stranger tells the webhook of evictions that a pod is to be evicted.
+//! H1: a stranger requests the eviction of a pod from the eviction webhook.
 
 use std::sync::Arc;
 

@@ -15,7 +15,7 @@ fn programs() -> &'static Path {
     BUILT.get_or_init(|| neonvm_e2e::programs().unwrap())
 }
 
-/// A home directory that everybody may enter, with clusters that are stopped with it.
+/// A home directory that every user may enter, with clusters that are stopped with it.
 pub(crate) struct Home {
     home: TempDir,
     data: PathBuf,
@@ -24,7 +24,7 @@ pub(crate) struct Home {
 impl Home {
     pub(crate) fn new() -> Self {
         let mut home = Self::keeping(PathBuf::new());
-        // Everybody may enter this, too: what protects a cluster is its own.
+        // Every user may enter this, too: the cluster's own modes must protect it.
         home.data = home.path().join("clusters");
         std::fs::create_dir(&home.data).unwrap();
         home

@@ -6,7 +6,7 @@
 //! | C1 a VM is root on its node | `tenant::a_vm_carries_no_power_over_its_node`; `neonvm-vm-controller` `policy::`; `neonvm-core-lifecycle` `pod::nothing_that_an_author_writes_is_privileged` |
 //! | C2 state on disk is open | `state::an_unprivileged_user_opens_no_file_of_a_running_cluster` |
 //! | C3 one node is the whole cluster | `authority::the_rights_of_one_agent_end_at_its_node` |
-//! | H1 strangers migrate VMs | `evictions::strangers_evict_nothing`; `neonvm-vm-controller` `evictions::strangers_are_not_heard_about_evictions`, `…a_request_of_unknown_origin_is_verified` |
+//! | H1 strangers migrate VMs | `evictions::strangers_evict_nothing`; `neonvm-vm-controller` `evictions::evictions_of_strangers_are_rejected`, `…a_request_of_unknown_origin_is_verified` |
 //! | H2 names in certificates of guests | `authority::a_certificate_of_a_guest_passes_for_no_service` |
 //! | H3 overcommit is the tenant's | as C1 |
 //! | H4 a guest takes another's address | `neonvm-runner` `network::overlay` (frames through the real rules), `network::nft`; `neonvm-vxlan-controller` `wireguard::a_forged_packet_does_not_arrive` |
@@ -30,7 +30,7 @@
 //! | Likely: `schedulerName`, `interface`, `multusNetwork` | as C1 |
 //! | Likely: source addresses at the tap | as H4 |
 //! | Likely: half-open connections at a migration's target | `neonvm-kit` `places::strangers_and_handshakes_take_no_place_of_known_peers` |
-//! | what nobody thought of | `fuzz::nobody::`, `fuzz::tenant::`, `fuzz::guest::`, `ports::` |
+//! | what the review did not consider | `fuzz::anonymous::`, `fuzz::tenant::`, `fuzz::guest::`, `ports::` |
 
 #![allow(
     clippy::unwrap_used,

@@ -30,7 +30,7 @@ fn apply(cluster: &Cluster, name: &str, endpoint: impl Fn(usize) -> String) {
     }
 }
 
-/// What the status says of each source, when it says something of all.
+/// The error of each source in the status, once the status has all.
 fn errors(cluster: &Cluster, name: &str) -> Vec<String> {
     let what = || format!("errors of {name}");
     eventually_blocking(what, || {
@@ -75,7 +75,7 @@ fn hostile_endpoints_neither_exhaust_nor_explore() {
     println!("peak memory of the pod-autoscaler: {} MiB", peak >> 10);
     assert!(peak < MOST, "{peak} KiB");
     assert_eq!(cluster.process("pod-autoscaler").pid, autoscaler.pid, "it was not started again");
-    // One of both listens: the words do not tell which.
+    // One of both listens: the messages must not reveal which.
     let server = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = server.local_addr().unwrap().port();
     apply(&cluster, "curious", |number| {

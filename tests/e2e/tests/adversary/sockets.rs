@@ -124,7 +124,7 @@ fn sockets(read: impl Fn(&str) -> String) -> Vec<(u64, Place)> {
         all.extend(listening.map(|(_, inode, address)| (inode, Place::Tcp(address))));
     }
     for name in ["udp", "udp6"] {
-        // 7: bound, and connected to nobody.
+        // 7: bound, and connected to no peer.
         let bound = read(name);
         let bound = bound.lines().filter_map(internet).filter(|(state, ..)| *state == 7);
         all.extend(bound.map(|(_, inode, address)| (inode, Place::Udp(address))));

@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 use crate::home::{Home, client_of};
 
 /// An unprivileged user of the host.
-const NOBODY: u32 = 65_534;
+const UNPRIVILEGED: u32 = 65_534;
 
 /// Names and resource versions of the objects of this test.
 fn versions(client: &KubeClient) -> Vec<(String, String)> {
@@ -55,10 +55,10 @@ fn an_unprivileged_user_opens_no_file_of_a_running_cluster() {
     assert!(open.is_empty(), "{open:?}");
     let mut opens = Command::new("/bin/sh");
     opens.args(["-c", "for path; do if [ -r \"$path\" ]; then echo \"$path\"; fi; done", "sh"]);
-    opens.args(&all).uid(NOBODY).gid(NOBODY).current_dir("/");
+    opens.args(&all).uid(UNPRIVILEGED).gid(UNPRIVILEGED).current_dir("/");
     assert_eq!(String::from_utf8(opens.output().unwrap().stdout).unwrap(), "");
     home.good("local down");
-    // As an earlier version left it, and as somebody else could.
+    // As an earlier version left it, and as another user could.
     fs::set_permissions(home.cluster(), Permissions::from_mode(0o755)).unwrap();
     fs::set_permissions(home.cluster().join("state.redb"), Permissions::from_mode(0o644)).unwrap();
     assert!(home.bad("local check", 7).contains("state.redb has mode 0644"));
@@ -66,7 +66,7 @@ fn an_unprivileged_user_opens_no_file_of_a_running_cluster() {
     assert!(home.good("local logs --service supervisor").contains("state.redb"), "the repair is logged");
     assert!(home.good("local check").contains("is sound"));
     home.good("local down");
-    std::os::unix::fs::chown(home.cluster().join("sa.key"), Some(NOBODY), None).unwrap();
+    std::os::unix::fs::chown(home.cluster().join("sa.key"), Some(UNPRIVILEGED), None).unwrap();
     let refused = home.bad("local up --nodes 0", 5);
     assert!(refused.contains("belongs to user 65534") && refused.contains("chown -R 0"), "{refused}");
 }

@@ -1,4 +1,4 @@
-//! H5: whoever shows no certificate takes no memory.
+//! H5: a client without a certificate takes no memory.
 
 use std::sync::Arc;
 
@@ -18,7 +18,7 @@ const BODY: usize = 8 << 20;
 /// it took 350 to 760 MiB.
 const MOST: u64 = 160 << 10;
 
-/// Sends a body for as long as somebody takes it.
+/// Sends a body for as long as the server reads it.
 async fn pour(address: std::net::SocketAddr) -> std::io::Result<()> {
     let stream = TcpStream::connect(address).await?;
     let connector =

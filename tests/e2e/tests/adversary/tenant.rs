@@ -1,4 +1,4 @@
-//! C1, H3 and the low list: whoever may write VMs, migrations and autoscalers in one namespace, and has no other right.
+//! C1, H3 and the low list: a user who may write VMs, migrations and autoscalers in one namespace, and has no other right.
 
 use http::Method;
 use kube::Client;
@@ -129,7 +129,7 @@ async fn a_vm_carries_no_power_over_its_node() {
     .await;
 }
 
-/// Low: `spec.tls` takes no secret of somebody else, neither what is in it nor its life; and the secret of one VM is not that of
+/// Low: `spec.tls` takes no secret of another user, neither its content nor its life; and the secret of one VM is not that of
 /// another one.
 #[tokio::test(flavor = "multi_thread")]
 async fn secrets_of_others_are_not_taken() {

@@ -1,4 +1,4 @@
-//! M3: the author of a VM against the terminal of whoever looks at it.
+//! M3: the author of a VM against the terminal of a user who looks at it.
 
 use serde_json::json;
 

@@ -179,10 +179,10 @@ impl Cluster {
     /// Output of a command in the guest.
     pub(crate) fn inside(&self, name: &str, command: &str) -> String {
         let output = self.inside_output(name, command);
-        let said = String::from_utf8_lossy(&output.stderr);
+        let error = String::from_utf8_lossy(&output.stderr);
         assert!(
             output.status.success(),
-            "{command} in {name}: {}: {said}\n{}",
+            "{command} in {name}: {}: {error}\n{}",
             output.status,
             self.lines(name)
         );

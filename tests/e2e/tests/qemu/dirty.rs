@@ -11,7 +11,7 @@ use crate::cgroup::{Group, limits_memory};
 use crate::cluster::{Cluster, possible};
 use crate::observe::{node, settles};
 
-/// Memory of the guest in MiB, unless `NEONVM_DIRTY_MIB` says another: more takes longer than a test may.
+/// Memory of the guest in MiB, unless `NEONVM_DIRTY_MIB` sets another: more takes longer than a test may.
 const GUEST: u64 = 512;
 /// What is left to the guest's own needs, in MiB.
 const SPARE: u64 = 64;

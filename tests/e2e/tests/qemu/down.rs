@@ -74,7 +74,7 @@ fn vms_are_powered_off_and_start_again() {
     cluster.down();
 }
 
-/// A guest that does not hear the power button is killed when the time is up; that is told.
+/// A guest that ignores the power button is killed when the time is up, which is reported.
 #[test]
 fn a_vm_that_does_not_stop_is_killed_in_time() {
     need!(possible());
@@ -95,8 +95,8 @@ fn a_vm_that_does_not_stop_is_killed_in_time() {
     let all: Vec<&str> = arguments.iter().chain(&["--wait", "--timeout", "170s"]).copied().collect();
     cluster.good(&all);
     // It is deaf from then on; before, it would end as asked.
-    let said = || cluster.good(&["vm", "logs", "deaf", "--source", "guest"]);
-    until(|| said().contains("up"), said);
+    let logs = || cluster.good(&["vm", "logs", "deaf", "--source", "guest"]);
+    until(|| logs().contains("up"), logs);
     let uid = cluster.vm("deaf")["metadata"]["uid"].as_str().unwrap().to_owned();
     let text = down(&cluster, &["--timeout", "3s"]);
     assert!(text.contains("stopping 1 machine (up to 3 s)"), "{text}");

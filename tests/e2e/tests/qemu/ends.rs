@@ -1,4 +1,4 @@
-//! How VMs end, and what is said about it: exit codes, panics, full memory, broken images, guests that do not listen.
+//! How VMs end, and how that is reported: exit codes, panics, full memory, broken images, guests that do not listen.
 
 use neonvm_test_support::need;
 use serde_json::Value;
@@ -21,7 +21,7 @@ fn message(vm: &Value, condition: &str) -> String {
 
 /// The restart policy goes by what the workload really did.
 #[test]
-fn the_end_of_a_workload_ends_its_vm_as_the_policy_says() {
+fn the_end_of_a_workload_ends_its_vm_by_its_policy() {
     need!(possible());
     let cluster = Cluster::start();
     cluster.idle();
@@ -117,7 +117,7 @@ fn images_that_are_missing_or_broken_are_named() {
     let vm = cluster
         .becomes("nowhere", "waits for its image", |vm| message(vm, "Available").contains("127.0.0.1:1"));
     assert_eq!(phase(&vm), "Pending");
-    let vm = cluster.becomes("broken", "says what is wrong", |vm| {
+    let vm = cluster.becomes("broken", "names the fault", |vm| {
         let all = message(vm, "Available") + &message(vm, "Degraded") + &vm["status"]["lastExit"].to_string();
         all.contains("qcow2")
     });
@@ -150,7 +150,7 @@ fn a_guest_that_does_not_listen_is_ended_by_force() {
 
 /// Kill QEMU: reported with the reason. Kill the runner: QEMU goes with it. Either way there is one VM again.
 #[test]
-fn killed_processes_are_told_and_replaced() {
+fn killed_processes_are_reported_and_replaced() {
     need!(possible());
     let cluster = Cluster::start();
     cluster.idle();

@@ -70,7 +70,7 @@ fn kubectl_behaves_as_documented() {
     for word in ["Phase:", "Running", "Ready", "Created", "the guest answers"] {
         until(|| words().contains(word), || format!("{word} is not in\n{}", words()));
     }
-    // Bounds hold, whoever asks.
+    // Bounds hold for every client.
     let patch = r#"[{"op":"replace","path":"/spec/guest/cpus/use","value":9}]"#;
     let refused =
         kubectl(&cluster, &["patch", "neonvm", "web", "--type=json", "-p", patch]).output().unwrap();

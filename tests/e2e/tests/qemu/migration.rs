@@ -22,12 +22,12 @@ fn a_vm_is_migrated_there_and_back_and_is_the_same() {
     let (first, pod) = (node(&cluster, "m"), cluster.pod("m"));
     let plan = cluster.good(&["vm", "migrate", "m", "--dry-run"]);
     assert!(plan.contains("runs it now") && plan.contains("target"), "{plan}");
-    let (code, said) = cluster.bad(&["vm", "migrate", "m", "--to", &first]);
-    assert!(code == 5 && said.contains("already runs on"), "{said}");
+    let (code, output) = cluster.bad(&["vm", "migrate", "m", "--to", &first]);
+    assert!(code == 5 && output.contains("already runs on"), "{output}");
 
-    let said = cluster.good(&["vm", "migrate", "m", "--timeout", "170s"]);
+    let output = cluster.good(&["vm", "migrate", "m", "--timeout", "170s"]);
     let second = node(&cluster, "m");
-    assert!(said.contains(&format!("m runs on {second}")) && said.contains("downtime"), "{said}");
+    assert!(output.contains(&format!("m runs on {second}")) && output.contains("downtime"), "{output}");
     assert_ne!(first, second);
     assert_ne!(pod, cluster.pod("m"));
     settles(&cluster, "m");
@@ -64,7 +64,7 @@ fn copies(cluster: &Cluster, name: &str) {
     );
 }
 
-/// Slow enough that somebody can change their mind.
+/// Slow enough to cancel it.
 const SLOW: [&str; 6] = ["vm", "migrate", "m", "--no-wait", "--bandwidth", "1Mi"];
 
 /// Cancelled, impossible, twice at a time, and deleted on the way: the VM stays, or ends, as it should.
@@ -78,8 +78,8 @@ fn migrations_that_fail_leave_the_vm_alone() {
     let here = node(&cluster, "m");
     cluster.good(&SLOW);
     copies(&cluster, "m-1");
-    let (code, said) = cluster.bad(&["vm", "migrate", "m"]);
-    assert!(code == 5 && said.contains("m-1"), "{said}");
+    let (code, output) = cluster.bad(&["vm", "migrate", "m"]);
+    assert!(code == 5 && output.contains("m-1"), "{output}");
     // A second object is queued behind the first, and cancelling it has no other effect.
     let second = json!({ "apiVersion": "vm.neon.tech/v1", "kind": "VirtualMachineMigration",
         "metadata": { "name": "second" }, "spec": { "vmName": "m" } });
@@ -91,8 +91,8 @@ fn migrations_that_fail_leave_the_vm_alone() {
     assert!(cluster.good(&["migration", "list", "--active"]).contains("second"));
     cluster.delete(Resource::MIGRATION, "second");
     assert_eq!(text(&migration(&cluster, "m-1"), "/status/phase"), "Running");
-    let said = cluster.good(&["migration", "cancel", "m-1", "--timeout", "170s"]);
-    assert!(said.contains(&format!("m stayed on {here}")), "{said}");
+    let output = cluster.good(&["migration", "cancel", "m-1", "--timeout", "170s"]);
+    assert!(output.contains(&format!("m stayed on {here}")), "{output}");
     settles(&cluster, "m");
     assert_eq!(recall(&cluster, "m"), before);
     let (code, _) = cluster.bad(&["migration", "cancel", "m-1"]);
@@ -108,8 +108,8 @@ fn migrations_that_fail_leave_the_vm_alone() {
 fn cannot_go(cluster: &Cluster) {
     let other = if node(cluster, "m") == "n1" { "n2" } else { "n1" };
     cluster.cordon(other);
-    let (code, said) = cluster.bad(&["vm", "migrate", "m", "--dry-run"]);
-    assert!(code == 5 && said.contains("can go nowhere"), "{said}");
+    let (code, output) = cluster.bad(&["vm", "migrate", "m", "--dry-run"]);
+    assert!(code == 5 && output.contains("can go nowhere"), "{output}");
     cluster.good(&["vm", "migrate", "m", "--no-wait"]);
     until(
         || text(&migration(cluster, "m-2"), "/status/message").contains("cordoned"),
@@ -126,8 +126,8 @@ fn loses_its_target(cluster: &Cluster) {
     copies(cluster, "m-2");
     let target = text(&migration(cluster, "m-2"), "/status/targetPodName").to_owned();
     cluster.client().delete(Resource::POD, &target, Some(0)).unwrap();
-    let (code, said) = cluster.bad(&["migration", "wait", "m-2", "--timeout", "170s"]);
-    assert!(code == 1 && said.contains("has not moved"), "{said}");
+    let (code, output) = cluster.bad(&["migration", "wait", "m-2", "--timeout", "170s"]);
+    assert!(code == 1 && output.contains("has not moved"), "{output}");
     settles(cluster, "m");
 }
 
@@ -185,9 +185,9 @@ fn a_database_is_migrated_under_load_and_keeps_its_sessions() {
         assert_eq!(session.query("select pg_backend_pid()"), backend, "the session is another one");
     }
     assert_eq!(node(&cluster, "pg"), first);
-    let said = bench.wait_with_output().unwrap();
-    let (out, err) = (String::from_utf8_lossy(&said.stdout), String::from_utf8_lossy(&said.stderr));
-    assert!(said.status.success() && out.contains("number of failed transactions: 0"), "{out}{err}");
+    let output = bench.wait_with_output().unwrap();
+    let (out, err) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    assert!(output.status.success() && out.contains("number of failed transactions: 0"), "{out}{err}");
     settles(&cluster, "pg");
     assert_eq!(text(&cluster.vm("pg"), "/status/extraNetIP"), address);
     cluster.down();
@@ -220,8 +220,8 @@ fn the_scheduler_migrates_a_vm_off_a_node_under_pressure() {
         "{before}"
     );
     assert_eq!(before["tooMuchPressure"], true);
-    let said = cluster.good(&["debug", "node-pressure", "n1"]);
-    assert!(said.contains("next: "), "{said}");
+    let output = cluster.good(&["debug", "node-pressure", "n1"]);
+    assert!(output.contains("next: "), "{output}");
     assert_eq!(cluster.list(Resource::MIGRATION), [] as [Value; 0]);
     cluster.uncordon("n2");
     // During: one of them leaves, and is accounted for.
@@ -255,7 +255,7 @@ fn the_scheduler_migrates_a_vm_off_a_node_under_pressure() {
     cluster.down();
 }
 
-/// Its node has no room for what a VM is scaled to by hand: it is migrated to where there is room, by whoever notices first, and once.
+/// Its node has no room for what a VM is scaled to by hand: the first component that notices migrates it, once.
 #[test]
 fn a_vm_that_is_scaled_beyond_its_node_is_migrated_once_and_grows() {
     need!(possible());

@@ -114,25 +114,25 @@ fn a_connection_over_the_overlay_survives_a_migration() {
     let (here, first) = (a["status"]["node"].as_str().unwrap(), b["status"]["node"].as_str().unwrap());
     let target = ["n2", "n3", "n1"].into_iter().find(|node| *node != here && *node != first).unwrap();
     cluster.inside("b", "nc -ll -p 7000 -e cat >/dev/null 2>&1 </dev/null &");
-    // Until it is told to stop: it continues through the migration, however long that takes.
-    let talk = "rm -f /out; (i=0; while [ ! -e /stop ]; do echo $i; i=$((i+1)); echo $i > /said; sleep 0.1; done) | nc";
+    // Runs until the file /stop exists: it continues through the migration, however long that takes.
+    let talk = "rm -f /out; (i=0; while [ ! -e /stop ]; do echo $i; i=$((i+1)); echo $i > /sent; sleep 0.1; done) | nc";
     let at = address(&b);
     cluster.succeeds(|| cluster.neonctl(&["vm", "ssh", "a", "--", &format!("echo x | nc -w 2 {at} 7000")]));
     cluster.inside("a", &format!("({talk} {at} 7000 > /out) >/dev/null 2>&1 </dev/null &"));
-    let heard = || cluster.inside("a", "cat /out");
-    until(|| heard().lines().count() > 5, heard);
+    let received = || cluster.inside("a", "cat /out");
+    until(|| received().lines().count() > 5, received);
     cluster.good(&["vm", "migrate", "b", "--to", target, "--timeout", "170s"]);
     let moved = cluster.becomes("b", "migrated", |vm| vm["status"]["node"] == target && is_up(vm));
     assert_eq!(address(&moved), at);
     assert_eq!(moved["status"]["restartCount"], 0);
-    let before = heard().lines().count();
-    until(|| heard().lines().count() > before + 5, heard);
+    let before = received().lines().count();
+    until(|| received().lines().count() > before + 5, received);
     cluster.inside("a", "touch /stop");
     // Each number came back once, in order.
     let is_whole = || {
-        let said: usize = cluster.inside("a", "cat /said").trim().parse().unwrap_or_default();
-        heard().lines().eq((0..said).map(|number| number.to_string()))
+        let sent: usize = cluster.inside("a", "cat /sent").trim().parse().unwrap_or_default();
+        received().lines().eq((0..sent).map(|number| number.to_string()))
     };
-    until(is_whole, heard);
+    until(is_whole, received);
     cluster.down();
 }

@@ -94,9 +94,9 @@ fn a_database_grows_under_load_and_shrinks_when_it_is_idle() {
         observed(vm) == ("1".into(), "4Gi".into())
     });
     assert!(load.runs(), "pgbench lost its connections");
-    let said = cluster.good(&["agent", "inspect", "--vm", "pg", "--history", "50"]);
-    assert!(said.contains("LAST DECISIONS") && said.contains("ask scheduler"), "{said}");
-    // What is told goes its own way.
+    let output = cluster.good(&["agent", "inspect", "--vm", "pg", "--history", "50"]);
+    assert!(output.contains("LAST DECISIONS") && output.contains("ask scheduler"), "{output}");
+    // Events are delivered separately.
     let events = || cluster.good(&["vm", "events", "pg"]);
     until(|| events().contains("ScaledUp"), events);
     drop(load);
@@ -196,9 +196,9 @@ fn memory_grows_before_it_is_missing() {
 /// What two emulated VMs of at most 3 compute units take beside guests of 4 GiB together, in MiB; and 20m of CPU each.
 const OVERHEAD_MIB: u64 = 650;
 
-/// A node that is full: the permit is refused, everybody says why, and the numbers agree.
+/// A node that is full: the permit is refused, every command shows the reason, and the numbers agree.
 #[test]
-fn a_full_node_refuses_and_says_so() {
+fn a_full_node_refuses_and_reports_it() {
     need!(possible());
     let memory = format!("{}Mi", 4096 + OVERHEAD_MIB);
     let cluster = Cluster::with(&["--nodes", "2", "--cpus", "1.04", "--memory", &memory]);
@@ -245,17 +245,17 @@ fn a_full_node_refuses_and_says_so() {
     cluster.down();
 }
 
-/// What `node-pressure` says, what the scheduler's dump says, and what comes out by hand.
+/// The numbers of `node-pressure`, those of the scheduler's dump, and those computed by hand.
 fn numbers_of_a_full_node(cluster: &Cluster) -> Result<(), String> {
-    let said: Value =
+    let output: Value =
         serde_json::from_str(&cluster.good(&["debug", "node-pressure", "n1", "-o", "json"])).unwrap();
     let dump: Value = serde_json::from_str(&cluster.good(&["scheduler", "inspect", "-o", "json"])).unwrap();
-    let node = &said["items"][0];
+    let node = &output["items"][0];
     let dumped = dump["nodes"].as_array().unwrap().iter().find(|node| node["name"] == "n1").unwrap();
     for (resource, total, refused) in
         [("cpu", 1040_u64, 500_u64), ("mem", (4096 + OVERHEAD_MIB) << 20, 2 << 30)]
     {
-        // Two machines want 3 compute units each, 6 in all, of which 4 are there: all is promised, and not more.
+        // Two machines want 3 compute units each, 6 in all, of which 4 are there: all is permitted, and not more.
         let by_hand = [
             ("total", total),
             ("reserved", total),

@@ -59,7 +59,7 @@ fn a_vm_has_defaults_one_pod_and_counts_its_restarts() {
     let again = cluster.becomes("small", "up again", |vm| is_up(vm, 1));
     assert_ne!(again["status"]["podName"], vm["status"]["podName"]);
 
-    // A graceful end that nobody but the guest's owner asked for.
+    // A graceful end that only the guest's owner requested.
     let pod = cluster.pod("small");
     // Its own end may come too late to be reported: the pod goes with the VM.
     drop(cluster.client().exec(&pod, &["neond", "runner", "power-off"]));
@@ -91,14 +91,14 @@ fn the_guest_is_reached_from_the_container_and_from_outside() {
     let processes = cluster.inside("s", "ps");
     assert_eq!(processes.matches("neonvm-guest daemon").count(), 1, "{processes}");
     assert_eq!(cluster.neonctl(&["vm", "ssh", "s", "--", "exit 3"]).status().unwrap().code(), Some(3));
-    let (code, said) = cluster.bad(&["vm", "ssh", "s", "-l", "nobody-known", "--", "true"]);
-    assert!(code == 255 && said.contains("Permission denied") && !said.contains("Permanently"), "{said}");
+    let (code, text) = cluster.bad(&["vm", "ssh", "s", "-l", "no-such-user", "--", "true"]);
+    assert!(code == 255 && text.contains("Permission denied") && !text.contains("Permanently"), "{text}");
     let quiet = cluster.inside_output("s", "echo out; echo err >&2");
-    assert_eq!(String::from_utf8_lossy(&quiet.stderr), "err\n", "ssh itself has nothing to say");
+    assert_eq!(String::from_utf8_lossy(&quiet.stderr), "err\n", "ssh itself prints nothing");
     // Logs of every source, and those of the pod.
-    let said = || cluster.good(&["vm", "logs", "s", "--source", "guest"]);
-    until(|| !said().is_empty(), || cluster.logs());
-    assert_eq!(said(), "up\n");
+    let output = || cluster.good(&["vm", "logs", "s", "--source", "guest"]);
+    until(|| !output().is_empty(), || cluster.logs());
+    assert_eq!(output(), "up\n");
     assert!(cluster.good(&["vm", "logs", "s", "--source", "serial"]).contains("Linux version"));
     assert!(cluster.client().logs(&pod).unwrap().contains("guest| up"));
     let events = || cluster.good(&["vm", "events", "s"]);
@@ -159,9 +159,9 @@ fn secrets_and_certificates_reach_the_guest_and_are_kept_in_step() {
     assert_eq!(secret["type"], "kubernetes.io/tls");
     assert_eq!(secret["metadata"]["ownerReferences"][0]["uid"], vm["metadata"]["uid"]);
     // The workload did not start before its files were there; it has begun when the guest answers, perhaps not more than that.
-    let said = || cluster.good(&["vm", "logs", "files", "--source", "guest"]);
-    until(|| said().contains("END CERTIFICATE"), said);
-    let first = said();
+    let output = || cluster.good(&["vm", "logs", "files", "--source", "guest"]);
+    until(|| output().contains("END CERTIFICATE"), output);
+    let first = output();
     assert!(first.starts_with("one") && first.contains("BEGIN CERTIFICATE"), "{first}");
     let listing =
         cluster.inside("files", "stat -c '%a %n' /conf/deep/My.Config.YAML; cat /conf/deep/My.Config.YAML");

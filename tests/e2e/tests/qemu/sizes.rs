@@ -1,4 +1,4 @@
-//! Sizes change while the VM runs: nothing restarts, no connection is lost, and what a guest refuses is told.
+//! Sizes change while the VM runs: nothing restarts, no connection is lost, and a refusal of the guest is reported.
 
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::net::TcpStream;
@@ -139,7 +139,7 @@ fn the_pod_is_never_smaller_than_its_vcpus(cluster: &Cluster) {
 }
 
 #[test]
-fn a_guest_that_keeps_its_memory_is_told_with_the_size_it_reached() {
+fn a_guest_that_keeps_its_memory_is_reported_with_the_size_it_reached() {
     need!(possible());
     let cluster = Cluster::start();
     cluster.idle();
@@ -155,7 +155,7 @@ fn a_guest_that_keeps_its_memory_is_told_with_the_size_it_reached() {
     assert_eq!(vm["status"]["phase"], "Running", "it does not stay in Scaling");
     let (reason, message) = scaled(&vm);
     assert!(reason == "MemoryNotReleased" && message.contains("not to 256Mi"), "{reason}: {message}");
-    // What is told goes its own way.
+    // Events are delivered separately.
     let events = || cluster.good(&["vm", "events", "keeper", "--types", "Warning"]);
     until(|| events().contains("ScaleLimited"), events);
     // The VM lives; what was freed is taken later.

@@ -62,8 +62,8 @@ fn nodes_are_separate_and_can_be_cordoned() {
     // From one guest to the other, across the nodes.
     let address = cluster.vm("b")["status"]["podIP"].as_str().unwrap().to_owned();
     let ping = format!("ping -c 1 -W 20 {address}");
-    let said = cluster.succeeds(|| cluster.neonctl(&["vm", "ssh", "a", "--", &ping]));
-    assert!(said.contains("1 packets received"), "{said}");
+    let output = cluster.succeeds(|| cluster.neonctl(&["vm", "ssh", "a", "--", &ping]));
+    assert!(output.contains("1 packets received"), "{output}");
     // Neither node has room for this one.
     cluster.uncordon("n2");
     cluster.good(&[

@@ -58,9 +58,9 @@ fn change(
     cluster: &Cluster,
     random: &mut Random,
     wanted: &mut Option<(u64, u64)>,
-    anew: bool,
+    replace: bool,
 ) -> &'static str {
-    match (*wanted, if anew { 0 } else { random.below(4) }) {
+    match (*wanted, if replace { 0 } else { random.below(4) }) {
         (None, _) => {
             insist(
                 cluster,
@@ -140,7 +140,7 @@ fn nothing_is_lost_doubled_or_leaked_when_everything_is_killed_at_random() {
         let (watch_stop, watch_most) = (Arc::clone(&stop), Arc::clone(&most));
         scope.spawn(move || count_doubles(&watch_stop, &watch_most));
         let _ending = Ending(Arc::clone(&stop));
-        let mut anew = false;
+        let mut replace = false;
         for round in 0..ROUNDS {
             let (name, pid) = victim(&cluster, &mut random);
             let pause = Duration::from_millis(random.below(1500));
@@ -151,11 +151,11 @@ fn nothing_is_lost_doubled_or_leaked_when_everything_is_killed_at_random() {
                     kill(pid, Signal::KILL);
                 }
             });
-            let step = change(&cluster, &mut random, &mut wanted, anew);
+            let step = change(&cluster, &mut random, &mut wanted, replace);
             killer.join().unwrap();
             println!("round {round}: {step}, {name} killed after {pause:?}");
             // A VM that ends again and again has to wait longer each time; a new one has no history.
-            anew = name == "runner";
+            replace = name == "runner";
             settle(&cluster, wanted, &mut uid, round);
         }
     });

@@ -110,7 +110,7 @@ fn reaches(cluster: &Cluster, name: &str, is: impl Fn(&Value) -> bool) -> Value 
 }
 
 /// Kills a victim of a migration from a node to the other one. Whether it was there.
-fn strike(cluster: &Cluster, victim: Victim, from: &str, name: &str) -> bool {
+fn kill_victim(cluster: &Cluster, victim: Victim, from: &str, name: &str) -> bool {
     let to = if from == "n1" { "n2" } else { "n1" };
     let qemus =
         |node: &str| -> Vec<i32> { runners_on(cluster, node).into_iter().flat_map(qemus_of).collect() };
@@ -208,7 +208,7 @@ fn migrations_survive_the_death_of_everything_around_them() {
         let point = Point::choose(&mut random);
         start(&cluster, &name);
         reaches(&cluster, &name, |migration| point.is_reached(migration));
-        let hit = strike(&cluster, victim, &from, &name);
+        let hit = kill_victim(&cluster, victim, &from, &name);
         let ended = reaches(&cluster, &name, is_over);
         assert!(!text(&ended, "/status/reason").is_empty(), "{ended}");
         let round = Round { victim, hit, from, phase: text(&ended, "/status/phase").to_owned() };

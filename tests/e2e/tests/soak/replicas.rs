@@ -85,7 +85,7 @@ impl Seen {
         })
     }
 
-    /// Whether the explanation says what was done, and its numbers add up.
+    /// Whether the explanation matches the decision, and its numbers add up.
     fn agrees(&self) {
         let steps = self.status["explanation"].as_array().cloned().unwrap_or_default();
         let Some(result) = steps.last() else { return };
@@ -154,8 +154,8 @@ fn until_all(cluster: &Cluster, what: &str, is: impl Fn(&Seen) -> bool) -> Vec<S
                     format!("{}: {} of {} ready {}", seen.name, seen.ready, seen.replicas, status(seen))
                 })
                 .collect();
-            let played = std::fs::read_to_string(cluster.path("workload.log")).unwrap_or_default();
-            format!("not {what}: {}\n{played}\n{}", all.join("\n"), cluster.logs())
+            let workload_log = std::fs::read_to_string(cluster.path("workload.log")).unwrap_or_default();
+            format!("not {what}: {}\n{workload_log}\n{}", all.join("\n"), cluster.logs())
         },
     );
     last.into_inner()
@@ -163,8 +163,8 @@ fn until_all(cluster: &Cluster, what: &str, is: impl Fn(&Seen) -> bool) -> Vec<S
 
 fn reach(cluster: &Cluster, replicas: i64) -> Vec<Seen> {
     until_all(cluster, &format!("{replicas} replicas"), |seen| {
-        let told = seen.status["actualScale"] == replicas && seen.status["desiredScale"] == replicas;
-        seen.replicas == replicas && seen.ready == replicas && told
+        let reported = seen.status["actualScale"] == replicas && seen.status["desiredScale"] == replicas;
+        seen.replicas == replicas && seen.ready == replicas && reported
     })
 }
 
@@ -194,7 +194,7 @@ fn keeps(cluster: &Cluster, replicas: i64, turns: u64) {
             }
             NAMES.iter().zip(&begun).all(|(name, begun)| scrapes(cluster, name) >= begun + more)
         },
-        || format!("nobody looks at the metrics\n{}", cluster.logs()),
+        || format!("no scrape of the metrics\n{}", cluster.logs()),
     );
 }
 
@@ -214,8 +214,8 @@ fn kill_pod(cluster: &Cluster) {
     cluster.is_gone(Resource::POD, name);
 }
 
-/// The history says how it came: each change begins where the one before ended.
-fn tells_the_way(seen: &Seen, last: i64) {
+/// The history is complete: each change begins where the one before ended.
+fn history_is_complete(seen: &Seen, last: i64) {
     let history = seen.status["scalingHistory"].as_array().unwrap();
     for (before, after) in history.iter().zip(history.iter().skip(1)) {
         assert_eq!(before["newScale"], after["previousScale"], "{}: {history:?}", seen.name);
@@ -240,7 +240,7 @@ fn replicas_follow_the_load_through_an_outage_and_restarts() {
     until_all(&cluster, "seen", |seen| seen.condition("MetricsAvailable").0 == "True");
     annotate(&cluster, &[("clients", "22")]);
     for seen in reach(&cluster, 6) {
-        tells_the_way(&seen, 6);
+        history_is_complete(&seen, 6);
     }
     // No node and no scheduler meddles with these pods.
     let statuses = || -> Vec<Value> {
@@ -249,12 +249,12 @@ fn replicas_follow_the_load_through_an_outage_and_restarts() {
     let runs =
         |status: &&Value| status["phase"] == "Running" && status["containerStatuses"][0]["ready"] == true;
     until(|| statuses().iter().filter(runs).count() == 12, || format!("{:?}", statuses()));
-    // Whoever dies, nothing is taken away.
+    // Whatever is killed, nothing is taken away.
     kill_pod(&cluster);
     kill_service(&cluster);
     keeps(&cluster, 6, 8);
     reach(&cluster, 6);
-    // The load goes, and nobody can see it.
+    // The load goes, and no metric shows it.
     annotate(&cluster, &[("metrics", "down"), ("clients", "2")]);
     for seen in until_all(&cluster, "blind", is_blind) {
         let error = seen.status["currentMetrics"][0]["error"].as_str().unwrap_or_default();
@@ -265,7 +265,7 @@ fn replicas_follow_the_load_through_an_outage_and_restarts() {
     keeps(&cluster, 6, 12);
     annotate(&cluster, &[("metrics", "answer")]);
     for seen in reach(&cluster, 1) {
-        tells_the_way(&seen, 1);
+        history_is_complete(&seen, 1);
     }
     // A second one that wants the same workload gets it when the first is gone, and not before.
     let first = std::fs::read_to_string(cluster.path("apa-podautoscaler.yaml")).unwrap();

@@ -1,4 +1,4 @@
-//! A whole cluster of somebody who is not root.
+//! A whole cluster of a user who is not root.
 
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::net::TcpStream;
@@ -16,7 +16,7 @@ use crate::machine;
 /// The user and group `nobody`: ssh wants one that the machine knows.
 const USER: u32 = 65_534;
 
-/// Somebody who is not root, with a home, the programs and a kernel where they can read them.
+/// A user who is not root, with a home, and the programs and a kernel in readable files.
 struct Person {
     place: tempfile::TempDir,
 }
@@ -117,7 +117,7 @@ fn open(path: &Path) {
     std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o755)).unwrap();
 }
 
-/// By a program: what this one had open for writing, its children would have open too for a moment, and so nobody could run it.
+/// By another program: children of this one would inherit a file that it writes, and the kernel refuses to run an open file.
 fn copy(from: &Path, to: &Path, mode: u32) {
     let copied = Command::new("cp").arg(from).arg(to).status().unwrap();
     assert!(copied.success(), "{}", from.display());
@@ -168,14 +168,14 @@ fn a_whole_cluster_needs_no_root() {
     person.create("b", "echo:1");
     both_are_reached(&person);
     until(|| person.vm("a")["status"]["phase"] == "Running", || person.logs());
-    what_cannot_be_limited_is_told(&person.vm("a"));
+    reports_what_cannot_be_limited(&person.vm("a"));
     assert_eq!(person.good(&["vm", "ssh", "a", "--", "nproc"]).0.trim(), "1");
     for (cpu, memory, online) in [("2", "1Gi", "2"), ("0.5", "512Mi", "1"), ("1.5", "256Mi", "2")] {
         person.good(&["vm", "scale", "a", "--cpu", cpu, "--memory", memory, "--wait", "--timeout", "170s"]);
         assert_eq!(person.good(&["vm", "ssh", "a", "--", "nproc"]).0.trim(), online);
         let vm = person.vm("a");
         assert_eq!(condition(&vm, "Scaled").1, "Reached");
-        what_cannot_be_limited_is_told(&vm);
+        reports_what_cannot_be_limited(&vm);
     }
     let logs = person.good(&["vm", "logs", "a", "--source", "serial"]).0;
     assert!(logs.contains("Linux version"), "{logs}");
@@ -202,7 +202,7 @@ fn both_are_reached(person: &Person) {
     }
 }
 
-fn what_cannot_be_limited_is_told(vm: &Value) {
+fn reports_what_cannot_be_limited(vm: &Value) {
     let (status, reason, message) = condition(vm, "Degraded");
     assert_eq!((status.as_str(), reason.as_str()), ("True", "CpuNotLimited"), "{message}");
     assert!(message.contains("cannot be limited") && message.contains("needs root"), "{message}");
@@ -218,7 +218,7 @@ fn the_console_answers(person: &Person) {
     let seen = BufReader::new(console.0.stdout.take().unwrap());
     // The first line starts the shell. What is typed is shown too; only what is made of it is looked for.
     typed.write_all(b"\n").unwrap();
-    let (lines, heard) = std::sync::mpsc::channel();
+    let (lines, received) = std::sync::mpsc::channel();
     std::thread::spawn(move || {
         for line in seen.split(b'\n').map_while(Result::ok) {
             let _ = lines.send(String::from_utf8_lossy(&line).into_owned());
@@ -227,11 +227,11 @@ fn the_console_answers(person: &Person) {
     let mut all = String::new();
     until(
         || {
-            typed.write_all(b"echo says-$((40+2))\n").unwrap();
-            while let Ok(line) = heard.recv_timeout(Duration::from_millis(500)) {
+            typed.write_all(b"echo sum-$((40+2))\n").unwrap();
+            while let Ok(line) = received.recv_timeout(Duration::from_millis(500)) {
                 all.push_str(&line);
             }
-            all.contains("says-42")
+            all.contains("sum-42")
         },
         || "the console does not answer".into(),
     );

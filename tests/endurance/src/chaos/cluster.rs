@@ -127,7 +127,7 @@ impl Cluster {
             let body = serde_json::json!({ "apiVersion": "v1", "kind": "ConfigMap", "data": { "turn": self.turn.to_string() } });
             let mut left = ATTEMPTS;
             loop {
-                // Both can be said twice without harm.
+                // Both requests can be repeated without harm.
                 let answer = if delete {
                     api.delete(&name, &DeleteParams::default()).await.map(|_| ())
                 } else {

@@ -75,7 +75,7 @@ pub(super) async fn slow(scene: &Scene<'_>, witness: &Witness) -> anyhow::Result
     Ok(())
 }
 
-/// Opens watches of config maps that nobody reads.
+/// Opens watches of config maps and does not read them.
 async fn deaf(scene: &Scene<'_>, query: &str) -> anyhow::Result<Vec<TlsStream<TcpStream>>> {
     let mut deaf = Vec::new();
     for _ in 0..DEAF {

@@ -41,8 +41,8 @@ async fn read(reader: &mut ReadHalf<TlsStream<TcpStream>>) -> std::io::Result<Fr
     Ok(Frame { kind, payload })
 }
 
-/// Streams that are opened and reset at once (CVE-2023-44487): the server says goodbye with `ENHANCE_YOUR_CALM` or
-/// closes.
+/// Streams that are opened and reset at once (CVE-2023-44487): the server sends `GOAWAY` with `ENHANCE_YOUR_CALM`, or closes
+/// the connection.
 pub(super) async fn rapid_reset(scene: &Scene<'_>) -> anyhow::Result<()> {
     for _ in 0..5 {
         let (mut reader, mut writer) = tokio::io::split(scene.access.http2().await?);

@@ -12,7 +12,7 @@ use kube::api::{Patch, PatchParams, WatchEvent, WatchParams};
 use tokio::sync::Semaphore;
 
 use super::PATIENCE;
-use super::ledger::{self, Listed, MARKER, Sight};
+use super::ledger::{self, Listed, MARKER, Observation};
 
 /// Events as they come.
 pub(super) type Events = Pin<Box<dyn Stream<Item = Result<WatchEvent<ConfigMap>, kube::Error>> + Send>>;
@@ -22,7 +22,7 @@ pub(super) type Events = Pin<Box<dyn Stream<Item = Result<WatchEvent<ConfigMap>,
 pub(super) struct Follower {
     version: u64,
     objects: BTreeMap<String, (u64, u64)>,
-    sights: Vec<Sight>,
+    observations: Vec<Observation>,
 }
 
 /// Writes the marker of a round.
@@ -34,8 +34,8 @@ pub(super) async fn mark(api: &Api<ConfigMap>, round: u32) -> anyhow::Result<()>
 }
 
 impl Follower {
-    pub(super) fn take_sights(&mut self) -> Vec<Sight> {
-        std::mem::take(&mut self.sights)
+    pub(super) fn take_observations(&mut self) -> Vec<Observation> {
+        std::mem::take(&mut self.observations)
     }
 
     /// Believes a list.
@@ -97,13 +97,13 @@ impl Follower {
         if !ledger::ours(&object) {
             return Ok(None);
         }
-        let seen = ledger::sight(&object, deleted)?;
+        let seen = ledger::observe(&object, deleted)?;
         if deleted {
             self.objects.remove(&seen.name);
         } else {
             self.objects.insert(seen.name.clone(), (seen.version, seen.token));
         }
-        self.sights.push(seen);
+        self.observations.push(seen);
         Ok(None)
     }
 

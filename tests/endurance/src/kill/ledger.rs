@@ -13,7 +13,7 @@ const ANNOTATION: &str = "example.com/token";
 
 /// One version of one object, as some client has seen it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Sight {
+pub(super) struct Observation {
     pub(super) name: String,
     pub(super) version: u64,
     /// What the write carried.
@@ -24,7 +24,7 @@ pub(super) struct Sight {
 /// Every version shown so far; each belongs to one write only.
 #[derive(Debug, Default)]
 pub(super) struct Ledger {
-    shown: BTreeMap<u64, Sight>,
+    shown: BTreeMap<u64, Observation>,
 }
 
 impl Ledger {
@@ -33,18 +33,22 @@ impl Ledger {
         self.shown.last_key_value().map_or(0, |(version, _)| *version)
     }
 
-    /// Notes a sight; an error if its version has been shown for something else.
-    pub(super) fn note(&mut self, sight: Sight) -> anyhow::Result<()> {
-        if let Some(known) = self.shown.get(&sight.version) {
-            ensure!(*known == sight, "version {} was given twice: {known:?}, {sight:?}", sight.version);
+    /// Records an observation; an error if its version has been shown for something else.
+    pub(super) fn note(&mut self, observation: Observation) -> anyhow::Result<()> {
+        if let Some(known) = self.shown.get(&observation.version) {
+            ensure!(
+                *known == observation,
+                "version {} was given twice: {known:?}, {observation:?}",
+                observation.version
+            );
         }
-        self.shown.insert(sight.version, sight);
+        self.shown.insert(observation.version, observation);
         Ok(())
     }
 }
 
 /// Reads an object; an error if it is not whole.
-pub(super) fn sight(object: &ConfigMap, deleted: bool) -> anyhow::Result<Sight> {
+pub(super) fn observe(object: &ConfigMap, deleted: bool) -> anyhow::Result<Observation> {
     let name = object.metadata.name.clone().context("an object without a name")?;
     let version = object.metadata.resource_version.as_deref().unwrap_or("").parse();
     let version = version.with_context(|| format!("the version of {name}"))?;
@@ -57,7 +61,7 @@ pub(super) fn sight(object: &ConfigMap, deleted: bool) -> anyhow::Result<Sight> 
         data.get("filler") == Some(&filler(token)),
         "{name} is half written: the filler is not that of {token}"
     );
-    Ok(Sight { name, version, token, deleted })
+    Ok(Observation { name, version, token, deleted })
 }
 
 /// Up to 2 KiB that only this token has.
@@ -88,8 +92,8 @@ pub(super) struct Listed {
 }
 
 impl Listed {
-    pub(super) fn sights(&self) -> impl Iterator<Item = Sight> + '_ {
-        self.objects.iter().map(|(name, (version, token))| Sight {
+    pub(super) fn observations(&self) -> impl Iterator<Item = Observation> + '_ {
+        self.objects.iter().map(|(name, (version, token))| Observation {
             name: name.clone(),
             version: *version,
             token: *token,
@@ -109,7 +113,7 @@ pub(super) async fn list(api: &Api<ConfigMap>) -> anyhow::Result<Listed> {
     let version = list.metadata.resource_version.as_deref().unwrap_or("").parse()?;
     let mut objects = BTreeMap::new();
     for object in list.items.iter().filter(|object| ours(object)) {
-        let seen = sight(object, false)?;
+        let seen = observe(object, false)?;
         ensure!(seen.version <= version, "{seen:?} is newer than its list, {version}");
         if objects.insert(seen.name.clone(), (seen.version, seen.token)).is_some() {
             bail!("{} is listed twice", seen.name);

@@ -9,7 +9,7 @@ use kube::Api;
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
 use tokio::sync::Semaphore;
 
-use super::ledger::{self, Listed, Sight};
+use super::ledger::{self, Listed, Observation};
 use crate::random::Random;
 
 /// Objects of one writer.
@@ -39,7 +39,7 @@ struct Object {
     pending: Option<Write>,
 }
 
-/// Nobody else writes its objects.
+/// Only this client writes its objects.
 #[derive(Debug)]
 pub(super) struct Writer {
     objects: Vec<Object>,
@@ -47,7 +47,7 @@ pub(super) struct Writer {
     /// Everything acknowledged so far must be newer than this when it comes.
     base: u64,
     acknowledged: u64,
-    sights: Vec<Sight>,
+    observations: Vec<Observation>,
 }
 
 impl Writer {
@@ -58,7 +58,7 @@ impl Writer {
             random: Random::new(seed),
             base: 0,
             acknowledged: 0,
-            sights: Vec::new(),
+            observations: Vec::new(),
         }
     }
 
@@ -66,8 +66,8 @@ impl Writer {
         std::mem::take(&mut self.acknowledged)
     }
 
-    pub(super) fn take_sights(&mut self) -> Vec<Sight> {
-        std::mem::take(&mut self.sights)
+    pub(super) fn take_observations(&mut self) -> Vec<Observation> {
+        std::mem::take(&mut self.observations)
     }
 
     /// Writes until the server is gone or `stop` is set.
@@ -85,16 +85,16 @@ impl Writer {
                     object.pending = None;
                     object.known = None;
                     if let Some(made) = made {
-                        let seen = ledger::sight(&made, false)?;
+                        let seen = ledger::observe(&made, false)?;
                         ensure!(seen.token == token, "the answer to {token} shows {seen:?}");
                         ensure!(seen.version > self.base, "{seen:?} was given after version {}", self.base);
                         object.known = Some((seen.version, seen.token));
-                        self.sights.push(seen);
+                        self.observations.push(seen);
                     }
                     self.acknowledged += 1;
                     shared.acknowledged.add_permits(1);
                 }
-                // Nobody else touches these objects and nothing is asked that could be refused.
+                // No other client writes these objects, and no request is invalid.
                 Err(kube::Error::Api(status)) => bail!("{} was refused: {status:?}", object.name),
                 Err(_) => break,
             }

@@ -1,4 +1,4 @@
-//! Where the demonstration plays: each command is shown before it runs, with the time since the start.
+//! Output of the demonstration: each command is shown before it runs, with the time since the start.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;

@@ -1,4 +1,4 @@
-//! What is shown: a database grows under load by itself, a full node says no, the database moves to another node while it is
+//! What is shown: a database grows under load by itself, a full node denies more, the database moves to another node while it is
 //! used, and idle machines give back.
 
 use std::io::{BufRead as _, BufReader, Write as _};
@@ -23,7 +23,7 @@ impl Drop for Background {
     }
 }
 
-pub(super) fn play(stage: &Stage) -> anyhow::Result<()> {
+pub(super) fn run(stage: &Stage) -> anyhow::Result<()> {
     stage.title("A cluster on this machine: two nodes that offer 2 CPUs and 7Gi each");
     // A run that was broken off may have left one.
     let _ = stage.command("neonctl", &["local", "down", "--name", "demo", "--delete"]).output();
@@ -36,13 +36,13 @@ pub(super) fn play(stage: &Stage) -> anyhow::Result<()> {
     stage.neonctl(&["vm", "list"])?;
     let address = stage.output("neonctl", &["vm", "get", "pg", "-o", "jsonpath={.status.extraNetIP}"])?;
     tables(stage, &address)?;
-    let said = under_load(stage, &address)?;
+    let summary = under_load(stage, &address)?;
     stage.title("Grown, moved, and not one transaction failed, not one connection was lost");
-    let told = ["tps", "failed", "processed", "latency average"];
-    for line in said.lines().filter(|line| told.iter().any(|word| line.contains(word))) {
+    let shown = ["tps", "failed", "processed", "latency average"];
+    for line in summary.lines().filter(|line| shown.iter().any(|word| line.contains(word))) {
         println!("         pgbench: {line}");
     }
-    ensure!(said.contains("number of failed transactions: 0"), "pgbench lost transactions");
+    ensure!(summary.contains("number of failed transactions: 0"), "pgbench lost transactions");
     idle_again(stage)?;
     memory(stage)?;
     stage.title("What the cluster knows about it");
@@ -74,7 +74,7 @@ fn tables(stage: &Stage, address: &str) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// pgbench, while the machine grows by itself and another one asks for more than the node has; what pgbench said at its end.
+/// pgbench, while the machine grows by itself and another one asks for more than the node has; the summary of pgbench.
 fn under_load(stage: &Stage, address: &str) -> anyhow::Result<String> {
     stage.title("Load: the machine grows by itself");
     let arguments = ["-h", address, "-U", "postgres", "-n", "-c", "2", "-T", LOAD, "-P", "5", "postgres"];
@@ -139,7 +139,7 @@ fn moves(stage: &Stage, address: &str) -> anyhow::Result<()> {
     stage.neonctl(&["migration", "describe", "pg-1"])
 }
 
-/// A second machine wants more than is left: it gets what is there, and everybody says why not more.
+/// A second machine wants more than is left: it gets what is there, and each command shows why not more.
 fn full_node(stage: &Stage) -> anyhow::Result<()> {
     stage.title("A second machine on the same node: it may grow to 6Gi, but only 2Gi are left");
     let full = node(stage)?;

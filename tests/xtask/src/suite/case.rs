@@ -77,7 +77,7 @@ impl Case {
     ) -> anyhow::Result<Child> {
         let log = File::create(output).with_context(|| format!("cannot make {}", output.display()))?;
         let mut command = by_hand(&self.binary.executable);
-        // Runs must not depend on the settings of whoever runs them.
+        // Runs must not depend on the settings of the user.
         command.env("CARGO_TERM_COLOR", "never").env("NO_COLOR", "1").env("RUST_BACKTRACE", "0");
         command.env(leftovers::MARK, &place.root).env(SKIP_FILE, skips).env(BUILT, "1");
         command.env("CARGO_MANIFEST_DIR", &self.binary.directory);

@@ -34,7 +34,7 @@ pub struct Options {
     pub journal: Journal,
     /// Bytes per inode: 1024 and more. More inodes are made if the tree needs them.
     pub inode_ratio: u64,
-    /// Least number of inodes, whatever the ratio says.
+    /// Least number of inodes, even if the ratio gives fewer.
     pub inodes: Option<u64>,
 }
 

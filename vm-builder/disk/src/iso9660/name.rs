@@ -48,7 +48,7 @@ pub(super) fn directory(name: &[u8], taken: &mut BTreeSet<Vec<u8>>) -> Vec<u8> {
     unique(&mangled(name, DIRECTORY), DIRECTORY, taken, <[u8]>::to_vec)
 }
 
-/// The name, or the first one with a number that nobody has.
+/// The name, or its first unused variant with a number.
 fn unique(
     stem: &[u8],
     room: usize,
@@ -69,7 +69,7 @@ fn unique(
 
 /// Year, month, day, hour, minute, second.
 fn civil(time: Time) -> (i64, u8, u8, u8, u8, u8) {
-    // Within what seven bytes can say: 1900 to 2155.
+    // Within the range of the seven bytes: 1900 to 2155.
     let seconds = time.seconds.clamp(-2_208_988_800, 5_869_583_999);
     let small = |value: i64| u8::try_from(value).unwrap_or(0);
     let (days, rest) = (seconds.div_euclid(86400), seconds.rem_euclid(86400));

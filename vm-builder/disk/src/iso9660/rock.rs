@@ -4,7 +4,7 @@ use super::name::short_date;
 use crate::bytes::{low32, wide};
 use crate::tree::{Inode, Kind};
 
-/// Bytes of the field that says where more fields are.
+/// Bytes of the field with the position of further fields.
 pub(super) const CONTINUED: usize = 28;
 /// Longest part of a name or target in one field.
 const PART: usize = 248;
@@ -107,7 +107,7 @@ fn target_fields(target: &[u8]) -> Vec<Vec<u8>> {
         match contents.last_mut() {
             Some(last) if last.len() + part.len() + 4 <= 255 => last.extend(part),
             _ => {
-                // The field before says that there is one more.
+                // The field before has a flag for a further one.
                 if let Some(flags) = contents.last_mut().and_then(|last| last.first_mut()) {
                     *flags = 1;
                 }
@@ -121,7 +121,7 @@ fn target_fields(target: &[u8]) -> Vec<Vec<u8>> {
 }
 
 /// Divides fields into what fits into `room` bytes and the rest in areas of at most `area` bytes, each but the last
-/// leaving room for the field that says where the next area is.
+/// leaving room for the field with the position of the next area.
 pub(super) fn divide(fields: Vec<Vec<u8>>, room: usize, area: usize) -> Vec<Vec<u8>> {
     let total: usize = fields.iter().map(Vec::len).sum();
     let mut areas = vec![Vec::new()];

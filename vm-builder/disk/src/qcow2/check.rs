@@ -7,7 +7,7 @@ use crate::image::Image;
 
 /// Set in the count of a cluster that must not be shared.
 const OWN: u32 = 1 << 31;
-/// Says that the count of a cluster is 1, so that it may be written in place.
+/// The count of a cluster is 1, so that it may be written in place.
 const COPIED: u64 = 1 << 63;
 /// Greatest number of clusters of a file.
 const MOST: u64 = 1 << 28;

@@ -8,7 +8,7 @@ use crate::image::Image;
 const MOST_FIRST: u64 = 32 << 20;
 const MOST_COUNTS: u64 = 8 << 20;
 
-/// What the head says, checked.
+/// The fields of the header, checked.
 #[derive(Clone, Debug)]
 pub(super) struct Head {
     pub(super) version: u32,

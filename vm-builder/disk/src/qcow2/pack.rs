@@ -130,7 +130,7 @@ fn deflate(zlib: &mut flate2::Compress, cluster: &[u8], into: &mut [u8]) -> Opti
 /// What threads share.
 #[derive(Default)]
 struct Shared {
-    /// The next batch that nobody works on.
+    /// The next batch that no thread has taken.
     next: u64,
     /// The next batch that is written.
     written: u64,
@@ -200,8 +200,8 @@ impl Queue {
     }
 }
 
-/// Ends all threads when one of them ends other than by having nothing to do, a panic in an image included: nobody
-/// waits for what will not come.
+/// Ends all threads when one of them ends with work left, a panic in an image included, so that no thread
+/// waits for a result that never comes.
 struct Guard<'q>(&'q Queue, bool);
 
 impl Drop for Guard<'_> {

@@ -148,7 +148,7 @@ impl<S: Image> Reader<S> {
         Ok(Some(at))
     }
 
-    /// What an entry of a second-level table says.
+    /// The mapping that an entry of a second-level table describes.
     pub(super) fn mapping(&self, entry: u64) -> Result<Mapping, Error> {
         let length = self.source.length();
         if entry & COMPRESSED != 0 {

@@ -291,7 +291,7 @@ fn limits_are_named() {
 }
 
 #[test]
-fn what_does_not_fit_says_what_would() {
+fn an_error_names_the_size_that_would_fit() {
     let content = file(&vec![7; 30 << 20]);
     let error = refused(content.clone(), &options(Some(16 * MIB)));
     let Error::DoesNotFit { size, needed } = error else { panic!("{error}") };

@@ -35,7 +35,7 @@ pub fn load(directory: &Path) -> Vec<String> {
 /// Loads what project quotas need now, if it was to be loaded later.
 pub fn load_quota() {
     for name in ["quota_tree.ko", "quota_v2.ko"] {
-        // Where there is no such file it is part of the kernel, or mounting fails and says so.
+        // Without such a file it is part of the kernel, or mounting reports the error.
         let _ = load_one(&Path::new(LATER).join(name));
     }
 }

@@ -45,7 +45,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn at_the_deadline_it_says_what_there_is() {
+    fn at_the_deadline_the_error_lists_the_devices() {
         assert!(wait("/dev/no-such-device", None, Instant::now()).is_err());
     }
 }

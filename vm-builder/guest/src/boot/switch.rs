@@ -74,7 +74,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_disk_of_another_kind_is_told() {
+    fn a_disk_of_another_kind_is_reported() {
         let directory = tempfile::tempdir().unwrap();
         let problem = switch(directory.path(), None).unwrap_err();
         assert!(problem.contains("/neonvm/bin/init nor /sbin/init"), "{problem}");

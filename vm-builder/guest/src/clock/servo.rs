@@ -69,7 +69,7 @@ impl Servo {
         let rate = offset as f64 / 1_000.0 / self.poll.as_secs_f64();
         let wanted = self.drift + rate * (PROPORTIONAL + INTEGRAL);
         if wanted.abs() <= FASTEST {
-            // While the correction is at its bound the offset says nothing about the drift.
+            // While the correction is at its bound, the offset holds no information about the drift.
             self.drift += rate * INTEGRAL;
         }
         let frequency = (self.drift + rate * PROPORTIONAL).clamp(-FASTEST, FASTEST);

@@ -22,12 +22,12 @@ pub fn runtime_directory() -> PathBuf {
     if usual.is_dir() || std::fs::create_dir_all(usual).is_ok() { usual.to_owned() } else { aside.to_owned() }
 }
 
-/// All a boot is told beside the command line.
+/// All inputs of a boot but the command line.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Settings {
     /// Of the image.
     pub image: ImageConfig,
-    /// Of the VM; of older runners, what their files say.
+    /// The VM's configuration; of older runners, the content of their files.
     pub runtime: RuntimeConfig,
     /// What to mount and make, in order.
     pub steps: Vec<Step>,

@@ -1,4 +1,4 @@
-//! The workload: what the image says, under what the VM says, by Kubernetes' rules.
+//! The workload: settings of the image, overridden by those of the VM, by Kubernetes' rules.
 
 use neonvm_types::guest::{Process, RuntimeConfig};
 

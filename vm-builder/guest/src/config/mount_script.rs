@@ -26,7 +26,7 @@ pub struct MountStep {
     pub label: Option<String>,
     /// Absolute path.
     pub target: String,
-    /// Type; None: as its content says.
+    /// Type; None: detected from its content.
     pub kind: Option<String>,
     /// Whether writing is refused.
     pub read_only: bool,

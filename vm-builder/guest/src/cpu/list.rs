@@ -22,7 +22,7 @@ pub enum Error {
 /// Reads a list; an empty line is the empty list.
 ///
 /// # Errors
-/// Says what is wrong with the text.
+/// Names the fault in the text.
 pub fn parse(text: &str) -> Result<BTreeSet<u32>, Error> {
     let text = text.trim_end_matches('\n');
     let mut numbers = BTreeSet::new();

@@ -23,7 +23,7 @@ pub(super) async fn serve(listener: TcpListener, options: Vec<String>) {
     let strangers = Arc::new(Semaphore::new(STRANGERS));
     loop {
         let (stream, peer) = crate::http::accept(&listener).await;
-        // Whoever comes while there is no room is turned away at once, as a waiting client would learn nothing.
+        // Without room a connection is closed at once, because a client that waits would get no reason.
         let (Ok(session), Ok(stranger)) =
             (Arc::clone(&sessions).try_acquire_owned(), Arc::clone(&strangers).try_acquire_owned())
         else {

@@ -48,7 +48,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_workload_is_shown_as_init_says() {
+    fn the_workload_is_shown_as_init_reports_it() {
         let text = render(uptime_ms("12.34 40.00\n"), br#"{"state":"running","pid":7}"#);
         let value: Value = serde_json::from_str(&text).unwrap();
         assert_eq!(value["uptimeMs"], 12_340);

@@ -1,4 +1,4 @@
-//! CPUs that ACPI adds come up offline; somebody must switch them on.
+//! CPUs that ACPI adds come up offline; this module brings them online.
 
 use std::fs;
 use std::path::Path;

@@ -119,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn each_format_is_told_apart() {
+    fn each_format_is_recognised() {
         let ext4 = with(&[
             (1080, &[0x53, 0xef]),
             (1028, &[0, 1, 0, 0]),

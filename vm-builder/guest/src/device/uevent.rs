@@ -54,7 +54,7 @@ impl Listener {
     /// Announcements from now on.
     ///
     /// # Errors
-    /// What the kernel says.
+    /// The kernel's error.
     pub fn open() -> io::Result<Self> {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         let socket = socket_with(AddressFamily::NETLINK, SocketType::DGRAM, flags, Some(KOBJECT_UEVENT))?;
@@ -69,7 +69,7 @@ impl Listener {
     }
 
     /// The next announcement, if there is one. `Ok(None)` means none is left; an overrun is an error of its own and
-    /// means that devices must be looked for anew.
+    /// means that devices must be looked for again.
     ///
     /// # Errors
     /// `ENOBUFS` when announcements were lost.

@@ -28,7 +28,7 @@ pub enum Error {
 /// Whether a file may have this name.
 ///
 /// # Errors
-/// Says why not.
+/// The reason why not.
 pub fn check(name: &str) -> Result<(), Error> {
     if name.is_empty() {
         Err(Error::Empty)

@@ -50,7 +50,7 @@ impl Payload {
     /// Reads `{"name": {"data": "base64"}}`; absent data is an empty file, unknown keys are skipped.
     ///
     /// # Errors
-    /// Says which file is wrong and how.
+    /// Names the wrong file and the fault.
     pub fn parse(body: &[u8]) -> Result<Self, Error> {
         let encoded: BTreeMap<String, Encoded<'_>> = serde_json::from_slice(body)?;
         let mut files = BTreeMap::new();
@@ -98,7 +98,7 @@ mod tests {
         let payload = Payload::parse(br#"{"b":{"data":"aGk=","mode":1},"a":{},"c":{"data":null}}"#).unwrap();
         assert_eq!(payload.names().collect::<Vec<_>>(), ["a", "b", "c"]);
         assert_eq!(payload.content(OsStr::new("b")), b"hi");
-        for (body, says) in [
+        for (body, expected) in [
             (r#"{"..data":{"data":""}}"#, "..data"),
             (r#"{"a/b":{"data":""}}"#, "a/b"),
             (r#"{"a":{"data":"a?=="}}"#, "\"a\""),
@@ -107,7 +107,7 @@ mod tests {
             ("", "EOF"),
         ] {
             let error = Payload::parse(body.as_bytes()).unwrap_err().to_string();
-            assert!(error.contains(says), "{body}: {error}");
+            assert!(error.contains(expected), "{body}: {error}");
         }
     }
 }

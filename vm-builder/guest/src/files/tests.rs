@@ -67,7 +67,7 @@ fn the_same_files_again_change_nothing() {
 }
 
 #[test]
-fn a_missing_directory_is_told_apart() {
+fn a_missing_directory_has_an_error_of_its_own() {
     let root = tempfile::tempdir().unwrap();
     let directory = Directory::new(root.path().join("none"));
     assert!(matches!(directory.update(&Payload::default()), Err(Error::Target { .. })));

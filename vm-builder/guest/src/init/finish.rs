@@ -61,7 +61,7 @@ impl Init {
     /// Ends the machine. Returns only if the kernel refuses every way to end.
     pub(super) fn finish(&mut self, target: Target) {
         self.end_forwarder();
-        crate::system::signal_everybody(libc::SIGKILL);
+        crate::system::signal_all_processes(libc::SIGKILL);
         self.reap_until(Instant::now() + GONE, |_| false);
         for problem in table::unmount_all() {
             report::console(&problem);
@@ -113,7 +113,7 @@ impl Init {
         }
     }
 
-    /// The `restart` entry of the image takes the place of init, else init itself anew.
+    /// Executes the `restart` entry of the image in place of init, or init itself again.
     fn restart(&self) {
         let _ = rustix::mount::mount_remount("/", rustix::mount::MountFlags::empty(), c"");
         let entry = self.units.iter().find(|unit| unit.role == Role::Service(Start::Restart));

@@ -1,4 +1,4 @@
-//! The marker and the lock of the workload: nothing starts it without the marker, and whoever holds the lock runs it.
+//! The marker and the lock of the workload: it starts only with the marker, and only the holder of the lock runs it.
 //! Together they close the race between a restart and a shutdown; hooks of images test the lock.
 
 use std::fs::{self, File, OpenOptions};
@@ -57,7 +57,7 @@ impl Marker {
         }
     }
 
-    /// The lock, if nobody holds it. Held until it is dropped; no child inherits it.
+    /// The lock, if it is free. Held until it is dropped; no child inherits it.
     pub(super) fn lock(&self) -> Option<OwnedFd> {
         let file = self.open_lock().ok()?;
         flock(&file, FlockOperation::NonBlockingLockExclusive).ok()?;

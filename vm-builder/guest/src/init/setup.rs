@@ -20,14 +20,14 @@ use crate::{network, report, ssh, tools};
 /// Label of the runtime volume, and the device that has always held it.
 const RUNTIME_LABEL: &str = "vmruntime";
 const RUNTIME_DEVICE: &str = "vdb";
-/// How long a newer program may take to say that it runs.
+/// How long a newer program may take to report that it runs.
 const PROBE: Duration = Duration::from_secs(5);
-/// Name of a host that nobody has named, and what the kernel says then.
+/// Name of a host without a configured name, and the kernel's default name.
 const HOST_NAME: &str = "vm";
 const UNNAMED: &str = "(none)";
 const HOSTS: &str = "127.0.0.1\tlocalhost\n::1\tlocalhost ip6-localhost ip6-loopback\n";
 
-/// Mounts what every system has. Comes first: nothing can be said before there is a console.
+/// Mounts what every system has. Comes first: nothing can be printed before there is a console.
 pub(super) fn mounts() -> Vec<String> {
     rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o022));
     let problems = base::mount_all();
@@ -89,7 +89,7 @@ impl Boot {
         }
     }
 
-    /// The name of the command line, of the image, or one that says what this is. The kernel may have one from `ip=`.
+    /// The name of the command line, of the image, or a generic one. The kernel may have one from `ip=`.
     fn name(&mut self) {
         let known = fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
         let known = Some(known.trim().to_owned()).filter(|name| !name.is_empty() && name != UNNAMED);

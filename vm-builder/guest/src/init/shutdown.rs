@@ -5,9 +5,9 @@
 //!                     │ (late)          │ (late, without hook)      │ (late)                │ (late)
 //!                     └────────────────▶└──────────────────────────▶└──────────────────────▶└─────────────────▶
 //! ```
-//! From the moment it is asked nothing starts anew and the marker that allows the workload is gone, so the workload
-//! that ends stays ended. With a hook the workload is asked by it, again and again, without a limit of ours: the host
-//! decides how long that may take.
+//! From the request on nothing is started again and the marker that allows the workload is gone, so a workload
+//! that ends stays ended. With a hook, init runs the hook again and again to ask the workload, without a limit of our own: the
+//! host decides how long that may take.
 
 use std::time::Duration;
 
@@ -17,7 +17,7 @@ const SERVICES: Duration = Duration::from_secs(10);
 const HOOK_PAUSE: Duration = Duration::from_millis(500);
 /// How long killed processes may take to be gone; a process that hangs in the kernel must not hold us up.
 const KILLING: Duration = Duration::from_secs(2);
-/// What processes get between being asked and being killed, if the command line says nothing.
+/// What processes get between being asked and being killed, if the command line sets nothing.
 pub const GRACE: Duration = Duration::from_secs(10);
 
 /// What the machine does in the end.
@@ -29,7 +29,7 @@ pub enum Target {
     Reboot,
     /// Stands still.
     Halt,
-    /// Init starts anew, without the kernel.
+    /// Init starts again, without the kernel.
     Restart,
 }
 
@@ -53,7 +53,7 @@ pub enum Phase {
 /// What happened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Event {
-    /// Somebody wants it.
+    /// A shutdown was requested.
     Asked(Target),
     /// The workload runs and holds the lock.
     WorkloadStarted,
@@ -72,7 +72,7 @@ pub enum Event {
 /// What to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Action {
-    /// Start nothing anew and remove the marker.
+    /// Start nothing again and remove the marker.
     StopRespawning,
     /// Start the `shutdown` services.
     StartServices,

@@ -1,4 +1,4 @@
-//! The workload's state for the daemon and for people: a small file, written anew as a whole whenever it changes.
+//! The workload's state for the daemon and for people: a small file, rewritten as a whole whenever it changes.
 
 use std::fs;
 use std::io;

@@ -14,7 +14,7 @@ use crate::process::{Cgroup, Exit, Launch, Next, Output, spawn};
 use crate::report;
 use crate::system::Signals;
 
-/// Pause before another look at a lock somebody holds.
+/// Pause before the next look at a lock that another process holds.
 const LOCK_PAUSE: Duration = Duration::from_millis(100);
 /// Pause before another look at a marker or files that are missing; files are also watched.
 const ALLOWED_PAUSE: Duration = Duration::from_secs(1);
@@ -40,7 +40,7 @@ impl Init {
         self.note_status();
     }
 
-    /// What can be seen without being told.
+    /// Observes events that no signal reports.
     fn observe(&mut self) {
         if self.workload.dying && !self.is_workload_populated() {
             self.workload.dying = false;
@@ -124,7 +124,7 @@ impl Init {
         }
     }
 
-    /// Takes the lock, or says when to look again.
+    /// Takes the lock, or returns the time until the next attempt.
     fn may_start_workload(&mut self) -> Result<(), Duration> {
         if self.workload.dying {
             return Err(DYING_PAUSE);

@@ -20,7 +20,7 @@ use crate::device::{port, uevent};
 
 const SIGNALS: u64 = 0;
 const UEVENTS: u64 = 1;
-const SINK: u64 = 2;
+const OUTPUT: u64 = 2;
 const FIRST_SOURCE: u64 = 16;
 /// How long a port may take to be announced before the console is taken instead.
 const PORT_PATIENCE: Duration = Duration::from_secs(2);
@@ -36,7 +36,7 @@ struct Source {
     waited_on: bool,
 }
 
-enum Sink {
+enum Output {
     /// Not known yet.
     None,
     Port(File),
@@ -47,7 +47,7 @@ struct Forwarder {
     epoll: OwnedFd,
     sources: Vec<Source>,
     queue: Queue,
-    sink: Sink,
+    output: Output,
     started: Instant,
     /// How long a port is waited for.
     patience: Duration,
@@ -56,7 +56,7 @@ struct Forwarder {
 /// Copies until SIGTERM. The arguments are the numbers of the descriptors to read.
 ///
 /// # Errors
-/// What the kernel says.
+/// The kernel's error.
 pub fn run(arguments: &[String]) -> std::io::Result<()> {
     let signals = crate::system::signal_descriptor(&[libc::SIGTERM, libc::SIGINT])?;
     let epoll = epoll::create(CreateFlags::CLOEXEC)?;
@@ -79,11 +79,11 @@ pub fn run(arguments: &[String]) -> std::io::Result<()> {
         epoll,
         sources,
         queue: Queue::default(),
-        sink: Sink::None,
+        output: Output::None,
         started: Instant::now(),
         patience: PORT_PATIENCE,
     };
-    forwarder.choose_sink();
+    forwarder.choose_output();
     let mut events = Vec::with_capacity(16);
     loop {
         forwarder.wait_for_sources();
@@ -98,23 +98,23 @@ pub fn run(arguments: &[String]) -> std::io::Result<()> {
                 }
                 UEVENTS => {
                     while uevents.as_ref().and_then(|uevents| uevents.next().ok()).flatten().is_some() {}
-                    forwarder.choose_sink();
+                    forwarder.choose_output();
                 }
-                SINK => {}
+                OUTPUT => {}
                 number => forwarder.read(number.saturating_sub(FIRST_SOURCE)),
             }
         }
         if idle {
             forwarder.end_lines();
-            forwarder.choose_sink();
+            forwarder.choose_output();
         }
         forwarder.write();
     }
 }
 
 impl Forwarder {
-    fn choose_sink(&mut self) {
-        if matches!(self.sink, Sink::Port(_)) {
+    fn choose_output(&mut self) {
+        if matches!(self.output, Output::Port(_)) {
             return;
         }
         let flags = (OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC).bits().cast_signed();
@@ -122,37 +122,37 @@ impl Forwarder {
             OpenOptions::new().read(read).write(true).custom_flags(flags).open(path).ok()
         };
         if let Some(file) = port::find(LOG_PORT).and_then(|node| open(&node, true)) {
-            self.replace_sink(Sink::Port(file));
-        } else if matches!(self.sink, Sink::None)
+            self.replace_output(Output::Port(file));
+        } else if matches!(self.output, Output::None)
             && (self.started.elapsed() >= self.patience || !port::may_appear())
             && let Some(file) = open(std::path::Path::new("/dev/console"), false)
         {
-            self.replace_sink(Sink::Console(file));
+            self.replace_output(Output::Console(file));
         }
     }
 
-    fn replace_sink(&mut self, sink: Sink) {
-        self.sink = sink;
-        if let Some(file) = self.sink_file() {
+    fn replace_output(&mut self, output: Output) {
+        self.output = output;
+        if let Some(file) = self.output_file() {
             let flags = EventFlags::OUT | EventFlags::HUP | EventFlags::ET;
             // A console that cannot be waited on is written to when something is read.
-            let _ = epoll::add(&self.epoll, file, EventData::new_u64(SINK), flags);
+            let _ = epoll::add(&self.epoll, file, EventData::new_u64(OUTPUT), flags);
         }
     }
 
-    fn sink_file(&self) -> Option<&File> {
-        match &self.sink {
-            Sink::None => None,
-            Sink::Port(file) | Sink::Console(file) => Some(file),
+    fn output_file(&self) -> Option<&File> {
+        match &self.output {
+            Output::None => None,
+            Output::Port(file) | Output::Console(file) => Some(file),
         }
     }
 
-    /// Whether somebody listens. A console always does.
+    /// Whether a reader is connected; always true for a console.
     fn connected(&self) -> bool {
-        match &self.sink {
-            Sink::None => false,
-            Sink::Console(_) => true,
-            Sink::Port(file) => !hung_up(file.as_fd()),
+        match &self.output {
+            Output::None => false,
+            Output::Console(_) => true,
+            Output::Port(file) => !hung_up(file.as_fd()),
         }
     }
 
@@ -178,7 +178,7 @@ impl Forwarder {
 
     fn timeout(&self) -> Option<Timespec> {
         let partial = self.sources.iter().any(|source| source.splitter.has_partial());
-        let undecided = matches!(self.sink, Sink::None) && self.started.elapsed() < self.patience;
+        let undecided = matches!(self.output, Output::None) && self.started.elapsed() < self.patience;
         (partial || undecided).then_some(LINE_PATIENCE).and_then(|wait| Timespec::try_from(wait).ok())
     }
 
@@ -214,9 +214,9 @@ impl Forwarder {
             if bytes.is_empty() {
                 return;
             }
-            let file = match &mut self.sink {
-                Sink::None => return,
-                Sink::Port(file) | Sink::Console(file) => file,
+            let file = match &mut self.output {
+                Output::None => return,
+                Output::Port(file) | Output::Console(file) => file,
             };
             match file.write(bytes) {
                 Ok(count) => self.queue.advance(count),
@@ -224,7 +224,7 @@ impl Forwarder {
                 Err(error) if is_passing(&error) => return,
                 Err(_) => {
                     // Unplugged; another may come.
-                    self.sink = Sink::None;
+                    self.output = Output::None;
                     self.started = Instant::now();
                     return;
                 }
@@ -236,9 +236,9 @@ impl Forwarder {
     fn finish(&mut self) {
         let deadline = Instant::now() + LAST_WORDS;
         self.patience = self.started.elapsed() + LAST_WORDS / 2;
-        while matches!(self.sink, Sink::None) && Instant::now() < deadline {
+        while matches!(self.output, Output::None) && Instant::now() < deadline {
             std::thread::sleep(Duration::from_millis(5));
-            self.choose_sink();
+            self.choose_output();
         }
         loop {
             let mut more = false;
@@ -262,7 +262,7 @@ impl Forwarder {
             if (!more && self.queue.is_empty()) || left.is_zero() || !self.connected() {
                 return;
             }
-            if !more && let Some(file) = self.sink_file() {
+            if !more && let Some(file) = self.output_file() {
                 let mut waited = [PollFd::new(file, PollFlags::OUT)];
                 let _ = poll(&mut waited, Timespec::try_from(left).ok().as_ref());
             }

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 
 /// Longest line kept whole, in bytes; a longer one is broken.
 pub const LONGEST: usize = 64 << 10;
-/// Bytes kept while nobody listens, and beyond which nothing is read while somebody listens slowly.
+/// Bytes kept while no reader is connected, and beyond which nothing is read while a reader is slow.
 pub const KEPT: usize = 256 << 10;
 
 /// Cuts a stream into lines.
@@ -60,7 +60,7 @@ pub struct Queue {
 }
 
 impl Queue {
-    /// Adds a line. While nobody is connected the oldest lines are dropped for it, and counted.
+    /// Adds a line. While no reader is connected the oldest lines are dropped for it, and counted.
     pub fn push(&mut self, line: Vec<u8>, connected: bool) {
         self.bytes = self.bytes.saturating_add(line.len());
         self.lines.push_back(line);
@@ -86,10 +86,10 @@ impl Queue {
         !connected || self.bytes < KEPT
     }
 
-    /// What to write next; empty: nothing. Dropped lines are told first.
+    /// What to write next; empty: nothing. A notice of dropped lines comes first.
     pub fn head(&mut self) -> &[u8] {
         if self.dropped > 0 && self.written == 0 {
-            let notice = format!("neonvm: {} lines dropped while nobody listened\n", self.dropped);
+            let notice = format!("neonvm: {} lines dropped while no reader was connected\n", self.dropped);
             self.dropped = 0;
             self.bytes = self.bytes.saturating_add(notice.len());
             self.lines.push_front(notice.into_bytes());
@@ -191,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_dropped_is_told_before_what_was_kept() {
+    fn a_notice_of_dropped_lines_comes_before_kept_lines() {
         let mut queue = Queue::default();
         for _ in 0..5 {
             let mut line = vec![b'x'; LONGEST - 1];

@@ -23,7 +23,7 @@ impl Pipes {
     /// The writing end for this name, made if it is not there yet. New ones are seen by a forwarder started later.
     ///
     /// # Errors
-    /// What the kernel says.
+    /// The kernel's error.
     pub fn writer(&mut self, name: &str) -> io::Result<&OwnedFd> {
         if !self.writers.contains_key(name) {
             let (reader, writer) = pipe_with(PipeFlags::CLOEXEC)?;
@@ -37,7 +37,7 @@ impl Pipes {
     /// Makes the named pipe for programs that write to the port themselves.
     ///
     /// # Errors
-    /// What the kernel says.
+    /// The kernel's error.
     pub fn make_named(&mut self) -> io::Result<()> {
         let directory = Path::new("/dev/virtio-ports");
         fs::create_dir_all(directory)?;

@@ -64,7 +64,7 @@ pub(super) fn parse(mounts: &str) -> Vec<Mounted> {
     mounted
 }
 
-/// The mounts with their use; those that do not tell are left out.
+/// The mounts with their use; those that do not report it are left out.
 pub(super) fn collect(root: &Path, mounts: &str) -> Vec<(Mounted, Usage)> {
     let usage = |mounted: Mounted| {
         let path = root.join(mounted.mountpoint.trim_start_matches('/'));

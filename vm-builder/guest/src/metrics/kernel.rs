@@ -6,9 +6,9 @@ use neonvm_types::exposition::{Kind, double};
 
 use super::text::Text;
 
-/// `USER_HZ`: in which fractions of a second Linux tells processor times on every architecture it offers us.
+/// `USER_HZ`: the fraction of a second in which Linux counts processor time on every architecture.
 const TICKS: f64 = 100.0;
-/// Sectors in `/proc/diskstats` have 512 bytes whatever the device says.
+/// Sectors in `/proc/diskstats` have 512 bytes whatever the device's own sectors are.
 const SECTOR: u64 = 512;
 /// Size of a page in `/proc/vmstat` on the machines we run on.
 const PAGE: u64 = 4096;
@@ -144,7 +144,7 @@ pub(super) fn network(network: &str, text: &mut Text) {
         ("host_network_transmit_packets_total", "Packets sent.", 9),
         ("host_network_transmit_packets_drop_total", "Packets to send dropped.", 11),
     ];
-    // One end of each container's link: they come and go, and their names tell nobody anything.
+    // One end of each container's link: they come and go, and their names are random.
     const PASSING: [&str; 4] = ["veth", "cali", "lxc", "br-"];
     let parse = |line: &str| -> Option<(String, Vec<u64>)> {
         let (name, columns) = line.rsplit_once(':')?;

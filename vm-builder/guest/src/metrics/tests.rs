@@ -130,7 +130,7 @@ fn what_the_agent_reads_is_a_single_gauge() {
 }
 
 #[test]
-fn nothing_known_is_nothing_said() {
+fn unknown_values_are_left_out() {
     assert_eq!(values(&render(&Sources::default())).len(), 1);
 }
 

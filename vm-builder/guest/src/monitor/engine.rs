@@ -1,4 +1,4 @@
-//! The policy with its clock, its samples and whoever is to hear of it.
+//! The policy with its clock, its samples and the agent's connection.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -172,10 +172,10 @@ impl Engine {
 
     fn note(&mut self, now: Duration, note: &str) {
         let used = self.policy.in_use();
-        let told = self
+        let noted_before = self
             .noted
             .is_some_and(|(at, then)| now.saturating_sub(at) < NOTE_INTERVAL && is_similar(then, used));
-        if !told {
+        if !noted_before {
             self.noted = Some((now, used));
             log(&format!("asked for more: {note}"));
         }

@@ -1,7 +1,7 @@
 //! The file cache of PostgreSQL, as the Neon extension has it: `neon.file_cache_size_limit`, at most
 //! `neon.max_file_cache_size`.
 //!
-//! A connection is made for each change and closed after it: sizes change seldom, and an idle connection costs a server
+//! A connection is made for each change and closed after it: sizes change rarely, and an idle connection costs a server
 //! process. PostgreSQL without the extension takes the two settings as placeholders when they are in its
 //! `postgresql.conf`; that is how this is tested.
 
@@ -24,10 +24,10 @@ pub enum Error {
     /// No connection, or one that broke.
     #[error("connection to PostgreSQL: {0}")]
     Io(#[from] std::io::Error),
-    /// The server says so.
+    /// The server reports an error.
     #[error("PostgreSQL: {0}")]
     Server(String),
-    /// The server says what no server should.
+    /// The server violates the protocol.
     #[error("PostgreSQL: protocol: {0}")]
     Protocol(&'static str),
     /// The server wants a kind of password that is not supported, or one that is not known.

@@ -58,19 +58,19 @@ impl Sampler {
         let source = |path: &str| Source::new(root.join(path));
         let mut buffer = vec![0; LONGEST].into_boxed_slice();
         let mut pressure = ["cpu", "memory"].map(|name| source(&format!("proc/pressure/{name}")));
-        let told = pressure.iter_mut().all(|source| source.read(&mut buffer).is_some());
+        let readable = pressure.iter_mut().all(|source| source.read(&mut buffer).is_some());
         Self {
             memory: source("proc/meminfo"),
             cgroup: cgroup.map(|name| source(&format!("sys/fs/cgroup/{name}/memory.stat"))),
             load: source("proc/loadavg"),
             uptime: source("proc/uptime"),
             online: source("sys/devices/system/cpu/online"),
-            pressure: told.then_some(pressure),
+            pressure: readable.then_some(pressure),
             buffer,
         }
     }
 
-    /// Memory the kernel has, in bytes. None if it does not tell.
+    /// Memory the kernel has, in bytes. None if the kernel does not report it.
     pub fn total(&mut self) -> Option<u64> {
         Some(Memory::parse(self.memory.read(&mut self.buffer)?)?.total)
     }
@@ -143,7 +143,7 @@ fn anonymous_of_group(text: &str) -> Option<u64> {
     value("active_anon")?.checked_add(value("inactive_anon")?)
 }
 
-/// The fourth word of `/proc/loadavg` is `runnable/all`. `/proc/stat` tells the same for far more work.
+/// The fourth word of `/proc/loadavg` is `runnable/all`. `/proc/stat` has the same for far more work.
 fn runnable(text: &str) -> Option<u32> {
     text.split_ascii_whitespace().nth(3)?.split_once('/')?.0.parse().ok()
 }

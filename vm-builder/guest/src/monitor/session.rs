@@ -57,7 +57,7 @@ pub(super) async fn run(
             },
             () = sleep_until(silent_at) => {
                 if asked || !send(socket, Message::Ping(Vec::new().into())).await {
-                    return close(socket, CloseCode::Away, "nothing was heard for a minute").await;
+                    return close(socket, CloseCode::Away, "nothing was received for a minute").await;
                 }
                 asked = true;
                 silent_at = Instant::now() + SILENCE;
@@ -96,7 +96,7 @@ async fn fail(socket: &mut Socket, error: &Error) {
     close(socket, code, &error.to_string()).await;
 }
 
-/// Says good-bye and waits a little for the same: a connection dropped with unread data loses what was sent last.
+/// Sends a close frame and waits a little for the peer's: a connection dropped with unread data loses what was sent last.
 pub(super) async fn close(socket: &mut Socket, code: CloseCode, reason: &str) {
     let mut end = reason.len().min(LONGEST_REASON);
     while !reason.is_char_boundary(end) {

@@ -50,7 +50,7 @@ pub fn mount_all() -> Vec<String> {
         if is_mount_point(target) {
             continue;
         }
-        // On a read-only root a missing directory cannot be made; `mount` then says so.
+        // On a read-only root a missing directory cannot be made; `mount` then fails.
         let _ = fs::create_dir_all(target);
         let source = Path::new(base.kind);
         let mut result = mount(source, target, base.kind, base.flags, base.options);
@@ -88,7 +88,7 @@ pub fn is_mount_point(path: &Path) -> bool {
 /// Sets the size of `/dev/shm`, in bytes.
 ///
 /// # Errors
-/// What the kernel says.
+/// The kernel's error.
 pub fn size_shared_memory(bytes: u64) -> std::io::Result<()> {
     Ok(rustix::mount::mount_remount("/dev/shm", PLAIN, format!("size={bytes}"))?)
 }

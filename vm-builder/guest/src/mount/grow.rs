@@ -19,7 +19,7 @@ pub fn is_smaller_than_device(device: &BlockDevice) -> bool {
 /// there was nothing to do.
 ///
 /// # Errors
-/// What the kernel says, or that the device was not found.
+/// The kernel's error, or that the device was not found.
 pub fn grow(directory: &Path) -> io::Result<Option<u64>> {
     use std::os::unix::fs::MetadataExt;
     let file = File::open(directory)?;

@@ -42,7 +42,7 @@ pub fn prepare(device: &BlockDevice) -> Result<(), String> {
 /// Limits project 0 of the file system mounted at a directory, in KiB; 0: no limit.
 ///
 /// # Errors
-/// What the kernel says, with a hint.
+/// The kernel's error, with a hint.
 pub fn limit(directory: &Path, kibibytes: u64) -> Result<(), String> {
     let failed = |error: std::io::Error| {
         let hint = match error.raw_os_error() {

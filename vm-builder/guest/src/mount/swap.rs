@@ -12,7 +12,7 @@ const FEWEST: u64 = 10;
 /// Turns swap off, and on again with this many bytes; 0: it stays off.
 ///
 /// # Errors
-/// What the kernel says; `InvalidInput` if the device is too small.
+/// The kernel's error; `InvalidInput` if the device is too small.
 pub fn resize(node: &str, label: &str, bytes: u64, device_bytes: u64) -> io::Result<()> {
     match crate::system::swap_off(node) {
         Ok(()) => {}

@@ -14,7 +14,7 @@ use super::packet::{Kind, Offer, Query, Reply};
 /// First pause before a message is sent again; doubled up to [`LONGEST`].
 const FIRST: Duration = Duration::from_secs(1);
 const LONGEST: Duration = Duration::from_secs(64);
-/// A request that is not answered so often is given up; the search starts anew.
+/// A request that is not answered so often is given up; the search starts again.
 const TRIES: u32 = 4;
 /// Pause before the search after a refusal, so that two broken servers cannot keep us busy.
 const AFTER_NAK: Duration = Duration::from_secs(1);
@@ -26,7 +26,7 @@ const SHORTEST_LEASE: Duration = Duration::from_secs(30);
 /// What to do.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Action {
-    /// Send; None: to everybody.
+    /// Send; None: by broadcast.
     Send(Query, Option<Ipv4Addr>),
     /// Give the interface these settings.
     Configure(Offer),
@@ -62,7 +62,7 @@ pub struct Client {
 }
 
 impl Client {
-    /// Begins at once; the number tells exchanges apart.
+    /// Begins at once; the number distinguishes exchanges.
     #[must_use]
     pub fn new(hardware: [u8; 6], exchange: u32, now: Duration) -> Self {
         Self { hardware, exchange, began: now, state: State::Selecting { tries: 0 }, wake_at: Some(now) }
@@ -122,7 +122,7 @@ impl Client {
         }
     }
 
-    /// A server said something.
+    /// Handles a reply of a server.
     pub fn receive(&mut self, reply: &Reply, now: Duration) -> Vec<Action> {
         if reply.exchange != self.exchange || reply.hardware != self.hardware {
             return Vec::new();
@@ -228,13 +228,13 @@ fn half_way(now: Duration, end: Option<Duration>) -> Duration {
     next.min(end.max(now.saturating_add(FIRST)))
 }
 
-/// Renewal, rebinding, end: as told if they are in order, else 1/2 and 7/8 of the lease (RFC 2131 §4.4.5).
+/// Renewal, rebinding, end: the server's values if they are in order, else 1/2 and 7/8 of the lease (RFC 2131 §4.4.5).
 fn times(offer: &Offer, seconds: u32, now: Duration) -> (Duration, Duration, Duration) {
     let length = Duration::from_secs(u64::from(seconds)).max(SHORTEST_LEASE);
-    let told = |seconds: Option<u32>| seconds.map(|seconds| Duration::from_secs(u64::from(seconds)));
-    let rebinding = told(offer.rebinding).filter(|at| *at < length && *at >= FIRST).unwrap_or(length * 7 / 8);
+    let span = |seconds: Option<u32>| seconds.map(|seconds| Duration::from_secs(u64::from(seconds)));
+    let rebinding = span(offer.rebinding).filter(|at| *at < length && *at >= FIRST).unwrap_or(length * 7 / 8);
     let renewal =
-        told(offer.renewal).filter(|at| *at < rebinding && *at >= FIRST).unwrap_or(rebinding.min(length / 2));
+        span(offer.renewal).filter(|at| *at < rebinding && *at >= FIRST).unwrap_or(rebinding.min(length / 2));
     (now.saturating_add(renewal), now.saturating_add(rebinding), now.saturating_add(length))
 }
 

@@ -38,7 +38,7 @@ impl Links {
     /// Opens it.
     ///
     /// # Errors
-    /// What the kernel says.
+    /// The kernel's error.
     pub fn open() -> io::Result<Self> {
         let socket = socket_with(SocketFamily::NETLINK, SocketType::RAW, SocketFlags::CLOEXEC, None)?;
         bind(&socket, &SocketAddrNetlink::new(0, 0))?;
@@ -49,7 +49,7 @@ impl Links {
     /// Brings an interface up, and sets its MTU if one is given.
     ///
     /// # Errors
-    /// What the kernel says.
+    /// The kernel's error.
     pub fn up(&mut self, name: &str, mtu: Option<u32>) -> io::Result<()> {
         let mut message = LinkMessage::default();
         message.header.index = index(name)?;
@@ -62,7 +62,7 @@ impl Links {
     /// Gives an interface an address; the same one again is no error.
     ///
     /// # Errors
-    /// What the kernel says.
+    /// The kernel's error.
     pub fn add_address(&mut self, name: &str, address: Ipv4Addr, prefix: u8) -> io::Result<()> {
         let mut message = address_message(name, address, prefix)?;
         if prefix < 31 {
@@ -75,7 +75,7 @@ impl Links {
     /// Takes an address from an interface; its routes go with it.
     ///
     /// # Errors
-    /// What the kernel says.
+    /// The kernel's error.
     pub fn remove_address(&mut self, name: &str, address: Ipv4Addr, prefix: u8) -> io::Result<()> {
         self.ask(RouteNetlinkMessage::DelAddress(address_message(name, address, prefix)?), 0)
     }
@@ -83,7 +83,7 @@ impl Links {
     /// Adds or replaces a route; without a router the destination is on the link itself.
     ///
     /// # Errors
-    /// What the kernel says.
+    /// The kernel's error.
     pub fn add_route(
         &mut self,
         name: &str,
@@ -179,7 +179,7 @@ pub fn has_carrier(name: &str) -> bool {
 /// A descriptor that becomes readable when an interface changes; reading never blocks.
 ///
 /// # Errors
-/// What the kernel says.
+/// The kernel's error.
 pub fn changes() -> io::Result<OwnedFd> {
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     let socket = socket_with(SocketFamily::NETLINK, SocketType::RAW, flags, None)?;

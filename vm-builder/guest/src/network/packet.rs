@@ -44,7 +44,7 @@ pub struct Query {
     pub server: Option<Ipv4Addr>,
 }
 
-/// What a server says.
+/// A reply of a server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Reply {
     /// Offer, acknowledgement or refusal.
@@ -53,7 +53,7 @@ pub struct Reply {
     pub exchange: u32,
     /// Hardware address it is meant for.
     pub hardware: [u8; 6],
-    /// Who says it.
+    /// The server that sent it.
     pub server: Option<Ipv4Addr>,
     /// What is offered.
     pub offer: Offer,
@@ -91,7 +91,7 @@ impl Query {
         let mut bytes = vec![1, 1, 6, 0];
         bytes.extend(self.exchange.to_be_bytes());
         bytes.extend(self.seconds.to_be_bytes());
-        // Without an address we can only hear broadcasts.
+        // Without an address we can only receive broadcasts.
         bytes.extend(if self.current.is_none() { [0x80, 0] } else { [0, 0] });
         bytes.extend(self.current.unwrap_or(Ipv4Addr::UNSPECIFIED).octets());
         bytes.resize(28, 0);

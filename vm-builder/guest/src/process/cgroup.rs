@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 /// Where the hierarchy is mounted.
 pub const ROOT: &str = "/sys/fs/cgroup";
 
-/// A group of processes. Without cgroups in the kernel every operation does nothing and says so by its error.
+/// A group of processes. Without cgroups in the kernel every operation does nothing and returns an error.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Cgroup(PathBuf);
 
@@ -85,7 +85,7 @@ pub fn signal_process(process: i32, number: i32) {
     }
 }
 
-/// Hands every controller of the root to the groups below, and lets anybody move processes out of the root group:
+/// Hands every controller of the root to the groups below, and lets any user move processes out of the root group:
 /// programs in images use groups of their own without being root.
 pub fn prepare(root: &Path) {
     for controller in

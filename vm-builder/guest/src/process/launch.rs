@@ -57,7 +57,7 @@ pub enum LaunchError {
     Directory {
         /// Path.
         path: String,
-        /// What the kernel said.
+        /// The kernel's error.
         source: io::Error,
     },
     /// The kernel refused.
@@ -65,14 +65,14 @@ pub enum LaunchError {
     Start {
         /// Program.
         program: String,
-        /// What the kernel said.
+        /// The kernel's error.
         source: io::Error,
         /// What may help, or nothing.
         hint: &'static str,
     },
 }
 
-/// Starts it in a session of its own. Returns its process number; its end is seen by whoever reaps.
+/// Starts it in a session of its own. Returns its process number; the process that reaps it observes its end.
 ///
 /// # Errors
 /// When it could not be started; nothing is left behind.
@@ -214,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn environment_and_directory_are_just_what_was_said() {
+    fn environment_and_directory_are_just_as_configured() {
         // Supplementary groups can be set by root only.
         need!(needs::root());
         let directory = tempfile::tempdir().unwrap();

@@ -8,7 +8,7 @@ use neonvm_types::guest::RestartPolicy;
 const FIRST: Duration = Duration::from_millis(100);
 /// Longest pause.
 const LONGEST: Duration = Duration::from_secs(10);
-/// After a life this long the pauses start anew.
+/// After a life this long the pauses start from the shortest again.
 const SETTLED: Duration = Duration::from_secs(10);
 
 /// How a process ended.
@@ -21,7 +21,7 @@ pub enum Exit {
 }
 
 impl Exit {
-    /// As a shell tells it: the code, or 128 and the signal.
+    /// As a shell reports it: the code, or 128 and the signal.
     #[must_use]
     pub fn status(self) -> i32 {
         match self {
@@ -89,7 +89,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn pauses_grow_to_their_bound_and_start_anew(lives in proptest::collection::vec(0_u64..9_999, 0..40)) {
+        fn pauses_grow_to_their_bound_and_start_again(lives in proptest::collection::vec(0_u64..9_999, 0..40)) {
             let mut backoff = Backoff::default();
             let mut last = Duration::ZERO;
             for life in lives {

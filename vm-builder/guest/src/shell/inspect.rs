@@ -1,4 +1,4 @@
-//! What the shell can tell of the machine.
+//! Commands of the shell that inspect the machine.
 
 use std::collections::BTreeSet;
 use std::fs::{self, OpenOptions};

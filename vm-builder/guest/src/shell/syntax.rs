@@ -227,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_there_is_said() {
+    fn unsupported_syntax_is_reported() {
         for line in ["a | b", "a &", "a &&", "&& a", "a >", "a > ;", "'", "\"\\", "${A"] {
             assert!(parse(line).is_err(), "{line}");
         }

@@ -21,7 +21,7 @@ pub(super) struct Grant {
     pub(super) no_pty: bool,
 }
 
-/// What `key` may do as `account`; `log` hears of files and keys that are not honoured.
+/// What `key` may do as `account`; `log` gets the files and keys that are not honoured.
 pub(super) fn find(
     account: &Account,
     key: &PublicKey,
@@ -85,7 +85,7 @@ fn search(text: &str, key: &PublicKey, mut log: impl FnMut(String)) -> Option<Gr
         if line.is_empty() || line.starts_with('#') {
             continue;
         }
-        // A line that starts with a key has no options. One with a key of a kind we do not know is somebody else's.
+        // A line that starts with a key has no options. One with a key of an unknown kind is skipped.
         let (options, text) =
             if PublicKey::from_openssh(line).is_ok() { ("", line) } else { split(line, char::is_whitespace) };
         let Ok(found) = PublicKey::from_openssh(text.trim_start()) else { continue };
@@ -155,8 +155,8 @@ mod tests {
 
     fn of(line: &str) -> (Option<Grant>, Vec<String>) {
         let key = PublicKey::from_openssh(KEY).unwrap();
-        let mut said = Vec::new();
-        (search(line, &key, |why| said.push(why)), said)
+        let mut log = Vec::new();
+        (search(line, &key, |why| log.push(why)), log)
     }
 
     #[test]
@@ -166,16 +166,16 @@ mod tests {
         assert_eq!(of(&format!("no-port-forwarding {KEY}")).0, Some(plain));
         assert!(of(&format!("restrict {KEY}")).0.unwrap().no_pty);
         assert!(!of(&format!("restrict,pty {KEY}")).0.unwrap().no_pty);
-        let grant = of(&format!(r#"command="say \"a, b\" now",no-pty {KEY}"#)).0.unwrap();
-        assert_eq!(grant.command.as_deref(), Some(r#"say "a, b" now"#));
+        let grant = of(&format!(r#"command="echo \"a, b\" now",no-pty {KEY}"#)).0.unwrap();
+        assert_eq!(grant.command.as_deref(), Some(r#"echo "a, b" now"#));
     }
 
     #[test]
     fn options_that_cannot_be_honoured_refuse_the_key() {
         for option in [r#"from="10.0.0.1""#, "cert-authority", r#"environment="A=b""#, "command=unquoted"] {
-            let (grant, said) = of(&format!("{option} {KEY}"));
+            let (grant, log) = of(&format!("{option} {KEY}"));
             assert_eq!(grant, None, "{option}");
-            assert_eq!(said.len(), 1, "{option}");
+            assert_eq!(log.len(), 1, "{option}");
         }
     }
 
@@ -204,9 +204,9 @@ mod tests {
             mode(&directory, 0o700);
             assert!(find(&account, &key, &[], |_| ()).is_some());
             mode(path, bad);
-            let mut said = Vec::new();
-            assert_eq!(find(&account, &key, &[], |why| said.push(why)), None);
-            assert!(said[0].contains("others can write"), "{said:?}");
+            let mut log = Vec::new();
+            assert_eq!(find(&account, &key, &[], |why| log.push(why)), None);
+            assert!(log[0].contains("others can write"), "{log:?}");
             mode(path, good);
         }
         let stranger = Account { uid: uid + 1, ..account };

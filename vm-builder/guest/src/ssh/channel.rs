@@ -13,8 +13,8 @@ use tokio::process::Command;
 use super::account::Account;
 use super::authorized::Grant;
 use super::handler::{Addresses, Shared, hang_up};
-use super::pump::{self, Input, Sink, Source};
-use super::terminal::{self, Size, Terminal, Wish};
+use super::pump::{self, Destination, Input, Source};
+use super::terminal::{self, Size, Terminal, TerminalRequest};
 
 /// Most variables a client may set.
 const VARIABLES: usize = 64;
@@ -39,7 +39,7 @@ pub(super) enum Request {
 #[derive(Debug, Default)]
 pub(super) struct Channel {
     variables: Vec<(String, String)>,
-    wish: Option<Wish>,
+    terminal_request: Option<TerminalRequest>,
     running: Option<Running>,
 }
 
@@ -61,11 +61,11 @@ impl Channel {
         taken
     }
 
-    /// Takes the wish for a terminal, once.
-    pub(super) fn wish(&mut self, wish: Wish) -> bool {
-        let taken = self.wish.is_none() && self.running.is_none();
+    /// Accepts the request for a terminal, once.
+    pub(super) fn request_terminal(&mut self, request: TerminalRequest) -> bool {
+        let taken = self.terminal_request.is_none() && self.running.is_none();
         if taken {
-            self.wish = Some(wish);
+            self.terminal_request = Some(request);
         }
         taken
     }
@@ -121,16 +121,16 @@ impl Channel {
             (Some(forced), _) => (Request::Exec(forced.clone()), None),
             (None, request) => (request, None),
         };
-        let wish = if request == Request::Sftp { None } else { self.wish.take() };
-        let opened = wish.as_ref().map(|wish| terminal::open(wish, account.uid)).transpose();
+        let wanted = if request == Request::Sftp { None } else { self.terminal_request.take() };
+        let opened = wanted.as_ref().map(|wanted| terminal::open(wanted, account.uid)).transpose();
         let opened = opened.map_err(|error| format!("open a terminal: {error}"))?;
         let mut command = command(account, &request, opened.is_some());
         command.envs(self.variables.drain(..)).envs(connection(addresses));
         command.envs(original.map(|asked| ("SSH_ORIGINAL_COMMAND", asked)));
-        if let (Some(opened), Some(wish)) = (&opened, &wish) {
+        if let (Some(opened), Some(wanted)) = (&opened, &wanted) {
             let copy = || opened.line.try_clone().map(Stdio::from).map_err(|error| error.to_string());
             command.stdin(copy()?).stdout(copy()?).stderr(copy()?);
-            command.env("TERM", &wish.term).env("SSH_TTY", &opened.path);
+            command.env("TERM", &wanted.term).env("SSH_TTY", &opened.path);
         } else {
             command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         }
@@ -139,20 +139,20 @@ impl Channel {
         drop(command);
         let number = child.id().and_then(|id| i32::try_from(id).ok()).and_then(Pid::from_raw);
         let number = number.ok_or("the program ended before it started")?;
-        let (terminal, sink, sources) = match opened {
+        let (terminal, destination, sources) = match opened {
             Some(opened) => {
                 let sources = vec![(Source::Terminal(opened.reader), None)];
-                (Some(opened.terminal), Sink::Terminal(opened.writer), sources)
+                (Some(opened.terminal), Destination::Terminal(opened.writer), sources)
             }
             None => {
                 let output = child.stdout.take().map(|pipe| (Source::Output(pipe), None));
                 let error = child.stderr.take().map(|pipe| (Source::Error(pipe), Some(1)));
-                let sink = child.stdin.take().map_or(Sink::None, Sink::Pipe);
-                (None, sink, output.into_iter().chain(error).collect())
+                let destination = child.stdin.take().map_or(Destination::None, Destination::Pipe);
+                (None, destination, output.into_iter().chain(error).collect())
             }
         };
         shared.add(number);
-        let input = pump::input(sink, Arc::clone(&shared));
+        let input = pump::input(destination, Arc::clone(&shared));
         tokio::spawn(pump::run(child, number, sources, client, shared, input.clone()));
         self.running = Some(Running { child: number, input, terminal });
         Ok(())

@@ -18,7 +18,7 @@ use super::account::Account;
 use super::authorized::{self, Grant};
 use super::channel::{Channel, Request};
 use super::options::Options;
-use super::terminal::{Size, Wish};
+use super::terminal::{Size, TerminalRequest};
 use super::{Error, log};
 
 /// Most channels of a connection at a time.
@@ -75,7 +75,7 @@ impl Shared {
         self.children.lock().unwrap_or_else(PoisonError::into_inner).contains(&child)
     }
 
-    /// Tells everything that still runs that the client has gone.
+    /// Sends SIGHUP to everything that still runs, because the client has gone.
     pub(super) fn hang_up(&self) {
         for child in self.children.lock().unwrap_or_else(PoisonError::into_inner).drain(..) {
             hang_up(child);
@@ -162,10 +162,10 @@ impl Handler {
     }
 }
 
-/// Says whether a request was taken.
+/// Reports to the client whether a request was accepted.
 fn reply(session: &mut Session, id: ChannelId, taken: bool) -> Result<(), Error> {
-    let said = if taken { session.channel_success(id) } else { session.channel_failure(id) };
-    Ok(said?)
+    let sent = if taken { session.channel_success(id) } else { session.channel_failure(id) };
+    Ok(sent?)
 }
 
 fn refused() -> Auth {
@@ -234,12 +234,12 @@ impl russh::server::Handler for Handler {
         session: &mut Session,
     ) -> Result<(), Error> {
         let allowed = self.login.as_ref().is_some_and(|(_, grant)| !grant.no_pty);
-        let wish = Wish {
+        let request = TerminalRequest {
             term: term.to_owned(),
             size: Size { columns, rows, width, height },
             modes: modes.iter().map(|(mode, value)| (*mode as u8, *value)).collect(),
         };
-        let taken = allowed && self.channel(id).is_some_and(|channel| channel.wish(wish));
+        let taken = allowed && self.channel(id).is_some_and(|channel| channel.request_terminal(request));
         reply(session, id, taken)
     }
 

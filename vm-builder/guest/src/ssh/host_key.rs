@@ -49,7 +49,7 @@ fn read(path: &Path) -> io::Result<PrivateKey> {
     Ok(key)
 }
 
-/// Writes the key under another name and links it into place, so that nobody ever reads half of it.
+/// Writes the key under another name and links it into place, so that no reader ever gets half of it.
 fn keep(path: &Path, key: &PrivateKey) -> io::Result<()> {
     let directory = path.parent().unwrap_or(Path::new("/"));
     DirBuilder::new().recursive(true).mode(0o755).create(directory)?;

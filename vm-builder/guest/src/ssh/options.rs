@@ -8,7 +8,7 @@ use super::Error;
 /// Where init puts the keys of the runtime volume's document.
 pub const RUNTIME_KEYS: &str = "/run/neonvm/authorized_keys";
 
-/// What a session is told by the daemon. Every flag is `--name=value`.
+/// The options of a session, from the daemon. Every flag is `--name=value`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Options {
     /// Where the client is, for its environment and the log. `--peer`.

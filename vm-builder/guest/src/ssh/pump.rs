@@ -53,13 +53,13 @@ impl Source {
 
 /// Where input goes.
 #[derive(Debug)]
-pub(super) enum Sink {
+pub(super) enum Destination {
     Pipe(ChildStdin),
     Terminal(Writer),
     None,
 }
 
-impl Sink {
+impl Destination {
     async fn write(&mut self, data: &[u8]) -> io::Result<()> {
         match self {
             Self::Pipe(pipe) => pipe.write_all(data).await,
@@ -102,27 +102,27 @@ impl Input {
     }
 }
 
-/// Starts moving input to `sink`.
-pub(super) fn input(mut sink: Sink, shared: Arc<Shared>) -> Input {
+/// Starts moving input to `destination`.
+pub(super) fn input(mut destination: Destination, shared: Arc<Shared>) -> Input {
     let (queue, mut pieces) = mpsc::unbounded_channel::<Vec<u8>>();
     let queued = Arc::new(AtomicUsize::new(0));
     let counter = Arc::clone(&queued);
     tokio::spawn(async move {
         while let Some(piece) = pieces.recv().await {
             if piece.is_empty() {
-                if matches!(sink, Sink::Terminal(_)) {
-                    let _ = sink.write(END_OF_TRANSMISSION).await;
+                if matches!(destination, Destination::Terminal(_)) {
+                    let _ = destination.write(END_OF_TRANSMISSION).await;
                 }
                 break;
             }
-            let written = sink.write(&piece).await;
+            let written = destination.write(&piece).await;
             counter.fetch_sub(piece.len(), Ordering::Relaxed);
             shared.progress.notify_one();
             if written.is_err() {
                 break;
             }
         }
-        drop(sink);
+        drop(destination);
         // What comes now is thrown away; the program reads no more.
         pieces.close();
         shared.progress.notify_one();
@@ -130,7 +130,7 @@ pub(super) fn input(mut sink: Sink, shared: Arc<Shared>) -> Input {
     Input { queue, queued }
 }
 
-/// Moves output to the client until the program has ended and all of it is sent; then says how it ended.
+/// Moves output to the client until the program has ended and all of it is sent; then reports how it ended.
 pub(super) async fn run(
     mut child: Child,
     number: Pid,

@@ -117,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn a_missing_file_is_said_to_be_missing() {
+    fn a_missing_file_is_reported_as_missing() {
         let path = b"/nowhere/at/all";
         let packet = [&[17, 0, 0, 0, 9, 0, 0, 0, 15][..], path].concat();
         let (_, output) = exchange(&framed(&packet));

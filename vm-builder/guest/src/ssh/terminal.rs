@@ -1,4 +1,4 @@
-//! A pseudo-terminal and the wishes of RFC 4254 §8 about it.
+//! A pseudo-terminal and its modes by RFC 4254 §8.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -37,7 +37,7 @@ impl From<Size> for Winsize {
 
 /// The terminal a client wants.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Wish {
+pub(super) struct TerminalRequest {
     pub(super) term: String,
     pub(super) size: Size,
     /// Opcodes and arguments.
@@ -69,7 +69,7 @@ pub(super) struct Reader(pipe::Receiver);
 pub(super) struct Writer(pipe::Sender);
 
 /// Opens a terminal for a user.
-pub(super) fn open(wish: &Wish, uid: u32) -> io::Result<Opened> {
+pub(super) fn open(request: &TerminalRequest, uid: u32) -> io::Result<Opened> {
     let master = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC)?;
     grantpt(&master)?;
     unlockpt(&master)?;
@@ -80,11 +80,11 @@ pub(super) fn open(wish: &Wish, uid: u32) -> io::Result<Opened> {
     let _ = rustix::fs::fchown(&line, Some(Uid::from_raw(uid)), Some(Gid::from_raw(TTY_GROUP)));
     let _ = rustix::fs::fchmod(&line, Mode::from_raw_mode(0o620));
     let mut termios = tcgetattr(&line)?;
-    for (mode, value) in &wish.modes {
+    for (mode, value) in &request.modes {
         apply(&mut termios, *mode, *value);
     }
     tcsetattr(&line, OptionalActions::Now, &termios)?;
-    tcsetwinsize(&line, wish.size.into())?;
+    tcsetwinsize(&line, request.size.into())?;
     rustix::io::ioctl_fionbio(&master, true)?;
     // To the event loop a terminal is as good as a pipe.
     let reader = Reader(pipe::Receiver::from_owned_fd_unchecked(master.try_clone()?)?);
@@ -94,7 +94,7 @@ pub(super) fn open(wish: &Wish, uid: u32) -> io::Result<Opened> {
 }
 
 impl Terminal {
-    /// Tells the programs on the terminal its new size.
+    /// Sets the terminal's size; the kernel notifies the programs on it.
     pub(super) fn resize(&self, size: Size) -> bool {
         tcsetwinsize(&self.0, size.into()).is_ok()
     }

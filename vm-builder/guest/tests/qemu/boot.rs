@@ -21,7 +21,7 @@ fn image(cmd: &[&str]) -> ImageConfig {
 }
 
 #[test]
-fn a_workload_runs_once_and_its_status_is_told() {
+fn a_workload_runs_once_and_its_status_is_reported() {
     let lab = need!(lab());
     let mut image = image(&["/workload", "exit", "7"]);
     image.process.working_dir = "/srv/made".into();
@@ -38,7 +38,7 @@ fn a_workload_runs_once_and_its_status_is_told() {
     );
     let (log, reports, console) = machine.wait_end();
     let first = log.find("sysinit ran").expect(&console);
-    let second = log.find("workload says good morning $HOME in /srv/made").expect(&log);
+    let second = log.find("workload prints good morning $HOME in /srv/made").expect(&log);
     assert!(first < second, "{log}");
     assert!(log.contains("cgroup 0::/workload"), "{log}");
     let kinds: Vec<&ReportKind> = reports.iter().map(|report| &report.kind).collect();
@@ -103,7 +103,7 @@ fn a_read_only_root_boots_without_ports_and_without_a_runtime_volume() {
 }
 
 #[test]
-fn a_missing_root_device_is_told_with_the_devices_there_are() {
+fn a_missing_root_device_is_reported_with_the_existing_devices() {
     let lab = need!(lab_with_modules());
     let plan = Plan { command_line: "root=LABEL=elsewhere neonvm.root_timeout=1 quiet", ..Plan::default() };
     let mut machine = Machine::start(lab, &plan);
@@ -133,7 +133,7 @@ fn the_program_of_the_runtime_volume_takes_over_and_a_broken_one_does_not() {
         };
         let (log, _, console) = Machine::start(lab, &plan).wait_end();
         assert!(console.contains(expected), "{console}");
-        assert!(log.contains("workload says"), "{log}");
+        assert!(log.contains("workload prints"), "{log}");
     }
 }
 

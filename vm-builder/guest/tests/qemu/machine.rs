@@ -170,7 +170,7 @@ impl Machine {
         let _ = self.ssh_command(key, text).output().unwrap();
     }
 
-    /// Runs a command by SSH as root; its output and status. Tried again as long as nobody answers.
+    /// Runs a command by SSH as root; its output and status. Repeated until the server answers.
     pub(crate) fn ssh(&mut self, key: &Path, text: &str) -> (String, i32) {
         let mut command = self.ssh_command(key, text);
         self.wait("an answer of SSH", |_| {
@@ -183,7 +183,7 @@ impl Machine {
         })
     }
 
-    /// Types at the second serial line until a text comes back: what is typed before somebody reads may be lost.
+    /// Types at the second serial line until a text comes back: what is typed before the guest reads may be lost.
     pub(crate) fn type_until(&mut self, typed: &str, expected: &str) {
         let mut stream = UnixStream::connect(self.directory.path().join("terminal")).unwrap();
         stream.set_nonblocking(true).unwrap();

@@ -45,12 +45,12 @@ fn a_guest_under_load_asks_for_processors_and_memory() {
     let mut wants = Wants::default();
     machine.wait("what is wanted", |_| {
         let message = agent.read().ok()?;
-        if let Ok((_, MonitorMessage::UpscaleRequest { wants: Some(said) })) =
+        if let Ok((_, MonitorMessage::UpscaleRequest { wants: Some(request) })) =
             MonitorMessage::decode(message.to_text().ok()?.as_bytes())
         {
-            println!("{said:?}");
-            wants.cpu = said.cpu.or(wants.cpu);
-            wants.mem = said.mem.or(wants.mem);
+            println!("{request:?}");
+            wants.cpu = request.cpu.or(wants.cpu);
+            wants.mem = request.mem.or(wants.mem);
         }
         (wants.cpu.is_some() && wants.mem.is_some()).then_some(())
     });
@@ -71,7 +71,7 @@ fn an_image_with_a_monitor_of_its_own_has_the_port() {
     let mut machine = Machine::start(lab, &plan);
     machine.wait_report("the daemon", |kind| *kind == ReportKind::Ready);
     assert_eq!(machine.http("GET", "/healthz", "").0, 200);
-    // The network of QEMU takes every connection; only a server says something.
+    // The network of QEMU takes every connection; only a server sends data.
     let address = machine.address(MONITOR_PORT);
     let stream = TcpStream::connect(address).unwrap();
     stream.set_read_timeout(Some(Duration::from_secs(30))).unwrap();

@@ -215,10 +215,10 @@ fn a_document_of_the_runner_is_followed_and_processors_come_and_go() {
 fn processors(machine: &mut Machine, key: &Path) {
     let online = |machine: &mut Machine| ok(machine, key, "cat /sys/devices/system/cpu/online");
     assert_eq!(machine.http("GET", "/cpu", ""), (200, "1000".into()));
-    for (asked, told, list) in [("3000", "3000", "0-2\n"), ("1500", "2000", "0-1\n"), ("250", "1000", "0\n")]
+    for (asked, seen, list) in [("3000", "3000", "0-2\n"), ("1500", "2000", "0-1\n"), ("250", "1000", "0\n")]
     {
         assert_eq!(machine.http("PUT", "/cpu", asked).0, 200);
-        assert_eq!(machine.http("GET", "/cpu", "").1, told);
+        assert_eq!(machine.http("GET", "/cpu", "").1, seen);
         assert_eq!(online(machine), list);
     }
     assert_eq!(machine.http("PUT", "/cpu", "64000").0, 500);

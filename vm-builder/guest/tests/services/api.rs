@@ -64,7 +64,7 @@ fn files_are_kept_with_the_checksum_of_the_contract() {
 }
 
 #[test]
-fn status_tells_version_and_workload() {
+fn status_reports_version_and_workload() {
     let root = machine();
     let daemon = Daemon::start(root.path(), &[]);
     assert_eq!(daemon.request("GET", "/healthz", b""), (200, "ok".into()));

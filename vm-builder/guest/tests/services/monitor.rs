@@ -32,7 +32,7 @@ impl Monitor {
             }
         });
         let address = loop {
-            let line = lines.recv_timeout(DEADLINE).expect("the monitor says where it listens");
+            let line = lines.recv_timeout(DEADLINE).expect("the monitor prints its address");
             if let Some((_, address)) = line.split_once("monitor listens on ") {
                 break address.parse().unwrap();
             }
@@ -61,17 +61,17 @@ impl Agent {
     /// With the version agreed on, out of `{"min":1,"max":max}`.
     pub(crate) fn connect(monitor: &Monitor, max: u32) -> Self {
         let mut agent = Self::dial(monitor);
-        agent.say(&format!(r#"{{"min":1,"max":{max}}}"#));
-        assert_eq!(agent.hear(), format!(r#"{{"version":{max}}}"#));
+        agent.send(&format!(r#"{{"min":1,"max":{max}}}"#));
+        assert_eq!(agent.receive(), format!(r#"{{"version":{max}}}"#));
         agent
     }
 
-    pub(crate) fn say(&mut self, text: &str) {
+    pub(crate) fn send(&mut self, text: &str) {
         self.0.send(Message::text(text)).unwrap();
     }
 
     /// The next text.
-    pub(crate) fn hear(&mut self) -> String {
+    pub(crate) fn receive(&mut self) -> String {
         loop {
             match self.0.read().expect("a message") {
                 Message::Text(text) => return text.to_string(),
@@ -82,8 +82,8 @@ impl Agent {
     }
 
     /// The answer with this text in it; requests for more in between are passed over.
-    pub(crate) fn hear_with(&mut self, part: &str) -> String {
-        eventually_blocking(|| part.to_owned(), || Some(self.hear()).filter(|text| text.contains(part)))
+    pub(crate) fn receive_with(&mut self, part: &str) -> String {
+        eventually_blocking(|| part.to_owned(), || Some(self.receive()).filter(|text| text.contains(part)))
     }
 
     /// How the monitor ends it.
@@ -149,43 +149,44 @@ fn an_agent_of_the_first_version_gets_its_messages_to_the_byte() {
     let guest = Guest::new();
     let monitor = Monitor::start(guest.path(), &[]);
     let mut agent = Agent::connect(&monitor, 1);
-    agent.say(r#"{"content":{},"type":"HealthCheck","id":2}"#);
-    assert_eq!(agent.hear(), r#"{"type":"HealthCheck","id":2}"#);
-    agent.say(r#"{"content":{"granted":{"cpu":0.5,"mem":4294967296}},"type":"UpscaleNotification","id":4}"#);
-    assert_eq!(agent.hear(), r#"{"type":"UpscaleConfirmation","id":4}"#);
+    agent.send(r#"{"content":{},"type":"HealthCheck","id":2}"#);
+    assert_eq!(agent.receive(), r#"{"type":"HealthCheck","id":2}"#);
+    agent.send(r#"{"content":{"granted":{"cpu":0.5,"mem":4294967296}},"type":"UpscaleNotification","id":4}"#);
+    assert_eq!(agent.receive(), r#"{"type":"UpscaleConfirmation","id":4}"#);
     // Refused until there are two samples.
     let mut verdict = String::new();
     wait_until("two samples", || {
-        agent.say(r#"{"content":{"target":{"cpu":0.25,"mem":2147483648}},"type":"DownscaleRequest","id":6}"#);
-        verdict = agent.hear();
+        agent
+            .send(r#"{"content":{"target":{"cpu":0.25,"mem":2147483648}},"type":"DownscaleRequest","id":6}"#);
+        verdict = agent.receive();
         verdict.contains(r#""Ok":true"#)
     });
     assert!(verdict.starts_with(r#"{"type":"DownscaleResult","Ok":true,"Status":"#), "{verdict}");
     assert!(verdict.ends_with(r#","id":6}"#), "{verdict}");
     guest.runnable(50);
     guest.memory(4 << 20, 3900 << 10);
-    assert_eq!(agent.hear(), r#"{"type":"UpscaleRequest","id":3}"#);
-    agent.say(r#"{"content":{"error":"no"},"type":"InvalidMessage","id":3}"#);
-    assert_eq!(agent.hear(), r#"{"type":"UpscaleRequest","id":5}"#);
+    assert_eq!(agent.receive(), r#"{"type":"UpscaleRequest","id":3}"#);
+    agent.send(r#"{"content":{"error":"no"},"type":"InvalidMessage","id":3}"#);
+    assert_eq!(agent.receive(), r#"{"type":"UpscaleRequest","id":5}"#);
 }
 
 #[test]
-fn an_agent_of_the_second_version_hears_what_is_wanted() {
+fn an_agent_of_the_second_version_gets_the_wanted_amounts() {
     let guest = Guest::new();
     let monitor = Monitor::start(guest.path(), &[]);
     let mut agent = Agent::connect(&monitor, 2);
     guest.runnable(2);
-    let text = agent.hear();
+    let text = agent.receive();
     assert!(text.starts_with(r#"{"type":"UpscaleRequest","wants":{"cpu":"2223m","reason":"CPU: "#), "{text}");
     guest.runnable(100);
     // No more than the four processors there can be.
-    agent.hear_with(r#""cpu":4,"#);
+    agent.receive_with(r#""cpu":4,"#);
     guest.runnable(0);
     guest.memory(4 << 20, 4000 << 10);
-    let text = agent.hear_with(r#""mem":"#);
+    let text = agent.receive_with(r#""mem":"#);
     assert!(text.contains("memory: 4000 MiB in use"), "{text}");
-    agent.say(r#"{"content":{"target":{"cpu":2,"mem":2147483648}},"type":"DownscaleRequest","id":2}"#);
-    let verdict = agent.hear_with("DownscaleResult");
+    agent.send(r#"{"content":{"target":{"cpu":2,"mem":2147483648}},"type":"DownscaleRequest","id":2}"#);
+    let verdict = agent.receive_with("DownscaleResult");
     assert!(verdict.contains(r#""Ok":false"#), "{verdict}");
 }
 
@@ -198,7 +199,7 @@ fn memory_is_that_of_the_control_group_if_one_is_named() {
         .unwrap();
     let monitor = Monitor::start(guest.path(), &["-c", "neon-postgres"]);
     let mut agent = Agent::connect(&monitor, 1);
-    assert_eq!(agent.hear(), r#"{"type":"UpscaleRequest","id":3}"#);
+    assert_eq!(agent.receive(), r#"{"type":"UpscaleRequest","id":3}"#);
 }
 
 #[test]
@@ -213,8 +214,8 @@ fn versions_without_overlap_are_refused_in_words() {
         let mut agent = Agent::dial(&monitor);
         // What is not text does not count.
         agent.0.send(Message::binary(vec![1, 2, 3])).unwrap();
-        agent.say(offer);
-        let text = agent.hear();
+        agent.send(offer);
+        let text = agent.receive();
         assert!(text.starts_with(r#"{"error":""#) && text.contains(part), "{offer}: {text}");
         assert_eq!(agent.end().unwrap().code, CloseCode::Protocol, "{offer}");
     }
@@ -222,22 +223,22 @@ fn versions_without_overlap_are_refused_in_words() {
 }
 
 #[test]
-fn the_newest_connection_wins_and_the_old_one_hears_why() {
+fn the_newest_connection_wins_and_the_old_one_gets_the_reason() {
     let guest = Guest::new();
     let monitor = Monitor::start(guest.path(), &[]);
     let mut old = Agent::connect(&monitor, 1);
-    // One that never agrees on a version replaces nobody.
+    // A connection that never agrees on a version replaces no other.
     let mut half = Agent::dial(&monitor);
-    half.say("{}");
-    assert!(half.hear().contains("error"));
-    old.say(r#"{"content":{},"type":"HealthCheck","id":2}"#);
-    assert_eq!(old.hear(), r#"{"type":"HealthCheck","id":2}"#);
+    half.send("{}");
+    assert!(half.receive().contains("error"));
+    old.send(r#"{"content":{},"type":"HealthCheck","id":2}"#);
+    assert_eq!(old.receive(), r#"{"type":"HealthCheck","id":2}"#);
     let mut new = Agent::connect(&monitor, 2);
     let frame = old.end().unwrap();
     assert_eq!(frame.code, CloseCode::Normal);
     assert!(frame.reason.contains("newer connection"), "{frame:?}");
-    new.say(r#"{"content":{},"type":"HealthCheck","id":2}"#);
-    assert_eq!(new.hear(), r#"{"type":"HealthCheck","id":2}"#);
+    new.send(r#"{"content":{},"type":"HealthCheck","id":2}"#);
+    assert_eq!(new.receive(), r#"{"type":"HealthCheck","id":2}"#);
 }
 
 /// Upstream's monitor drops the connection and never answers.
@@ -255,16 +256,16 @@ fn messages_that_make_no_sense_are_answered() {
         (r#"{"type":"DownscaleRequest","content":{"target":{"cpu":1,"mem":-1}},"id":10}"#, 10),
         (r#"{"type":"UpscaleNotification","content":{},"id":11}"#, 11),
     ] {
-        agent.say(text);
-        let answer = agent.hear();
+        agent.send(text);
+        let answer = agent.receive();
         assert!(answer.starts_with(r#"{"type":"InvalidMessage","error":""#), "{text}: {answer}");
         assert!(answer.ends_with(&format!(r#","id":{id}}}"#)), "{text}: {answer}");
     }
     agent.0.send(Message::binary(vec![0; 100])).unwrap();
     agent.0.send(Message::Ping(vec![5].into())).unwrap();
     assert_eq!(agent.0.read().unwrap(), Message::Pong(vec![5].into()));
-    agent.say(r#"{"content":{},"type":"HealthCheck","id":12}"#);
-    assert_eq!(agent.hear(), r#"{"type":"HealthCheck","id":12}"#);
+    agent.send(r#"{"content":{},"type":"HealthCheck","id":12}"#);
+    assert_eq!(agent.receive(), r#"{"type":"HealthCheck","id":12}"#);
 }
 
 #[test]
@@ -278,7 +279,7 @@ fn what_is_too_large_ends_the_connection_and_nothing_else() {
 }
 
 #[test]
-fn slow_silent_and_wild_clients_keep_nobody_out() {
+fn slow_silent_and_wild_clients_do_not_keep_others_out() {
     let guest = Guest::new();
     let monitor = Monitor::start(guest.path(), &[]);
     let mut agent = Agent::connect(&monitor, 1);
@@ -292,9 +293,9 @@ fn slow_silent_and_wild_clients_keep_nobody_out() {
         let (status, _) = answer(&mut stream);
         assert!(status == 0 || (400..=505).contains(&status), "{status} for {text:?}");
     }
-    agent.say(r#"{"content":{},"type":"HealthCheck","id":2}"#);
-    assert_eq!(agent.hear(), r#"{"type":"HealthCheck","id":2}"#);
-    // Whoever says nothing is dropped by the deadline of the handshake.
+    agent.send(r#"{"content":{},"type":"HealthCheck","id":2}"#);
+    assert_eq!(agent.receive(), r#"{"type":"HealthCheck","id":2}"#);
+    // A silent connection is dropped by the deadline of the handshake.
     assert!(matches!(half.0.read(), Err(Error::ConnectionClosed | Error::Protocol(_) | Error::Io(_))));
     for mut stream in crowd {
         let _ = stream.read(&mut [0; 16]);
@@ -333,8 +334,8 @@ fn an_idle_monitor_is_small() {
     let monitor = Monitor::start(Path::new("/"), &[]);
     let mut agent = Agent::connect(&monitor, 2);
     for _ in 0..100 {
-        agent.say(r#"{"content":{},"type":"HealthCheck","id":2}"#);
-        agent.hear_with("HealthCheck");
+        agent.send(r#"{"content":{},"type":"HealthCheck","id":2}"#);
+        agent.receive_with("HealthCheck");
     }
     let status = std::fs::read_to_string(format!("/proc/{}/status", monitor.child.id())).unwrap();
     let anonymous = status.lines().find_map(|line| line.strip_prefix("RssAnon:")).unwrap();

@@ -74,7 +74,7 @@ impl Server {
     /// Only this kind of login from now on.
     fn demand(&self, method: &str) {
         std::fs::write(self.path("data/pg_hba.conf"), format!("local all all {method}\n")).unwrap();
-        // Nobody waits for what the server is told by this.
+        // Returns before the server has read its new configuration.
         self.turn("reload");
         let host = self.directory.path().display().to_string();
         let arguments = ["-h", &host, "-U", "cloud_admin", "-d", "postgres", "-w", "-c", "select 1"];
@@ -105,24 +105,25 @@ fn the_file_cache_follows_the_size_of_the_vm() {
     let mut verdict = String::new();
     // A server that is slow now and then is asked again, as agents do.
     wait_until("two samples", || {
-        agent.say(r#"{"content":{"target":{"cpu":0.25,"mem":1073741824}},"type":"DownscaleRequest","id":2}"#);
-        verdict = agent.hear();
+        agent
+            .send(r#"{"content":{"target":{"cpu":0.25,"mem":1073741824}},"type":"DownscaleRequest","id":2}"#);
+        verdict = agent.receive();
         !verdict.contains("too few samples") && !verdict.contains("did not answer in time")
     });
     assert!(verdict.contains(r#""Ok":true"#) && verdict.contains("file cache: 607 MiB"), "{verdict}");
     wait_until("the smaller size", || server.limit() == "607");
     // A server that restarts costs one attempt, not the answer (upstream did not try again).
     server.turn("restart");
-    agent.say(r#"{"content":{"granted":{"cpu":1,"mem":1476395008}},"type":"UpscaleNotification","id":4}"#);
-    assert_eq!(agent.hear(), r#"{"type":"UpscaleConfirmation","id":4}"#);
+    agent.send(r#"{"content":{"granted":{"cpu":1,"mem":1476395008}},"type":"UpscaleNotification","id":4}"#);
+    assert_eq!(agent.receive(), r#"{"type":"UpscaleConfirmation","id":4}"#);
     wait_until("the larger size", || server.limit() == "956");
-    // Without a server there is no consent, and the agent is told why.
+    // Without a server there is no consent, and the agent gets the reason.
     server.turn("stop");
-    agent.say(r#"{"content":{"target":{"cpu":0.25,"mem":1073741824}},"type":"DownscaleRequest","id":6}"#);
-    let answer = agent.hear();
+    agent.send(r#"{"content":{"target":{"cpu":0.25,"mem":1073741824}},"type":"DownscaleRequest","id":6}"#);
+    let answer = agent.receive();
     assert!(answer.starts_with(r#"{"type":"InternalError","error":"file cache: connection"#), "{answer}");
-    agent.say(r#"{"content":{},"type":"HealthCheck","id":8}"#);
-    assert_eq!(agent.hear(), r#"{"type":"HealthCheck","id":8}"#);
+    agent.send(r#"{"content":{},"type":"HealthCheck","id":8}"#);
+    assert_eq!(agent.receive(), r#"{"type":"HealthCheck","id":8}"#);
 }
 
 #[test]
@@ -152,7 +153,7 @@ fn passwords_are_shown_in_the_way_the_server_wants() {
     let connection = server.connection("password=wrong");
     let monitor = Monitor::start(guest.path(), &["-p", &connection]);
     let mut agent = Agent::connect(&monitor, 1);
-    agent.say(r#"{"content":{"granted":{"cpu":1,"mem":1476395008}},"type":"UpscaleNotification","id":4}"#);
-    let answer = agent.hear();
+    agent.send(r#"{"content":{"granted":{"cpu":1,"mem":1476395008}},"type":"UpscaleNotification","id":4}"#);
+    let answer = agent.receive();
     assert!(answer.contains("InternalError") && answer.contains("28P01"), "{answer}");
 }

@@ -24,7 +24,7 @@ pub(crate) struct Daemon {
 
 impl Daemon {
     pub(crate) fn start(root: &Path, ssh_options: &[String]) -> Self {
-        // As `nohup` and shells start what is to run in the background: sessions must be heard all the same.
+        // As `nohup` and shells start what is to run in the background: SIGHUP of sessions must arrive all the same.
         let mut command = Command::new("env");
         command.args(["--ignore-signal=HUP,INT,QUIT", PROGRAM]);
         command.args(["daemon", "-addr=127.0.0.1:0", "--metrics-addr=127.0.0.1:0", "--ssh-addr=127.0.0.1:0"]);
@@ -41,7 +41,7 @@ impl Daemon {
         });
         let mut addresses = std::collections::BTreeMap::new();
         while addresses.len() < 3 {
-            let line = lines.recv_timeout(DEADLINE).expect("the daemon says where it listens");
+            let line = lines.recv_timeout(DEADLINE).expect("the daemon prints its addresses");
             if let Some((name, address)) = line.rsplit(": ").next().unwrap().split_once(" listens on ") {
                 addresses.insert(name.to_owned(), address.parse().unwrap());
             }

@@ -106,12 +106,12 @@ fn numbers() -> Vec<u8> {
 }
 
 #[test]
-fn commands_run_and_say_how_they_ended() {
+fn commands_run_and_report_how_they_ended() {
     let server = need!(Server::start(""));
     let output = server.run("echo out; echo err >&2; exit 7");
     assert_eq!(output.status.code(), Some(7), "{output:?}");
     assert_eq!((&*output.stdout, &*output.stderr), (&b"out\n"[..], &b"err\n"[..]));
-    // A signal has no exit status; the client says 255 then.
+    // A signal has no exit status; the client exits with 255 then.
     assert_eq!(server.run("kill -TERM $$").status.code(), Some(255));
     let output = server.run("echo $USER:$HOME:$SSH_CLIENT; pwd; id -u; test -t 0 || echo no terminal");
     let text = String::from_utf8(output.stdout).unwrap();
@@ -148,14 +148,14 @@ fn only_the_right_key_logs_in() {
         let output = output.unwrap();
         (output.status.code(), String::from_utf8_lossy(&output.stderr).into_owned())
     };
-    let (status, said) = attempt(server.options("other"), &server.user);
+    let (status, error) = attempt(server.options("other"), &server.user);
     assert_eq!(status, Some(255));
-    assert!(said.contains("Permission denied (publickey)"), "{said}");
+    assert!(error.contains("Permission denied (publickey)"), "{error}");
     let mut password = server.options("key");
     password.extend(["-o".into(), "PreferredAuthentications=password,keyboard-interactive".into()]);
-    let (status, said) = attempt(password, &server.user);
-    assert!(status == Some(255) && said.contains("Permission denied (publickey)"), "{said}");
-    assert_eq!(attempt(server.options("key"), "nobody-of-that-name").0, Some(255));
+    let (status, error) = attempt(password, &server.user);
+    assert!(status == Some(255) && error.contains("Permission denied (publickey)"), "{error}");
+    assert_eq!(attempt(server.options("key"), "no-such-user").0, Some(255));
     let known = fs::read_to_string(server.path("known")).unwrap();
     assert_eq!(known.lines().count(), 1, "every connection shows the same host key: {known}");
     assert_eq!(attempt(server.options("key"), &server.user).0, Some(0));
@@ -253,8 +253,8 @@ fn terminals_have_size_and_type() {
     rustix::process::kill_process(client, Signal::WINCH).unwrap();
     expect(&master, &mut seen, "40 120");
     // The client's terminal is raw: the byte of Ctrl-C goes to the other side, whose terminal makes it a signal.
-    // Pressed until it is heard: bash goes on when it is interrupted while the program that it waited for ended by itself.
-    // What comes is read, so that nobody waits for room; and shown with all processes if the session does not end.
+    // Pressed until it takes effect: bash continues if it is interrupted while the program that it waits for ends by itself.
+    // The output is read, so that no process blocks on a full pipe; and shown with all processes if the session does not end.
     let mut shown = String::new();
     let ended = || {
         let _ = rustix::io::write(&master, &[3]);

@@ -9,7 +9,7 @@ fn new() -> Writer {
 
 fn refused(writer: Writer, part: &str) {
     let error = applied(&[writer.end()]).expect_err(part).to_string();
-    assert!(error.contains(part), "{error:?} does not say {part:?}");
+    assert!(error.contains(part), "{error:?} does not contain {part:?}");
     assert_eq!(error.lines().count(), 1);
 }
 

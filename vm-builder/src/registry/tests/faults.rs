@@ -80,16 +80,16 @@ fn a_broken_transfer_goes_on_where_it_broke() {
     bench.fake.fault(&bench.blob, Fault::Drop(100_000));
     bench.fake.fault(&bench.blob, Fault::Unsized(50_000));
     bench.fake.fault(&bench.blob, Fault::Whole);
-    let told = Told::default();
+    let recorded = RecordedProgress::default();
     let source = Source::Registry(bench.reference.clone());
-    let loaded = run(load(&source, &bench.options, &told)).unwrap();
+    let loaded = run(load(&source, &bench.options, &recorded)).unwrap();
     assert_eq!(sample::listed(&loaded), sample::expected());
     let ranges: Vec<_> = bench.fake.log().into_iter().filter(|line| line.contains(&bench.blob)).collect();
     assert_eq!(ranges.len(), 3, "{ranges:?}");
     assert!(ranges[0].ends_with(&bench.blob));
     assert!(ranges[1].ends_with("bytes=100000-"), "{ranges:?}");
     assert!(ranges[2].ends_with("bytes=150000-"), "{ranges:?}");
-    assert!(told.lines().iter().any(|line| line.contains("resuming")));
+    assert!(recorded.lines().iter().any(|line| line.contains("resuming")));
 }
 
 #[test]
@@ -168,7 +168,7 @@ fn a_wrong_diff_id_is_an_error() {
 }
 
 #[test]
-fn busy_registries_are_asked_again_as_they_wish() {
+fn busy_registries_are_asked_again_after_their_delay() {
     let busy = bench(Form::Gzip);
     busy.fake.fault("/manifests/", Fault::Status(429, Some(0)));
     busy.fake.fault(&busy.blob, Fault::Status(503, None));
@@ -192,7 +192,7 @@ fn busy_registries_are_asked_again_as_they_wish() {
 #[test]
 fn a_stall_ends_at_the_deadline_and_the_transfer_goes_on() {
     let mut bench = bench(Form::Gzip);
-    // Longer than a busy machine keeps anybody from answering.
+    // Longer than a busy machine delays an answer.
     bench.options.network.stall = Duration::from_secs(3);
     bench.fake.fault(&bench.blob, Fault::Stall(40_000));
     assert_eq!(sample::listed(&bench.pull().unwrap()), sample::expected());
@@ -219,7 +219,7 @@ fn a_registry_that_drips_is_given_up() {
 }
 
 #[test]
-fn what_does_not_exist_is_told_apart() {
+fn errors_distinguish_what_does_not_exist() {
     let bench = bench(Form::Gzip);
     let named = |text: &str| format!("{}/{text}", bench.fake.address).parse().unwrap();
     let error = pull(&named("a/b:nope"), &bench.options).unwrap_err();
@@ -228,8 +228,8 @@ fn what_does_not_exist_is_told_apart() {
     assert!(matches!(error, Error::RepositoryNotFound { .. }), "{error}");
     bench.fake.state.lock().unwrap().routes.retain(|path, _| !path.contains(&bench.blob));
     assert!(matches!(bench.fails(), Error::BlobMissing { .. }));
-    let nobody: Reference = "127.0.0.1:1/a:b".parse().unwrap();
-    let error = pull(&nobody, &bench.options).unwrap_err();
+    let unreachable: Reference = "127.0.0.1:1/a:b".parse().unwrap();
+    let error = pull(&unreachable, &bench.options).unwrap_err();
     assert!(error.to_string().contains("connection refused"), "{error}");
 }
 

@@ -59,7 +59,7 @@ fn a_login_is_found_in_files_of_docker_and_podman() {
 }
 
 #[test]
-fn without_a_login_the_error_says_where_it_was_looked_for() {
+fn without_a_login_the_error_names_the_searched_places() {
     for kind in ["basic", "bearer"] {
         let mut bench = bench(kind, &encoded("user:pass"));
         let error = bench.pull().unwrap_err();
@@ -77,7 +77,7 @@ fn without_a_login_the_error_says_where_it_was_looked_for() {
 }
 
 #[test]
-fn a_damaged_file_is_an_error_that_tells_no_secret() {
+fn a_damaged_file_is_an_error_without_secrets() {
     let bench = bench("basic", "x");
     bench.file(r#"{"auths":{"HOST":{"auth":"c2VjcmV0"},}"#);
     let text = bench.pull().unwrap_err().to_string();
@@ -125,8 +125,8 @@ bad) exit 3 ;;
 esac
 "#;
     let helper = bench.directory.path().join("docker-credential-test");
-    // Another process writes it: what this one starts meanwhile would have the file open as well, and nobody may run a file that
-    // somebody has open for writing.
+    // Another process writes it: a child that this process starts meanwhile would inherit the open file, and the kernel
+    // refuses to execute a file that a process has open for writing.
     let write = r#"printf %s "$1" > "$0" && chmod 755 "$0""#;
     let written = std::process::Command::new("/bin/sh").args(["-c", write]).arg(&helper).arg(script).status();
     assert!(written.unwrap().success());
@@ -134,7 +134,7 @@ esac
     let Ok(Some(Credentials::Password(login))) = ask("127.0.0.1:5") else { panic!("no password") };
     assert_eq!((login.username.as_str(), login.password.as_str()), ("u", "p"));
     assert!(matches!(ask("id"), Ok(Some(Credentials::IdentityToken(_)))));
-    assert!(matches!(ask("nobody"), Ok(None)));
+    assert!(matches!(ask("unknown"), Ok(None)));
     let Err(error) = ask("bad") else { panic!("no error") };
     assert!(error.to_string().contains("it ended with"), "{error}");
 }

@@ -63,7 +63,7 @@ fn an_image_is_pushed_and_pulled_back() {
     store.put(&image, &reference).unwrap();
     // From files, as the store has them.
     let stored = store.get(&reference.to_string()).unwrap();
-    let digest = run(push(&stored, &reference, &options.network, &Told::default())).unwrap();
+    let digest = run(push(&stored, &reference, &options.network, &RecordedProgress::default())).unwrap();
     assert_eq!(digest, image.digest());
     let loaded = pull(&reference, &options).unwrap();
     assert_eq!((loaded.digest, sample::listed(&loaded)), (digest, sample::expected()));

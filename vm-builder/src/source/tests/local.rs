@@ -27,7 +27,7 @@ fn layouts_and_archives_are_one_image() {
 }
 
 #[test]
-fn what_is_wrong_with_a_layout_is_said() {
+fn faults_of_a_layout_are_reported() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("layout");
     let image = layout(&path, Form::Gzip);

@@ -10,7 +10,7 @@ fn parsed(text: &str) -> String {
 }
 
 #[test]
-fn references_and_paths_are_told_apart() {
+fn references_and_paths_are_distinguished() {
     let directory = tempfile::tempdir().unwrap();
     let at = |name: &str| directory.path().join(name).display().to_string();
     std::fs::create_dir(at("root")).unwrap();

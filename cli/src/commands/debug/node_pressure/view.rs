@@ -60,9 +60,9 @@ pub(super) fn in_words(inspect: &Inspect, answer: Option<&(String, WhatIfAnswer)
     if let Some((question, answer)) = answer {
         text.push_str(&format!("\nwhat if {question}: {}", answer.why));
         // The reason may have named the same limit already.
-        let said = answer.why.starts_with("granted")
+        let names_limit = answer.why.starts_with("granted")
             || answer.most_units.is_some_and(|units| answer.why.contains(&format!("{units} CU is")));
-        if let (Some(units), false) = (answer.most_units, said) {
+        if let (Some(units), false) = (answer.most_units, names_limit) {
             text.push_str(&format!("; {units} CU is the most its node can give now"));
         }
         text.push('\n');
@@ -139,7 +139,7 @@ const EXPLANATION: &str = "
   logical pressure   reserved beyond the watermark
   capacity pressure  what agents have asked for and the node does not have
   accounted for      what VMs that are being moved away will free
-  buffer             part of reserved that agents may already use since before the scheduler started; their next request says
+  buffer             part of reserved that agents may use from before the scheduler started; their next request reports it
 ";
 
 #[cfg(test)]

@@ -146,19 +146,19 @@ pub(super) fn machines(view: &View) -> Vec<Check> {
 /// Pods that fit nowhere.
 pub(super) fn pods(view: &View) -> Vec<Check> {
     let remedy = "see what nodes have left: neonctl top nodes --once; then make room or ask for less";
-    let told = view.unschedulable().into_iter().take(LISTED);
-    told.map(|trouble| fail("pod", trouble.why, remedy).at(format!("{}/{}", trouble.namespace, trouble.name)))
+    let pods = view.unschedulable().into_iter().take(LISTED);
+    pods.map(|trouble| fail("pod", trouble.why, remedy).at(format!("{}/{}", trouble.namespace, trouble.name)))
         .collect()
 }
 
 /// Pod autoscalers that do not scale, or not by what they should.
 pub(super) fn autoscalers(view: &View) -> Vec<Check> {
-    let told = |object: &Value| {
+    let check_of = |object: &Value| {
         let (namespace, name) = (text(object, "/metadata/namespace"), text(object, "/metadata/name"));
         let remedy = format!("neonctl podscaler explain {name} -n {namespace}");
         Some(warn("podautoscaler", podscaler::trouble(object)?, remedy).at(format!("{namespace}/{name}")))
     };
-    let mut checks: Vec<Check> = view.autoscalers.iter().filter_map(told).collect();
+    let mut checks: Vec<Check> = view.autoscalers.iter().filter_map(check_of).collect();
     let more = checks.len().saturating_sub(LISTED);
     checks.truncate(LISTED);
     match (checks.is_empty(), view.autoscalers.len()) {

@@ -48,16 +48,16 @@ fn one_node_and_what_is_on_it() {
 }
 
 #[test]
-fn versions_that_differ_are_told_once() {
+fn versions_that_differ_are_reported_once() {
     let mut view = view();
     assert_eq!(objects::versions(&view, "0.1.0")[0].detail, "all 0.1.0");
     view.nodes.push(node("n3", "v1.36.0-neonvm.0.0.9"));
     view.parts.workloads = Part::Read(vec![json!({ "metadata": { "name": "vm-controller" },
         "spec": { "template": { "spec": { "containers": [{ "image": "reg:5000/neonvm/neond:v0.0.9" }, { "image": "x@sha256:0" },
             { "image": "registry.k8s.io/kube-scheduler:v1.36.2" }] } } } })]);
-    let told = objects::versions(&view, "0.1.0");
-    assert_eq!(told.len(), 1);
-    assert_eq!((told[0].place.as_str(), told[0].verdict), ("n3,vm-controller", Verdict::Warn));
+    let checks = objects::versions(&view, "0.1.0");
+    assert_eq!(checks.len(), 1);
+    assert_eq!((checks[0].place.as_str(), checks[0].verdict), ("n3,vm-controller", Verdict::Warn));
 }
 
 #[test]
@@ -133,9 +133,9 @@ fn autoscalers_that_cannot_do_their_work() {
     view.autoscalers = vec![autoscaler("fine", "Ready", "True")];
     assert_eq!(objects::autoscalers(&view)[0].detail, "1, none in trouble");
     view.autoscalers.push(autoscaler("blind", "MetricsAvailable", "False"));
-    let told = objects::autoscalers(&view);
-    assert_eq!(told.len(), 1);
-    assert_eq!((told[0].place.as_str(), told[0].verdict), ("shop/blind", Verdict::Warn));
-    assert_eq!(told[0].detail, "Blind: queue: TimedOut");
-    assert_eq!(told[0].remedy, "neonctl podscaler explain blind -n shop");
+    let checks = objects::autoscalers(&view);
+    assert_eq!(checks.len(), 1);
+    assert_eq!((checks[0].place.as_str(), checks[0].verdict), ("shop/blind", Verdict::Warn));
+    assert_eq!(checks[0].detail, "Blind: queue: TimedOut");
+    assert_eq!(checks[0].remedy, "neonctl podscaler explain blind -n shop");
 }

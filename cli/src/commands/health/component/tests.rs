@@ -117,20 +117,17 @@ fn a_lease_that_is_not_renewed_is_a_fault() {
     assert_eq!(scheduler.note, "its leader s-0 has not renewed its lease for 60 s");
 
     change(&mut parts.leases, SCHEDULER_LEASE, lease(SCHEDULER_LEASE, "", FRESH));
-    assert_eq!(found(&parts, "scheduler").note, "nobody holds its lease");
+    assert_eq!(found(&parts, "scheduler").note, "its lease has no holder");
     change(&mut parts.leases, "neonvm-agent-n2", lease("neonvm-agent-n2", "a-1", STALE));
     let agent = found(&parts, "agent");
     assert_eq!((agent.is_well, agent.leader.as_str()), (Some(false), "1 node"));
     assert_eq!(agent.note, "leases that are not renewed: n2 for 60 s");
     parts.leases = Part::default();
-    assert_eq!(
-        found(&parts, "vm-controller").note,
-        format!("nobody has ever held its lease {CONTROLLER_LEASE}")
-    );
+    assert_eq!(found(&parts, "vm-controller").note, format!("its lease {CONTROLLER_LEASE} was never held"));
 }
 
 #[test]
-fn webhooks_need_somebody_behind_them() {
+fn webhooks_need_endpoints() {
     let mut parts = well();
     parts.endpoints = Part::Read(vec![slice(&[false])]);
     let webhooks = found(&parts, "webhooks");

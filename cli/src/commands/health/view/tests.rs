@@ -19,27 +19,27 @@ fn pod(name: &str, created: &str, conditions: &Value) -> Value {
         "status": { "phase": "Pending", "conditions": conditions } })
 }
 
-/// Whether a service works, and what is told about it.
-fn told(view: &View, name: &str) -> (Option<bool>, String) {
+/// Whether a service works, and the note about it.
+fn verdict(view: &View, name: &str) -> (Option<bool>, String) {
     let found = view.components().into_iter().find(|component| component.name == name).unwrap();
     (found.is_well, found.note)
 }
 
 #[test]
-fn a_vm_without_status_for_long_means_that_nobody_reconciles() {
+fn a_vm_without_status_for_long_means_that_no_controller_reconciles() {
     let mut view = view();
     assert_eq!(
-        told(&view, "vm-controller"),
+        verdict(&view, "vm-controller"),
         (None, "no pods and no lease of it; there are no VMs to judge by".into())
     );
     view.machines =
         vec![machine("new", JUST_NOW, &Value::Null), machine("a", LONG_AGO, &json!({ "phase": "Running" }))];
-    assert_eq!(told(&view, "vm-controller"), (Some(true), "every VM has a status".into()));
+    assert_eq!(verdict(&view, "vm-controller"), (Some(true), "every VM has a status".into()));
     for name in ["b", "c", "d", "e"] {
         view.machines.push(machine(name, LONG_AGO, &json!({})));
     }
     let note = "4 VMs without a status for more than 10 s: db/b, db/c, db/d and 1 more";
-    assert_eq!(told(&view, "vm-controller"), (Some(false), note.into()));
+    assert_eq!(verdict(&view, "vm-controller"), (Some(false), note.into()));
 }
 
 #[test]
@@ -49,20 +49,20 @@ fn pod_autoscalers_are_looked_at_by_their_service() {
     view.parts.leases = Part::Read(vec![json!({ "metadata": { "name": "neonvm-pod-autoscaler" },
         "spec": { "holderIdentity": "x", "renewTime": LONG_AGO } })]);
     let note = "its leader x has not renewed its lease for 3600 s";
-    assert_eq!(told(&view, "pod-autoscaler"), (None, note.into()));
+    assert_eq!(verdict(&view, "pod-autoscaler"), (None, note.into()));
     let ready = json!({ "conditions": [{ "type": "Ready", "status": "True" }] });
     view.autoscalers = vec![machine("a", LONG_AGO, &ready)];
-    assert_eq!(told(&view, "pod-autoscaler"), (Some(false), note.into()));
+    assert_eq!(verdict(&view, "pod-autoscaler"), (Some(false), note.into()));
     view.parts.leases = Part::default();
-    assert_eq!(told(&view, "pod-autoscaler"), (Some(true), "every pod autoscaler has a status".into()));
+    assert_eq!(verdict(&view, "pod-autoscaler"), (Some(true), "every pod autoscaler has a status".into()));
     view.autoscalers.push(machine("b", LONG_AGO, &Value::Null));
     let note = "1 pod autoscaler without a status for more than 10 s: db/b";
-    assert_eq!(told(&view, "pod-autoscaler"), (Some(false), note.into()));
+    assert_eq!(verdict(&view, "pod-autoscaler"), (Some(false), note.into()));
     assert_eq!((view.unattended_autoscalers(), view.unattended()), (vec!["db/b".to_owned()], Vec::new()));
 }
 
 #[test]
-fn pods_that_fit_nowhere_are_not_pods_that_nobody_looked_at() {
+fn pods_that_fit_nowhere_are_not_unseen_by_the_scheduler() {
     let unschedulable = json!([{ "type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "0/1 nodes: too small" }]);
     let gated = json!([{ "type": "PodScheduled", "status": "False", "reason": "SchedulingGated" }]);
     let mut view = view();
@@ -73,8 +73,8 @@ fn pods_that_fit_nowhere_are_not_pods_that_nobody_looked_at() {
     ];
     assert_eq!(view.waiting(), Vec::<String>::new());
     assert!(!matches!(view.scheduler(), Service::Fails(_)));
-    let told = view.unschedulable();
-    assert_eq!((told.len(), told[0].name.as_str(), told[0].why.as_str()), (1, "big", "0/1 nodes: too small"));
+    let pods = view.unschedulable();
+    assert_eq!((pods.len(), pods[0].name.as_str(), pods[0].why.as_str()), (1, "big", "0/1 nodes: too small"));
     view.unbound.push(pod("old", LONG_AGO, &json!([])));
     assert_eq!(
         view.scheduler(),
@@ -83,10 +83,10 @@ fn pods_that_fit_nowhere_are_not_pods_that_nobody_looked_at() {
 }
 
 #[test]
-fn a_node_must_say_that_it_is_ready_and_go_on_saying_something() {
+fn a_node_must_report_ready_and_keep_reporting() {
     let node = |name: &str, status: &str| {
         json!({ "metadata": { "name": name },
-            "status": { "conditions": [{ "type": "Ready", "status": status, "message": "told" }] } })
+            "status": { "conditions": [{ "type": "Ready", "status": status, "message": "stopped" }] } })
     };
     let beat = |name: &str, at: &str| json!({ "metadata": { "name": name }, "spec": { "renewTime": at } });
     let mut view = view();
@@ -98,7 +98,7 @@ fn a_node_must_say_that_it_is_ready_and_go_on_saying_something() {
     ];
     view.heartbeats = vec![beat("a", JUST_NOW), beat("c", LONG_AGO)];
     let wanted = [
-        ("b", "not ready: told"),
+        ("b", "not ready: stopped"),
         ("c", "no sign of life for 3600 s"),
         ("d", "not ready: it has never been ready"),
     ]
@@ -126,7 +126,7 @@ fn machines_in_trouble_and_those_that_only_boot() {
         [JUST_NOW, LONG_AGO]
             .map(|at| json!({ "metadata": { "namespace": "db", "name": "goes", "deletionTimestamp": at } })),
     );
-    let told: Vec<(String, bool, String)> =
+    let troubles: Vec<(String, bool, String)> =
         view.troubled().into_iter().map(|trouble| (trouble.name, trouble.down, trouble.why)).collect();
     let wanted = [
         ("dead", true, "Failed"),
@@ -135,5 +135,5 @@ fn machines_in_trouble_and_those_that_only_boot() {
         ("goes", false, "being deleted for 3600 s"),
     ]
     .map(|(name, down, why)| (name.to_owned(), down, why.to_owned()));
-    assert_eq!(told, wanted);
+    assert_eq!(troubles, wanted);
 }

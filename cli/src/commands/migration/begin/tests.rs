@@ -34,7 +34,7 @@ fn flags_become_fields() {
 }
 
 #[test]
-fn what_cannot_be_is_said_before_anything_is_made() {
+fn invalid_requests_fail_before_anything_is_made() {
     for (line, part) in [
         ("pg --channels 4 --postcopy after-first-pass", "spec.channels: more than one"),
         ("pg --max-downtime 0s", "spec.downtimeLimitMs: 0"),

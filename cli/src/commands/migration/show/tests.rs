@@ -50,7 +50,7 @@ fn how_moves_end() {
 }
 
 #[test]
-fn what_nobody_has_looked_at() {
+fn one_that_is_not_reconciled_yet() {
     let new = migration(&json!({}));
     assert_eq!((phase_word(&new).as_str(), percent(&new), step(&new)), ("Queued", None, Some("queue")));
     assert!(reason(&new).contains("vm-controller"));

@@ -53,7 +53,7 @@ impl Account<'_> {
                 let edge = found.up?;
                 let least = settings.tuning.activation_scale.min(settings.rates().ceiling(self.fleet));
                 let replicas = edge.replicas.max(least).min(max);
-                Some(format!("{} above {}: {replicas}", found.metric.name, found.unit.say(edge.load)))
+                Some(format!("{} above {}: {replicas}", found.metric.name, found.unit.show(edge.load)))
             })
             .collect();
         if ways.is_empty() {
@@ -110,7 +110,7 @@ impl Account<'_> {
             .filter_map(|found| {
                 let edge = found.down?;
                 let word = if edge.inclusive { "at most" } else { "below" };
-                Some(format!("{} {word} {}", found.metric.name, found.unit.say(edge.load)))
+                Some(format!("{} {word} {}", found.metric.name, found.unit.show(edge.load)))
             })
             .collect();
         let replicas = edges.iter().filter_map(|found| Some(found.down?.replicas)).max();
@@ -132,7 +132,7 @@ impl Account<'_> {
     fn panic(&self, settings: &Settings, edges: &[Edges<'_>]) -> String {
         let ways: Vec<String> = edges
             .iter()
-            .filter_map(|found| Some(format!("{} above {}", found.metric.name, found.unit.say(found.panic?))))
+            .filter_map(|each| Some(format!("{} above {}", each.metric.name, each.unit.show(each.panic?))))
             .collect();
         if ways.is_empty() {
             return String::new();

@@ -99,7 +99,7 @@ fn what_keeps_it_from_changing() {
     assert!(text(&found).contains("nothing: 3 is the upper bound"));
     found.status = None;
     let new = text(&found);
-    assert!(new.contains("New: nobody has looked at it yet; is pod-autoscaler running?"), "{new}");
+    assert!(new.contains("New: not reconciled yet; is pod-autoscaler running?"), "{new}");
     assert!(!new.contains("  more"), "{new}");
 }
 

@@ -126,7 +126,7 @@ impl Account<'_> {
 
     fn through_kubernetes(&self) -> Section {
         let name = neonvm_core_podscale::hpa_object::name(name_of(self.object));
-        let told = |kind: &str| {
+        let described = |kind: &str| {
             let found = show::condition(self.object, kind);
             found.map_or_else(String::new, |found| match found.message.as_str() {
                 "" => format!("{} ({})", found.status, found.reason),
@@ -136,14 +136,14 @@ impl Account<'_> {
         Section {
             title: "decided by Kubernetes".to_owned(),
             lines: vec![
-                ("metric", told("MetricsAvailable")),
-                ("constraint", told("ScalingLimited")),
+                ("metric", described("MetricsAvailable")),
+                ("constraint", described("ScalingLimited")),
                 ("see", format!("kubectl describe hpa {name}")),
             ],
         }
     }
 
-    /// What was read, what its windows say, what that asks for.
+    /// The readings, the results of their windows, the replicas they call for.
     fn metric(&self, index: usize, metric: &CurrentMetric) -> Section {
         let (current, target) = show::reading(metric, self.status.actual_scale);
         let of_pods = metric.pods.as_ref().map(|pods| format!(" of {pods} pods")).unwrap_or_default();
@@ -191,19 +191,19 @@ impl Account<'_> {
         // Both lists are in the order of the spec; two metrics may have one name.
         let mut steps = self.status.explanation.iter().filter(|step| step.step == "Metric");
         let step = steps.nth(index).filter(|step| step.metric == metric.name);
-        let said = step.map(|step| {
+        let detail = step.map(|step| {
             // The readings are above.
             let parts = step.message.split("; ").filter(|part| {
                 !["value ", "whole load ", "no value"].iter().any(|start| part.starts_with(start))
             });
             parts.collect::<Vec<_>>().join("; ")
         });
-        match (metric.desired_replicas, said.filter(|text| !text.is_empty())) {
+        match (metric.desired_replicas, detail.filter(|text| !text.is_empty())) {
             (None, _) => {
                 "none; it neither adds nor takes away, and without it nothing is taken away".to_owned()
             }
             (Some(count), None) => show::replica(count),
-            (Some(count), Some(said)) => format!("{}: {said}", show::replica(count)),
+            (Some(count), Some(detail)) => format!("{}: {detail}", show::replica(count)),
         }
     }
 

@@ -68,7 +68,7 @@ fn what_the_spec_switches_off() {
 }
 
 #[test]
-fn one_that_nobody_has_looked_at() {
+fn one_that_is_not_reconciled_yet() {
     let mut new = object(&json!({}));
     new.status = None;
     assert_eq!((Word::of(&new), message(&new).as_str()), (Word::New, UNSEEN));

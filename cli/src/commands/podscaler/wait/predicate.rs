@@ -63,7 +63,7 @@ impl Predicate {
         })
     }
 
-    /// Whether it is true. What the status says of an older spec is not ready.
+    /// Whether it is true. The status of an older spec does not count.
     pub(super) fn holds(&self, object: &PodAutoscaler) -> bool {
         let is = |kind: &str, wanted: &str| {
             object.status.iter().flat_map(|status| &status.conditions).any(|found| {
@@ -125,7 +125,7 @@ mod tests {
         changed.metadata.generation = Some(2);
         assert!(!Predicate::Ready.holds(&changed), "the status speaks of an older spec");
         let new = object(&json!({}));
-        assert!(!Predicate::Replicas(Comparison::Equal, 0).holds(&new), "nobody has counted");
+        assert!(!Predicate::Replicas(Comparison::Equal, 0).holds(&new), "no controller has counted");
     }
 
     #[test]

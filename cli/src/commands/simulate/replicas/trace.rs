@@ -88,7 +88,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn both_forms_say_the_same() {
+    fn both_forms_are_equal() {
         let table = parse("# a remark\nseconds,load\n0,120\n\n60,\n120, 95.5\n").unwrap();
         let lines = "{\"seconds\": 0, \"load\": 120}\n{\"seconds\": 60, \"load\": null}\n{\"load\": [95.5], \"seconds\": 120}";
         assert_eq!(parse(lines).unwrap(), table);

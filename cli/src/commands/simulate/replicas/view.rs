@@ -7,8 +7,8 @@ use serde_json::{Value, json};
 
 use crate::report::{API_VERSION, Document, Report, left, right};
 
-/// Broken rules that are told one by one.
-const TOLD: usize = 5;
+/// How many broken rules are described one by one.
+const SHOWN: usize = 5;
 
 /// What came of it. Unless `all` are asked for, the table has the decisions with which something changes.
 pub(super) fn report(name: &str, outcome: &Outcome, all: bool) -> Report {
@@ -32,8 +32,8 @@ pub(super) fn report(name: &str, outcome: &Outcome, all: bool) -> Report {
         }
         before = Some(row);
     }
-    let mut report = Report::document(document).note(told(outcome));
-    for broken in outcome.broken.iter().take(TOLD) {
+    let mut report = Report::document(document).note(describe(outcome));
+    for broken in outcome.broken.iter().take(SHOWN) {
         let text =
             format!("\"{}\" is broken at {}: {}", broken.rule.name(), clock(broken.second), broken.message);
         report = report.note(text);
@@ -69,7 +69,7 @@ fn cells(row: &Row) -> Vec<String> {
     ]
 }
 
-fn told(outcome: &Outcome) -> String {
+fn describe(outcome: &Outcome) -> String {
     let summary = &outcome.summary;
     let share = 100.0 * summary.above_target_seconds as f64 / f64::from(summary.seconds.max(1));
     let mean = summary.pod_seconds as f64 / f64::from(summary.seconds.max(1));

@@ -1,5 +1,5 @@
 //! Empties the VM's node as `kubectl drain` does, of the VM alone: cordon, evict its pod until the VM runs elsewhere. The node is
-//! uncordoned by whoever calls this, also after a failure.
+//! uncordoned by the caller, also after a failure.
 
 use std::cell::RefCell;
 use std::time::Duration;

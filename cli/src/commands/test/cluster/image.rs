@@ -81,7 +81,7 @@ pub(super) fn how_to_push(image: &str) -> String {
     )
 }
 
-/// The registry that was chosen at the installation; none if nobody wrote one down, or it may not be read.
+/// The registry that was chosen at the installation; none if none was recorded, or it may not be read.
 async fn registry(connection: &Connection) -> Result<Option<String>> {
     let namespace = installed(connection, None).await?;
     let found = match record(connection, &namespace).await {

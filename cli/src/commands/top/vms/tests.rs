@@ -61,7 +61,7 @@ fn a_machine_in_columns() {
 }
 
 #[test]
-fn the_host_says_what_the_guest_does_not() {
+fn the_host_reports_what_the_guest_does_not() {
     let now = RunnerStatistics { resident: Bytes::gib(1), ..counters(10, 10) };
     let usage = Usage::of(&machine()).with(None, &now);
     assert_eq!(usage.row(false)[3..9], ["-", "2.75", "-", "1.0Gi", "11Gi", "9%"]);

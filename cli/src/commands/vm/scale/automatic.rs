@@ -1,4 +1,4 @@
-//! What people may say about a machine that is scaled by its load: bounds, holds, on and off. Pure.
+//! What users may request for a machine that is scaled by its load: bounds, holds, on and off. Pure.
 
 use std::time::Duration;
 
@@ -18,7 +18,7 @@ pub(super) struct Changes {
     pub(super) labels: serde_json::Map<String, Value>,
     pub(super) annotations: serde_json::Map<String, Value>,
     /// For people.
-    pub(super) said: Vec<String>,
+    pub(super) notes: Vec<String>,
     /// The size that is held from now on.
     pub(super) held: Option<Resources>,
 }
@@ -94,7 +94,7 @@ pub(super) fn changes(
     if let Some(auto) = &args.auto {
         on = auto == "on";
         changes.labels.insert(label::SCALING_ENABLED.into(), json!(if on { TRUE } else { "false" }));
-        changes.said.push(format!("scaling by load {auto}"));
+        changes.notes.push(format!("scaling by load {auto}"));
         if !on {
             changes.annotations.insert(annotation::HOLD.into(), Value::Null);
         }
@@ -102,7 +102,7 @@ pub(super) fn changes(
     if args.min.is_some() || args.max.is_some() {
         bounds(machine, args, &mut changes)?;
         if !on {
-            changes.said.push("(scaling by load is off: --auto on turns it on)".into());
+            changes.notes.push("(scaling by load is off: --auto on turns it on)".into());
         }
     }
     let name = &args.name;
@@ -119,7 +119,7 @@ pub(super) fn changes(
         (None, _) => {}
         (Some(hold), None) if hold == "off" => {
             changes.annotations.insert(annotation::HOLD.into(), Value::Null);
-            changes.said.push("is no longer held".into());
+            changes.notes.push("is no longer held".into());
         }
         (Some(hold), _) if hold == "off" => {
             return Err(Error::new(Code::Usage, "--hold off cannot be combined with a size"));
@@ -156,7 +156,7 @@ fn hold(
     let until = Timestamp::from_unix(now.unix().saturating_add(seconds)).unwrap_or(now);
     let value = serde_json::to_string(&Hold { size, until }).map_err(unwritable)?;
     changes.annotations.insert(annotation::HOLD.into(), json!(value));
-    changes.said.push(format!("held at {}, autoscaling resumes in {text}", words(size)));
+    changes.notes.push(format!("held at {}, autoscaling resumes in {text}", words(size)));
     changes.held = Some(size);
     Ok(())
 }
@@ -203,7 +203,7 @@ fn bounds(machine: &VirtualMachine, args: &Scale, changes: &mut Changes) -> Resu
         (Some(least), Some(most)) => format!("{least}..{most} CU"),
         _ => format!("{}..{}, {}..{}", cores(least.vcpus), cores(most.vcpus), least.mem, most.mem),
     };
-    changes.said.push(format!("bounds {} -> {}", range(info.min(), info.max()), range(min, max)));
+    changes.notes.push(format!("bounds {} -> {}", range(info.min(), info.max()), range(min, max)));
     Ok(())
 }
 
@@ -243,7 +243,7 @@ mod tests {
             changed.annotations[annotation::BOUNDS],
             r#"{"min":{"cpu":"500m","mem":"2Gi"},"max":{"cpu":"2500m","mem":"10Gi"}}"#
         );
-        assert_eq!(changed.said, ["bounds 1..12 CU -> 2..10 CU"]);
+        assert_eq!(changed.notes, ["bounds 1..12 CU -> 2..10 CU"]);
         assert_eq!(
             change("--min 1cu --max 3,12Gi", true, None).unwrap().annotations[annotation::BOUNDS],
             Value::Null
@@ -251,13 +251,13 @@ mod tests {
     }
 
     #[test]
-    fn a_hold_says_what_and_until_when() {
+    fn a_hold_shows_its_size_and_end() {
         let changed = change("--hold 30m", true, Some(units(2))).unwrap();
         assert_eq!(
             changed.annotations[annotation::HOLD],
             r#"{"size":{"vCPUs":"500m","mem":"2Gi"},"until":"1970-01-01T00:30:00Z"}"#
         );
-        assert_eq!((changed.held, changed.said.len()), (Some(units(2)), 1));
+        assert_eq!((changed.held, changed.notes.len()), (Some(units(2)), 1));
         assert_eq!(change("--hold 30m", true, None).unwrap().held, Some(units(4)), "the present size");
         assert_eq!(change("--hold off", true, None).unwrap().annotations[annotation::HOLD], Value::Null);
     }

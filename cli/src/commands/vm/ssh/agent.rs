@@ -167,7 +167,7 @@ mod tests {
 
     use super::*;
 
-    /// A program of OpenSSH with an agent; what it says.
+    /// Runs a program of OpenSSH with an agent; returns its output.
     async fn with(agent: &Agent, command: &mut Command) -> Output {
         command.env("SSH_AUTH_SOCK", agent.socket()).stdin(std::process::Stdio::null());
         tokio::select! {
@@ -188,7 +188,7 @@ mod tests {
             .await;
         assert!(made.unwrap().success());
         let key = Key::parse(&std::fs::read_to_string(&private).unwrap()).unwrap();
-        // From here on nobody but the agent has it.
+        // From here on only the agent has it.
         std::fs::remove_file(&private).unwrap();
         let agent = Agent::start(key).unwrap();
         let listed = with(&agent, Command::new("ssh-add").arg("-L")).await;

@@ -1,4 +1,4 @@
-//! What ssh says of itself, apart from what the command in the guest says.
+//! The messages of ssh itself, separate from the output of the command in the guest.
 
 use std::convert::Infallible;
 use std::io;
@@ -39,7 +39,7 @@ impl Words {
         &self.path
     }
 
-    /// Writes to standard error what ssh says, for as long as this is waited for.
+    /// Writes the messages of ssh to standard error, for as long as this is waited for.
     pub(super) async fn pass_on(&mut self) -> Infallible {
         loop {
             if self.pipe.readable().await.is_err() {
@@ -53,8 +53,8 @@ impl Words {
     pub(super) fn rest(&mut self) {
         let mut buffer = [0; 4096];
         while let Ok(count @ 1..) = self.pipe.try_read(&mut buffer) {
-            let said = self.whole_lines(buffer.get(..count).unwrap_or_default());
-            crate::render::errors(&Shown::text(&said));
+            let text = self.whole_lines(buffer.get(..count).unwrap_or_default());
+            crate::render::errors(&Shown::text(&text));
         }
     }
 

@@ -301,7 +301,7 @@ fn what_is_new_has_an_effect_or_is_refused() {
 }
 
 #[test]
-fn warnings_say_what_has_no_effect() {
+fn warnings_name_fields_without_effect() {
     let warnings = |patch: Value| {
         let mut object = json!({
             "apiVersion": "autoscaling.aibrix.ai/v1alpha1", "kind": "PodAutoscaler", "metadata": {"name": "pa"},

@@ -267,7 +267,7 @@ fn what_cannot_change() {
     ];
     for (change, path) in cases {
         let errors = virtual_machine_update(&vm(|_| {}), &vm(change));
-        assert_eq!(errors, [FieldError { path: path.into(), message: ANEW.into() }]);
+        assert_eq!(errors, [FieldError { path: path.into(), message: IMMUTABLE.into() }]);
     }
 }
 

@@ -1,4 +1,4 @@
-//! Nobody hands out rights that they do not have, unless `escalate` (roles) or `bind` (bindings) lets them.
+//! A user cannot grant rights beyond their own, unless they may `escalate` (roles) or `bind` (bindings).
 
 use std::collections::BTreeSet;
 

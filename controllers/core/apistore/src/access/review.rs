@@ -45,7 +45,7 @@ pub fn answer(
     Ok(answer)
 }
 
-/// Texts of the question that say nothing are not repeated.
+/// Empty strings of the spec are left out of the answer.
 fn drop_empty(review: &mut Value) {
     for key in ["resourceAttributes", "nonResourceAttributes"] {
         let attributes = review.get_mut("spec").and_then(|spec| spec.get_mut(key)?.as_object_mut());
@@ -71,7 +71,7 @@ pub fn token(body: &Value, found: Result<(&User, &[String]), &str>) -> Value {
     answer
 }
 
-/// `username`, `uid`, `groups` and `extra`, as reviews and webhooks are told.
+/// `username`, `uid`, `groups` and `extra`, in the form that reviews and webhooks receive.
 pub fn user_info(user: &User) -> Value {
     let mut info = Map::new();
     info.insert("username".to_owned(), json!(user.name));

@@ -39,7 +39,7 @@ fn recorded() -> RuleIndex {
     let binding = json!({"metadata": {"name": "r", "namespace": "ns"}, "subjects": subjects,
         "roleRef": {"kind": "Role", "name": "r"}});
     let dangling = json!({"metadata": {"name": "d", "namespace": "other"}, "subjects": subjects,
-        "roleRef": {"kind": "ClusterRole", "name": "nobody"}});
+        "roleRef": {"kind": "ClusterRole", "name": "absent"}});
     let (roles, bindings) = bootstrapped();
     RuleIndex::build(&[role], &roles, &[binding, dangling], &bindings)
 }
@@ -49,7 +49,7 @@ fn bootstrapped() -> (Vec<Value>, Vec<Value>) {
 }
 
 #[test]
-fn a_service_account_may_do_what_its_role_says_and_no_more() {
+fn a_service_account_may_do_what_its_role_grants_and_no_more() {
     let (index, bot) = (recorded(), bot());
     for (verb, resource, name, namespace, allowed) in [
         ("get", "configmaps", "one", "ns", true),
@@ -90,7 +90,7 @@ fn refusals_are_worded_as_recorded() {
         "User \"system:anonymous\" cannot get path \"/metrics\""
     );
     let dangling = index.decide(&wants(&bot, "get", "pods", "x", "other")).reason;
-    assert_eq!(dangling, "RBAC: clusterrole.rbac.authorization.k8s.io \"nobody\" not found");
+    assert_eq!(dangling, "RBAC: clusterrole.rbac.authorization.k8s.io \"absent\" not found");
 }
 
 #[test]
@@ -127,7 +127,7 @@ fn aggregated_roles_hold_what_labels_choose() {
 }
 
 #[test]
-fn nobody_grants_more_than_they_have() {
+fn a_user_cannot_grant_more_than_their_own_rights() {
     let (index, bot) = (recorded(), bot());
     let role = |rules: Value| json!({"metadata": {"name": "x", "namespace": "ns"}, "rules": rules});
     let check = |kind: &str, object: &Value| escalation::check(&index, &bot, kind, object);

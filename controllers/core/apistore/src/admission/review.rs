@@ -130,7 +130,7 @@ pub(super) fn failed(webhook: &str, why: &str) -> ApiError {
     ApiError::internal(format!("failed calling webhook {webhook:?}: {why}"))
 }
 
-/// The error of a webhook that said no.
+/// The error of a request that a webhook denied.
 pub(super) fn denied(webhook: &str, response: &Value) -> Halt {
     let status = response.get("status");
     let text = |key: &str| status.map_or("", |s| object::text_at(s, key));

@@ -1,4 +1,4 @@
-//! Fields that an apply would take from other managers, and the 409 that says so.
+//! Fields that an apply would take from other managers, and the 409 that lists them.
 
 use serde_json::{Map, Value, json};
 

@@ -152,7 +152,7 @@ impl FieldSet {
         Self { owned: self.owned, children: children.collect() }
     }
 
-    /// Takes out the fields that nobody can own: identity and what the server itself keeps.
+    /// Removes the fields that no manager can own: identity, and fields that only the server sets.
     pub(super) fn strip_server_fields(&mut self) {
         self.children.remove("f:apiVersion");
         self.children.remove("f:kind");
@@ -277,7 +277,7 @@ pub(super) fn shown(element: &str) -> String {
     }
 }
 
-/// Whether a schema node declares an object; used to tell structs from maps.
+/// Whether a schema node declares an object; distinguishes structs from maps.
 pub(super) fn is_struct(schema: &Schema) -> bool {
     schema.json_type == JsonType::Object && !schema.properties.is_empty()
 }

@@ -1,5 +1,5 @@
-//! The passage from client-side `kubectl apply` to server-side apply: the annotation with the last configuration tells
-//! which fields kubectl set before it had an entry of its own.
+//! Migration from client-side `kubectl apply` to server-side apply: the annotation with the last configuration holds
+//! the fields that kubectl set before it had an entry of its own.
 
 use serde_json::{Map, Value};
 

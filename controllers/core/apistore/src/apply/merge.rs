@@ -28,7 +28,7 @@ pub(super) fn merge(schema: &Schema, live: Option<&Value>, applied: Option<&Valu
             Value::Object(merged)
         }
         (View::List(old), View::List(new)) => Value::Array(merge_lists(schema, old, new, depth)),
-        // Null says nothing about a map or list that has content.
+        // Null leaves a map or list that has content as it is.
         (View::Map(old), View::Nothing) if !old.is_empty() => left.clone(),
         (View::List(old), View::Nothing) if !old.is_empty() => left.clone(),
         _ => right.clone(),

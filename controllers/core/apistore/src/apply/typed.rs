@@ -1,4 +1,4 @@
-//! What the schema says about a value: whether it is merged as a whole, by field, or by item.
+//! How a value is merged according to the schema: as a whole, by field, or by item.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -10,7 +10,7 @@ use crate::schema::{JsonType, ListType, Schema, SchemaRef, builtin};
 
 pub(super) static ANY: Schema = Schema::any();
 
-/// The schema of `metadata`, whatever the kind's own schema says about it.
+/// The schema of `metadata`, which is the same for all kinds.
 fn metadata() -> &'static Schema {
     static META: OnceLock<SchemaRef> = OnceLock::new();
     META.get_or_init(builtin::object_meta)
@@ -113,7 +113,7 @@ fn key_default(schema: &Schema, key: &str) -> Option<Value> {
     declared.or_else(|| ports().then(|| Value::from("TCP")))
 }
 
-/// The element of each item; items without one are told apart by position.
+/// The element of each item; items without one are identified by position.
 pub(super) fn elements(schema: &Schema, list: &[Value]) -> Vec<String> {
     let element = |(at, item)| item_element(schema, item).unwrap_or_else(|_| format!("i:{at}"));
     list.iter().enumerate().map(element).collect()

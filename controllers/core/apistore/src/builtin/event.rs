@@ -11,7 +11,7 @@ fn check_namespace(object: &Value, field: &str, errors: &mut Vec<FieldError>) {
     let path = format!("{field}.namespace");
     let (about, own) = (text_at(object, &path), namespace(object));
     let fits = if about.is_empty() { matches!(own, "default" | "kube-system") } else { about == own };
-    // Objects without a namespace may also be told of where the reporter lives.
+    // Events about objects without a namespace may also be in the reporter's namespace.
     if !fits && !about.is_empty() {
         errors.push(FieldError::invalid(path.clone(), &json!(about), "does not match event.namespace"));
     }
@@ -35,7 +35,7 @@ pub(super) fn validate_new(object: &Value, errors: &mut Vec<FieldError>) {
     check_namespace(object, "regarding", errors);
 }
 
-/// What new-style events must say about their reporter and reason.
+/// The fields of reporter and reason that events.k8s.io events require.
 fn check_report(object: &Value, controller: &str, errors: &mut Vec<FieldError>) {
     required(object, "", controller, errors);
     let reporter = text_at(object, controller);

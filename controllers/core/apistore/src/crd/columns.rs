@@ -8,7 +8,7 @@ use super::{at, list, text};
 use crate::field::{FieldError, FieldReason};
 use crate::schema::{JsonType, Schema, parse};
 
-/// Checks what every version says besides its schema.
+/// Checks the fields of every version other than its schema.
 pub(super) fn check(spec: &Value, errors: &mut Vec<FieldError>) {
     for (place, version) in places(spec, "subresources") {
         subresources(at(version, &["subresources"]), &format!("{place}.subresources"), errors);

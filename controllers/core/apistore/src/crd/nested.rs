@@ -1,4 +1,4 @@
-//! Branches of `allOf`, `anyOf`, `oneOf` and `not`: they only constrain values and say nothing of structure.
+//! Branches of `allOf`, `anyOf`, `oneOf` and `not`: they may constrain values, but not declare structure.
 
 use serde_json::{Map, Value, json};
 
@@ -16,7 +16,7 @@ pub(super) fn check(errors: &mut Vec<FieldError>, path: &str, fields: &Map<Strin
     }
 }
 
-/// `anyOf: [{type: integer}, {type: string}]` is the customary way to say what `x-kubernetes-int-or-string` means.
+/// `anyOf: [{type: integer}, {type: string}]` is the customary equivalent of `x-kubernetes-int-or-string`.
 fn is_int_or_string_branch(fields: &Map<String, Value>, name: &str) -> bool {
     let pair = json!([{ "type": "integer" }, { "type": "string" }]);
     name.starts_with("anyOf[") && fields.get("anyOf") == Some(&pair)
@@ -52,7 +52,7 @@ impl Walk<'_> {
         }
     }
 
-    /// What a branch says of a property or item, the structure must know, too.
+    /// A property or item in a branch must also be declared in the main schema.
     fn below(&mut self, path: &str, inner: &Value, main: Option<&Value>, main_path: &str) {
         let Some(inner) = inner.as_object() else { return };
         match main.and_then(Value::as_object) {

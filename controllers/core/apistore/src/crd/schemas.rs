@@ -52,7 +52,7 @@ fn root(document: &Value, path: &str, errors: &mut Vec<FieldError>) {
     checker.node(document, &schema, true);
 }
 
-/// What a definition may say of the fields that every object has.
+/// Checks what a definition declares for `apiVersion`, `kind` and `metadata`.
 fn metadata(properties: &Value, path: &str, errors: &mut Vec<FieldError>) {
     for (key, want) in [("apiVersion", "string"), ("kind", "string"), ("metadata", "object")] {
         let Some(document) = properties.get(key) else { continue };

@@ -74,8 +74,8 @@ const NOT_ACCEPTED: Condition<'static> = Condition {
     message: "not all names are accepted",
 };
 
-/// The status a definition should have, given the other definitions of its group (others are ignored): names that
-/// nobody else holds are accepted, and once all are, the definition is established for good.
+/// The status a definition should have, given the other definitions of its group (those of other groups are ignored):
+/// names that no other definition holds are accepted; once all are, the definition is established permanently.
 pub fn settle<'a>(definition: &Value, others: impl IntoIterator<Item = &'a Value>, now: &str) -> Value {
     let spec = at(definition, &["spec"]);
     let (mut resources, mut kinds) = (BTreeSet::new(), BTreeSet::new());

@@ -193,7 +193,7 @@ impl Checker<'_> {
         }
     }
 
-    /// A default is checked like a value that somebody wrote.
+    /// A default is validated like a value that a client sent.
     fn default(&mut self, schema: &Schema, is_root: bool) {
         let Some(default) = &schema.default else { return };
         let place = self.at("default");

@@ -40,7 +40,7 @@ pub fn validate_update(definition: &Value, old: &Value) -> Vec<FieldError> {
     let mut errors = Vec::new();
     let spec = at(definition, &["spec"]);
     if at(spec, &["versions"]) == at(old, &["spec", "versions"]) {
-        // Schemas accepted earlier stay; what else a definition says is cheap to look at again.
+        // Schemas accepted earlier stay valid; the other fields are cheap to validate again.
         validate_outline(spec, &mut errors);
     } else {
         validate_spec(spec, &mut errors);

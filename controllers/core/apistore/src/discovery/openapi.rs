@@ -18,7 +18,7 @@ const MAX_DEPTH: usize = 64;
 /// The type of the body of a patch.
 const PATCH: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.Patch";
 
-/// Type, field, and the values that it takes: what the types of `k8s-openapi` do not tell.
+/// Type, field, and the field's permitted values, which the types of `k8s-openapi` do not contain.
 const ENUMERATIONS: [(&str, &str, &[&str]); 1] =
     [("io.k8s.api.core.v1.ImageVolumeSource", "pullPolicy", &["Always", "IfNotPresent", "Never"])];
 
@@ -36,7 +36,7 @@ pub(super) fn index(engine: &Engine) -> Value {
 }
 
 fn entry(engine: &Engine, name: &str) -> Value {
-    // The epoch stands for the content: documents are made only when somebody asks for them.
+    // The epoch stands for the content, because documents are made only when a client requests them.
     let seed = format!("{name} {}", engine.kinds.fingerprint(name));
     let hash = seed.bytes().fold(0xcbf2_9ce4_8422_2325_u128, |sum, byte| {
         (sum ^ u128::from(byte)).wrapping_mul(0x0000_0000_0100_0000_0000_0000_0000_013b)

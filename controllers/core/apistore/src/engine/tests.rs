@@ -78,7 +78,7 @@ impl World {
 
     fn settle(&mut self) {
         let context = self.context();
-        while self.engine.run_chores(&context, 100) {}
+        while self.engine.run_tasks(&context, 100) {}
     }
 
     fn map(&mut self, name: &str, owner: Option<&Value>) -> Value {
@@ -245,7 +245,7 @@ fn a_definition_that_ends_takes_nothing_new_also_after_a_restart() {
 }
 
 #[test]
-fn a_watch_that_falls_behind_the_window_is_told() {
+fn a_watch_that_falls_behind_the_window_expires() {
     let mut world = World::new();
     let kind = Arc::clone(world.engine.kinds.resource("", "v1", "configmaps").unwrap());
     let revision = world.engine.store().revision().to_string();

@@ -21,7 +21,7 @@ type Step<T> = Result<T, ApiError>;
 static ANY: Schema = Schema::any();
 static ATOMIC: PatchStrategy = PatchStrategy { merge: false, retain_keys: false, merge_key: None };
 
-/// Merges `patch` into `document` as `schema`, that of the whole kind, says.
+/// Merges `patch` into `document` by the merge rules of `schema`, the schema of the whole kind.
 ///
 /// # Errors
 /// 400 if the patch is no object or a directive has the wrong form, 500 (as the real server) for an unknown directive

@@ -432,7 +432,7 @@ fn custom_kinds_have_no_protobuf_form() {
     let (code, made) = send(&mut engine, Method::Post, path, &encode(CRD, &definition));
     assert_eq!(code, 201, "{made}");
     let context = Context { now: jiff::Timestamp::UNIX_EPOCH, seed: 2 << 64 };
-    while engine.run_chores(&context, 100) {}
+    while engine.run_tasks(&context, 100) {}
     let (code, refused) =
         send(&mut engine, Method::Post, "/apis/x.dev/v1/boats", &envelope("x.dev/v1", "Boat", b"", ""));
     assert_eq!(code, 415);

@@ -84,7 +84,7 @@ impl Reader<'_> {
         handle
     }
 
-    /// Reads a node; `merge` is what the table says about the field it stands at.
+    /// Reads a node; `merge` is the table's entry for its field.
     fn node(&mut self, document: &Value, merge: Option<&Merge>, depth: usize) -> SchemaRef {
         let Some(fields) = document.as_object().filter(|_| depth < MAX_DEPTH) else {
             return SchemaRef::new(Schema::any());

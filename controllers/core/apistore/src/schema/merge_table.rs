@@ -7,7 +7,7 @@ use std::sync::OnceLock;
 
 use super::{ListType, PatchStrategy};
 
-/// What the table says about one field.
+/// The table's entry for one field.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Merge {
     pub(super) list: Option<ListType>,

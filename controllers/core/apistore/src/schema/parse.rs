@@ -10,8 +10,8 @@ use serde_json::{Map, Value};
 use super::{Constraints, JsonType, ListType, MAX_DEPTH, Rule, Schema, SchemaRef, builtin};
 use crate::field::FieldError;
 
-/// The schema of a custom kind. `apiVersion`, `kind` and `metadata` are those of every object, at the root and in
-/// embedded resources; what the document says of `metadata.name` and `metadata.generateName` is kept.
+/// The schema of a custom kind. At the root and in embedded resources, `apiVersion`, `kind` and `metadata` get the schema
+/// common to all kinds; the document's constraints on `metadata.name` and `metadata.generateName` are kept.
 ///
 /// # Errors
 /// When the document is nested deeper than [`MAX_DEPTH`].

@@ -33,7 +33,7 @@ fn pem(kind: &str) -> String {
 
 fn body(name: &str) -> Value {
     json!({ "metadata": { "name": name }, "spec": { "request": pem("CERTIFICATE REQUEST"), "signerName": SIGNER,
-        "usages": ["client auth"], "username": "somebody-else", "groups": ["system:masters"] } })
+        "usages": ["client auth"], "username": "another-user", "groups": ["system:masters"] } })
 }
 
 impl World {
@@ -100,7 +100,7 @@ fn message(answer: &(u16, Value)) -> &str {
 }
 
 #[test]
-fn a_request_says_who_made_it_and_stays_so() {
+fn a_request_records_its_user_and_keeps_it() {
     let mut world = World::new();
     let ann = user("ann", &["people"]);
     let mut asked = body("one");

@@ -56,7 +56,7 @@ pub(super) fn pod_ready(pod: &Value, _: Timestamp) -> Value {
     json!(format!("{ready}/{}", list(pod, "spec.containers").len()))
 }
 
-/// The word kubectl shows for a pod: its phase, unless a container or a deletion says more.
+/// The pod status that kubectl shows: the phase, unless a container's state or a deletion is more specific.
 pub(super) fn pod_status(pod: &Value, _: Timestamp) -> Value {
     let mut word = text_at(pod, "status.reason").to_owned();
     if word.is_empty() {

@@ -54,7 +54,7 @@ fn the_first_state_comes_in_pages_of_one_revision() {
         if !batch.more {
             break;
         }
-        // The world goes on meanwhile.
+        // Meanwhile other changes happen.
         put(&mut store, turn, 10);
     }
     let end = all.iter().position(|(kind, ..)| kind == "BOOKMARK").unwrap();

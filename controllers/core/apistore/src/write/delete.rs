@@ -16,7 +16,7 @@ const FOREGROUND: &str = "foregroundDeletion";
 pub(crate) enum Deleted {
     /// The object is gone; its last state.
     Gone(Value),
-    /// The object is marked and waits for somebody.
+    /// The object has a deletion timestamp and waits for finalizers, its content or its grace period.
     Marked(Value),
 }
 
@@ -30,12 +30,12 @@ impl Write<'_> {
         let mut object = live.clone();
         let grace = self.grace(options, &live);
         if super::decode::is_definition(&self.kind) && !is_deleting(&live) {
-            crate::chores::start_definition_end(&mut object, &self.context.time());
+            crate::background::start_definition_end(&mut object, &self.context.time());
         }
         set_propagation(&mut object, options, self.default_orphans());
         let waits = grace > 0 || !object::finalizers(&object).is_empty() || !self.holds_nothing(&object);
         if !is_deleting(&live) {
-            // What goes at once goes as it was; only pods and what waits for somebody carry a mark.
+            // An object that is removed at once gets no deletion timestamp, except pods.
             if waits || self.is_pod() {
                 self.mark(&mut object, grace);
             }
@@ -75,7 +75,7 @@ impl Write<'_> {
         check("ResourceVersion", &options.revision, object::resource_version(live))
     }
 
-    /// Seconds the object may go on. Only pods that a node runs have any.
+    /// Grace period in seconds. Only pods that run on a node have one.
     fn grace(&self, options: &DeleteOptions, live: &Value) -> i64 {
         if !self.is_pod() {
             return 0;
@@ -133,7 +133,7 @@ impl Write<'_> {
         self.kind.kind == "ReplicationController" && self.kind.group.is_empty()
     }
 
-    /// What the client is told.
+    /// The response to the client.
     pub(crate) fn deleted_answer(&self, done: Deleted) -> Value {
         const SHOWN: &[&str] = &[
             "Pod",
@@ -167,7 +167,7 @@ impl Write<'_> {
     }
 }
 
-/// A shorter grace period than the one running; nobody can lengthen it.
+/// The new grace period, if it is shorter than the current one; it cannot be lengthened.
 fn shortened(live: &Value, grace: i64) -> Option<i64> {
     let running = object::meta(live).get("deletionGracePeriodSeconds").and_then(Value::as_i64)?;
     (grace < running).then_some(grace)

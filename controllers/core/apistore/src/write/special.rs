@@ -66,7 +66,7 @@ impl Write<'_> {
         }
         let condition = json!({ "type": "PodScheduled", "status": "True", "lastProbeTime": null,
             "lastTransitionTime": self.context.time() });
-        crate::chores::set_condition(&mut pod, condition);
+        crate::background::set_condition(&mut pod, condition);
         crate::ownership::track(self, Some(&live), &mut pod);
         if !self.options.dry_run {
             engine.put(&self.kind, &self.key(), pod);
@@ -86,7 +86,7 @@ impl Write<'_> {
             .into());
         }
         let pod = self.live(engine)?;
-        // Webhooks learn which pod is meant, also if the body does not say.
+        // Webhooks get the pod's name even if the body does not contain it.
         object::set_meta(&mut eviction, "name", json!(self.target.name));
         object::set_meta(&mut eviction, "namespace", json!(self.target.namespace));
         self.validate_by_webhooks(engine, "CREATE", None, &eviction)?;

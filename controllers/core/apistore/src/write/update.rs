@@ -66,7 +66,7 @@ impl Write<'_> {
         Ok((200, self.change_to(engine, &live, object, Ownership::Update)?))
     }
 
-    /// Turns `live` into `object`: everything between a decoded wish and the store.
+    /// Replaces `live` by `object`: all steps between decoding the request and the store.
     pub(crate) fn change_to(
         &mut self,
         engine: &mut Engine,
@@ -135,7 +135,7 @@ impl Write<'_> {
     pub(crate) fn preconditions(&self, live: &Value, object: &Value) -> Result<(), ApiError> {
         let name = &self.target.name;
         let (given, current) = (object::uid(object), object::uid(live));
-        // A PUT says which object it means; a patch that changes the uid is refused by validation.
+        // The uid in a PUT is a precondition; a patch that changes the uid fails validation.
         if self.request.method == crate::request::Method::Put && !given.is_empty() && given != current {
             let why =
                 format!("Precondition failed: UID in precondition: {given}, UID in object meta: {current}");

@@ -17,7 +17,7 @@ pub struct MigrationOutcome {
     pub actions: Vec<MigrationAction>,
     /// When to look again although nothing happened.
     pub wake_at: Option<Timestamp>,
-    /// What to tell people, of the migration and of its machine, once the status is written.
+    /// Events about the migration and its machine, to be sent once the status is written.
     pub events: Vec<Note>,
 }
 
@@ -30,16 +30,16 @@ pub enum MigrationAction {
     Adopt,
     /// Write this status to the machine, if it still is the version that was looked at: it belongs to the migration then.
     Lock(Box<VirtualMachineStatus>),
-    /// Make the secret of the target runner and the target pod, as [`super::plan_target`] says.
+    /// Create the secret of the target runner and the target pod, as planned by [`super::plan_target`].
     CreateTarget {
         /// Its name.
         name: String,
-        /// What its runner is told of the source.
+        /// The source's parameters for the target runner.
         receive: Box<Receive>,
     },
-    /// Tell the source runner to begin.
+    /// Order the source runner to begin.
     Start(MigrationRequest),
-    /// Tell the source runner to call it off.
+    /// Order the source runner to cancel.
     Cancel(MigrationCall),
     /// Delete the pod and the secret of the same name. Without a UID only the secret is left.
     DeletePod {

@@ -1,4 +1,4 @@
-//! How a machine is moved: what the migration says, else its policy, else the defaults.
+//! Parameters of a migration: from the migration's spec, else from its policy, else defaults.
 
 use std::cmp::Reverse;
 
@@ -73,15 +73,15 @@ pub fn resolve(
     }
     let timeout = spec.completion_timeout.min(rules.completion_timeout.unwrap_or(i32::MAX)).max(1);
     let switch = spec.allow_post_copy.then_some(PostCopy::AfterFirstPass);
-    let wish = own.on_timeout.or(theirs.on_timeout);
+    let requested = own.on_timeout.or(theirs.on_timeout);
     let mut post_copy = own.post_copy.or(switch).or(theirs.post_copy);
-    // "When the time is up" is said in two places; either is enough, unless the other forbids it.
-    if wish == Some(OnTimeout::PostCopy) {
+    // Two fields can request post-copy on timeout; either is enough, unless the other forbids it.
+    if requested == Some(OnTimeout::PostCopy) {
         post_copy = post_copy.or(Some(PostCopy::OnTimeout));
     }
-    let on_timeout = match (wish, post_copy) {
+    let on_timeout = match (requested, post_copy) {
         (Some(OnTimeout::PostCopy), Some(PostCopy::Never)) => OnTimeout::Abort,
-        (Some(wish), _) => wish,
+        (Some(requested), _) => requested,
         (None, Some(PostCopy::OnTimeout)) => OnTimeout::PostCopy,
         (None, _) => default.on_timeout,
     };

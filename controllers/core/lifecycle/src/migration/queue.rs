@@ -42,7 +42,8 @@ pub fn ordered(mut waiting: Vec<Waiting>) -> Vec<Waiting> {
     waiting
 }
 
-/// What is said to each of those that wait, in the order of [`ordered`]. `active`: the nodes that machines are leaving now.
+/// Decides for each waiting migration whether it may start, in the order of [`ordered`]. `active`: one entry with the source
+/// node for each running migration.
 #[must_use]
 pub fn admit(waiting: &[Waiting], active: &[String], limits: &MigrationSettings) -> Vec<Admission> {
     let mut leaving: Vec<&str> = active.iter().map(String::as_str).collect();
@@ -109,7 +110,7 @@ mod tests {
         }
     }
 
-    fn say(answer: &Admission) -> &str {
+    fn text(answer: &Admission) -> &str {
         match answer {
             Admission::Go => "go",
             Admission::Wait(why) => why,
@@ -128,10 +129,10 @@ mod tests {
         ]);
         let limits = MigrationSettings { cluster: 4, ..MigrationSettings::default() };
         let answers = admit(&all, &["n9".into()], &limits);
-        let said: Vec<(&str, &str)> =
-            all.iter().zip(&answers).map(|(one, answer)| (one.name.as_str(), say(answer))).collect();
+        let texts: Vec<(&str, &str)> =
+            all.iter().zip(&answers).map(|(one, answer)| (one.name.as_str(), text(answer))).collect();
         assert_eq!(
-            said,
+            texts,
             [
                 ("urgent", "go"),
                 ("old", "go"),
@@ -152,19 +153,19 @@ mod tests {
             let waiting: Vec<Waiting> = waiting.iter().copied().cloned().collect();
             held_up(&waiting, &nodes(active), &limits, node)
         };
-        assert_eq!(up(&[], &["n1", "n1", "n3"], "n1"), 0, "nobody waits");
+        assert_eq!(up(&[], &["n1", "n1", "n3"], "n1"), 0, "no migration waits");
         assert_eq!(up(&[&here], &["n1", "n1"], "n1"), 1, "the node's limit");
         assert_eq!(up(&[&here], &["n1", "n1", "n3"], "n3"), 0, "the node's limit is the other's");
         assert_eq!(up(&[&there], &["n1", "n1", "n3"], "n1"), 1, "the cluster's limit");
         assert_eq!(up(&[&there], &["n1", "n1"], "n1"), 0, "it goes anyway");
         assert_eq!(up(&[&here, &there], &["n1", "n1", "n3"], "n1"), 1, "one place is one");
-        assert_eq!(up(&[&here], &["n3"], "n1"), 0, "nobody leaves that node");
+        assert_eq!(up(&[&here], &["n3"], "n1"), 0, "no machine leaves that node");
         let late = Waiting { ready: false, ..here.clone() };
-        assert_eq!(up(&[&late], &["n1", "n1"], "n1"), 0, "who cannot go waits for itself");
+        assert_eq!(up(&[&late], &["n1", "n1"], "n1"), 0, "it cannot go for its own reasons");
     }
 
     proptest! {
-        /// Whoever gives way lets at most one other go, and nobody does for whom there is room.
+        /// A migration that gives way lets at most one other go, and none gives way while the other has room.
         #[test]
         fn one_place_is_for_one(
             waiting in prop::collection::vec((0u8..6, -2i32..3, 0i64..9, 0u8..4, any::<bool>()), 0..20),
@@ -191,7 +192,7 @@ mod tests {
             }
         }
 
-        /// Limits hold, and nobody waits while there is room for it.
+        /// Limits hold, and no migration waits while there is room for it.
         #[test]
         fn limits_are_kept_and_used(
             waiting in prop::collection::vec((0u8..6, -2i32..3, 0i64..9, 0u8..4, any::<bool>()), 0..20),

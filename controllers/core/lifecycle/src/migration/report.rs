@@ -1,9 +1,9 @@
-//! What a runner says of a move, as the object tells it.
+//! A runner's report about a migration, translated for the status of the object.
 
 use neonvm_api::migration::{MigrationInfo, MigrationReason, RamProgress};
 use neonvm_types::runner_protocol::{MigrationProgress, MigrationState, MigrationStatus};
 
-/// The word for where the source is.
+/// The reason in the status for a state of the source.
 pub(super) fn reason(state: MigrationState) -> Option<MigrationReason> {
     use MigrationReason as R;
     use MigrationState as S;
@@ -14,27 +14,27 @@ pub(super) fn reason(state: MigrationState) -> Option<MigrationReason> {
         S::PostCopy => Some(R::PostCopy),
         S::PostCopyPaused => Some(R::PostCopyPaused),
         S::Cancelling => Some(R::Cancelling),
-        // Ends are decided on; the rest is no state of a source.
+        // The controller decides the reason of an end; the others are not states of a source.
         S::Cancelled | S::Failed | S::Waiting | S::Receiving | S::Arrived | S::Unknown => None,
     }
 }
 
-/// The same, for people.
-pub(super) fn message(told: &MigrationStatus) -> String {
+/// The message in the status for a report of the source.
+pub(super) fn message(reported: &MigrationStatus) -> String {
     use MigrationState as S;
-    let text = match told.state {
+    let text = match reported.state {
         S::Negotiating => "the two runners agree on how",
         S::Mirroring => "disks are copied",
         S::Copying => "memory is copied",
         S::Switching => "the machine stands still for a moment",
-        S::HandingOver => "the target is told to let the machine run",
+        S::HandingOver => "the target receives the order to run the machine",
         S::Completed => "the machine runs on the target",
         S::PostCopy => "the machine runs on the target, its memory follows",
         S::PostCopyPaused => "the connection is lost while memory follows; it is made again",
-        S::Cancelling => "it is being called off",
+        S::Cancelling => "it is being cancelled",
         S::Cancelled | S::Failed | S::Waiting | S::Receiving | S::Arrived | S::Unknown => "",
     };
-    if told.reason.is_empty() { text.to_owned() } else { format!("{text}: {}", told.reason) }
+    if reported.reason.is_empty() { text.to_owned() } else { format!("{text}: {}", reported.reason) }
 }
 
 /// The numbers.

@@ -12,8 +12,8 @@ use neonvm_types::Timestamp;
 use neonvm_types::runner_protocol::{MigrationRole, MigrationState, MigrationStatus};
 
 use super::{MigrationAction, MigrationObserved, MigrationOutcome, is_over};
-use crate::condition::{self, AVAILABLE, DEGRADED, Say};
-use crate::migration::fate::Side;
+use crate::condition::{self, AVAILABLE, DEGRADED, Finding};
+use crate::migration::location::Side;
 use crate::outcome::{Note, NoteReason};
 use crate::settings::Settings;
 
@@ -95,7 +95,7 @@ impl<'a> Pass<'a> {
             self.status.source_node.clone_from(&status.node);
             self.status.start_time = Some(self.now);
             self.status.phase = Some(MigrationPhase::Pending);
-            self.say(MigrationReason::Preparing, "the target pod is being made");
+            self.set_reason(MigrationReason::Preparing, "the target pod is being made");
             self.note(
                 NoteReason::MigrationStarted,
                 format!("from node {} to pod {}", status.node, lock.target_pod_name),
@@ -138,7 +138,7 @@ impl<'a> Pass<'a> {
         self.migration.metadata.deletion_timestamp.is_some()
     }
 
-    /// Whether somebody wants it called off.
+    /// Whether a user has cancelled or deleted it.
     fn is_cancelled(&self) -> bool {
         self.migration.spec.cancel || self.is_deleting()
     }
@@ -151,24 +151,24 @@ impl<'a> Pass<'a> {
         Side { pod: self.observed.target.as_ref(), runner: &self.observed.target_runner }
     }
 
-    /// What the source tells of this very migration.
-    fn told_by_source(&self) -> Option<&'a MigrationStatus> {
-        let told = self.observed.source_runner.newest()?.migration.as_ref()?;
-        (told.id == self.uid() && told.role == MigrationRole::Source).then_some(told)
+    /// The source's last report about this migration.
+    fn source_report(&self) -> Option<&'a MigrationStatus> {
+        let reported = self.observed.source_runner.newest()?.migration.as_ref()?;
+        (reported.id == self.uid() && reported.role == MigrationRole::Source).then_some(reported)
     }
 
     fn target_state(&self) -> Option<MigrationState> {
-        self.target().told(self.uid(), MigrationRole::Target)
+        self.target().reported(self.uid(), MigrationRole::Target)
     }
 
-    fn say(&mut self, reason: MigrationReason, message: impl Into<String>) {
+    fn set_reason(&mut self, reason: MigrationReason, message: impl Into<String>) {
         reason.as_str().clone_into(&mut self.status.reason);
         self.status.message = message.into();
     }
 
-    /// The machine stays. It is let go before this migration says that it has ended.
+    /// The machine stays. It is unlocked before the status of this migration shows the end.
     fn decide(&mut self, reason: MigrationReason, message: impl Into<String>) {
-        self.say(reason, message);
+        self.set_reason(reason, message);
         over::sweep(self);
     }
 
@@ -196,15 +196,16 @@ impl<'a> Pass<'a> {
         let (reason, message) = (self.status.reason.clone(), self.status.message.clone());
         let word = if reason.is_empty() { "Queued" } else { reason.as_str() };
         let moving = matches!(self.status.phase, Some(MigrationPhase::Running | MigrationPhase::Succeeded));
-        // Its time is that of the order to begin.
-        let available = if moving { Say::yes(word, message.clone()) } else { Say::no(word, message.clone()) };
+        // Its transition time is when the source was ordered to begin.
+        let available =
+            if moving { Finding::yes(word, message.clone()) } else { Finding::no(word, message.clone()) };
         condition::put(&mut self.status.conditions, AVAILABLE, &available, self.now, generation);
         let failed = super::decided(&reason).is_some_and(|reason| reason != MigrationReason::Cancelled);
         let over = matches!(self.status.phase, Some(MigrationPhase::Succeeded | MigrationPhase::Failed));
         let degraded = match &self.observed.failure {
-            _ if failed => Say::yes(word, message),
-            Some(failure) if !over => Say::yes(failure.reason.as_str(), failure.message.clone()),
-            _ => Say::no("Healthy", ""),
+            _ if failed => Finding::yes(word, message),
+            Some(failure) if !over => Finding::yes(failure.reason.as_str(), failure.message.clone()),
+            _ => Finding::no("Healthy", ""),
         };
         condition::put(&mut self.status.conditions, DEGRADED, &degraded, self.now, generation);
     }

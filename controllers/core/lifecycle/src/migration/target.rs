@@ -84,8 +84,8 @@ pub fn plan(
     Ok(pod)
 }
 
-/// What the machine brings along: also what it has not given back yet of what it had. It goes on giving it back there. And what it is
-/// migrated for, within its bounds.
+/// The size with which the machine arrives: its current size, including memory that is still being released and continues to be
+/// released at the target, and the size that it is migrated for, within its bounds.
 fn guest(vm: &VirtualMachine, migration: &VirtualMachineMigration) -> Result<SizeRequest, PlanError> {
     let mut guest = pod::size::at_start(vm)?;
     if let Some(growth) = growth::size_of(migration) {

@@ -63,7 +63,7 @@ pub struct PodView {
     pub ended: Option<Exit>,
     /// Whether its root disk has been copied out of the image; `None`: the image is a volume.
     pub copied: Option<bool>,
-    /// Why it does not run yet; empty if nothing is said.
+    /// Why it does not run yet; empty if its status has no reason.
     pub waiting: String,
     /// Whether the kubelet has tried to start a container and failed, for the reason in `waiting`.
     pub failing: bool,

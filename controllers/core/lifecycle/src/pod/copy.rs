@@ -15,8 +15,8 @@ use crate::settings::RootDiskFrom;
 
 /// Limit of the directory with the program, which has less than 20 MiB.
 pub(super) const PROGRAM_LIMIT: Bytes = Bytes::mib(64);
-/// User and group of the copies: nobody.
-const NOBODY: i64 = 65534;
+/// User and group of the copies, as numbers: an unprivileged one.
+const UNPRIVILEGED: i64 = 65534;
 /// What a copy requests and may use; quotas demand both. Of memory it uses little: the kernel takes pages of files back.
 const REQUESTS: [(&str, &str); 2] = [("cpu", "100m"), ("memory", "64Mi")];
 const LIMITS: [(&str, &str); 2] = [("cpu", "1"), ("memory", "64Mi")];
@@ -95,8 +95,8 @@ fn container(
             capabilities: Some(Capabilities { add: None, drop: Some(vec!["ALL".to_owned()]) }),
             read_only_root_filesystem: Some(true),
             run_as_non_root: Some(true),
-            run_as_user: Some(NOBODY),
-            run_as_group: Some(NOBODY),
+            run_as_user: Some(UNPRIVILEGED),
+            run_as_group: Some(UNPRIVILEGED),
             seccomp_profile: Some(runtime_default()),
             ..SecurityContext::default()
         }),

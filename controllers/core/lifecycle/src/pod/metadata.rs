@@ -1,4 +1,5 @@
-//! Labels and annotations of the pod: the machine's, and those that tell others of its size. Keys that others wrote are theirs.
+//! Labels and annotations of the pod: the machine's, and those that show its size to other programs. Keys that other programs
+//! wrote are left alone.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -1,8 +1,8 @@
 //! Names of runner pods: the name of the VM, a hyphen, and five characters of which the last is `0`, `1` or `3`.
 //!
-//! Kubernetes ends the names that it generates with five characters of an alphabet without these three digits. So a
-//! webhook configuration, which sees the name of an evicted pod and none of its labels, can tell runner pods from the pods
-//! of other workloads (`matchConditions`).
+//! Kubernetes ends the names that it generates with five characters of an alphabet without these three digits. So a webhook
+//! configuration (`matchConditions`), which gets the name of an evicted pod and none of its labels, can distinguish runner
+//! pods from other pods.
 
 /// Without vowels, so that no words come about; the alphabet of Kubernetes' `generateName`.
 const ALPHABET: &[u8; 27] = b"bcdfghjklmnpqrstvwxz2456789";

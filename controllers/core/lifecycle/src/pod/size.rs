@@ -2,7 +2,7 @@
 //! its autoscaler of nodes see the VM by these requests; the limits hold QEMU to it.
 //!
 //! - Requests are what counts on the node: the VM, divided by its overcommit factors, and the overhead.
-//! - The limit of memory is the whole VM and the overhead, which has margin: whoever reaches it is killed.
+//! - The limit of memory is the whole VM and the overhead, with a margin: a container that reaches the limit is killed.
 //! - The limit of CPU has headroom above the VM, because it stops QEMU's own threads as well as the vCPUs, for up to 100 ms at a time.
 //!   It is above the request, so pods are Burstable: no pinned CPUs, which cannot be resized, and one class of service for life. During a
 //!   migration it is lifted: the pages are sent by QEMU's and the runner's threads.

@@ -18,24 +18,24 @@ pub(super) fn step(pass: &mut Pass<'_>) {
     if !is_wanted(pass) {
         return;
     }
-    let said: Option<IpAddr> = pass.before.extra_net_ip.parse().ok();
+    let recorded: Option<IpAddr> = pass.before.extra_net_ip.parse().ok();
     match pass.observed.address {
-        // What is in the way is told by the refusal. A machine that runs can wait for better times.
+        // The refusal contains the obstacle. A running machine can wait.
         AddressView::Unknown if matches!(pass.before.phase, None | Some(Phase::Pending)) => {
-            pass.actions.push(Action::TakeAddress { wanted: said });
+            pass.actions.push(Action::TakeAddress { wanted: recorded });
         }
         AddressView::Unknown => {}
-        AddressView::Held { ip, mask } if said.is_none_or(|said| said == ip) => {
+        AddressView::Held { ip, mask } if recorded.is_none_or(|recorded| recorded == ip) => {
             pass.status.extra_net_ip = ip.to_string();
             pass.status.extra_net_mask = mask.to_string();
         }
         AddressView::Held { .. } | AddressView::None => {
-            pass.actions.push(Action::TakeAddress { wanted: said });
+            pass.actions.push(Action::TakeAddress { wanted: recorded });
         }
     }
 }
 
-/// Whether a pod may be made: only with the address that the machine will say it has.
+/// Whether a pod may be created: only with the address that the machine's status will have.
 pub(super) fn is_ready(pass: &Pass<'_>) -> bool {
     let shown = !pass.status.extra_net_ip.is_empty();
     !is_wanted(pass) || (shown && matches!(pass.observed.address, AddressView::Held { .. }))

@@ -1,10 +1,10 @@
-//! The machine runs: its pod is watched, its runner is listened to. So in every phase in which it runs, migrations included.
+//! Handles a running machine, in every phase in which it runs, migrations included: observes its pod and its runner.
 
 use neonvm_api::virtual_machine::{Machine, Phase};
 use neonvm_types::runner_protocol::{Exit, ExitReason, RunnerState};
 
 use super::{Pass, ended, size};
-use crate::condition::{self, AVAILABLE, Say};
+use crate::condition::{self, AVAILABLE, Finding};
 use crate::observed::{PodView, RunnerView};
 use crate::outcome::{Action, NoteReason};
 use crate::pod;
@@ -26,7 +26,7 @@ pub(super) fn step(pass: &mut Pass<'_>) {
     supervise(pass);
 }
 
-/// No pod: the machine is gone, once the server itself has said so.
+/// No pod: the machine is gone, if the API server confirms it.
 fn vanished(pass: &mut Pass<'_>) {
     if !pass.observed.fresh {
         pass.refresh();
@@ -55,7 +55,7 @@ pub(super) fn track(pass: &mut Pass<'_>, seen: &PodView) {
     machine(pass);
 }
 
-/// The machine controls its pod; a migration that has it is an owner too, so that others see which one it is.
+/// The machine controls its pod; its active migration is an owner too, so that other programs can find it.
 fn own(pass: &mut Pass<'_>, seen: &PodView) {
     let migration = pass.status.migration.clone();
     let wanted = migration.iter().map(|migration| &migration.uid);
@@ -89,7 +89,7 @@ fn machine(pass: &mut Pass<'_>) {
     pass.status.machine = Some(machine);
 }
 
-/// Whether the guest answers, by the runner or, while that is not heard, by the readiness probe.
+/// Whether the guest answers, as reported by the runner or, while it is not connected, by the readiness probe.
 pub(super) fn guest_ready(pass: &Pass<'_>) -> bool {
     let seen = pass.observed.pod.as_ref().is_some_and(|pod| pod.ready && pod.running);
     match &pass.observed.runner {
@@ -109,38 +109,48 @@ pub(super) fn supervise(pass: &mut Pass<'_>) {
 fn availability(pass: &mut Pass<'_>) {
     let ready = guest_ready(pass);
     match &pass.observed.runner {
-        // Nothing heard: what was written holds, but for a machine that became ready by its probe.
+        // No report yet: the recorded condition holds, unless the probe reports that the machine became ready.
         RunnerView::Unknown => {
             if ready && condition::find(&pass.status, AVAILABLE).is_none_or(|now| now.status != "True") {
                 became_ready(pass);
             } else if let Some(now) = condition::find(&pass.status, AVAILABLE).cloned() {
-                pass.set(AVAILABLE, &Say { status: &now.status, reason: &now.reason, message: now.message });
+                pass.set(
+                    AVAILABLE,
+                    &Finding { status: &now.status, reason: &now.reason, message: now.message },
+                );
             }
         }
         RunnerView::Unreachable { since, .. } => {
             if pass.has_passed(*since, pass.settings.unreachable_after) {
-                let say =
-                    Say::unknown("RunnerUnreachable", format!("the runner does not answer since {since}"));
-                pass.set(AVAILABLE, &say);
+                let finding = Finding::unknown(
+                    "RunnerUnreachable",
+                    format!("the runner does not answer since {since}"),
+                );
+                pass.set(AVAILABLE, &finding);
             } else if let Some(now) = condition::find(&pass.status, AVAILABLE).cloned() {
-                pass.set(AVAILABLE, &Say { status: &now.status, reason: &now.reason, message: now.message });
+                pass.set(
+                    AVAILABLE,
+                    &Finding { status: &now.status, reason: &now.reason, message: now.message },
+                );
             } else if ready {
                 became_ready(pass);
             }
         }
         RunnerView::Seen(runner) if runner.exit.is_some() => {
-            pass.set(AVAILABLE, &Say::no("Stopped", "the machine has ended; its pod is ending"));
+            pass.set(AVAILABLE, &Finding::no("Stopped", "the machine has ended; its pod is ending"));
         }
         RunnerView::Seen(_) if ready => became_ready(pass),
         RunnerView::Seen(runner) => {
-            let say = match runner.state {
+            let finding = match runner.state {
                 RunnerState::Stopping | RunnerState::Ended => {
-                    Say::no("Stopped", "the guest is shutting down")
+                    Finding::no("Stopped", "the guest is shutting down")
                 }
-                RunnerState::Running => Say::no("Booting", "the guest does not answer"),
-                RunnerState::Preparing | RunnerState::Booting => Say::no("Booting", "the guest is starting"),
+                RunnerState::Running => Finding::no("Booting", "the guest does not answer"),
+                RunnerState::Preparing | RunnerState::Booting => {
+                    Finding::no("Booting", "the guest is starting")
+                }
             };
-            pass.set(AVAILABLE, &say);
+            pass.set(AVAILABLE, &finding);
         }
     }
 }
@@ -149,5 +159,5 @@ fn became_ready(pass: &mut Pass<'_>) {
     if !condition::holds(&pass.before, AVAILABLE) {
         pass.note(NoteReason::Ready, "the guest answers");
     }
-    pass.set(AVAILABLE, &Say::yes("Ready", "the guest answers"));
+    pass.set(AVAILABLE, &Finding::yes("Ready", "the guest answers"));
 }

@@ -4,18 +4,18 @@
 use neonvm_api::virtual_machine::Phase;
 
 use super::{Pass, address, ended, health};
-use crate::condition::{AVAILABLE, Say};
+use crate::condition::{AVAILABLE, Finding};
 use crate::outcome::{Action, NoteReason};
 
 pub(super) fn step(pass: &mut Pass<'_>) {
     pass.status.observed_generation = pass.vm.metadata.generation;
-    // Whoever moves it: both pods end.
+    // Both pods of a migration end.
     pass.status.migration = None;
     if pass.before.migration.is_some() && pass.before.phase.is_some_and(Phase::is_alive) {
         pass.status.phase = Some(Phase::Running);
     }
     let target = pass.observed.moving.target.as_ref();
-    let pods = || pass.observed.pod.iter().chain(target).chain(&pass.observed.strays);
+    let pods = || pass.observed.pod.iter().chain(target).chain(&pass.observed.orphans);
     let doomed: Vec<_> = pods().filter(|pod| pod.deleting.is_none()).cloned().collect();
     let ending: Vec<_> = pods().filter(|pod| pod.is_live()).filter_map(|pod| pod.deleting).collect();
     let live = pods().any(crate::PodView::is_live);
@@ -27,7 +27,7 @@ pub(super) fn step(pass: &mut Pass<'_>) {
         if first && !doomed.is_empty() {
             pass.note(NoteReason::Stopping, "the machine is being deleted");
         }
-        pass.set(AVAILABLE, &Say::no("Stopped", "the machine is being deleted"));
+        pass.set(AVAILABLE, &Finding::no("Stopped", "the machine is being deleted"));
         for until in ending {
             pass.has_passed(until, pass.settings.stuck_after);
         }

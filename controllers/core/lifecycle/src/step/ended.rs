@@ -1,11 +1,11 @@
-//! The machine has ended: why is written before its pod goes, then it is started again if its policy says so.
+//! The machine has ended: the reason is written before its pod is deleted; then it is restarted if its policy requires it.
 
 use neonvm_api::virtual_machine::{LastExit, Phase, RestartPolicy};
 use neonvm_types::Timestamp;
 use neonvm_types::runner_protocol::{Exit, ExitReason};
 
 use super::{Pass, pending, size};
-use crate::condition::{AVAILABLE, Say};
+use crate::condition::{AVAILABLE, Finding};
 use crate::crash_loop;
 use crate::outcome::NoteReason;
 
@@ -30,10 +30,10 @@ pub(super) fn finish(pass: &mut Pass<'_>, exit: &Exit, pod: &str) {
     let message = format!("{reason}: {}", exit.message);
     if good {
         pass.note(NoteReason::Succeeded, message.clone());
-        pass.set(AVAILABLE, &Say::no("Stopped", message));
+        pass.set(AVAILABLE, &Finding::no("Stopped", message));
     } else {
         pass.note(NoteReason::Failed, message.clone());
-        pass.set(AVAILABLE, &Say::no("Failed", message));
+        pass.set(AVAILABLE, &Finding::no("Failed", message));
     }
 }
 
@@ -45,15 +45,15 @@ pub(super) fn stopping(pass: &mut Pass<'_>, until: Timestamp) {
             pod.node, pod.name
         );
         pass.has_passed(until, pass.settings.stuck_after);
-        pass.set(AVAILABLE, &Say::unknown("NodeLost", message));
+        pass.set(AVAILABLE, &Finding::unknown("NodeLost", message));
     } else if !pass.has_passed(until, pass.settings.stuck_after) {
-        pass.set(AVAILABLE, &Say::no("Stopped", "the guest is shutting down"));
+        pass.set(AVAILABLE, &Finding::no("Stopped", "the guest is shutting down"));
     } else {
-        pass.set(AVAILABLE, &Say::unknown("RunnerUnreachable", stuck(pass)));
+        pass.set(AVAILABLE, &Finding::unknown("RunnerUnreachable", stuck(pass)));
     }
 }
 
-/// What is said of a pod that does not go.
+/// The message about a pod that does not terminate.
 pub(super) fn stuck(pass: &Pass<'_>) -> String {
     let overdue = |pod: &&crate::PodView| {
         pod.is_live()
@@ -61,7 +61,7 @@ pub(super) fn stuck(pass: &Pass<'_>) -> String {
                 pass.now.unix() >= until.unix().saturating_add(pass.settings.stuck_after)
             })
     };
-    let pods = pass.observed.pod.iter().chain(&pass.observed.strays);
+    let pods = pass.observed.pod.iter().chain(&pass.observed.orphans);
     pods.into_iter().find(overdue).map_or_else(String::new, |pod| {
         format!(
             "pod {} should have ended by now; if its node {} is lost, delete the node, or the pod by force once the node is surely off",

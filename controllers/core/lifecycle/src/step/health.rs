@@ -1,16 +1,16 @@
-//! `Degraded`: the one thing that is most wrong, or that all is well.
+//! The condition `Degraded`: the most important problem, if any.
 
 use neonvm_api::virtual_machine::Phase;
 
 use super::{Pass, ended, size};
-use crate::condition::{self, CRASH_LOOP, DEGRADED, Say};
+use crate::condition::{self, CRASH_LOOP, DEGRADED, Finding};
 use crate::crash_loop;
 use crate::observed::{Failure, FailureReason, RunnerView};
 use crate::outcome::NoteReason;
 use crate::pod;
 use crate::tls::TlsOutcome;
 
-/// A trouble and the event it is told with when it begins.
+/// A problem, and the event that reports its beginning.
 struct Trouble {
     reason: &'static str,
     message: String,
@@ -27,32 +27,32 @@ pub(super) fn step(pass: &mut Pass<'_>, tls: &TlsOutcome) {
         .or_else(|| runner(pass))
         .or_else(|| history(pass));
     match trouble {
-        Some(trouble) => say(pass, trouble),
-        None => pass.set(DEGRADED, &Say::no("Healthy", "")),
+        Some(trouble) => report(pass, trouble),
+        None => pass.set(DEGRADED, &Finding::no("Healthy", "")),
     }
 }
 
-/// For objects of which nothing but a failure is to be told.
+/// Reports only failed actions.
 pub(super) fn failure_only(pass: &mut Pass<'_>) {
     if let Some(trouble) = failed_action(pass) {
-        say(pass, trouble);
+        report(pass, trouble);
     }
 }
 
 /// For machines that are being deleted.
 pub(super) fn stuck_only(pass: &mut Pass<'_>) {
     if let Some(trouble) = failed_action(pass).or_else(|| stuck(pass)) {
-        say(pass, trouble);
+        report(pass, trouble);
     }
 }
 
-fn say(pass: &mut Pass<'_>, trouble: Trouble) {
+fn report(pass: &mut Pass<'_>, trouble: Trouble) {
     let before = condition::find(&pass.before, DEGRADED);
     let new = before.is_none_or(|before| before.status != "True" || before.reason != trouble.reason);
     if let Some(event) = trouble.event.filter(|_| new) {
         pass.note(event, trouble.message.clone());
     }
-    pass.set(DEGRADED, &Say::yes(trouble.reason, trouble.message));
+    pass.set(DEGRADED, &Finding::yes(trouble.reason, trouble.message));
 }
 
 fn failed_action(pass: &Pass<'_>) -> Option<Trouble> {
@@ -110,7 +110,7 @@ fn certificate(tls: &TlsOutcome) -> Option<Trouble> {
     Some(Trouble { reason: "CertificateFailed", message, event })
 }
 
-/// What the runner complains about. While it is not heard, its last complaint stands.
+/// The runner's first problem. While the runner is not connected, its last reported problem stays.
 fn runner(pass: &Pass<'_>) -> Option<Trouble> {
     if !pass.status.phase.is_some_and(Phase::is_alive) {
         return None;
@@ -163,7 +163,7 @@ fn history(pass: &Pass<'_>) -> Option<Trouble> {
     Some(Trouble { reason, message: format!("{}{tail}", parts.join("; ")), event: None })
 }
 
-/// The word of an end that was a failure. A workload that ended well is told from one that did not by the phase alone.
+/// The reason for an exit that was a failure. Whether a workload succeeded is shown by the phase alone.
 fn exit_word(reason: &str) -> Option<&'static str> {
     use neonvm_types::runner_protocol::ExitReason as E;
     let failures = [

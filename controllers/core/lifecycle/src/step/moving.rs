@@ -1,5 +1,5 @@
-//! A migration has the machine: it is watched as ever, on both sides. What the migration does not live to see, such as the
-//! switch or its own end, is done here too; so it does not matter what dies when.
+//! The machine is being migrated: both sides are observed. The switchover and the end of the migration are also handled here,
+//! in case the migration object is gone; so a crash or a deletion at any time is safe.
 
 use neonvm_api::virtual_machine::{ActiveMigration, Phase};
 use neonvm_types::runner_protocol::{
@@ -7,46 +7,49 @@ use neonvm_types::runner_protocol::{
 };
 
 use super::{Pass, alive, ended};
-use crate::condition::{AVAILABLE, Say};
-use crate::migration::fate::{self, Fate, Side};
+use crate::condition::{AVAILABLE, Finding};
+use crate::migration::location::{self, GuestLocation, Side};
 use crate::outcome::{Action, NoteReason};
 
 pub(super) fn step(pass: &mut Pass<'_>, lock: &ActiveMigration) {
     let seen = pass.observed;
     let (source, target) = sides(pass);
     let mover = seen.moving.mover;
-    // What a runner tells is newer than what a watch may have brought: who tells of the move was told of it.
-    let told = source.told(&lock.uid, MigrationRole::Source).is_some();
-    let ordered = told || mover.is_none_or(|mover| mover.ordered);
-    // What is missing may only be missing here.
+    // A runner's report may be newer than the cache: if the source reports this migration, it was ordered.
+    let reported = source.reported(&lock.uid, MigrationRole::Source).is_some();
+    let ordered = reported || mover.is_none_or(|mover| mover.ordered);
+    // An absent object may only be missing in the cache.
     let unsure = seen.pod.is_none() || mover.is_none() || (ordered && seen.moving.target.is_none());
     if unsure && !seen.fresh {
         pass.refresh();
         return;
     }
-    let fate = match fate::fate(&lock.uid, ordered, source, target) {
-        // Half of it was at the source.
-        Fate::Doubt if source.is_gone() && seen.moving.refused => Fate::Lost,
-        // It was heard to go on at the source, by whichever controller: what the target has is old.
-        Fate::Doubt if source.is_gone() && mover.is_some_and(|mover| mover.over) => Fate::Lost,
-        fate => fate,
+    let location = match location::locate(&lock.uid, ordered, source, target) {
+        // A part of the guest's memory was at the source only.
+        GuestLocation::Doubt if source.is_gone() && seen.moving.refused => GuestLocation::Lost,
+        // A controller has recorded that the guest continued at the source: the target's state is old.
+        GuestLocation::Doubt if source.is_gone() && mover.is_some_and(|mover| mover.over) => {
+            GuestLocation::Lost
+        }
+        location => location,
     };
-    match fate {
-        Fate::Target => switch(pass, lock),
-        Fate::Lost => lost(pass),
-        Fate::Doubt => {
+    match location {
+        GuestLocation::Target => switch(pass, lock),
+        GuestLocation::Lost => lost(pass),
+        GuestLocation::Doubt => {
             doubt(pass, lock);
             if source.is_gone() {
-                let text = "the source is gone; the target has not yet said whether the machine runs there";
-                pass.set(AVAILABLE, &Say::unknown("Migrating", text));
-            } else if source.is_heard() {
-                // It stands still, or runs elsewhere: it is not asked whether its guest answers.
+                let text =
+                    "the source is gone; the target has not yet reported whether the machine runs there";
+                pass.set(AVAILABLE, &Finding::unknown("Migrating", text));
+            } else if source.is_reachable() {
+                // The guest is stopped, or runs on the other node: its readiness is not checked.
                 track(pass);
             } else {
                 alive::step(pass);
             }
         }
-        Fate::Source => at_source(pass, lock),
+        GuestLocation::Source => at_source(pass, lock),
     }
 }
 
@@ -65,7 +68,7 @@ fn track(pass: &mut Pass<'_>) {
 /// The machine runs, or has ended, where it was.
 fn at_source(pass: &mut Pass<'_>, lock: &ActiveMigration) {
     let (source, _) = sides(pass);
-    let busy = source.told(&lock.uid, MigrationRole::Source).is_some_and(|state| !state.is_over());
+    let busy = source.reported(&lock.uid, MigrationRole::Source).is_some_and(|state| !state.is_over());
     let mover = pass.observed.moving.mover;
     if mover.is_none_or(|mover| mover.over) {
         if busy {
@@ -82,7 +85,7 @@ fn at_source(pass: &mut Pass<'_>, lock: &ActiveMigration) {
     alive::step(pass);
 }
 
-/// The machine is the target's: one write says so. The old pod is then one that the machine does not name.
+/// Makes the target's pod the machine's pod, in one write. The old pod is then an orphan.
 fn switch(pass: &mut Pass<'_>, lock: &ActiveMigration) {
     let from = std::mem::take(&mut pass.status.node);
     let target = pass.observed.moving.target.as_ref();
@@ -112,18 +115,18 @@ fn lost(pass: &mut Pass<'_>) {
     ended::finish(pass, &exit, &name);
 }
 
-/// Ends the doubt where that can be done.
+/// Sends a verdict or a recovery order, where that resolves the doubt.
 fn doubt(pass: &mut Pass<'_>, lock: &ActiveMigration) {
     let (source, target) = sides(pass);
     let id = lock.uid.clone();
-    if let Some(at_source) = fate::verdict(&id, source, target) {
+    if let Some(at_source) = location::verdict(&id, source, target) {
         let pod = if at_source { source.pod } else { target.pod };
         let pod = pod.map(|pod| pod.uid.clone()).unwrap_or_default();
         pass.actions.push(Action::Settle { pod, verdict: MigrationVerdict { id, keep: true } });
         return;
     }
-    let paused = source.told(&id, MigrationRole::Source) == Some(MigrationState::PostCopyPaused);
-    if paused && source.is_heard() {
+    let paused = source.reported(&id, MigrationRole::Source) == Some(MigrationState::PostCopyPaused);
+    if paused && source.is_reachable() {
         let pause = pass.settings.migration.recover_pause;
         let due = match pass.observed.moving.recovered {
             Some(before) => pass.has_passed(before, pause),

@@ -3,7 +3,7 @@
 use neonvm_api::virtual_machine::Phase;
 
 use super::{Pass, address, alive, ended};
-use crate::condition::{AVAILABLE, Say};
+use crate::condition::{AVAILABLE, Finding};
 use crate::crash_loop;
 use crate::observed::PodView;
 use crate::outcome::{Action, NoteReason};
@@ -36,14 +36,14 @@ pub(super) fn step(pass: &mut Pass<'_>, tls: &TlsOutcome) {
 pub(super) fn choose_name(pass: &mut Pass<'_>) {
     if let Some(other) = pass.another_lives() {
         let message = format!("waits for the end of pod {other}");
-        pass.set(AVAILABLE, &Say::no("Pending", message));
+        pass.set(AVAILABLE, &Finding::no("Pending", message));
         return;
     }
     if let Some(at) = crash_loop::next_start(&pass.status, pass.settings)
         && pass.now < at
     {
         pass.wake(Some(at));
-        pass.set(AVAILABLE, &Say::no("Pending", format!("starts again at {at}")));
+        pass.set(AVAILABLE, &Finding::no("Pending", format!("starts again at {at}")));
         return;
     }
     // A machine that never had a phase never had a pod, and the write is refused if it got one meanwhile.
@@ -52,7 +52,7 @@ pub(super) fn choose_name(pass: &mut Pass<'_>) {
         return;
     }
     let name = format!("{}-{}", pass.name(), pass.observed.suffix);
-    pass.set(AVAILABLE, &Say::no("Pending", format!("pod {name} is being made")));
+    pass.set(AVAILABLE, &Finding::no("Pending", format!("pod {name} is being made")));
     pass.note(NoteReason::Created, format!("runner pod {name}"));
     pass.status.pod_name = name;
 }
@@ -64,18 +64,18 @@ fn create(pass: &mut Pass<'_>, tls: &TlsOutcome) {
     }
     if let Some(other) = pass.another_lives() {
         let message = format!("waits for the end of pod {other}");
-        pass.set(AVAILABLE, &Say::no("Pending", message));
+        pass.set(AVAILABLE, &Finding::no("Pending", message));
         return;
     }
     let name = pass.before.pod_name.clone();
     if !tls.usable {
-        pass.set(AVAILABLE, &Say::no("Pending", "waits for the certificate of the guest"));
+        pass.set(AVAILABLE, &Finding::no("Pending", "waits for the certificate of the guest"));
     } else if !address::is_ready(pass) {
-        pass.set(AVAILABLE, &Say::no("Pending", "waits for an address on the overlay network"));
+        pass.set(AVAILABLE, &Finding::no("Pending", "waits for an address on the overlay network"));
     } else if let Err(error) = pod::plan(pass.vm, &name, pass.settings) {
-        pass.set(AVAILABLE, &Say::no("Failed", error.to_string()));
+        pass.set(AVAILABLE, &Finding::no("Failed", error.to_string()));
     } else {
-        pass.set(AVAILABLE, &Say::no("Pending", format!("pod {name} is being made")));
+        pass.set(AVAILABLE, &Finding::no("Pending", format!("pod {name} is being made")));
         pass.actions.push(Action::CreatePod { name });
     }
 }
@@ -95,7 +95,10 @@ fn replace(pass: &mut Pass<'_>, seen: &PodView) {
         pass.refresh();
         return;
     }
-    pass.set(AVAILABLE, &Say::no("Pending", format!("pod {} is made again with another size", seen.name)));
+    pass.set(
+        AVAILABLE,
+        &Finding::no("Pending", format!("pod {} is made again with another size", seen.name)),
+    );
     pass.delete_pod(&seen.name, Some(&seen.uid));
 }
 
@@ -107,14 +110,14 @@ fn starting(pass: &mut Pass<'_>) {
         return;
     }
     let Some(seen) = &pass.observed.pod else { return };
-    let say = if seen.running {
-        Say::no("Booting", "the guest is starting")
+    let finding = if seen.running {
+        Finding::no("Booting", "the guest is starting")
     } else if seen.node.is_empty() {
         let why = if seen.waiting.is_empty() { "waits for a node" } else { &seen.waiting };
-        Say::no("Pending", why)
+        Finding::no("Pending", why)
     } else {
         let why = if seen.waiting.is_empty() { "the pod is starting" } else { &seen.waiting };
-        Say::no("Pending", why)
+        Finding::no("Pending", why)
     };
-    pass.set(AVAILABLE, &say);
+    pass.set(AVAILABLE, &finding);
 }

@@ -4,7 +4,7 @@
 use neonvm_types::runner_protocol::{RunnerStatus, SizeRequest};
 
 use super::Pass;
-use crate::condition::{self, POD_SIZED, SCALED, Say};
+use crate::condition::{self, Finding, POD_SIZED, SCALED};
 use crate::observed::{PodView, Resize, ResizeRefused};
 use crate::outcome::Action;
 use crate::pod::PodSize;
@@ -153,14 +153,14 @@ fn why(pass: &mut Pass<'_>, pod: &PodView, target: PodSize) -> Short {
     Short::Waits(format!("waits for node {node} to resize pod {}{text}", pod.name))
 }
 
-/// Says that the pod's requests are not the size of the VM.
+/// Sets the condition for a pod whose requests are not the size of the VM.
 fn unsized_pod(pass: &mut Pass<'_>) {
-    let say = if pass.settings.pod_size {
+    let finding = if pass.settings.pod_size {
         let text = "the pod was made without the size of its VM; a restart or a migration gives it one";
-        Say::no("MadeWithoutSize", text)
+        Finding::no("MadeWithoutSize", text)
     } else {
         let text = "pods request nothing here: Kubernetes is older than 1.35, or the vm-controller runs with --pod-size off";
-        Say::no("Unsupported", text)
+        Finding::no("Unsupported", text)
     };
-    pass.set(POD_SIZED, &say);
+    pass.set(POD_SIZED, &finding);
 }

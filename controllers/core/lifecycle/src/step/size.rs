@@ -6,7 +6,7 @@ use neonvm_types::{Bytes, MilliCpu, Quantity, RevisionWithTime};
 
 use super::Pass;
 use super::room::{self, Short, Sizes};
-use crate::condition::{self, SCALED, Say};
+use crate::condition::{self, Finding, SCALED};
 use crate::outcome::{Action, NoteReason};
 
 pub(super) fn step(pass: &mut Pass<'_>) {
@@ -20,7 +20,7 @@ pub(super) fn step(pass: &mut Pass<'_>) {
     }
     let guest = &pass.vm.spec.guest;
     let Ok(memory) = guest.memory_use() else {
-        pass.set(SCALED, &Say::no("InvalidSpec", "the memory slot size cannot be used"));
+        pass.set(SCALED, &Finding::no("InvalidSpec", "the memory slot size cannot be used"));
         return;
     };
     let wanted = SizeRequest { cpu: guest.cpus.r#use, memory };
@@ -48,8 +48,8 @@ pub(super) fn step(pass: &mut Pass<'_>) {
         observe_memory(pass, reached.memory);
         done(pass, wanted);
     } else if moving && asked != wanted {
-        let say = Say::no("Migrating", format!("{} comes after the migration", text(wanted)));
-        pass.set(SCALED, &say);
+        let finding = Finding::no("Migrating", format!("{} comes after the migration", text(wanted)));
+        pass.set(SCALED, &finding);
     } else if let Some(Short::Denied(reason, message)) = room.short {
         observe_memory(pass, reached.memory);
         denied(pass, reason, &message, wanted);
@@ -57,8 +57,8 @@ pub(super) fn step(pass: &mut Pass<'_>) {
         observe_memory(pass, reached.memory);
         limited(pass, problem, reached);
     } else if !moving {
-        // Memory comes in many small steps; only where it ends is written. The first size is written as soon as it is known,
-        // and so is what there is when a change is called off on its way: otherwise the status would hide what is plugged.
+        // Memory comes in many small steps; only the final size is written. The first size is written as soon as it is known,
+        // and the current size when a change is cancelled half-way: otherwise the status would hide what is plugged.
         if pass.status.memory_size.is_none() || reached.memory == wanted.memory || asked != wanted {
             observe_memory(pass, reached.memory);
         }
@@ -67,7 +67,7 @@ pub(super) fn step(pass: &mut Pass<'_>) {
             Some(Short::Waits(waits)) => format!("; {waits}"),
             _ => String::new(),
         };
-        pass.set(SCALED, &Say::no("InProgress", format!("on the way to {}{waits}", text(wanted))));
+        pass.set(SCALED, &Finding::no("InProgress", format!("on the way to {}{waits}", text(wanted))));
     }
 }
 
@@ -75,10 +75,10 @@ fn text(size: SizeRequest) -> String {
     format!("{} CPU and {} of memory", size.cpu, size.memory)
 }
 
-/// The runner is not heard: what was written holds.
+/// The runner is not connected: the recorded condition holds.
 fn keep(pass: &mut Pass<'_>) {
     if let Some(now) = condition::find(&pass.status, SCALED).cloned() {
-        pass.set(SCALED, &Say { status: &now.status, reason: &now.reason, message: now.message });
+        pass.set(SCALED, &Finding { status: &now.status, reason: &now.reason, message: now.message });
     }
 }
 
@@ -88,8 +88,8 @@ fn observe_memory(pass: &mut Pass<'_>, memory: Bytes) {
     }
 }
 
-/// The problem that keeps a machine from its size, if there is one. Without a limit a machine has what it asks for, and
-/// more: that is no reason to call off a change that is under way.
+/// The problem that keeps a machine from its size, if there is one. Without a limit a machine has what it requests, and
+/// more: that is no reason to cancel a change that is under way.
 fn problem(runner: &RunnerStatus) -> Option<&Problem> {
     let keeps =
         |problem: &&Problem| is_of_size(problem.reason) && problem.reason != ProblemReason::CpuNotLimited;
@@ -129,7 +129,7 @@ fn done(pass: &mut Pass<'_>, size: SizeRequest) {
             pass.note(reason, format!("from {cpu} CPU and {memory} of memory to {}", text(size)));
         }
     }
-    pass.set(SCALED, &Say::yes("Reached", text(size)));
+    pass.set(SCALED, &Finding::yes("Reached", text(size)));
 }
 
 fn limited(pass: &mut Pass<'_>, problem: &Problem, reached: SizeRequest) {
@@ -139,7 +139,7 @@ fn limited(pass: &mut Pass<'_>, problem: &Problem, reached: SizeRequest) {
     if condition::find(&pass.before, SCALED).is_none_or(|before| before.reason != reason) {
         pass.note(NoteReason::ScaleLimited, message.clone());
     }
-    pass.set(SCALED, &Say::no(reason, message));
+    pass.set(SCALED, &Finding::no(reason, message));
 }
 
 /// The pod does not get what the guest would need.
@@ -149,7 +149,7 @@ fn denied(pass: &mut Pass<'_>, reason: &'static str, why: &str, wanted: SizeRequ
     if condition::find(&pass.before, SCALED).is_none_or(|before| before.reason != reason) {
         pass.note(NoteReason::ScaleDenied, message.clone());
     }
-    pass.set(SCALED, &Say::no(reason, message));
+    pass.set(SCALED, &Finding::no(reason, message));
 }
 
 fn settle(pass: &mut Pass<'_>) {

@@ -44,7 +44,7 @@ fn no_pod_without_an_address() {
     assert_eq!(shown, ("10.100.128.7", "255.255.0.0"));
 }
 
-/// The address that the machine was told counts, whatever the pools say: it is asked for.
+/// The address in the machine's status is requested, regardless of the pools.
 #[test]
 fn a_machine_insists_on_the_address_it_has() {
     let asked = Action::TakeAddress { wanted: Some(IP) };

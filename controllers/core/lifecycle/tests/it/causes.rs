@@ -43,7 +43,7 @@ fn condition(outcome: &Outcome, kind: &str) -> (String, String, String) {
 }
 
 #[test]
-fn a_root_disk_that_is_copied_is_told() {
+fn a_root_disk_that_is_copied_is_reported() {
     let pod = |state: Value| {
         let object = json!({"metadata": {"name": "db-old", "uid": "u"}, "spec": {"nodeName": "n1", "containers": [],
             "initContainers": [{"name": "copy-rootdisk"}]}, "status": {"phase": "Pending", "initContainerStatuses": [
@@ -72,8 +72,8 @@ fn an_image_that_cannot_be_pulled_degrades_the_vm() {
     let message = "ErrImagePull: db:17: not found".to_owned();
     assert_eq!(condition(&outcome, DEGRADED), ("True".into(), "PodNotStarting".into(), message.clone()));
     assert_eq!(condition(&outcome, AVAILABLE).2, message);
-    let told = outcome.events.iter().filter(|note| note.message == message).count();
-    assert_eq!(told, 1, "{:?}", outcome.events);
+    let events = outcome.events.iter().filter(|note| note.message == message).count();
+    assert_eq!(events, 1, "{:?}", outcome.events);
     // A container that is being made is none that fails.
     let waiting = json!({"waiting": {"reason": "ContainerCreating"}});
     let outcome = after(

@@ -6,7 +6,7 @@ use neonvm_api::migration::MigrationPhase;
 use neonvm_api::names::annotation;
 use neonvm_api::virtual_machine::{ActiveMigration, Phase};
 use neonvm_api::{VirtualMachine, VirtualMachineMigration};
-use neonvm_core_lifecycle::condition::{self, SCALED, Say};
+use neonvm_core_lifecycle::condition::{self, Finding, SCALED};
 use neonvm_core_lifecycle::growth::{
     Case, Decision, Denial, Place, Spell, decide, forgotten, migration, superfluous,
 };
@@ -30,7 +30,7 @@ fn denied(reason: &str, message: &str) -> VirtualMachine {
         Some([("autoscaling.neon.tech/auto-migration-enabled".into(), "true".into())].into());
     let status = vm.status.get_or_insert_default();
     (status.phase, status.pod_name, status.node) = (Some(Phase::Running), "db-1".into(), "n1".into());
-    condition::set(status, SCALED, &Say::no(reason, message), at(5), Some(1));
+    condition::set(status, SCALED, &Finding::no(reason, message), at(5), Some(1));
     vm
 }
 

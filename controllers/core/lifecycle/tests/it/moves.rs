@@ -10,7 +10,7 @@ use neonvm_core_lifecycle::migration::is_over;
 use neonvm_types::runner_protocol::{ExitReason, MigrationRole, MigrationState as S};
 use proptest::prelude::*;
 
-use runners::Heard;
+use runners::Contact;
 use world::World;
 
 #[derive(Clone, Debug)]
@@ -23,7 +23,7 @@ enum Turn {
     Dies { pod: usize, by: u8 },
     Vanishes(usize),
     DeletePod(usize),
-    Hears { pod: usize, how: u8 },
+    Contact { pod: usize, how: u8 },
     NewController,
     Create(u8),
     Cancel(u8),
@@ -45,7 +45,7 @@ fn turn() -> impl Strategy<Value = Turn> {
         1 => (0usize..3, any::<u8>()).prop_map(|(pod, by)| Turn::Dies { pod, by }),
         1 => (0usize..3).prop_map(Turn::Vanishes),
         1 => (0usize..3).prop_map(Turn::DeletePod),
-        2 => (0usize..3, 0u8..3).prop_map(|(pod, how)| Turn::Hears { pod, how }),
+        2 => (0usize..3, 0u8..3).prop_map(|(pod, how)| Turn::Contact { pod, how }),
         1 => Just(Turn::NewController),
         4 => (0u8..3).prop_map(Turn::Create),
         1 => (0u8..3).prop_map(Turn::Cancel),
@@ -100,14 +100,14 @@ impl World {
                     });
                 }
             }
-            Turn::Hears { pod, how } => {
+            Turn::Contact { pod, how } => {
                 if let Some(run) = self.pod(*pod).and_then(|pod| self.runners.get_mut(&pod)) {
-                    run.heard = [Heard::Well, Heard::NotAnyMore, Heard::NotYet][usize::from(*how)];
+                    run.contact = [Contact::Well, Contact::NotAnyMore, Contact::NotYet][usize::from(*how)];
                 }
             }
             Turn::NewController => {
                 for run in self.runners.values_mut() {
-                    run.heard = Heard::NotYet;
+                    run.contact = Contact::NotYet;
                     run.forget();
                 }
             }
@@ -189,11 +189,11 @@ impl World {
         let lives = |world: &Self, name: &str| world.runners.get(name).is_some_and(|run| run.alive);
         for name in self.runners.keys().cloned().collect::<Vec<_>>() {
             let run = self.runners[&name].clone();
-            let Some(told) = run.migration.clone().filter(|_| run.alive) else { continue };
+            let Some(reported) = run.migration.clone().filter(|_| run.alive) else { continue };
             let partner = self.runners.get(&run.partner).cloned().unwrap_or_default();
-            match told.role {
+            match reported.role {
                 MigrationRole::Source
-                    if run.is_leaving() && !told.state.has_left() && !lives(self, &run.partner) =>
+                    if run.is_leaving() && !reported.state.has_left() && !lives(self, &run.partner) =>
                 {
                     let run = self.runners.get_mut(&name).unwrap();
                     run.set(S::Failed);
@@ -203,7 +203,8 @@ impl World {
                     let goes_on = partner.alive && partner.is_leaving();
                     // The source lives and keeps the guest.
                     let stays = partner.alive && partner.state() == Some(S::Failed);
-                    if (told.state == S::Receiving && !goes_on) || (told.state == S::Arrived && stays) {
+                    if (reported.state == S::Receiving && !goes_on) || (reported.state == S::Arrived && stays)
+                    {
                         self.runners.get_mut(&name).unwrap().set(S::Failed);
                         self.end_pod(&name, ExitReason::MigrationFailed);
                     }
@@ -216,7 +217,7 @@ impl World {
     /// Nothing breaks any more.
     fn calm(&mut self) {
         for round in 0..90 {
-            self.runners.values_mut().for_each(|run| run.heard = Heard::Well);
+            self.runners.values_mut().for_each(|run| run.contact = Contact::Well);
             self.turn(&Turn::Work { age: 0, writes: 999 });
             self.turn(&Turn::Boot);
             self.turn(&Turn::Carry(1));
@@ -272,7 +273,7 @@ proptest! {
     }
 }
 
-/// Nobody but people and the controller does anything, and links come and go.
+/// Only the user and the controller act, and connections to runners fail.
 fn peaceful() -> impl Strategy<Value = Turn> {
     turn().prop_filter("of peace", |turn| {
         !matches!(turn, Turn::Dies { .. } | Turn::Vanishes(_) | Turn::DeletePod(_) | Turn::Delete)
@@ -280,7 +281,7 @@ fn peaceful() -> impl Strategy<Value = Turn> {
 }
 
 proptest! {
-    /// A move that is called off, deleted, forgotten by a controller: it never costs the machine.
+    /// A migration that is cancelled, deleted, or forgotten by a controller never ends the machine.
     #[test]
     fn where_no_runner_dies_the_machine_lives_through(turns in prop::collection::vec(peaceful(), 0..120)) {
         let mut world = World::new();
@@ -293,7 +294,7 @@ proptest! {
     }
 }
 
-/// A list of pods that is older than the target does not say that the target is gone: the source keeps still.
+/// A list of pods older than the target does not mean that the target is gone: the source stays stopped.
 #[test]
 fn a_target_that_an_old_list_lacks_is_not_gone() {
     for age in 0..20 {
@@ -309,8 +310,8 @@ fn a_target_that_an_old_list_lacks_is_not_gone() {
             Turn::Carry(1),
             Turn::Work { age: 0, writes: 99 },
             Turn::Carry(1),
-            // From here on the target is not heard: it lets the guest run.
-            Turn::Hears { pod: 1, how: 1 },
+            // From here on the target has no connection: it lets the guest run.
+            Turn::Contact { pod: 1, how: 1 },
             Turn::Carry(1),
             Turn::Work { age, writes: 99 },
         ] {
@@ -322,7 +323,7 @@ fn a_target_that_an_old_list_lacks_is_not_gone() {
     }
 }
 
-/// A target for which there is no room keeps its place while nobody needs it, and then gives it away.
+/// A target for which there is no room keeps its place until another migration needs it.
 #[test]
 fn a_target_without_a_node_gives_way_to_those_that_can_go() {
     let mut world = World::new();
@@ -363,7 +364,7 @@ fn a_target_without_a_node_gives_way_to_those_that_can_go() {
     assert_eq!(world.newest().moves["move-0"].status.as_ref().unwrap().reason, "Completed");
 }
 
-/// Without trouble it takes the straight way, and says so.
+/// Without faults it goes through each phase once, with the matching status.
 #[test]
 fn a_move() {
     let mut world = World::new();
@@ -378,7 +379,7 @@ fn a_move() {
     assert_eq!(world.newest().vm.status.as_ref().unwrap().restart_count, 0);
 }
 
-/// QEMU says that it is done a moment before it has counted. What it never tells is not told either.
+/// QEMU reports completion a moment before its final statistics. Statistics that it never reports stay absent.
 #[test]
 fn the_numbers_of_a_move_are_awaited() {
     for counts in [true, false] {
@@ -390,7 +391,7 @@ fn the_numbers_of_a_move_are_awaited() {
             world.turn(&Turn::Carry(1));
         }
         world.turn(&Turn::Carry(1));
-        let told = |world: &mut World, downtime_ms: Option<u64>| {
+        let reported = |world: &mut World, downtime_ms: Option<u64>| {
             for run in world.runners.values_mut() {
                 run.set(S::Completed);
                 run.migration.as_mut().unwrap().progress.downtime_ms = downtime_ms;
@@ -400,11 +401,11 @@ fn the_numbers_of_a_move_are_awaited() {
             }
             world.newest().moves["move-0"].status.clone().unwrap()
         };
-        let status = told(&mut world, None);
+        let status = reported(&mut world, None);
         assert_eq!(status.message, "the machine has moved; its last numbers are awaited");
         assert_ne!(status.phase, Some(MigrationPhase::Succeeded));
         world.turn(&Turn::Wait(if counts { 0 } else { 3 }));
-        let status = told(&mut world, counts.then_some(9));
+        let status = reported(&mut world, counts.then_some(9));
         assert_eq!(status.phase, Some(MigrationPhase::Succeeded), "{status:#?}");
         assert_eq!(status.info.downtime_ms, if counts { 9 } else { 0 });
     }

@@ -204,7 +204,7 @@ fn volumes_and_mounts_of_the_contract() {
 }
 
 #[test]
-fn without_image_volumes_files_are_copied_by_our_program_as_nobody() {
+fn without_image_volumes_files_are_copied_by_our_program_without_privileges() {
     let settings = Settings { root_disk: RootDiskFrom::Copy, ..generous() };
     let pod = serde_json::to_value(plan(&full(), "db-abcde", &settings).unwrap()).unwrap();
     let containers = pod["spec"]["initContainers"].as_array().unwrap();
@@ -307,7 +307,7 @@ fn devices_are_asked_for_where_nodes_offer_them() {
 }
 
 #[test]
-fn runners_are_told_to_emulate_where_that_is_set() {
+fn runners_emulate_where_that_is_set() {
     let variable = |settings: &Settings| {
         let pod: Pod = plan(&vm(), "p", settings).unwrap();
         let all = pod.spec.unwrap().containers[0].env.clone().unwrap();
@@ -403,7 +403,7 @@ fn requests_and_limits_of_large_and_of_emulated_vms() {
 }
 
 #[test]
-fn what_cannot_be_planned_says_why() {
+fn a_plan_that_fails_has_a_reason() {
     let mut vm = vm();
     vm.spec.guest.memory_slot_size = "-1".parse().unwrap();
     let error = plan(&vm, "p", &generous()).unwrap_err().to_string();

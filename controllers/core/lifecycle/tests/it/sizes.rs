@@ -33,7 +33,7 @@ enum Turn {
     Guest,
     /// It gives nothing back.
     Keeps(bool),
-    /// The next request to the runner is on its way for long, and nobody answers it.
+    /// The next request to the runner arrives late, and gets no response.
     Delays,
     /// Such a request arrives.
     Arrives,
@@ -252,7 +252,7 @@ impl World {
         }
     }
 
-    /// One round in which everybody does what he can.
+    /// One round in which each component acts once.
     fn round(&mut self, kubelet: Turn) {
         for turn in [Turn::PodSeen, Turn::RunnerSeen, Turn::Work(99), kubelet, Turn::Guest] {
             self.turn(turn);
@@ -293,7 +293,7 @@ proptest! {
     }
 }
 
-/// A node without room denies once, with its words, and is not asked again and again; with room it goes on by itself.
+/// A node without room denies once, with its reason, and is not asked repeatedly; with room the resize continues by itself.
 #[test]
 fn a_node_without_room_is_a_denial_with_a_reason() {
     for (kubelet, reason, words) in [
@@ -341,9 +341,9 @@ fn a_refused_resize_is_a_denial_and_is_rarely_repeated() {
     assert_eq!(world.scaled().1, "Reached");
 }
 
-/// A kubelet that never answers: waited for, then told.
+/// A kubelet that never responds: waited for, then reported.
 #[test]
-fn a_node_that_does_not_answer_is_told() {
+fn a_node_that_does_not_answer_is_reported() {
     let mut world = World::new();
     world.turn(Turn::Use(8, 4));
     world.round(Turn::PodSeen);
@@ -367,15 +367,15 @@ fn a_migration_lifts_the_limit_of_cpu_alone() {
     assert_eq!((still.requests, still.limits.memory), (moving.requests, moving.limits.memory));
 }
 
-/// Pods of before keep their VMs' sizes free, and the status says so.
+/// Pods without a size from an older release do not limit their VMs' sizes, and the status reports that.
 #[test]
-fn a_pod_without_size_is_said_and_holds_up_nothing() {
+fn a_pod_without_size_is_reported_and_delays_nothing() {
     let mut world = World::new();
     (world.pod.size, world.pod.applied) = (None, None);
     world.turn(Turn::PodSeen);
     world.turn(Turn::Use(8, 4));
     world.turn(Turn::Work(99));
     assert_eq!((world.runner.memory.asked, world.resizes), (Bytes::gib(4), 0));
-    let told = condition::find(world.vm.status.as_ref().unwrap(), condition::POD_SIZED).unwrap();
-    assert_eq!((told.status.as_str(), told.reason.as_str()), ("False", "MadeWithoutSize"));
+    let sized = condition::find(world.vm.status.as_ref().unwrap(), condition::POD_SIZED).unwrap();
+    assert_eq!((sized.status.as_str(), sized.reason.as_str()), ("False", "MadeWithoutSize"));
 }

@@ -34,12 +34,12 @@ const EVENTS: [&str; 20] = [
     "size differs",
     "size asked, not reached",
     "memory refused",
-    "runner says ended",
+    "runner reports end",
     "pod succeeded",
     "pod failed",
     "pod is deleted",
     "pod does not go",
-    "stray pod lives",
+    "orphan pod lives",
     "action failed",
     "deleted, pod lives",
     "deleted, pod going",
@@ -108,7 +108,7 @@ fn meets(event: &str, vm: &mut VirtualMachine) -> Observed {
             status.problems = vec![Problem { reason, message: "the guest keeps 2Gi".into() }];
             seen_pod.runner = seen(status);
         }
-        "runner says ended" => {
+        "runner reports end" => {
             let mut status = runner(500, 1);
             status.state = RunnerState::Ended;
             status.exit = Some(Exit::new(ExitReason::GuestPanic, "panic"));
@@ -118,9 +118,9 @@ fn meets(event: &str, vm: &mut VirtualMachine) -> Observed {
         "pod failed" => seen_pod.pod = Some(ended(live, ExitReason::GuestPanic)),
         "pod is deleted" => seen_pod.pod.as_mut().unwrap().deleting = Some(at(NOW + 5)),
         "pod does not go" => seen_pod.pod.as_mut().unwrap().deleting = Some(at(NOW - 31)),
-        "stray pod lives" => {
+        "orphan pod lives" => {
             seen_pod.pod = None;
-            seen_pod.strays = vec![running(pod(vm, "db-stray"))];
+            seen_pod.orphans = vec![running(pod(vm, "db-orphan"))];
         }
         "action failed" => {
             seen_pod.pod = None;
@@ -142,7 +142,7 @@ fn meets(event: &str, vm: &mut VirtualMachine) -> Observed {
     seen_pod
 }
 
-/// In the phases of a migration there is one that goes on.
+/// In the phases of a migration there is one that is running.
 fn moving(phase: Option<Phase>, mut seen: Observed) -> Observed {
     if matches!(phase, Some(Phase::PreMigrating | Phase::Migrating)) {
         let ordered = phase == Some(Phase::Migrating);
@@ -271,7 +271,7 @@ fn restart_policies_honour_how_it_ended() {
 }
 
 #[test]
-fn memory_that_is_not_released_is_told_once_and_cleared_by_success() {
+fn memory_that_is_not_released_is_reported_once_and_cleared_by_success() {
     let mut vm = in_phase(Some(Phase::Scaling));
     let refused = meets("memory refused", &mut vm);
     let outcome = step(at(NOW), &vm, &refused, &settings());
@@ -309,7 +309,7 @@ fn memory_that_is_not_released_is_told_once_and_cleared_by_success() {
 
 /// A machine that cannot be limited has what it asks for; its changes take their time like those of any other.
 #[test]
-fn a_missing_limit_is_told_and_keeps_nothing_from_its_size() {
+fn a_missing_limit_is_reported_and_keeps_nothing_from_its_size() {
     let mut vm = in_phase(Some(Phase::Running));
     let unlimited = |actual| {
         let mut status = runner(500, 1);
@@ -329,7 +329,7 @@ fn a_missing_limit_is_told_and_keeps_nothing_from_its_size() {
     }
 }
 
-/// After a move the target's runner does not know yet what the machine has: nobody has changed it.
+/// After a migration the target's runner does not know the machine's size yet: that is no change of the size.
 #[test]
 fn a_size_that_is_not_known_yet_is_no_change() {
     let mut vm = in_phase(Some(Phase::Running));
@@ -345,8 +345,8 @@ fn a_size_that_is_not_known_yet_is_no_change() {
     }
 }
 
-/// A growing that is called off on its way: what is plugged until it is given back stands in the status, so that nobody
-/// promises it to another machine.
+/// A growth that is cancelled half-way: memory that is still plugged is shown in the status, so that the scheduler does not
+/// permit it to another machine.
 #[test]
 fn a_change_that_is_called_off_shows_what_is_plugged() {
     let mut vm = in_phase(Some(Phase::Running));
@@ -364,7 +364,7 @@ fn a_change_that_is_called_off_shows_what_is_plugged() {
     assert_eq!(memory(&mut vm, 3, 2), "1Gi", "steps on the way are not written");
     vm.spec.guest.memory_slots.r#use = 1;
     vm.metadata.generation = Some(2);
-    assert_eq!(memory(&mut vm, 3, 2), "2Gi", "it is called off with 2Gi plugged");
+    assert_eq!(memory(&mut vm, 3, 2), "2Gi", "it is cancelled with 2Gi plugged");
     assert_eq!(memory(&mut vm, 1, 2), "2Gi");
     assert_eq!(memory(&mut vm, 1, 1), "1Gi");
 }

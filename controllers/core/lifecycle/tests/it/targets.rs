@@ -33,8 +33,8 @@ fn a_target_has_room_for_what_was_not_given_back() {
     assert_eq!(usage(&vm), r#"{"cpu":"2","memory":"1Gi"}"#);
 }
 
-/// It was decided that the machine stays, because its guest was heard to go on at the source; then the source is gone. The
-/// target has all of it, but of an older guest.
+/// It was decided that the machine stays, because the source reported that its guest continued; then the source is gone. The
+/// target has the whole guest, but in an older state.
 #[test]
 fn a_machine_that_was_decided_to_stay_is_not_given_to_the_target() {
     for (over, given) in [(true, false), (false, true)] {
@@ -43,14 +43,14 @@ fn a_machine_that_was_decided_to_stay_is_not_given_to_the_target() {
         (status.phase, status.pod_name) = (Some(Phase::Migrating), "db-1".into());
         status.migration =
             Some(ActiveMigration { name: "move".into(), uid: "m".into(), target_pod_name: "db-2".into() });
-        let told = MigrationStatus {
+        let reported = MigrationStatus {
             id: "m".into(),
             role: MigrationRole::Target,
             state: MigrationState::Arrived,
             ..MigrationStatus::default()
         };
         let document =
-            RunnerStatus { state: RunnerState::Preparing, migration: Some(told), ..runner(500, 1) };
+            RunnerStatus { state: RunnerState::Preparing, migration: Some(reported), ..runner(500, 1) };
         let moving = Moving {
             mover: Some(Mover { ordered: true, over }),
             target: Some(running(pod(&vm, "db-2"))),

@@ -89,7 +89,7 @@ impl World {
         let guest = version.vm.spec.guest.memory_slots.r#use;
         Observed {
             fresh,
-            strays: version.pods.iter().filter(|pod| !own(pod)).cloned().collect(),
+            orphans: version.pods.iter().filter(|pod| !own(pod)).cloned().collect(),
             pod,
             runner: if up { seen(runner(500, u32::from(guest))) } else { RunnerView::Unknown },
             suffix: format!("{:05}", self.names),
@@ -97,7 +97,7 @@ impl World {
         }
     }
 
-    /// As the shell does it: step, write the status if nobody else wrote, act, step again.
+    /// As the shell does it: step, write the status unless another client wrote, act, step again.
     fn work(&mut self, age: usize, mut writes: usize, lost: bool) {
         let oldest = self.history.len().saturating_sub(1 + age);
         let mut view = self.history[oldest].clone();

@@ -22,9 +22,9 @@ struct World {
     target: Target,
     /// What the source's shell has to do.
     todo: VecDeque<Action>,
-    /// What the QEMUs have said and nobody has heard yet.
-    said_here: VecDeque<(Phase, String)>,
-    said_there: VecDeque<Phase>,
+    /// Phases of the two QEMUs that their runners have not received yet.
+    unread_here: VecDeque<(Phase, String)>,
+    unread_there: VecDeque<Phase>,
     /// The source's QEMU, and whether its guest runs.
     phase: Phase,
     runs_here: bool,
@@ -32,9 +32,9 @@ struct World {
     whole_there: bool,
     runs_there: bool,
     ever_ran_there: bool,
-    /// The guest went on at the source after it had stood still: what the target has is old.
+    /// The guest continued at the source after it was stopped: the target's state is old.
     went_on_here: bool,
-    /// The source was about to let it go on, or had, when it died.
+    /// When the source died, it had resumed the guest or was about to.
     had_given_up: bool,
     post_copy: bool,
     link: bool,
@@ -51,8 +51,8 @@ impl World {
             source,
             target: Target::new(Duration::ZERO, "m".into()),
             todo: actions.into(),
-            said_here: VecDeque::new(),
-            said_there: VecDeque::new(),
+            unread_here: VecDeque::new(),
+            unread_there: VecDeque::new(),
             phase: Phase::None,
             runs_here: true,
             whole_there: false,
@@ -116,9 +116,9 @@ impl World {
         self.link && self.target_alive && self.source_alive
     }
 
-    fn say(&mut self, phase: Phase, words: &str) {
+    fn emit(&mut self, phase: Phase, words: &str) {
         self.phase = phase;
-        self.said_here.push_back((phase, words.to_owned()));
+        self.unread_here.push_back((phase, words.to_owned()));
     }
 
     /// Does the oldest thing to do; `ill`: it fails, or its answer is lost.
@@ -147,9 +147,9 @@ impl World {
             }
             Action::Copy => {
                 if ill || !self.phase.is_over() {
-                    return self.say(Phase::Failed, "refused");
+                    return self.emit(Phase::Failed, "refused");
                 }
-                return self.say(Phase::Active, "");
+                return self.emit(Phase::Active, "");
             }
             Action::StartPostCopy => {
                 self.post_copy |= !ill;
@@ -176,7 +176,7 @@ impl World {
             Action::HandOver => self.hand_over(ill),
             Action::Recover => {
                 if self.reachable() && !ill && self.phase == Phase::PostCopyPaused {
-                    return self.say(Phase::PostCopyActive, "");
+                    return self.emit(Phase::PostCopyActive, "");
                 }
                 Event::NotRecovered("lost".into())
             }
@@ -204,7 +204,7 @@ impl World {
 
     fn give_up(&mut self, phase: Phase) {
         self.go_on_here();
-        self.say(phase, "");
+        self.emit(phase, "");
     }
 
     /// The QEMUs do something of their own; `ill`: something that goes wrong.
@@ -218,40 +218,40 @@ impl World {
             (Phase::Active, false) => {
                 self.source(Event::Pass(2));
                 self.runs_here = false;
-                self.say(Phase::PreSwitchover, "");
+                self.emit(Phase::PreSwitchover, "");
             }
-            // Devices are sent: all may be there, and its word be lost.
+            // Devices are sent: the target may have all, and its report be lost.
             (Phase::Device, true) => {
                 if there && self.target.status().state == State::Receiving {
                     self.whole_there = true;
-                    self.said_there.push_back(Phase::Completed);
+                    self.unread_there.push_back(Phase::Completed);
                 }
                 self.give_up(Phase::Failed);
             }
             (Phase::Device, false) if self.target.status().state == State::Receiving => {
                 self.whole_there = true;
                 if self.post_copy {
-                    self.said_there.push_back(Phase::PostCopyActive);
-                    self.say(Phase::PostCopyActive, "");
+                    self.unread_there.push_back(Phase::PostCopyActive);
+                    self.emit(Phase::PostCopyActive, "");
                 } else {
-                    self.said_there.push_back(Phase::Completed);
-                    self.say(Phase::Completed, "");
+                    self.unread_there.push_back(Phase::Completed);
+                    self.emit(Phase::Completed, "");
                 }
             }
-            (Phase::PostCopyActive, true) => self.say(Phase::PostCopyPaused, ""),
+            (Phase::PostCopyActive, true) => self.emit(Phase::PostCopyPaused, ""),
             (Phase::PostCopyActive, false) => {
-                self.said_there.push_back(Phase::Completed);
-                self.say(Phase::Completed, "");
+                self.unread_there.push_back(Phase::Completed);
+                self.emit(Phase::Completed, "");
             }
             _ => {}
         }
     }
 
-    fn hear(&mut self) {
-        if let Some((phase, words)) = self.said_here.pop_front() {
+    fn deliver(&mut self) {
+        if let Some((phase, words)) = self.unread_here.pop_front() {
             self.source(Event::Phase(phase, words));
         }
-        if let Some(phase) = self.said_there.pop_front() {
+        if let Some(phase) = self.unread_there.pop_front() {
             self.target(target::Event::Phase(phase));
         }
     }
@@ -278,7 +278,7 @@ impl World {
         self.cut();
     }
 
-    /// Its QEMU ends, and its runner says what it makes of that before it ends too.
+    /// Its QEMU ends, and its runner reports that before it ends too.
     fn qemu_ends_here(&mut self) {
         self.had_given_up |= self.source_alive && self.has_given_up();
         self.source(Event::Gone("QEMU has ended".into()));
@@ -290,12 +290,12 @@ impl World {
         self.cut();
     }
 
-    /// What a controller says, who knows that one of the two is gone.
+    /// The verdict of a controller that knows that one of the two is gone.
     fn verdict(&mut self) {
         if !self.target_alive && self.source_alive {
             self.source(Event::Verdict(true));
         }
-        // What it said last holds: that the guest went on there.
+        // If it reported last that the guest continues there, that holds.
         if !self.source_alive && self.target_alive && !self.has_given_up() {
             self.target(target::Event::Verdict(true));
         }
@@ -316,7 +316,7 @@ impl World {
             30..=33 => self.act(true),
             34..=49 => self.qemu(false),
             50..=52 => self.qemu(true),
-            53..=79 => self.hear(),
+            53..=79 => self.deliver(),
             80..=84 => self.tick(),
             85 => self.cut(),
             86..=88 => self.link = true,
@@ -335,16 +335,16 @@ impl World {
         assert!(!self.runs_there || self.target_alive);
     }
 
-    /// Faults have ended; everybody does what there is to do.
+    /// Faults have ended; all components do their pending actions.
     fn calm(&mut self) {
         self.link = true;
         for _ in 0..400 {
             self.act(false);
-            self.hear();
+            self.deliver();
             self.check();
-            if self.todo.is_empty() && self.said_here.is_empty() && self.said_there.is_empty() {
+            if self.todo.is_empty() && self.unread_here.is_empty() && self.unread_there.is_empty() {
                 self.qemu(false);
-                if self.said_here.is_empty() && self.said_there.is_empty() {
+                if self.unread_here.is_empty() && self.unread_there.is_empty() {
                     self.verdict();
                     if self.source_alive && !self.source.status().state.is_over() {
                         self.tick();
@@ -403,7 +403,7 @@ proptest! {
         let state = world.source.status().state;
         let on_its_way = matches!(world.phase, Phase::Device) || world.todo.contains(&Action::SwitchOver);
         let called_off = world.source(Event::Cancel(String::new()));
-        if !on_its_way && world.said_here.is_empty() {
+        if !on_its_way && world.unread_here.is_empty() {
             prop_assert_eq!(called_off, !state.has_left(), "{:?}", state);
         }
         world.calm();
@@ -423,7 +423,7 @@ fn well(parameters: MigrationParameters) -> World {
     world.act(false);
     assert_eq!(world.source.status().state, State::Copying);
     world.act(false);
-    world.hear();
+    world.deliver();
     world
 }
 
@@ -431,12 +431,12 @@ fn well(parameters: MigrationParameters) -> World {
 fn a_move_goes_through_its_states() {
     let mut world = well(MigrationParameters::default());
     world.qemu(false);
-    world.hear();
+    world.deliver();
     assert_eq!(world.source.status().state, State::Switching);
     world.act(false);
     world.act(false);
     world.qemu(false);
-    world.hear();
+    world.deliver();
     assert_eq!(world.source.status().state, State::HandingOver);
     assert_eq!(world.target.status().state, State::Arrived);
     assert!(world.source.step(world.now, Event::Cancel(String::new())).is_err());
@@ -449,22 +449,22 @@ fn a_move_goes_through_its_states() {
     assert_eq!(world.source.wake_at(), None);
 }
 
-/// What the target has is then the newest there is, and is used only if nobody says that the guest went on at the source.
+/// The target's state is then the newest, and is used unless the source has reported that the guest continued there.
 #[test]
-fn a_source_whose_qemu_ends_at_the_switch_does_not_say_that_the_guest_stayed() {
+fn a_source_whose_qemu_ends_at_the_switch_does_not_report_that_the_guest_stayed() {
     for (settled, sent, expected) in
         [(false, false, State::Failed), (true, false, State::Switching), (true, true, State::HandingOver)]
     {
         let mut world = well(MigrationParameters::default());
         world.qemu(false);
-        world.hear();
+        world.deliver();
         if settled {
             world.act(false);
         }
         if sent {
             world.act(false);
             world.qemu(false);
-            world.hear();
+            world.deliver();
         }
         assert!(world.source(Event::Gone("QEMU has ended".into())));
         let status = world.source.status().clone();
@@ -476,11 +476,11 @@ fn a_source_whose_qemu_ends_at_the_switch_does_not_say_that_the_guest_stayed() {
     // Given to the source because the target is gone, it is not at the target.
     let mut world = well(MigrationParameters::default());
     world.qemu(false);
-    world.hear();
+    world.deliver();
     world.act(false);
     world.act(false);
     world.qemu(false);
-    world.hear();
+    world.deliver();
     world.kill_target();
     world.verdict();
     assert_eq!(world.source.status().state, State::Cancelling);
@@ -524,7 +524,7 @@ fn a_target_of_no_use_ends() {
     assert_eq!(target.status().reason, "no source has come");
 }
 
-/// A target that got everything in a second, was told so by `run`, and whose guest runs.
+/// A target that got everything in a second, then the order `run`, and whose guest runs.
 fn let_run_after_a_second(run: target::Event) -> Target {
     let second = Duration::from_secs(1);
     let mut target = Target::new(Duration::ZERO, "m".into());
@@ -535,14 +535,14 @@ fn let_run_after_a_second(run: target::Event) -> Target {
     target
 }
 
-/// The source may be gone at the very moment at which it was told: then nobody says that nothing more comes.
+/// The source may go right after it got the report: then no [`Stop`](target::Event::Stop) comes.
 #[test]
 fn the_port_of_a_guest_that_has_arrived_is_closed_without_its_source() {
     let seconds = Duration::from_secs;
     let run = || target::Event::Run(Box::default());
     let mut target = let_run_after_a_second(run());
     assert_eq!(target.wake_at(), Some(seconds(61)));
-    // The answer was lost, and the source asks again: it must be heard for as long again.
+    // The response was lost, and the source repeats its order: the target listens for as long again.
     assert!(target.step(seconds(31), run()).unwrap().is_empty());
     assert!(target.step(seconds(61), target::Event::Timer).unwrap().is_empty());
     assert!(target.step(seconds(70), target::Event::Lost).unwrap().is_empty());
@@ -560,8 +560,8 @@ fn numbers_that_are_counted_late_are_kept_by_the_target() {
         target::Event::Run(Box::new((progress, MigrationGuest::default())))
     };
     let mut target = let_run_after_a_second(run(None));
-    for (told, kept) in [(None, None), (Some(21), Some(21)), (None, Some(21))] {
-        assert!(target.step(seconds(2), run(told)).unwrap().is_empty());
+    for (reported, kept) in [(None, None), (Some(21), Some(21)), (None, Some(21))] {
+        assert!(target.step(seconds(2), run(reported)).unwrap().is_empty());
         assert_eq!(target.status().progress.downtime_ms, kept);
     }
 }

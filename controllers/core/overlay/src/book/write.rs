@@ -27,7 +27,7 @@ impl PoolVersion {
     }
 }
 
-/// A write that makes an object what the book says.
+/// A write that brings an object to the state of the book.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PoolWrite {
     /// Name of the object.
@@ -38,7 +38,7 @@ pub struct PoolWrite {
     pub body: Value,
 }
 
-/// When addresses were given back, as an object says.
+/// The times when addresses were released, as recorded in an object.
 pub(super) fn released_of(object: &IPPool) -> BTreeMap<u128, i64> {
     let text = object.metadata.annotations.as_ref().and_then(|all| all.get(RELEASED));
     let map: BTreeMap<String, i64> =

@@ -82,7 +82,7 @@ fn upstreams_single_pool_is_kept_and_emptied() {
 }
 
 #[test]
-fn a_machine_keeps_the_address_it_says_it_has() {
+fn a_machine_keeps_the_address_of_its_status() {
     let mut book = Book::new(Settings::default(), 60);
     let lease = book.acquire(0, "ns/a", Some(ip("10.100.200.7"))).unwrap();
     assert_eq!((lease.address, lease.pool.as_ref()), (ip("10.100.200.7"), "neonvm-10.100.200.0-24"));
@@ -90,13 +90,13 @@ fn a_machine_keeps_the_address_it_says_it_has() {
     assert_eq!(held.to_string(), "10.100.200.7 is the address of ns/a");
     let outside = book.acquire(0, "ns/b", Some(ip("10.100.0.7"))).unwrap_err();
     assert!(matches!(outside, Refusal::Outside { .. }), "{outside}");
-    // Known by one address, says another: the latter counts.
+    // The book knows one address, the status has another: the latter counts.
     let lease = book.acquire(0, "ns/a", Some(ip("10.100.200.8"))).unwrap();
     assert_eq!((lease.address, book.holder(ip("10.100.200.7"))), (ip("10.100.200.8"), None));
 }
 
 #[test]
-fn the_sweep_gives_back_what_nobody_has() {
+fn the_sweep_releases_addresses_without_a_machine() {
     let mut server = Server::default();
     server.put(
         "neonvm-10.100.128.0-24",

@@ -1,5 +1,5 @@
-//! Controllers that die between any two writes, work at the same time on old news, and meet conflicts: no address ever
-//! has two machines, and a machine that was told of an address keeps it.
+//! Controllers that crash between any two writes, work at the same time on stale state, and meet conflicts: no address
+//! ever has two machines, and a machine whose status has an address keeps it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -13,7 +13,7 @@ use crate::server::Server;
 #[derive(Clone, Debug)]
 enum Step {
     Create(u8),
-    /// The machine is gone, without a word to anybody.
+    /// The machine is gone, and no controller gets a notification.
     Vanish(u8),
     Acquire {
         controller: u8,
@@ -53,9 +53,10 @@ const REST: i64 = 60;
 struct World {
     settings: Settings,
     server: Server,
-    books: Vec<Book>,
+    /// The book of each controller.
+    controllers: Vec<Book>,
     now: i64,
-    /// Machines and their addresses as their status says. Whoever writes that reads it first.
+    /// Machines and the addresses in their status. A controller reads the status before it writes it.
     machines: BTreeMap<String, Option<IpAddr>>,
     /// Those that are being deleted: nothing of them runs any more.
     doomed: BTreeSet<String>,
@@ -63,9 +64,9 @@ struct World {
 
 impl World {
     fn new(settings: Settings) -> Self {
-        let books = vec![Book::new(settings.clone(), REST); 2];
+        let controllers = vec![Book::new(settings.clone(), REST); 2];
         let (machines, doomed) = (BTreeMap::new(), BTreeSet::new());
-        Self { settings, server: Server::default(), books, now: 0, machines, doomed }
+        Self { settings, server: Server::default(), controllers, now: 0, machines, doomed }
     }
 
     fn remove(&mut self, id: &str) {
@@ -76,19 +77,19 @@ impl World {
     fn restart(&mut self, controller: usize) {
         let mut book = Book::new(self.settings.clone(), REST);
         self.server.load(&mut book);
-        self.books[controller] = book;
+        self.controllers[controller] = book;
     }
 
     /// What a controller does when an address is on record: the status, if it is still empty.
-    fn tell(&mut self, controller: usize) {
-        for (id, said) in &mut self.machines {
-            if said.is_none()
+    fn write_statuses(&mut self, controller: usize) {
+        for (id, address) in &mut self.machines {
+            if address.is_none()
                 && !self.doomed.contains(id)
-                && let Some(lease) = self.books[controller].held(id)
+                && let Some(lease) = self.controllers[controller].held(id)
                 // The write of the status goes to a server that knows; the book may be old, its pool then was not.
                 && self.server.given().contains(&(lease.address, id.clone()))
             {
-                *said = Some(lease.address);
+                *address = Some(lease.address);
             }
         }
     }
@@ -103,10 +104,11 @@ impl World {
                 self.remove(&name(machine));
             }
             Step::Acquire { controller, machine } => {
-                if let Some(said) =
+                if let Some(address) =
                     self.machines.get(&name(machine)).filter(|_| !self.doomed.contains(&name(machine)))
                 {
-                    let _ = self.books[usize::from(controller)].acquire(self.now, &name(machine), *said);
+                    let _ =
+                        self.controllers[usize::from(controller)].acquire(self.now, &name(machine), *address);
                 }
             }
             Step::Delete { controller, machine } => {
@@ -114,7 +116,7 @@ impl World {
                     return;
                 }
                 self.doomed.insert(name(machine));
-                let book = &mut self.books[usize::from(controller)];
+                let book = &mut self.controllers[usize::from(controller)];
                 book.release(self.now, &name(machine));
                 // The finalizer goes only once that is written.
                 if self.server.flush(book, self.now) {
@@ -125,7 +127,7 @@ impl World {
             Step::Crash(controller) => self.restart(usize::from(controller)),
             Step::Sweep(controller) => {
                 self.restart(usize::from(controller));
-                let book = &mut self.books[usize::from(controller)];
+                let book = &mut self.controllers[usize::from(controller)];
                 book.sweep(self.now, &self.machines);
                 self.server.flush(book, self.now);
             }
@@ -134,15 +136,15 @@ impl World {
     }
 
     fn write(&mut self, controller: usize, lost: bool) {
-        let book = &mut self.books[controller];
+        let book = &mut self.controllers[controller];
         let Some(name) = book.pending().next().cloned() else { return };
         let write = book.write_of(&name, self.now).unwrap();
         match self.server.write(&write) {
             Some(version) if !lost => book.written(&name, self.now, version),
-            // Refused, or nobody knows: the server is asked.
+            // Refused, or the outcome is unknown: read the object again.
             _ => book.reread(&name, self.server.get(&name).as_ref()),
         }
-        self.tell(controller);
+        self.write_statuses(controller);
     }
 
     fn check(&mut self) {
@@ -150,9 +152,9 @@ impl World {
         let unique: BTreeSet<IpAddr> = given.iter().map(|(address, _)| *address).collect();
         assert_eq!(unique.len(), given.len(), "an address was given twice: {given:?}");
         let living = self.machines.iter().filter(|(id, _)| !self.doomed.contains(*id));
-        let said: Vec<IpAddr> = living.filter_map(|(_, said)| *said).collect();
-        let unique: BTreeSet<IpAddr> = said.iter().copied().collect();
-        assert_eq!(unique.len(), said.len(), "two machines have one address: {:?}", self.machines);
+        let addresses: Vec<IpAddr> = living.filter_map(|(_, address)| *address).collect();
+        let unique: BTreeSet<IpAddr> = addresses.iter().copied().collect();
+        assert_eq!(unique.len(), addresses.len(), "two machines have one address: {:?}", self.machines);
     }
 }
 
@@ -168,16 +170,16 @@ proptest! {
             world.step(step);
             world.check();
         }
-        // In the end one controller comes to rest: every machine that says an address holds it, and nothing is leaked.
+        // In the end one controller converges: every machine holds the address of its status, and nothing is leaked.
         let doomed: Vec<String> = world.doomed.iter().cloned().collect();
         doomed.iter().for_each(|id| world.remove(id));
         world.step(&Step::Sweep(0));
         world.step(&Step::Pass(79));
         let ids: Vec<(String, Option<IpAddr>)> = world.machines.clone().into_iter().collect();
-        for (id, said) in ids {
-            if world.books[0].acquire(world.now, &id, said).is_ok() {
-                prop_assert!(world.server.flush(&mut world.books[0], world.now));
-                world.tell(0);
+        for (id, address) in ids {
+            if world.controllers[0].acquire(world.now, &id, address).is_ok() {
+                prop_assert!(world.server.flush(&mut world.controllers[0], world.now));
+                world.write_statuses(0);
             }
         }
         world.check();
@@ -201,7 +203,7 @@ proptest! {
         if crash {
             world.restart(0);
         }
-        let given = world.books[0].acquire(wait, "ns/1", None).is_ok();
+        let given = world.controllers[0].acquire(wait, "ns/1", None).is_ok();
         prop_assert_eq!(given, wait >= REST);
     }
 }

@@ -76,7 +76,7 @@ fn a_node_without_a_key_is_not_reached() {
 }
 
 #[test]
-fn where_a_peer_was_heard_from_holds_until_its_address_changes() {
+fn a_learned_endpoint_stays_until_the_address_of_the_peer_changes() {
     let nodes: BTreeMap<String, IpAddr> = (0..2).map(|n| (name(n), at(n))).collect();
     let keys = BTreeMap::from([(name(1), key(1))]);
     let first = mesh(&nodes, &keys);

@@ -59,7 +59,7 @@ impl Server {
         }
     }
 
-    /// Everything that is given, as the objects say.
+    /// All allocations in the objects.
     pub(crate) fn given(&self) -> Vec<(IpAddr, String)> {
         let mut all = Vec::new();
         for pool in self.pools.values() {

@@ -69,7 +69,7 @@ impl PodSeen {
     }
 }
 
-/// A pod, and what is promised to it.
+/// A pod, and what is permitted to it.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct PodEntry {
     pub(crate) seen: PodSeen,
@@ -87,7 +87,7 @@ pub(crate) struct PodEntry {
     pub(crate) pressure: Pair<u64>,
     /// Whether `held` is what its agent holds; not so before the agent's first request.
     pub(crate) known: bool,
-    /// Whether its pod is the source of a migration that goes on.
+    /// Whether its pod is the source of a running migration.
     pub(crate) migrating: bool,
     /// Since when a migration was asked for and is not seen yet.
     pub(crate) leaving: Option<Duration>,
@@ -192,8 +192,8 @@ impl NodeEntry {
         self.seen.as_ref().map_or(Pair::default(), |seen| seen.total)
     }
 
-    /// Whether a VM should leave: what is promised above the watermark and what was refused is more than what the VMs that
-    /// are leaving will free. Formula of v0.31.
+    /// Whether a VM should leave: the permits above the watermark plus the denied requests exceed what the VMs that are
+    /// leaving will free. Formula of v0.31.
     pub(crate) fn has_too_much_pressure(&self) -> bool {
         is_too_much(&self.sums, self.watermark)
     }
@@ -220,6 +220,6 @@ pub(crate) fn is_too_much(sums: &Share, watermark: Pair<u64>) -> bool {
     reason = "not negative; too large saturates"
 )]
 pub(crate) fn fraction(total: u64, watermark: f64) -> u64 {
-    // Nine tenths of ten are nine, whatever binary fractions say.
+    // 0.9 × 10 must be 9 despite rounding errors.
     ((total as f64 * watermark + 1e-6) as u64).min(total)
 }

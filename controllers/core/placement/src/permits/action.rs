@@ -6,7 +6,7 @@ use neonvm_types::{NamespacedName, Resources};
 
 use super::{MigrationSeen, State};
 
-/// Something to write. Each is told to [`super::State::done`] when it was tried.
+/// A write to the cluster. The caller reports its outcome to [`super::State::done`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Action {
     /// Note request and permit at the VM.
@@ -91,7 +91,7 @@ fn pause(tries: u32) -> Duration {
 }
 
 impl State {
-    /// What is to be written now, at most `limit`. Each must be told to [`State::done`].
+    /// At most `limit` writes that are due. The caller must report each outcome to [`State::done`].
     pub fn take_actions(&mut self, now: Duration, limit: usize) -> Vec<Action> {
         self.latest = self.latest.max(now);
         self.delete_again();
@@ -153,7 +153,7 @@ impl State {
     /// Deletions that failed are put back when they are due.
     fn delete_again(&mut self) {
         let now = self.latest;
-        // One that was to be withdrawn and has begun goes on.
+        // A migration that was to be withdrawn and has begun continues.
         let migrations = &self.migrations;
         let still = |uid: &String| migrations.get(uid).is_some_and(|seen| seen.ended || seen.pending);
         self.undeleted.retain(|uid, _| still(uid));
@@ -161,7 +161,7 @@ impl State {
             if *due <= now
                 && let Some(seen) = self.migrations.get(uid)
             {
-                // Until the outcome is told.
+                // Until the outcome is reported.
                 *due = now + PAUSES.1;
                 let (migration, uid) = (seen.migration.clone(), uid.clone());
                 self.actions.push_back(Action::DeleteMigration { migration, uid });

@@ -23,7 +23,7 @@ impl State {
         .collect()
     }
 
-    /// Everything. Who leads, and since when nothing was heard, is not known here.
+    /// The whole state. The leader and the age of the last watch event are not known here.
     #[must_use]
     pub fn inspect(&self) -> Inspect {
         let nodes = self

@@ -17,7 +17,7 @@ const CANDIDATES: usize = 16;
 pub(crate) struct Plan {
     /// Moves, first first; those without a target are not made.
     pub(crate) moves: Vec<PlannedMigration>,
-    /// What else there is to say.
+    /// A remark for the user.
     pub(crate) note: Option<String>,
 }
 
@@ -31,7 +31,7 @@ impl State {
             let note = match (above, sums.leaving) {
                 (false, _) => None,
                 (true, 0) => {
-                    Some("above its watermark only by what is kept for VMs not heard of yet".to_owned())
+                    Some("above its watermark only by what is kept for VMs without a report yet".to_owned())
                 }
                 (true, leaving) => {
                     Some(format!("above its watermark; enough leaves already ({leaving} VMs)"))

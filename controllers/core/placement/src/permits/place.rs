@@ -109,10 +109,10 @@ impl State {
         }
     }
 
-    /// Keeps room for a pod that is about to be bound. Between the question and this nobody else can take it.
+    /// Reserves room for a pod that is about to be bound. The check and the reservation are atomic.
     ///
     /// # Errors
-    /// Why it does not fit. `None`: there is no such node, or the pod is bound elsewhere.
+    /// The reason why it does not fit. `None`: there is no such node, or the pod is bound elsewhere.
     pub fn reserve(&mut self, now: Duration, pod: PodSeen, node: &str) -> Result<(), Option<Reason>> {
         self.latest = self.latest.max(now);
         let kept = self.try_reserve(pod, node);
@@ -147,7 +147,7 @@ impl State {
         let now = self.latest;
         self.change(index, |pod| {
             pod.tentative = Some(now);
-            // It starts at this size, and nobody has permitted more.
+            // It starts at this size, and no scheduler has permitted more.
             let scaled = pod.seen.vm.as_ref().is_some_and(|vm| vm.scaled);
             pod.held = if scaled { pod.seen.usage } else { super::Pair::default() };
             (pod.buffer, pod.known) = (super::Pair::default(), true);

@@ -115,7 +115,7 @@ impl State {
     }
 }
 
-/// A migration has begun, goes on or has ended.
+/// A migration has begun, has changed or has ended.
 pub(crate) fn rests(pod: &mut PodEntry, migrating: bool, now: Duration) {
     if migrating {
         // The cluster shows it now.
@@ -130,7 +130,7 @@ pub(crate) fn rests(pod: &mut PodEntry, migrating: bool, now: Duration) {
     pod.migrating = migrating;
 }
 
-/// What the agent of a scaled VM holds is not known: its upper bound is kept, until the agent tells.
+/// Until its agent reports, the permit of a scaled VM is unknown, and room for its upper bound is kept.
 pub(crate) fn buffer(pod: &mut PodEntry) {
     let usage = pod.seen.usage;
     let Some(vm) = pod.seen.vm.as_ref().filter(|vm| vm.scaled) else {
@@ -139,7 +139,7 @@ pub(crate) fn buffer(pod: &mut PodEntry) {
     };
     pod.held = pod.held.max(usage).max(vm.noted(usage));
     if matches!(vm.migration, Some((MigrationRole::Target, _))) {
-        // It was placed at this size, and nobody scales it before it is the VM's only pod.
+        // It was placed at this size, and no agent scales it before it is the VM's only pod.
         (pod.known, pod.buffer) = (true, Pair::default());
         return;
     }

@@ -1,5 +1,5 @@
-//! Migrations of ours that wait for their turn. They may wait for long: as long as one exists and is not over its VM counts as
-//! leaving, and one whose VM has left by another way is withdrawn.
+//! Migrations created by this scheduler that are still queued. They may wait for long: until one is over, its VM counts as
+//! leaving; a migration whose VM has left in another way is withdrawn.
 
 use std::collections::BTreeMap;
 
@@ -14,7 +14,7 @@ impl State {
         self.migrations.values().any(|migration| is_for(migration, seen))
     }
 
-    /// Who waits is looked at anew. Whether somebody does not any more, or does now.
+    /// Updates which pods have a queued migration. Returns whether any changed.
     pub(crate) fn look_at_queue(&mut self) -> bool {
         let mut waiting: BTreeMap<NamespacedName, Vec<&MigrationSeen>> = BTreeMap::new();
         for migration in self.migrations.values() {

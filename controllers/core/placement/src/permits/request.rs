@@ -247,7 +247,7 @@ impl State {
             Noted { unit: request.unit, requested: request.resources, approved: granted.resources() };
         let now = self.latest;
         self.change(index, |pod| {
-            // Who does not say what it holds, and was denied something, may have that.
+            // An agent that does not report its permit, after a denial, may hold what was denied.
             let silent = request.version.has_last_permit() && request.last_permit.is_none();
             pod.buffer =
                 if !pod.known && silent { pod.reserved().min(wanted).less(granted) } else { Pair::default() };
@@ -274,9 +274,9 @@ impl State {
     }
 }
 
-/// What a pod is granted in any case: what the cluster shows it to have (this counts for whoever schedules, as long as it is
-/// shown), what it was permitted by us, and what it says to have been permitted – by somebody before us, or by us in an answer
-/// that a later one overtook. A permit that is only noted in an annotation is not among them: it may be of any age.
+/// What a pod is granted in any case, the largest of: its usage in the cluster (every scheduler counts that); its permit from
+/// this scheduler; and the permit that its agent reports, from an earlier scheduler or from a response of this one that a later
+/// one overtook. A permit that is only noted in an annotation does not count: it may be of any age.
 pub(crate) fn base(pod: &PodEntry, last_permit: Option<Resources>) -> Pair<u64> {
     let held = if pod.known { pod.held } else { Pair::default() };
     held.max(pod.seen.usage).max(last_permit.map_or(Pair::default(), Pair::from))

@@ -49,7 +49,7 @@ pub struct PodSeen {
     pub other: Amounts,
     /// If there is a VM in it.
     pub vm: Option<VmSeen>,
-    /// Whether it waits for someone to place it.
+    /// Whether it waits to be scheduled.
     pub waits: bool,
     /// Priority: higher ones are placed first.
     pub priority: i32,

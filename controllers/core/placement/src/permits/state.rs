@@ -54,7 +54,7 @@ pub enum Event {
     Tick,
 }
 
-/// Nodes, pods and what was promised to them.
+/// Nodes, pods and their permits.
 #[derive(Clone, Debug, PartialEq)]
 pub struct State {
     pub(crate) settings: Settings,
@@ -312,7 +312,7 @@ impl State {
         self.migrations.remove(uid).is_some() && self.look_at_migrations()
     }
 
-    /// Who is migrating is looked at anew. There are few migrations, and they change seldom.
+    /// Updates which pods are migrating. There are few migrations, and they rarely change.
     fn look_at_migrations(&mut self) -> bool {
         let queue = self.look_at_queue();
         let changed: Vec<(usize, bool)> = self

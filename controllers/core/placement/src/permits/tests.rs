@@ -280,7 +280,7 @@ fn what_cannot_be_permitted_is_refused_with_its_status() {
     broken.problems.push("annotation vm.neon.tech/resources: nonsense".into());
     state.step(at(0), seen(broken));
     for (pod, status, text) in [
-        ("nobody", 404, "d/nobody is not known"),
+        ("absent", 404, "d/absent is not known"),
         ("ordinary", 400, "not a VM's"),
         ("far", 404, "node elsewhere"),
         ("pending", 404, "runs on no node"),
@@ -326,7 +326,7 @@ fn what_is_noted_is_written_once_and_not_for_ever() {
     // S11: the same request again is no reason to write.
     ask(&mut state, "p", 3, Some(3)).unwrap();
     assert_eq!((state.wake_at(), state.take_actions(at(9), 9).len()), (None, 0));
-    // S13: what fails is tried again, more and more seldom, and then given up.
+    // S13: a failed write is retried with growing pauses, and then given up.
     ask(&mut state, "p", 4, Some(3)).unwrap();
     let mut tries = 0;
     while let Some(due) = state.wake_at() {

@@ -14,7 +14,7 @@ impl State {
     /// Answers a question.
     ///
     /// # Errors
-    /// If it cannot be answered; the text says why.
+    /// The reason, if it cannot be answered.
     pub fn what_if(&self, question: &WhatIf) -> Result<WhatIfAnswer, String> {
         if question.leave {
             return self.what_if_it_leaves(question);

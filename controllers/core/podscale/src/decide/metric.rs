@@ -1,4 +1,4 @@
-//! What one metric says: from a reading to a load, from loads to replicas.
+//! The contribution of one metric: from a reading to a load, from loads to replicas.
 
 use jiff::Timestamp;
 use neonvm_api::pod_autoscaler::{ScalingStrategy, TargetType};
@@ -135,7 +135,7 @@ fn ahead(
     rising.then_some(wanted)
 }
 
-/// What Kubernetes' own controller would say; it applies its rates over time, which is simplified to one step here.
+/// The result of Kubernetes' own controller; it applies its rates over time, which is simplified to one step here.
 fn through_hpa(
     settings: &Settings,
     metric: &MetricSettings,

@@ -23,7 +23,7 @@ pub enum Kind {
     Histogram,
     /// A sum and a count, and quantiles that cannot be added.
     Summary,
-    /// Something else, or not said.
+    /// Another type, or none declared.
     Other,
 }
 
@@ -55,7 +55,7 @@ const fn is_of_name(byte: u8) -> bool {
     byte < 128 && (OF_NAME >> byte) & 1 == 1
 }
 
-/// One line that says something.
+/// One line that is neither empty nor an ignored comment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Line<'a> {
     /// What a metric is.
@@ -72,11 +72,11 @@ pub enum Line<'a> {
         /// Labels and value.
         rest: &'a str,
     },
-    /// It makes no sense.
+    /// It is invalid.
     Unreadable,
 }
 
-/// The lines of a text that say something, with their numbers from 1.
+/// The lines of a text, without empty ones and ignored comments, with their numbers from 1.
 #[derive(Clone, Debug)]
 pub struct Lines<'a> {
     lines: std::iter::Enumerate<std::str::Lines<'a>>,
@@ -104,18 +104,18 @@ impl<'a> Iterator for Lines<'a> {
 }
 
 impl<'a> Line<'a> {
-    /// One line; `None` if it says nothing.
+    /// One line; `None` if it is empty or an ignored comment.
     fn read(line: &'a str) -> Option<Self> {
         if line.is_empty() {
             return None;
         }
         if let Some(comment) = line.strip_prefix('#') {
-            // Most comments are help, whose words nobody needs.
-            let said = comment.trim_ascii_start().strip_prefix("TYPE")?;
-            if !said.starts_with(|c: char| c.is_ascii_whitespace()) {
+            // Most comments are help texts, which are ignored.
+            let declaration = comment.trim_ascii_start().strip_prefix("TYPE")?;
+            if !declaration.starts_with(|c: char| c.is_ascii_whitespace()) {
                 return None;
             }
-            let mut words = said.split_ascii_whitespace();
+            let mut words = declaration.split_ascii_whitespace();
             let (name, kind) = (words.next()?, words.next()?);
             return Some(Self::Kind { name, kind: Kind::parse(kind) });
         }
@@ -139,7 +139,7 @@ pub struct Sample<'a> {
     pub labels: &'a str,
     /// The labels apart.
     pairs: Vec<(&'a str, Cow<'a, str>)>,
-    /// Any float, also one that makes no sense.
+    /// Any float, also an implausible one.
     pub value: f64,
 }
 

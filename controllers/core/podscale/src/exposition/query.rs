@@ -40,13 +40,13 @@ pub struct Query {
     pub names: Vec<String>,
     /// What their labels must be.
     pub matchers: Vec<Matcher>,
-    /// How several series become one value, if the object says so.
+    /// How several series are aggregated to one value, if the object specifies it.
     pub aggregation: Option<SeriesAggregation>,
-    /// How a series becomes a value, if the object says so.
+    /// How a series becomes a value, if the object specifies it.
     pub function: Option<Function>,
     /// The quantile that is asked for.
     pub quantile: Option<f64>,
-    /// Whether it is known as a counter, where the text does not say what it is.
+    /// Whether the metric is a counter if the text declares no type.
     pub counter: bool,
     /// Whether it is known as a share of a whole.
     pub share: bool,

@@ -109,7 +109,7 @@ fn counters_give_rates_and_survive_resets() {
         ),
         is(5.0)
     );
-    // One series began anew, one is new.
+    // One series was reset, one is new.
     assert_eq!(
         rate("hits_total{c=\"a\"} 100\n", "hits_total{c=\"a\"} 30\nhits_total{c=\"b\"} 20\n"),
         is(5.0)

@@ -1,4 +1,4 @@
-//! What no decision may do, checked after each one by its inputs, not by what it says about itself.
+//! Invariants of decisions, checked after each one from its inputs, not from its own explanation.
 
 use serde::Serialize;
 

@@ -28,7 +28,7 @@ pub enum TraceError {
     /// The first point is not the start.
     #[error("the first point must be at second 0")]
     Start,
-    /// Time does not go on.
+    /// A point is not later than the one before.
     #[error("point {0} is not later than the one before")]
     Order(usize),
     /// Longer than is replayed.

@@ -76,7 +76,7 @@ impl Next<'_> {
         });
     }
 
-    /// What the pass says nothing about stays.
+    /// Keeps a condition that the pass does not determine.
     fn keep(&mut self, kind: Kind) {
         self.new.extend(self.old.iter().find(|have| have.type_ == kind.word()).cloned());
     }
@@ -205,7 +205,7 @@ fn theirs(hpa: Option<&HorizontalPodAutoscaler>) -> Option<&Vec<HorizontalPodAut
     hpa?.status.as_ref()?.conditions.as_ref()
 }
 
-/// What Kubernetes' own controller says, in our words.
+/// Translates the conditions of Kubernetes' own controller.
 fn copied(next: &mut Next<'_>, theirs: Option<&Vec<HorizontalPodAutoscalerCondition>>) {
     for (word, kind) in [("ScalingLimited", Kind::ScalingLimited), ("ScalingActive", Kind::MetricsAvailable)]
     {

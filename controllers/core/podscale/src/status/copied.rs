@@ -1,5 +1,5 @@
-//! What Kubernetes' own controller says, in the form of the other strategies: metric, target, and what the one asks for by
-//! the other.
+//! The status of Kubernetes' own controller, in the form of the other strategies: metric, target, and the replicas that they
+//! call for.
 
 use k8s_openapi::{
     api::autoscaling::v2::{
@@ -89,14 +89,14 @@ fn asked(spec: &MetricSpec) -> Option<(&str, &MetricTarget)> {
 }
 
 /// Name and value of a metric.
-fn told(status: &MetricStatus) -> Option<(&str, &MetricValueStatus)> {
+fn measured(status: &MetricStatus) -> Option<(&str, &MetricValueStatus)> {
     let of_resource = status.resource.as_ref().map(|source| (source.name.as_str(), &source.current));
     let of_pods = status.pods.as_ref().map(|source| (source.metric.name.as_str(), &source.current));
     let of_external = status.external.as_ref().map(|source| (source.metric.name.as_str(), &source.current));
     of_resource.or(of_pods).or(of_external)
 }
 
-/// What the controller says of a metric: at the same place of its list, where it leaves out none, or wherever it is.
+/// The controller's value of a metric: at the same index of its list, or anywhere if the controller left out metrics.
 fn found<'a>(
     status: &'a HorizontalPodAutoscalerStatus,
     spec: &MetricSpec,
@@ -105,13 +105,13 @@ fn found<'a>(
     let all = status.current_metrics.as_deref().unwrap_or_default();
     let (name, _) = asked(spec)?;
     let value = |one: &'a MetricStatus| {
-        let (told, value) = told(one)?;
-        (one.type_ == spec.type_ && told == name).then_some(value)
+        let (measured, value) = measured(one)?;
+        (one.type_ == spec.type_ && measured == name).then_some(value)
     };
     all.get(index).and_then(value).or_else(|| all.iter().find_map(value))
 }
 
-/// Every metric of an object, with a step that says what it asks for.
+/// Every metric of an object, with an explanation of the replicas that it calls for.
 pub(super) fn metrics(
     settings: &Settings,
     hpa: &HorizontalPodAutoscaler,
@@ -179,7 +179,7 @@ pub(super) fn decided(status: &HorizontalPodAutoscalerStatus, bounds: &Bounds) -
     (status.desired_replicas > 0 || (bounds.min == 0 && is_active)).then_some(status.desired_replicas)
 }
 
-/// What is said in the place of a number of replicas before the first decision; none after it.
+/// The text shown before the first decision in place of a number of replicas; none after it.
 pub(super) fn undecided(hpa: Option<&HorizontalPodAutoscaler>, bounds: &Bounds) -> Option<String> {
     let status = hpa.and_then(|hpa| hpa.status.as_ref());
     if status.is_some_and(|status| decided(status, bounds).is_some()) {

@@ -8,9 +8,9 @@ pub const MOST_HISTORY: usize = 5;
 /// The same outcome again within this time is the same entry.
 const REPEAT: SignedDuration = SignedDuration::from_secs(5);
 
-/// Adds a change. The oldest goes when there are too many. One that says the same as the last within five seconds is the
-/// same, and so is a failure that repeats, however late: a target that cannot be written must not wash out what happened
-/// before. A failure that repeats is counted in `status.lastFailure`.
+/// Adds a change; removes the oldest if there are too many. A change equal to the last one within five seconds is not added,
+/// nor is a repeated failure, however late: a target that cannot be written must not displace the history. A repeated
+/// failure is counted in `status.lastFailure`.
 pub fn push_history(history: &mut Vec<ScalingDecision>, entry: ScalingDecision) {
     if let Some(last) = history.last() {
         let same =

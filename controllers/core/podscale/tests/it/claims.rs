@@ -64,7 +64,7 @@ fn roles_are_apart_and_the_whole_overlaps_each_of_them() {
 }
 
 #[test]
-fn an_autoscaler_of_somebody_else_comes_first_and_our_own_is_none() {
+fn a_foreign_autoscaler_comes_first_and_our_own_does_not_count() {
     let objects = [claimant("a", 1, &json!({})), claimant("b", 2, &json!({}))];
     let hpa = |controller: Option<&str>| Foreign {
         name: "theirs".to_owned(),
@@ -72,7 +72,7 @@ fn an_autoscaler_of_somebody_else_comes_first_and_our_own_is_none() {
         target: Target::new("ns", "apps/v1", "Deployment", "d"),
     };
     assert!(owners(&objects, &[hpa(None)]).is_empty());
-    assert!(owners(&objects, &[hpa(Some("u-somebody"))]).is_empty());
+    assert!(owners(&objects, &[hpa(Some("u-other"))]).is_empty());
     assert_eq!(owners(&objects, &[hpa(Some("u-a"))]), ["a"]);
     let elsewhere = Foreign { target: Target::new("ns", "apps/v1", "Deployment", "e"), ..hpa(None) };
     assert_eq!(owners(&objects, &[elsewhere]), ["a"]);

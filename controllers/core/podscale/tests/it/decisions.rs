@@ -138,7 +138,7 @@ fn pod(uid: &str, measure: Result<Measure, neonvm_core_podscale::Missing>) -> Po
 }
 
 #[test]
-fn a_promise_on_latency_follows_all_requests_together() {
+fn a_latency_target_follows_all_requests_together() {
     // One pod serves 90 requests within 0.1 s, the other 10 within 0.9 s.
     let pods = || {
         vec![Observed::Pods(vec![
@@ -154,7 +154,7 @@ fn a_promise_on_latency_follows_all_requests_together() {
     let (median, replicas) = value(json!({}));
     assert!((median - 0.1 * 50.0 / 90.0).abs() < 1e-9);
     assert_eq!(replicas, 1);
-    // The slowest pod alone: 0.55 s is two and three quarters of what was promised.
+    // The slowest pod alone: 0.55 s is two and three quarters of the target.
     let (slowest, replicas) = value(json!({"aggregation": "Maximum"}));
     assert!((slowest - 0.55).abs() < 1e-9);
     assert_eq!(replicas, 6);
@@ -213,7 +213,7 @@ fn a_rising_load_is_met_early_and_a_falling_one_is_not_believed_early() {
         decision.unwrap()
     };
     let rising = run(json!({"horizonSeconds": 60}), 1.0);
-    // 190 now, 250 in a minute; the window alone says 160.
+    // 190 now, 250 in a minute; the window alone gives 160.
     assert_eq!((rising.desired, rising.reason), (25, Reason::ForecastAboveTarget));
     assert_eq!(run(Value::Null, 1.0).desired, 16);
     let falling = run(json!({"horizonSeconds": 60}), -1.0);

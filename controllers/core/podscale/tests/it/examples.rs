@@ -39,7 +39,7 @@ fn each_is_read_decided_and_explained() {
         sources.extend(
             object.spec.metrics_sources.iter().map(|source| format!("{:?}", source.metric_source_type)),
         );
-        // Only the one that shows an older annotation has something to say.
+        // Only the one with an older annotation has a warning.
         assert_eq!(warnings.len(), usize::from(file == "domain-optimizer.yaml"), "{file}: {warnings:?}");
         for source in &object.spec.metrics_sources {
             for engine in ["vllm", "sglang", "trtllm", "xllm", "other"] {
@@ -71,9 +71,9 @@ fn each_is_read_decided_and_explained() {
     }
 }
 
-/// Two roles of one storm service are two parts, and do not take each other's place.
+/// Two roles of one `StormService` are two targets, and do not conflict.
 #[test]
-fn roles_of_one_storm_service_do_not_overlap() {
+fn roles_of_one_target_do_not_overlap() {
     let claims: Vec<Claim> = all()
         .iter()
         .filter(|(file, _)| file == "storm-prefill.yaml" || file == "storm-decode.yaml")

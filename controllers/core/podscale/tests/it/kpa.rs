@@ -152,7 +152,7 @@ fn knative_panic_ends_after_a_slow_rise() {
     assert_eq!(machine.panic.since, Some(at(0)));
     let calm = machine.step(62, 55, 50.0, 56.0);
     assert_eq!((calm.replicas, calm.panicking), (50, false));
-    // Passing the threshold again begins anew.
+    // Passing the threshold again restarts the panic.
     let mut machine = Machine::calm(1.0);
     let _ = machine.step(0, 10, 11.0, 25.0);
     assert_eq!(machine.step(30, 40, 30.0, 80.0).replicas, 80);

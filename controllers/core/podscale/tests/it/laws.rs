@@ -168,7 +168,7 @@ proptest! {
         prop_assert!(last.iter().all(|replicas| *replicas == last[0]), "{last:?}");
     }
 
-    /// The short memory says what the whole list would.
+    /// The bounded history gives the same result as the whole list.
     #[test]
     fn stabilising_is_the_extremes_of_the_last_while(trace in prop::collection::vec((0i64..20, 0i32..10), 1..60),
         up in 0u64..60, down in 0u64..60, current in 0i32..10) {

@@ -103,7 +103,7 @@ fn a_failure_scaled_nothing_and_washes_nothing_out() {
     let gone = after(&status, &lost, Some(3), world.now);
     assert_eq!(gone.last_failure.as_ref().map(|last| last.count), Some(1));
     assert_eq!(conditions(&gone)[2], "AbleToScale=False FailedGetScale");
-    // What works in between begins the count anew.
+    // A success in between resets the count.
     world.wait(11);
     let well = decided(&gone, &mut world, 2, 10.0, &Applied::NotNeeded);
     assert_eq!(well.last_failure, gone.last_failure);
@@ -163,7 +163,7 @@ fn metrics_that_are_missing_have_a_reason() {
 }
 
 #[test]
-fn paused_and_recommending_objects_say_so() {
+fn paused_and_recommending_objects_have_their_conditions() {
     for (spec, able, ready) in [
         (json!({"paused": true}), "AbleToScale=False Paused", "Ready=False Paused"),
         (json!({"mode": "Recommend"}), "AbleToScale=True RecommendOnly", "Ready=True AsExpected"),
@@ -187,7 +187,7 @@ fn entry(second: i64, new_scale: i32, error: &str) -> ScalingDecision {
 }
 
 #[test]
-fn history_is_short_and_says_nothing_twice() {
+fn history_is_short_and_without_repetitions() {
     let mut history = Vec::new();
     for (second, new_scale, error, length) in [
         (0, 2, "", 1),
@@ -284,9 +284,9 @@ fn metrics_of_a_wrapped_object_are_those_of_the_wrapper() {
 
 /// Before its first decision the status of Kubernetes' autoscaler has a zero, which asks for nothing.
 #[test]
-fn what_kubernetes_has_not_decided_is_not_told_as_decided() {
+fn what_kubernetes_has_not_decided_is_not_shown_as_decided() {
     let (_, settings, hpa) = wrapped(&json!({}));
-    let told = |min: i32, theirs: Option<Value>| {
+    let shown = |min: i32, theirs: Option<Value>| {
         let mut hpa = hpa.clone();
         hpa.status = theirs.map(|theirs| serde_json::from_value(theirs).unwrap());
         let bounds = neonvm_core_podscale::schedule::Bounds { min, max: 5, ..Default::default() };
@@ -298,21 +298,21 @@ fn what_kubernetes_has_not_decided_is_not_told_as_decided() {
         format!("{} | {result} | {}: {}", status.desired_scale, active.reason, active.message)
     };
     // As it is made.
-    assert_eq!(told(1, None), "0 |  | NotDecided: Kubernetes has decided nothing yet");
+    assert_eq!(shown(1, None), "0 |  | NotDecided: Kubernetes has decided nothing yet");
     let made = json!({"desiredReplicas": 0, "currentMetrics": null});
     // Without metrics it stays so.
     let mut found = json!({"currentReplicas": 2, "desiredReplicas": 0,
         "conditions": [{"type": "ScalingActive", "status": "False", "reason": "FailedGetResourceMetric"}]});
     let nothing = "Kubernetes has decided nothing yet";
     for min in [0, 1] {
-        assert_eq!(told(min, Some(made.clone())), format!("0 | {nothing} | NotDecided: {nothing}"));
+        assert_eq!(shown(min, Some(made.clone())), format!("0 | {nothing} | NotDecided: {nothing}"));
         let there = format!("2 | {nothing} | NotDecided: {nothing}, 2 replicas there");
-        assert_eq!(told(min, Some(found.clone())), there);
+        assert_eq!(shown(min, Some(found.clone())), there);
     }
     // Zero is a decision where it is permitted.
     found["conditions"][0]["status"] = json!("True");
     found["currentReplicas"] = json!(0);
-    assert_eq!(told(0, Some(found)), "0 | decided by Kubernetes | Stable: 0 replicas wanted, 0 there");
+    assert_eq!(shown(0, Some(found)), "0 | decided by Kubernetes | Stable: 0 replicas wanted, 0 there");
 }
 
 #[test]
@@ -338,7 +338,7 @@ fn the_status_of_a_wrapped_object_is_that_of_the_wrapper_in_our_words() {
     ];
     assert_eq!(conditions(&first), expected);
     assert_eq!((first.actual_scale, first.desired_scale), (2, 3));
-    // The same again is the same: upstream's transition times never come to rest.
+    // The same again is the same: upstream's transition times change with every pass.
     let later: Timestamp = start().checked_add(60.seconds()).unwrap();
     assert_eq!(after(&first, &pass, Some(3), later), first);
     let stored: Value = serde_json::to_value(&first).unwrap();

@@ -23,7 +23,7 @@ pub(crate) fn merge(target: &mut Value, patch: &Value) {
 }
 
 /// A sound autoscaler with a patch of its spec applied. Its windows are as short as its period, so that every value
-/// counts by itself when time goes on by more than that.
+/// counts by itself when time advances by more than that.
 pub(crate) fn object(spec: &Value) -> PodAutoscaler {
     annotated(spec, &[])
 }

@@ -28,7 +28,7 @@ pub enum Action {
         /// The request.
         request: SchedulerRequest,
     },
-    /// Patch `spec.guest.*.use` and `spec.targetRevision`, if the spec still says `from`. The same `from` and `to` ask
+    /// Patch `spec.guest.*.use` and `spec.targetRevision`, if the spec still has `from`. With `from` equal to `to` it checks
     /// whether an earlier patch, whose reply was lost, was made: then this one is a conflict.
     PatchVm {
         /// Number for the reply.
@@ -50,7 +50,8 @@ pub enum Action {
         to: Resources,
     },
     /// Send an `UpscaleNotification`.
-    TellMonitorUpscale {
+    #[serde(rename = "TellMonitorUpscale")]
+    NotifyUpscale {
         /// Number for the reply.
         id: u64,
         /// What the monitor knows.
@@ -200,7 +201,7 @@ pub enum Warning {
     /// The monitor's denial keeps the VM above its maximum.
     #[error("cannot go below the maximum because the monitor denied it")]
     AboveMaximumByDenial,
-    /// The scheduler works on an older wish.
+    /// The scheduler has not answered an older request yet.
     #[error("scheduler: another request is under way")]
     PluginBusy,
     /// The scheduler failed a moment ago.

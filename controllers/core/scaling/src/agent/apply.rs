@@ -39,9 +39,9 @@ impl State {
                     note.causes.push(Cause::Lost(reason.clone()));
                     self.monitor.reset(now);
                 }
-                self.monitor.said = reason;
+                self.monitor.reason = reason;
             }
-            Event::MonitorAlive => self.monitor.heard(now),
+            Event::MonitorAlive => self.monitor.contact(now),
             Event::UpscaleRequested { wants } => self.upscale_requested(now, wants, note),
             Event::PluginReply { id, result } => self.plugin_reply(now, id, result, note, outcome),
             Event::PatchReply { id, result } => self.patch_reply(now, id, result, note),
@@ -101,7 +101,7 @@ impl State {
         }
         let before = (self.machine.asked, self.machine.now, self.vm.info.min(), self.vm.info.max());
         let hold_before = self.hold(now).map(|(size, _)| size);
-        // With a new generation, a patch of ours may have been made and undone again by somebody else.
+        // With a new generation, a patch of ours may have been made and undone again by another client.
         let newer = vm.generation.zip(self.machine.generation).is_some_and(|(seen, known)| seen > known);
         let least = if newer { self.machine.least() } else { before.0 };
         let certain = self.machine.certain;
@@ -168,7 +168,7 @@ impl State {
     }
 
     fn upscale_requested(&mut self, now: Duration, wants: Option<Wants>, note: &mut Note) {
-        self.monitor.heard(now);
+        self.monitor.contact(now);
         let until = now.saturating_add(self.settings.monitor_requested_upscale_valid_period);
         let Some(Wants { cpu, mem, reason }) = wants else {
             // Before the handshake is through nothing is approved; then the monitor can only mean what the VM has.
@@ -278,7 +278,7 @@ impl State {
             return;
         };
         if result.is_ok() {
-            self.monitor.heard(now);
+            self.monitor.contact(now);
         }
         match (asking.kind, result) {
             (Kind::Upscale, Ok(Verdict::Confirmed)) | (Kind::Downscale, Ok(Verdict::Agreed { .. })) => {
@@ -306,7 +306,7 @@ impl State {
         note.causes.push(Cause::MonitorFailed(shorten(error)));
     }
 
-    /// What time alone does: requests without reply have failed, a silent monitor is given up, wishes end.
+    /// Handles timeouts: of requests without reply, of a silent monitor, and of scaling requests.
     pub(super) fn expire(&mut self, now: Duration, note: &mut Note, outcome: &mut Outcome) {
         let settings = self.settings;
         let late = |since: Duration, deadline: Duration| now >= since.saturating_add(deadline);
@@ -319,11 +319,11 @@ impl State {
         if self.monitor.asking.is_some_and(|a| late(a.since, settings.monitor_reply_deadline)) {
             self.monitor_failed(now, "no reply", note);
         }
-        if self.monitor.connection.is_some_and(|c| late(c.heard, settings.monitor_silence)) {
-            let reason = format!("nothing heard for {:?}", settings.monitor_silence);
+        if self.monitor.connection.is_some_and(|c| late(c.last_contact, settings.monitor_silence)) {
+            let reason = format!("no message for {:?}", settings.monitor_silence);
             note.causes.push(Cause::Silent(settings.monitor_silence));
             self.monitor.reset(now);
-            self.monitor.said.clone_from(&reason);
+            self.monitor.reason.clone_from(&reason);
             outcome.actions.push(Action::ResetMonitor { reason });
         }
         let overdue = self

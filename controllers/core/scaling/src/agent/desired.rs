@@ -25,7 +25,7 @@ pub struct Requested {
     pub more: MoreResources,
 }
 
-/// A wanted number of compute units, and when the wish ends.
+/// A requested number of compute units, and when the request expires.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Wanted {
     /// Compute units.
@@ -35,7 +35,7 @@ pub struct Wanted {
 }
 
 impl Wanted {
-    /// The wish in force after a new one: the larger stays until its own end, the same or a larger one starts anew.
+    /// The request in force after a new one: a larger one stays until it expires; the same or a larger new one replaces it.
     #[must_use]
     pub fn renewed(old: Option<Self>, new: Self, now: Duration) -> Self {
         old.filter(|old| now < old.until && old.units > new.units).unwrap_or(new)
@@ -61,11 +61,11 @@ pub enum Why {
     Metrics,
     /// A v1.0 monitor asked for more.
     Requested,
-    /// A monitor said how much it wants.
+    /// The monitor requested this much.
     Wanted,
     /// Memory pressure in the guest.
     MemoryPressure,
-    /// Pressure in the guest, or a monitor's wish granted a moment ago: no shrinking.
+    /// Pressure in the guest, or a monitor's request granted a moment ago: no shrinking.
     Settling,
     /// Not all metrics are there: no shrinking.
     Blind,
@@ -120,7 +120,7 @@ pub struct Inputs {
     pub goal_units: u32,
     /// Whether all metrics are there and young enough.
     pub complete: bool,
-    /// Whether pressure or a wish just granted forbids to shrink.
+    /// Whether pressure or a request just granted forbids to shrink.
     pub settling: bool,
     /// Compute units that memory pressure asks for.
     pub pressure_units: Option<u32>,
@@ -130,7 +130,7 @@ pub struct Inputs {
     pub hold: Option<Resources>,
     /// A v1.0 request, while it is in force.
     pub requested: Option<Requested>,
-    /// A wish, while it is in force.
+    /// A request for an amount, while it is in force.
     pub wanted: Option<Wanted>,
     /// A denial, while it is in force.
     pub denied: Option<Denied>,
@@ -143,7 +143,7 @@ pub struct Desired {
     pub size: Resources,
     /// The rule that decided.
     pub why: Why,
-    /// When a request or wish ends that made a difference.
+    /// When a request that made a difference expires.
     pub request_until: Option<Duration>,
     /// When a denial ends that made a difference.
     pub denied_until: Option<Duration>,

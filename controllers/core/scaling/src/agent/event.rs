@@ -19,7 +19,7 @@ pub enum MetricsSource {
 /// Why a patch was not made.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PatchError {
-    /// The object had changed meanwhile (409, or a failed precondition): tried again once it was observed anew.
+    /// The object had changed meanwhile (409, or a failed precondition): tried again once it was observed again.
     Conflict,
     /// Anything else, in words.
     Failed(String),
@@ -48,8 +48,8 @@ pub enum Verdict {
 pub enum Event {
     /// The VM object was seen, changed or not. Its status counts as one that knows the spec beside it.
     Vm(Vm),
-    /// The VM object was seen, and the generation that its status is about. Older than the object's own, the status says
-    /// nothing certain of NOW: the controller has not looked at the last change yet.
+    /// The VM object was observed, with the generation that its status is about. If that is older than the object's own, NOW is
+    /// uncertain: the controller has not handled the last change yet.
     VmSeen {
         /// The object.
         vm: Vm,
@@ -80,7 +80,7 @@ pub enum Event {
     /// A health check succeeded, or any other message came in. Without one for `Settings::monitor_silence` the
     /// connection is given up; replies and requests to grow count as well.
     MonitorAlive,
-    /// The monitor asks for more: of memory (v1.0, `None`) or of what it says.
+    /// The monitor requests more: memory (v1.0, `None`), or the given amounts.
     UpscaleRequested {
         /// What it wants, from v2.0 on.
         wants: Option<Wants>,

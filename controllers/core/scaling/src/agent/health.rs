@@ -48,8 +48,8 @@ impl Failures<'_> {
             let interval = rate.interval.as_secs();
             return Some(format!("{name} failed {count} times within {interval}s{}", because(self.error)));
         }
-        // Retries grow rarer, so that many in a row may be few within the interval. Who still wanted it had tried again
-        // by then: after that nobody does, and old failures mean nothing.
+        // Retries grow rarer, so many in a row may be few within the interval. If the request were still needed, it would have
+        // been repeated by then: after that, old failures are irrelevant.
         let lasts = self.again_within.max(rate.interval);
         let current = self.last.is_some_and(|at| now <= at.saturating_add(lasts));
         (current && self.in_a_row > rate.threshold)
@@ -71,7 +71,7 @@ impl State {
     fn monitor_missing(&self, now: Duration) -> Option<String> {
         let without = now.saturating_sub(self.monitor.since);
         let late = self.monitor.connection.is_none() && without > self.settings.monitor_startup_grace;
-        late.then(|| format!("no monitor for {}{}", seconds(without), because(&self.monitor.said)))
+        late.then(|| format!("no monitor for {}{}", seconds(without), because(&self.monitor.reason)))
     }
 
     fn failing(&self, now: Duration) -> Option<String> {
@@ -94,7 +94,7 @@ impl State {
                 last: monitor.asking.map(|asking| asking.since).max(monitor.failed_at()),
                 again_within: longest(settings.monitor_retry_wait, settings.monitor_reply_deadline),
                 rate: settings.monitor_failures,
-                error: &monitor.said,
+                error: &monitor.reason,
             },
             Failures {
                 name: "VM patch",
@@ -124,15 +124,15 @@ impl State {
             .then(|| format!("no metrics for {}{}", seconds(age), because(&self.known.error)))
     }
 
-    /// What keeps the VM at its size although everybody does their part.
+    /// What keeps the VM at its size although no component fails.
     pub(super) fn limit(&self, now: Duration, desired: &Desired) -> Option<String> {
-        if let Some((_, wish)) = self.plugin.denied() {
-            let permit = self.size(self.plugin.permit.unwrap_or(wish));
-            return Some(format!("scheduler permits {permit} of {}", self.size(wish)));
+        if let Some((_, requested)) = self.plugin.denied() {
+            let permit = self.size(self.plugin.permit.unwrap_or(requested));
+            return Some(format!("scheduler permits {permit} of {}", self.size(requested)));
         }
         if let Some(denied) = self.monitor.denied.filter(|denied| now < denied.until) {
             let size = self.size(denied.requested);
-            return Some(format!("monitor denies {size}{}", because(&self.monitor.said)));
+            return Some(format!("monitor denies {size}{}", because(&self.monitor.reason)));
         }
         let goal = units::times(self.settings.compute_unit, self.goal(now).units);
         if goal.any_greater(self.vm.info.max()) {
@@ -172,7 +172,7 @@ impl State {
     fn activity_of_guest(&self, now: Duration, desired: &Desired) -> String {
         let size = |amount| -> Size { self.size(amount) };
         if let Some(asking) = self.monitor.asking {
-            let what = if asking.kind == Kind::Upscale { "telling monitor" } else { "asking monitor for" };
+            let what = if asking.kind == Kind::Upscale { "notifying monitor" } else { "asking monitor for" };
             return format!("{what} {}", size(asking.target));
         }
         if self.machine.now != self.machine.asked {

@@ -86,7 +86,7 @@ pub struct Machine {
     pub generation: Option<i64>,
     /// The last target of a patch, made or not.
     pub tried: Option<Resources>,
-    /// When the last patch failed; `None` once one succeeded, or after a conflict once the object was seen anew.
+    /// When the last patch failed; `None` once one succeeded, or after a conflict once the object was observed again.
     pub failed_at: Option<Duration>,
     /// Failures in a row.
     pub failures: u32,
@@ -113,8 +113,8 @@ pub struct Limits {
     pub agreed: Option<Resources>,
     /// What the scheduler allows of `desired`; `None` before the first permit.
     pub permitted: Option<Resources>,
-    /// What the scheduler is being told.
-    pub told_scheduler: Option<Resources>,
+    /// The amount in the scheduler request that is under way or planned.
+    pub scheduler_target: Option<Resources>,
 }
 
 impl Machine {
@@ -162,13 +162,13 @@ impl Machine {
         self.patching.is_none() && self.doubt.is_some_and(|doubt| now >= doubt.until)
     }
 
-    /// The most the VM has or may come to have: what the scheduler must not be told less than.
+    /// The most the VM has or may come to have: the scheduler must not be sent less.
     #[must_use]
     pub fn most(&self) -> Resources {
         self.possible().fold(self.high, Resources::max)
     }
 
-    /// The least it may come to have: what the monitor must not be told more than.
+    /// The least it may come to have: the monitor must not be sent more.
     #[must_use]
     pub fn least(&self) -> Resources {
         self.possible().fold(self.asked, Resources::min)
@@ -205,7 +205,7 @@ impl Machine {
             }
             return None;
         }
-        if limits.told_scheduler.is_some_and(|told| told.any_less(target)) {
+        if limits.scheduler_target.is_some_and(|sent| sent.any_less(target)) {
             set.warnings.push(Warning::NeonVmAwaitsPlugin);
             return None;
         }
@@ -240,8 +240,8 @@ impl Machine {
         Some(patching)
     }
 
-    /// The object had changed before the patch, which was certainly not made; perhaps an earlier one was, that seemed to
-    /// have failed. ASKED is not known until the object is seen anew.
+    /// The object had changed before the patch, so the patch was not made; an earlier one that seemed to have failed may have
+    /// been. ASKED is unknown until the object is observed again.
     pub fn conflicted(&mut self, now: Duration) {
         self.patching = None;
         self.count(now, "the object had changed".to_owned());
@@ -288,7 +288,7 @@ impl Machine {
         })
     }
 
-    /// Takes in an observation that is not stale. Says whether somebody else changed ASKED.
+    /// Takes in an observation that is not stale. Returns whether another client changed ASKED.
     pub fn observed(
         &mut self,
         now: Duration,
@@ -319,7 +319,7 @@ impl Machine {
         !ours
     }
 
-    /// Takes in whether the node denies ASKED. Says whether that is news.
+    /// Takes in whether the node denies ASKED. Returns whether that is news.
     pub fn node_answers(&mut self, now: Duration, denies: bool) -> bool {
         if self.node_denial.is_some_and(|denial| self.now.any_greater(denial.has)) {
             self.node_denial = None;

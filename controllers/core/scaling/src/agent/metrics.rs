@@ -33,7 +33,7 @@ pub struct SystemMetrics {
 }
 
 impl SystemMetrics {
-    /// The part that the scheduler hears of: protocol v5.0 carries the short load average alone.
+    /// The part that is sent to the scheduler: protocol v5.0 carries the short load average alone.
     #[must_use]
     pub fn for_scheduler(&self) -> Metrics {
         // Beyond the range of 32 bits the value is a lie anyway; infinity is not a number in JSON.
@@ -43,8 +43,8 @@ impl SystemMetrics {
         Metrics { load_avg_1m, load_avg_5m: None, memory_usage_bytes: None }
     }
 
-    /// The same without optional values that make no sense; `None` if a value that is needed makes none, for a goal made
-    /// from it could shrink a VM for no reason.
+    /// The same without invalid optional values; `None` if a required value is invalid, because a goal made from it could shrink
+    /// a VM for no reason.
     #[must_use]
     pub fn sane(self) -> Option<Self> {
         let good = |value: f64| value.is_finite() && value >= 0.0;
@@ -77,7 +77,7 @@ impl LfcMetrics {
     /// Longest series, in minutes: a day.
     pub const MOST_WINDOWS: usize = 1440;
 
-    /// The same, cut to what is needed; `None` if a window makes no sense.
+    /// The same, cut to what is needed; `None` if a window is invalid.
     #[must_use]
     pub fn sane(mut self) -> Option<Self> {
         self.windows.truncate(Self::MOST_WINDOWS);

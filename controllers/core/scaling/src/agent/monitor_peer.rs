@@ -14,9 +14,9 @@ use crate::agent::{
     units,
 };
 
-/// How soon after it may shrink again a guest's new wish is one that contradicts the metrics.
-const WISHES_AGAIN: Duration = Duration::from_secs(60);
-/// The most that the time grows by for which a VM does not shrink after a wish.
+/// A new request of the guest within this time after the VM may shrink again contradicts the metrics.
+const REQUESTS_AGAIN: Duration = Duration::from_secs(60);
+/// Largest factor for the time for which a VM does not shrink after a request.
 pub const MOST_SETTLING: u32 = 16;
 
 /// A connection after its handshake.
@@ -24,8 +24,9 @@ pub const MOST_SETTLING: u32 = 16;
 pub struct Connection {
     /// The version agreed on.
     pub version: u32,
-    /// When something was last heard.
-    pub heard: Duration,
+    /// When the last message came.
+    #[serde(rename = "heard")]
+    pub last_contact: Duration,
     /// APPROVED: what the monitor knows.
     pub approved: Resources,
     /// The most the guest may have come to use since it last agreed to less. Never below `approved`.
@@ -73,7 +74,7 @@ pub struct Monitor {
     pub wants_cpu: Option<Wanted>,
     /// Wanted memory.
     pub wants_mem: Option<Wanted>,
-    /// Until when the VM does not shrink, because it grew by a wish.
+    /// Until when the VM does not shrink, because it grew by a request.
     pub settled_at: Option<Duration>,
     /// When that ended or ends the last time, and how many times the usual it was.
     pub settling: Option<(Duration, u32)>,
@@ -89,8 +90,9 @@ pub struct Monitor {
     pub failures: u32,
     /// The last revision that passed the monitor.
     pub revision: Revision,
-    /// What it said last: the last denial's status, the last failure, or why there is no connection.
-    pub said: String,
+    /// The last denial's status, the last failure, or why there is no connection.
+    #[serde(rename = "said")]
+    pub reason: String,
 }
 
 /// The VM's sizes, for a plan.
@@ -125,7 +127,7 @@ impl Monitor {
     ) {
         self.reset(now);
         let exposed = most.max(has);
-        self.connection = Some(Connection { version: version.0, heard: now, approved: has, exposed });
+        self.connection = Some(Connection { version: version.0, last_contact: now, approved: has, exposed });
     }
 
     /// The connection is gone, and with it what the monitor agreed to or denied. What it asked for stays until its end.
@@ -141,12 +143,12 @@ impl Monitor {
         };
     }
 
-    /// The VM grows by a wish, and does not shrink for `usual`. A guest that wishes again soon after it was made smaller is
-    /// one whose wishes and metrics disagree: each time twice as long, at most [`MOST_SETTLING`] times.
+    /// The VM grows by a request, and does not shrink for `usual`. If the guest requests more again soon after it was made
+    /// smaller, its requests and metrics disagree: the time doubles each time, up to [`MOST_SETTLING`] times `usual`.
     pub fn settle(&mut self, now: Duration, usual: Duration) {
         let factor = match self.settling {
             Some((until, factor)) if now < until => factor,
-            Some((until, factor)) if now < until.saturating_add(WISHES_AGAIN) => {
+            Some((until, factor)) if now < until.saturating_add(REQUESTS_AGAIN) => {
                 factor.saturating_mul(2).min(MOST_SETTLING)
             }
             _ => 1,
@@ -156,10 +158,10 @@ impl Monitor {
         self.settling = Some((until, factor));
     }
 
-    /// Something was heard.
-    pub fn heard(&mut self, now: Duration) {
+    /// A message came.
+    pub fn contact(&mut self, now: Duration) {
         if let Some(connection) = &mut self.connection {
-            connection.heard = now;
+            connection.last_contact = now;
         }
     }
 
@@ -190,7 +192,7 @@ impl Monitor {
         let approved = self.approved()?;
         let there = arrived(sizes.now, sizes.least, settings.compute_unit);
         let target = there.min(sizes.desired.max(approved));
-        // A field of which the monitor knows too much, because somebody else took it away, is put right along the way.
+        // If another client took away what the monitor knows of, the notification corrects that field as well.
         if !target.any_greater(approved) {
             return None;
         }
@@ -223,7 +225,7 @@ impl Monitor {
         let unit = settings.compute_unit;
         let exposed = connection.exposed;
         let step = sizes.desired.max(self.step_limit(now, connection, unit));
-        // The monitor must not hear of more than the guest has, so what has not arrived is asked back whole.
+        // The monitor must not be sent more than the guest has, so all that has not arrived is asked back.
         let known = arrived(sizes.now, sizes.asked, unit).max(connection.approved);
         let mut target = exposed;
         if step.vcpus < exposed.vcpus {
@@ -289,7 +291,7 @@ impl Monitor {
     pub fn started(&mut self, now: Duration, id: u64, kind: Kind, change: &Change, given: Resources) {
         match kind {
             Kind::Upscale => {
-                // Once told it counts on it, whether or not its answer arrives.
+                // Once notified the guest relies on it, whether or not the reply arrives.
                 self.given(change.target);
                 self.upscale_failed_at = None;
             }
@@ -313,7 +315,7 @@ impl Monitor {
             None => {}
         }
         self.failures = self.failures.saturating_add(1);
-        self.said = error;
+        self.reason = error;
     }
 
     /// The monitor knows of its new size, or agreed to it.
@@ -337,7 +339,7 @@ impl Monitor {
     pub fn denied_now(&mut self, now: Duration, status: String, settings: &Settings) -> Option<Asking> {
         let asking = self.asking.take()?;
         self.failures = 0;
-        self.said = status;
+        self.reason = status;
         let current = self.connection.map_or(asking.target, |connection| connection.exposed);
         if self.denied.is_none_or(|denied| asking.since >= denied.until) {
             self.denials = self.denials.saturating_add(1);
@@ -348,7 +350,7 @@ impl Monitor {
         Some(asking)
     }
 
-    /// The wish in force: the larger of CPU and memory, until the end of the one that decides.
+    /// The request in force: the larger of CPU and memory, until the one that decides expires.
     #[must_use]
     pub fn wanted(&self, now: Duration) -> Option<Wanted> {
         let valid = [self.wants_cpu, self.wants_mem].into_iter().flatten().filter(|w| now < w.until);

@@ -12,7 +12,7 @@ use crate::agent::{action::Outcome, desired::Why, state::State, units::Size};
 pub enum Cause {
     /// NOW changed.
     Reports(Size),
-    /// Somebody else changed `spec.guest.*.use`.
+    /// Another client changed `spec.guest.*.use`.
     Outside {
         /// ASKED before.
         from: Size,
@@ -56,11 +56,11 @@ pub enum Cause {
     Connected(String),
     /// The connection ended, for this reason.
     Lost(String),
-    /// Nothing was heard from the monitor for so long.
+    /// No message came from the monitor for so long.
     Silent(Duration),
     /// A v1.0 monitor asked for more memory.
     MoreMemory,
-    /// The monitor said what it wants.
+    /// The monitor requested amounts.
     Wants {
         /// CPU of the whole VM.
         cpu: Option<MilliCpu>,
@@ -90,7 +90,7 @@ pub enum Cause {
 /// Something that was done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub enum Decision {
-    /// Told the scheduler of the VM for the first time.
+    /// Reported the VM to the scheduler for the first time.
     Report(Size),
     /// Asked the scheduler for more.
     AskScheduler {
@@ -99,8 +99,9 @@ pub enum Decision {
         /// What was asked for.
         to: Size,
     },
-    /// Told the scheduler that less is enough.
-    TellScheduler {
+    /// Notified the scheduler that less is enough.
+    #[serde(rename = "TellScheduler")]
+    NotifyScheduler {
         /// PERMIT.
         from: Size,
         /// What is enough.
@@ -122,8 +123,9 @@ pub enum Decision {
         /// What it is to agree to.
         to: Size,
     },
-    /// Told the monitor that there is more.
-    TellMonitor {
+    /// Notified the monitor that there is more.
+    #[serde(rename = "TellMonitor")]
+    NotifyMonitor {
         /// How much.
         to: Size,
     },
@@ -182,7 +184,7 @@ pub fn shorten(text: &str) -> String {
 }
 
 impl Note {
-    /// A note that says nothing yet.
+    /// A note without content.
     #[must_use]
     pub fn at(at: Duration) -> Self {
         Self { at, repeats: 0, causes: Vec::new(), goal: None, decisions: Vec::new(), why: Why::Metrics }
@@ -194,19 +196,19 @@ impl Note {
         self.why.words().filter(|_| !self.decisions.is_empty())
     }
 
-    fn says_the_same(&self, other: &Self) -> bool {
+    fn is_same(&self, other: &Self) -> bool {
         self.causes == other.causes && self.decisions == other.decisions
     }
 }
 
 impl State {
-    /// Keeps a note that says something. One like a note of a moment ago is counted there and not told again.
+    /// Keeps a note unless it is empty. One equal to a recent note is counted there and not emitted again.
     pub(super) fn record(&mut self, mut note: Note, outcome: &mut Outcome) {
         if note.causes.is_empty() && note.decisions.is_empty() {
             return;
         }
         let recent = self.trace.len().saturating_sub(LOOK_BACK);
-        let like = self.trace.iter().skip(recent).position(|old| old.says_the_same(&note));
+        let like = self.trace.iter().skip(recent).position(|old| old.is_same(&note));
         if let Some(old) = like.and_then(|index| self.trace.remove(recent.saturating_add(index))) {
             note.repeats = old.repeats.saturating_add(1);
         } else {
@@ -223,7 +225,7 @@ impl fmt::Display for Cause {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Reports(size) => write!(f, "VM reports {size}"),
-            Self::Outside { from, to } => write!(f, "spec.use was changed by somebody else: {from} -> {to}"),
+            Self::Outside { from, to } => write!(f, "spec.use was changed by another client: {from} -> {to}"),
             Self::Bounds { min, max } => write!(f, "bounds are now {min} to {max}"),
             Self::Hold(Some(size)) => write!(f, "held at {size}"),
             Self::Hold(None) => write!(f, "hold is over"),
@@ -236,7 +238,7 @@ impl fmt::Display for Cause {
             Self::MonitorFailed(error) => write!(f, "monitor failed: {error}"),
             Self::Connected(version) => write!(f, "monitor connected ({version})"),
             Self::Lost(reason) => write!(f, "monitor lost: {reason}"),
-            Self::Silent(time) => write!(f, "monitor silent for {time:?}; connect anew"),
+            Self::Silent(time) => write!(f, "monitor silent for {time:?}; connect again"),
             Self::MoreMemory => write!(f, "monitor asks for more memory"),
             Self::Wants { cpu, mem, reason } => {
                 write!(f, "monitor wants")?;
@@ -260,11 +262,11 @@ impl fmt::Display for Decision {
         match self {
             Self::Report(size) => write!(f, "report {size} to scheduler"),
             Self::AskScheduler { from, to } => write!(f, "ask scheduler {from} -> {to}"),
-            Self::TellScheduler { from, to } => write!(f, "tell scheduler {from} -> {to}"),
+            Self::NotifyScheduler { from, to } => write!(f, "notify scheduler {from} -> {to}"),
             Self::SetVm { from, to } => write!(f, "set VM {from} -> {to}"),
             Self::ConfirmVm(size) => write!(f, "confirm VM at {size}"),
             Self::AskMonitor { from, to } => write!(f, "ask monitor {from} -> {to}"),
-            Self::TellMonitor { to } => write!(f, "tell monitor {to}"),
+            Self::NotifyMonitor { to } => write!(f, "notify monitor {to}"),
         }
     }
 }

@@ -32,7 +32,7 @@ impl State {
         (now.saturating_sub(*at) <= self.settings.metrics_stale_after).then_some(metrics)
     }
 
-    /// What the metrics want. Old metrics still say how much is needed, but count as incomplete.
+    /// The goal from metrics. Old metrics still show how much is needed, but count as incomplete.
     pub(super) fn goal(&self, now: Duration) -> Goal {
         let inputs = goal::Inputs {
             system: self.known.system.as_ref().map(|(_, metrics)| metrics),
@@ -46,7 +46,7 @@ impl State {
         goal
     }
 
-    /// Whether the guest is under pressure, or grew by its own wish a moment ago.
+    /// Whether the guest is under pressure, or grew by its own request a moment ago.
     fn settling(&self, now: Duration) -> bool {
         let above = |value: Option<f64>, limit: f64| value.is_some_and(|value| value > limit);
         let pressed = self.fresh(now).is_some_and(|metrics| {
@@ -127,8 +127,8 @@ impl State {
         let target = if self.machine.certain {
             self.plugin.plan(now, need, &self.settings, &mut set)
         } else {
-            // An agent that starts in the middle of a change must not have the rest given to somebody else. What is
-            // permitted stays with the scheduler meanwhile.
+            // An agent that starts in the middle of a change must not release the rest to another VM. Meanwhile the scheduler
+            // keeps the permit.
             set.warnings.push(Warning::NowUnknown);
             None
         };
@@ -157,7 +157,7 @@ impl State {
             desired: size,
             agreed: self.monitor.connection.map(|connection| connection.exposed),
             permitted: self.plugin.usable(size, self.settings.compute_unit),
-            told_scheduler: self.plugin.asking.map(|asking| asking.target).or(planned),
+            scheduler_target: self.plugin.asking.map(|asking| asking.target).or(planned),
         };
         let slot = self.vm.info.mem.slot_size;
         let Some(mut target) = self.machine.plan(now, &limits, &self.settings, set) else { return };
@@ -214,7 +214,8 @@ impl State {
         let plugin = self.plugin.asking.map(|a| a.since.saturating_add(settings.plugin_reply_deadline));
         let patch = self.machine.patching.map(|p| p.since.saturating_add(settings.neonvm_reply_deadline));
         let monitor = self.monitor.asking.map(|a| a.since.saturating_add(settings.monitor_reply_deadline));
-        let silence = self.monitor.connection.map(|c| c.heard.saturating_add(settings.monitor_silence));
+        let silence =
+            self.monitor.connection.map(|c| c.last_contact.saturating_add(settings.monitor_silence));
         let resize = self
             .machine
             .differs_since

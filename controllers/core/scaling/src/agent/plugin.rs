@@ -53,7 +53,7 @@ pub struct Plugin {
 /// What the decision needs beside the scheduler's own state.
 #[derive(Clone, Copy, Debug)]
 pub struct Need {
-    /// What the VM has or was told to have: the most of NOW, ASKED and the patch under way.
+    /// What the VM has or was set to: the most of NOW, ASKED and the patch under way.
     pub current: Resources,
     /// The size to aim at.
     pub desired: Resources,
@@ -105,17 +105,17 @@ impl Plugin {
         set: &mut ActionSet,
     ) -> Option<Resources> {
         let Need { current, desired } = need;
-        let wish = current.max(desired);
+        let requested = current.max(desired);
         let elapsed = self.last.map(|(at, _)| now.saturating_sub(at));
         let until_tick = elapsed.map_or(Duration::ZERO, |e| settings.plugin_request_tick.saturating_sub(e));
         // A failed request left the scheduler without news, so that the tick does not count.
         let due = until_tick.is_zero() || self.failed_at.is_some();
-        let wants_other = self.permit.is_some_and(|permit| permit != wish) && self.last.is_some();
+        let wants_other = self.permit.is_some_and(|permit| permit != requested) && self.last.is_some();
         let backing_off = self.denied_until(settings).filter(|until| now < *until);
         let goes_for_it = wants_other && backing_off.is_none();
-        // Otherwise it hears of what the VM has, and keeps what it permitted for what the VM is about to grow to.
-        let held = current.max(self.permit.map_or(current, |permit| permit.min(wish)));
-        let target = if goes_for_it { wish } else { held };
+        // Otherwise the request is what the VM has, plus what was permitted and the VM is about to grow to.
+        let held = current.max(self.permit.map_or(current, |permit| permit.min(requested)));
+        let target = if goes_for_it { requested } else { held };
         if let Some(asking) = &self.asking {
             if asking.target != target {
                 set.warnings.push(Warning::PluginBusy);
@@ -141,8 +141,8 @@ impl Plugin {
         None
     }
 
-    /// A request went out. When it asks for less than the permit, the rest may be somebody else's from now on, whether or
-    /// not the reply arrives.
+    /// A request was sent. If it is for less than the permit, the scheduler may give the rest to other VMs from now on, whether
+    /// or not the reply arrives.
     pub fn started(&mut self, now: Duration, id: u64, request: &PluginRequest, current: Resources) {
         self.last = Some((now, request.target));
         let held = self.permit;
@@ -163,7 +163,7 @@ impl Plugin {
     /// the VM has at least.
     ///
     /// # Errors
-    /// Says what is wrong with it. What it takes away of the permit held so far, down to `least`, is gone all the same.
+    /// What is wrong with it. The permit held so far is still reduced to it, but not below `least`.
     pub fn permitted(&mut self, permit: Resources, least: Resources) -> Result<Asking, BadPermit> {
         let Some(asking) = self.asking else { return Err(BadPermit::AboveRequest) };
         let bad = if permit.validate_non_zero().is_err() {

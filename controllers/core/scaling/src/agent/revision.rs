@@ -40,8 +40,8 @@ impl RevisionSource {
         Revision { value: self.last, flags }
     }
 
-    /// Takes note that the VM shows `value`. Says how long that took and in which direction it was, once for each value;
-    /// older ones are forgotten with it.
+    /// Records that the VM shows `value`. Returns how long that took and the direction of the change, once for each value; older
+    /// values are forgotten with it.
     ///
     /// # Errors
     /// [`UnknownRevision`] if the value was never given out.
@@ -60,7 +60,7 @@ impl RevisionSource {
         Ok(found.map(|(_, flags, at)| (now.saturating_sub(at), flags)))
     }
 
-    /// Goes on after `value`, which another agent must have given out.
+    /// Continues after `value`, which another agent must have issued.
     pub fn skip_to(&mut self, value: i64) {
         self.last = self.last.max(value);
     }
@@ -75,7 +75,7 @@ pub struct Stamped {
     pub at: Duration,
 }
 
-/// Moves `current` on to `target` if that is newer, and says how long the way took.
+/// Advances `current` to `target` if that is newer, and returns how long that took.
 pub fn propagate(
     now: Duration,
     target: Stamped,

@@ -22,11 +22,11 @@ pub struct FailureRate {
 pub struct Settings {
     /// The step in which VMs scale; no field is zero.
     pub compute_unit: Resources,
-    /// What holds where a VM's annotation says nothing.
+    /// Values for fields that a VM's annotation does not set.
     pub defaults: ScalingConfig,
     /// Wait after a failed patch; doubles with each failure in a row, at most eight times as long.
     pub neonvm_retry_wait: Duration,
-    /// The scheduler hears of each VM at least this often. The shell subtracts its jitter.
+    /// Each VM is reported to the scheduler at least this often. The shell subtracts its jitter.
     pub plugin_request_tick: Duration,
     /// Wait after a failed request to the scheduler; doubles like `neonvm_retry_wait`.
     pub plugin_retry_wait: Duration,
@@ -44,7 +44,7 @@ pub struct Settings {
     pub neonvm_reply_deadline: Duration,
     /// The same for a request to the monitor.
     pub monitor_reply_deadline: Duration,
-    /// A connection from which nothing was heard for this long is given up.
+    /// A connection without a message for this long is closed.
     pub monitor_silence: Duration,
     /// For how long a VM may be without a monitor before this is called stuck.
     pub monitor_startup_grace: Duration,

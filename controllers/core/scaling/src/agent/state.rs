@@ -107,7 +107,7 @@ impl State {
         state
     }
 
-    /// Takes in what happened and says what to do. A time before the latest one seen counts as the latest.
+    /// Handles an event and returns actions. A time before the latest one seen counts as the latest.
     #[must_use = "the actions must be done"]
     pub fn step(&mut self, now: Duration, event: Event) -> Outcome {
         let now = self.advance(now);
@@ -195,9 +195,9 @@ impl State {
         }
         if let Some(change) = set.monitor_upscale {
             let (from, to) = (change.current, change.target);
-            note.decisions.push(Decision::TellMonitor { to: self.size(to) });
+            note.decisions.push(Decision::NotifyMonitor { to: self.size(to) });
             let id = self.start_monitor(now, Kind::Upscale, &change);
-            outcome.actions.push(Action::TellMonitorUpscale { id, from, to });
+            outcome.actions.push(Action::NotifyUpscale { id, from, to });
         }
     }
 
@@ -213,7 +213,7 @@ impl State {
             Some(permit) if target.any_greater(permit) => {
                 Decision::AskScheduler { from: self.size(permit), to }
             }
-            Some(permit) => Decision::TellScheduler { from: self.size(permit), to },
+            Some(permit) => Decision::NotifyScheduler { from: self.size(permit), to },
         };
         note.decisions.push(decision);
     }

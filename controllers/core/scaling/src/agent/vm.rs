@@ -15,7 +15,7 @@ pub struct Vm {
     pub observed: Option<Resources>,
     /// A person fixed this size until that time, on the clock of [`crate::agent::State::step`].
     pub hold: Option<(Resources, Duration)>,
-    /// Why its node does not give what ASKED says; `None` if nothing is said against it.
+    /// Why its node does not give ASKED; `None` if the node does not refuse.
     pub denied: Option<String>,
     /// `metadata.generation`: an observation older than the agent's own last patch is ignored. `None` if not known.
     pub generation: Option<i64>,

@@ -18,7 +18,7 @@ impl Policy {
     }
 
     /// What a saturated guest could use: so much that its runnable tasks are 90 % of it, as agents size by load average. At
-    /// least what it has, so that saying it again keeps the agent from taking CPU away.
+    /// least what it has, so that a repeated request keeps the agent from taking CPU away.
     pub(super) fn cpu_wanted(&self) -> Option<(MilliCpu, String)> {
         let now = self.cpu_now()?;
         let runnable = self.history.saturation(now)?;

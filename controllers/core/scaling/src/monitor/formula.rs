@@ -49,7 +49,7 @@ pub(super) fn mib(bytes: u64) -> String {
     format!("{} MiB", bytes / MIB)
 }
 
-/// Whether two amounts in bytes are so near that saying the second after the first tells nothing.
+/// Whether two amounts in bytes are so near that a request for the second after the first is superfluous.
 #[must_use]
 pub const fn is_similar(first: u64, second: u64) -> bool {
     let (smaller, difference) = (if first < second { first } else { second }, first.abs_diff(second));

@@ -30,9 +30,9 @@ pub struct Sample {
     pub online: u32,
     /// Idle time of all processors together since boot, if known.
     pub idle: Option<Duration>,
-    /// Time since boot in which some task waited for a processor, if the kernel tells.
+    /// Time since boot in which some task waited for a processor, if the kernel reports it.
     pub cpu_pressure: Option<Duration>,
-    /// Time since boot in which some task waited for memory, if the kernel tells.
+    /// Time since boot in which some task waited for memory, if the kernel reports it.
     pub memory_pressure: Option<Duration>,
 }
 
@@ -83,7 +83,7 @@ impl History {
         u64::try_from(sum / count).unwrap_or(u64::MAX)
     }
 
-    /// Memory that is in use whoever uses it, without what the kernel may have for itself, in bytes.
+    /// Memory in use by any process, without what the kernel may have for itself, in bytes.
     #[must_use]
     pub fn used(&self) -> u64 {
         let of = |sample: Sample| {
@@ -112,9 +112,9 @@ impl History {
     }
 
     /// How many tasks could run, in thousandths, if `cpu` is less than the guest could use: at least 4 of the last 5 samples
-    /// show runnable tasks for 90 % of it, and the processors were not idle in between. The average of those samples; the
-    /// one before a load began says nothing about it. Where the kernel tells that nobody waited for a processor, what is
-    /// above the number of processors was seen by chance and does not count. None if `cpu` suffices.
+    /// show runnable tasks for 90 % of it, and the processors were not idle in between. It is the average of those samples,
+    /// without one from before the load began. If the kernel reports that no task waited for a processor, runnable tasks above
+    /// the number of processors were sampled by chance and do not count. None if `cpu` suffices.
     #[must_use]
     pub fn saturation(&self, cpu: MilliCpu) -> Option<MilliCpu> {
         let level = u64::from(cpu.milli()) * SATURATED / 1000;
@@ -129,8 +129,8 @@ impl History {
         }
         let sum: u64 = full().map(|(_, sample)| u64::from(sample.runnable)).sum();
         let average = (sum * 1000).div_ceil(count as u64);
-        let nobody_waits = self.share(|sample| sample.cpu_pressure).is_some_and(|share| share < 100);
-        Some(milli(if nobody_waits { average.min(online) } else { average }))
+        let no_waits = self.share(|sample| sample.cpu_pressure).is_some_and(|share| share < 100);
+        Some(milli(if no_waits { average.min(online) } else { average }))
     }
 
     /// Processors that were not idle, on average over all samples kept. None if that is not known.

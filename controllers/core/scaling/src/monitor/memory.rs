@@ -18,7 +18,7 @@ const STALLED: u64 = 100;
 pub(super) enum Refusal {
     /// No, and why.
     No(String),
-    /// Nobody knows.
+    /// It cannot be determined; the reason.
     Unknown(String),
 }
 

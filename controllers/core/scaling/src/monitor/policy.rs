@@ -10,7 +10,7 @@ use neonvm_types::{Bytes, Resources};
 use super::resize::{Pending, Resize};
 use super::{History, LONELY_INTERVAL, QUIET_INTERVAL, REQUEST_INTERVAL, SAMPLE_INTERVAL, Sample};
 
-/// How long after the last sight of less memory the kernel may still be at work.
+/// How long after memory was last seen to shrink the kernel may still be removing it.
 const GIVING_PAUSE: Duration = Duration::from_secs(2);
 /// How long that is believed at most.
 const GIVING_LONGEST: Duration = Duration::from_secs(10);
@@ -40,14 +40,14 @@ pub enum Event {
     },
     /// The agent is gone.
     Disconnected,
-    /// The agent said something.
+    /// The agent sent a message.
     Message {
         /// Its number.
         id: u64,
         /// What.
         message: AgentMessage,
     },
-    /// The agent said something that makes no sense.
+    /// The agent sent an invalid message.
     Undecodable {
         /// Its number, if that could be read.
         id: Option<u64>,
@@ -73,8 +73,7 @@ pub enum Action {
         /// What.
         message: MonitorMessage,
     },
-    /// Give the file cache this size and tell by [`Event::FileCacheSet`]. There is never more than one under way that
-    /// counts: a newer token replaces an older one.
+    /// Give the file cache this size and report the end by [`Event::FileCacheSet`]. Only the newest token counts.
     SetFileCache {
         /// To be given back.
         token: u64,
@@ -226,10 +225,10 @@ impl Policy {
     fn ask(&mut self, now: Duration, outcome: &mut Outcome) {
         let Some(version) = self.version else { return };
         let due = |asked: Option<Duration>| asked.is_none_or(|at| now.saturating_sub(at) >= REQUEST_INTERVAL);
-        let says_what = version >= MonitorProtoVersion::V2_0;
-        let memory = if says_what { self.memory_wanted() } else { self.memory_short() };
+        let has_amounts = version >= MonitorProtoVersion::V2_0;
+        let memory = if has_amounts { self.memory_wanted() } else { self.memory_short() };
         let memory = memory.filter(|_| due(self.asked_memory));
-        let cpu = self.cpu_wanted().filter(|_| says_what && due(self.asked_cpu) && !self.is_giving(now));
+        let cpu = self.cpu_wanted().filter(|_| has_amounts && due(self.asked_cpu) && !self.is_giving(now));
         if memory.is_none() && cpu.is_none() {
             return;
         }
@@ -240,7 +239,7 @@ impl Policy {
         self.asked_cpu = cpu.as_ref().map(|_| now).or(self.asked_cpu);
         outcome.note = Some(reason.clone());
         let (cpu, mem) = (cpu.map(|want| want.0), memory.map(|want| Bytes::new(want.0)));
-        let wants = says_what.then_some(Wants { cpu, mem, reason });
+        let wants = has_amounts.then_some(Wants { cpu, mem, reason });
         let message = MonitorMessage::UpscaleRequest { wants };
         outcome.actions.push(Action::Send { id: self.ids.advance(), message });
     }

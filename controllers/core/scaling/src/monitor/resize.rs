@@ -28,7 +28,7 @@ pub(super) enum Resize {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Pending {
     token: u64,
-    /// Who waits for an answer. None: nobody, or nobody any more.
+    /// Number of the agent's message that waits for a reply. None: there is none, or its connection is gone.
     pub(super) id: Option<u64>,
     resize: Resize,
     deadline: Duration,
@@ -84,7 +84,7 @@ impl Policy {
         outcome: &mut Outcome,
     ) {
         let mut status = match resize {
-            // Nobody waits for an answer any more, so nobody will take anything.
+            // The agent that asked is gone, so it will not take anything.
             Resize::Down(_) if id.is_none() => return self.resize(now, None, Resize::Settle, outcome),
             Resize::Down(target) => match self.refusal(now, target) {
                 Ok(status) => {
@@ -107,7 +107,7 @@ impl Policy {
         self.reply(id, MonitorMessage::DownscaleResult { ok: true, status }, outcome);
     }
 
-    /// The answer that refuses; what is said with consent otherwise.
+    /// The text for a consent; `Err`: the reply that refuses.
     fn refusal(&self, now: Duration, target: Resources) -> Result<String, MonitorMessage> {
         let status = self.memory_refusal(now, target.mem.get()).map_err(|refusal| match refusal {
             Refusal::No(status) => MonitorMessage::DownscaleResult { ok: false, status },

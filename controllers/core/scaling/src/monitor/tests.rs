@@ -126,7 +126,7 @@ fn rings_give_the_newest_oldest_first() {
 }
 
 #[test]
-fn similar_amounts_are_told_by_an_eighth_and_128_mib() {
+fn amounts_are_similar_within_an_eighth_or_128_mib() {
     const TIB: u64 = 1 << 40;
     assert!(!is_similar(64, 72) && is_similar(64, 71) && is_similar(71, 64));
     assert!(!is_similar(TIB, TIB + 128 * MIB) && is_similar(TIB, TIB + 128 * MIB - 1));

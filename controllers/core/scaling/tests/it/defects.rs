@@ -32,19 +32,19 @@ fn defect_6_a_patch_is_not_yet_a_resize() {
     p.due("W4.8");
     let view = p.state.view(p.now);
     assert_eq!((view.asked, view.now), (cu(2), cu(1)));
-    // CPU is there, memory still comes: the monitor hears of whole units only.
+    // CPU is there, memory still comes: the monitor is sent whole units only.
     p.vm.info.set_using(cu(2)).unwrap();
     p.vm.observed = Some(Resources::new(MilliCpu::new(500), Bytes::mib(1536)));
     p.see();
-    let told = p.next().monitor_upscale.unwrap().target;
-    assert_eq!(told, Resources::new(MilliCpu::new(500), Bytes::gib(1)));
+    let sent = p.next().monitor_upscale.unwrap().target;
+    assert_eq!(sent, Resources::new(MilliCpu::new(500), Bytes::gib(1)));
     p.vm.observed = Some(cu(2));
     p.see();
     p.due("W4.8 M+1>2");
 }
 
 #[test]
-fn defect_6_the_scheduler_hears_of_less_only_when_it_is_seen() {
+fn defect_6_the_scheduler_is_sent_less_only_when_it_is_observed() {
     let mut p = Play::cus(1, 4, 2, settings()).ready();
     p.metrics(load(0.0));
     p.ask_down();
@@ -69,7 +69,7 @@ fn defect_6_a_change_from_outside_is_the_new_size() {
     p.vm.info.set_using(cu(5)).unwrap();
     p.see();
     assert_eq!(p.state.view(p.now).asked, cu(5));
-    // The scheduler hears of it at once; the monitor is asked to stay with what it knows, for nothing has arrived yet.
+    // The scheduler is notified at once; the monitor is asked to stay with what it knows, for nothing has arrived yet.
     p.due("P2>5 M-5>2");
 }
 
@@ -194,10 +194,10 @@ fn defect_14_a_request_ends_and_counts_from_what_the_monitor_knows() {
     p.permit(cu(2));
     p.patch();
     p.patched_and_seen(cu(2));
-    // Asked again before it was told: still the same unit.
+    // Asked again before it was notified: still the same unit.
     p.request_upscale();
     assert!(p.next().plugin.is_none());
-    p.tell_up();
+    p.notify_up();
     p.confirms();
     p.request_upscale();
     assert_eq!(p.next().plugin.unwrap().target, cu(3));
@@ -413,7 +413,7 @@ fn issue_770_855_927_stuck_and_recovered() {
 }
 
 #[test]
-fn a_silent_monitor_is_connected_anew() {
+fn a_silent_monitor_is_connected_again() {
     let mut state = State::new(vm(cu(1), cu(4), cu(1)), settings(), secs(0.0));
     step(&mut state, 0.0, Event::MonitorConnected { version: V1 });
     step(&mut state, 15.0, Event::MonitorAlive);
@@ -426,7 +426,7 @@ fn a_silent_monitor_is_connected_anew() {
 }
 
 #[test]
-fn a_vm_that_does_not_get_there_is_told_once() {
+fn a_vm_that_does_not_get_there_is_reported_once() {
     let mut p = patched_but_not_seen();
     let mut notes = Vec::new();
     for _ in 0..100 {
@@ -452,7 +452,7 @@ fn a_vm_that_does_not_get_there_is_told_once() {
 }
 
 #[test]
-fn metrics_that_vanish_never_shrink_the_vm_and_are_told_after_five_minutes() {
+fn metrics_that_vanish_never_shrink_the_vm_and_are_reported_after_five_minutes() {
     let mut p = Play::cus(1, 4, 1, settings()).ready();
     p.metrics(load(0.3));
     p.vm.info.set_using(cu(3)).unwrap();
@@ -523,7 +523,7 @@ fn verdicts_do_not_cross_requests() {
     assert_eq!(p.state.view(p.now).approved, Some(cu(2)));
 }
 
-/// Somebody else took memory away while the monitor did not look: news of more CPU do not repeat the old memory.
+/// Another client took memory away without notice to the monitor: a notification of more CPU does not repeat the old memory.
 #[test]
 fn a_notification_names_what_is_there_in_both_fields() {
     let mut p = Play::cus(1, 8, 4, settings()).ready();
@@ -531,7 +531,7 @@ fn a_notification_names_what_is_there_in_both_fields() {
     p.vm.info.set_using(res(1500, 3)).unwrap();
     p.vm.observed = Some(res(1500, 3));
     p.see();
-    let told = p.next().monitor_upscale.unwrap();
+    let sent = p.next().monitor_upscale.unwrap();
     // The load wants 8 units, so all the CPU that is there counts.
-    assert_eq!((told.current, told.target), (cu(4), res(1500, 3)));
+    assert_eq!((sent.current, sent.target), (cu(4), res(1500, 3)));
 }

@@ -1,4 +1,4 @@
-//! A shell played by hand: each action is started and answered by the test, as the flows of the specification are told.
+//! A fake shell: the test starts and answers each action, in the steps of the specification's flows.
 
 use std::time::Duration;
 
@@ -160,7 +160,7 @@ impl Play {
         self.monitor_id = self.state.start_monitor(self.now, Kind::Downscale, &change);
     }
 
-    pub fn tell_up(&mut self) {
+    pub fn notify_up(&mut self) {
         let change = self.next().monitor_upscale.expect("news for the monitor");
         self.monitor_id = self.state.start_monitor(self.now, Kind::Upscale, &change);
     }
@@ -219,7 +219,7 @@ impl Play {
         self.see();
     }
 
-    /// The VM shows a revision, and the scaling latency is as told.
+    /// The VM shows a revision, and the scaling latency is `took`.
     pub fn reports(&mut self, value: i64, flags: RevisionFlags, took: f64) {
         self.latencies.clear();
         let revision = Revision { value, flags };

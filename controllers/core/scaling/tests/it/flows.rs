@@ -22,7 +22,7 @@ fn basic_up_and_down() {
     p.patched_and_seen(cu(2));
     p.reports(1, UP, 0.2);
     p.due("W4.8 M+1>2");
-    p.tell_up();
+    p.notify_up();
     p.after(0.1).due("W4.7");
     p.confirms();
     p.due("W4.7");
@@ -83,7 +83,7 @@ fn partial_upscale_is_used_and_completed() {
     p.due("P3>4 M+1>3");
     p.revision(2, UP);
     p.ask();
-    p.tell_up();
+    p.notify_up();
     p.after(0.1).confirms();
     p.latencies.clear();
     p.permit(cu(4));
@@ -166,7 +166,7 @@ fn requested_upscale_lasts_its_time() {
     p.after(0.1).patched_and_seen(cu(2));
     p.reports(1, UP, 0.2);
     p.due("W4.8 M+1>2");
-    p.tell_up();
+    p.notify_up();
     p.after(0.1).confirms();
     p.due("W4.7");
     p.after(4.7).due("W1.0 P2>2");
@@ -208,7 +208,7 @@ fn pivot_in_the_first_step() {
     p.agrees();
     p.due("W4.7 M+1>2");
     p.revision(2, UP);
-    p.tell_up();
+    p.notify_up();
     p.after(0.1).confirms();
     p.due("W4.6");
 }
@@ -217,7 +217,7 @@ fn pivot_in_the_first_step() {
 fn pivot_in_the_second_step() {
     let mut p = pivot(2);
     p.after(0.1).metrics(load(0.3));
-    // The monitor is not told that it keeps what is about to go.
+    // The monitor gets no notification that it keeps what is about to go.
     p.due("W4.6");
     p.patched_and_seen(cu(1));
     p.due("W4.6 N1>2");
@@ -225,7 +225,7 @@ fn pivot_in_the_second_step() {
     p.patch();
     p.after(0.1).patched_and_seen(cu(2));
     p.due("W4.5 M+1>2");
-    p.tell_up();
+    p.notify_up();
     p.after(0.1).confirms();
     p.due("W4.4");
 }
@@ -244,7 +244,7 @@ fn pivot_in_the_last_step() {
     p.patch();
     p.after(0.1).patched_and_seen(cu(2));
     p.due("W4.8 M+1>2");
-    p.tell_up();
+    p.notify_up();
     p.after(0.1).confirms();
     p.due("W4.7");
 }
@@ -265,7 +265,7 @@ fn bounds_shrink_and_grow() {
             p.patch();
             p.after(0.1).patched_and_seen(cu(3));
             p.due("W4.8 M+2>3");
-            p.tell_up();
+            p.notify_up();
             p.after(0.1).confirms();
             p.due("W4.7");
         } else {
@@ -312,7 +312,7 @@ fn failures_are_retried() {
     p.due("W1.7 M+1>2");
 }
 
-/// History #560: the scheduler was told the aim instead of what the VM has.
+/// History #560: the scheduler was sent the goal instead of what the VM has.
 #[test]
 fn issue_560_metrics_change_in_mid_downscale() {
     let mut p = Play::cus(1, 2, 3, settings());
@@ -418,9 +418,9 @@ fn a_node_that_denies_is_asked_again_later() {
     assert_eq!(p.state.view(p.now).asked, cu(4), "there is room now");
 }
 
-/// What the node says is told.
+/// The node's reason is reported.
 #[test]
-fn the_words_of_a_node_that_denies_are_told() {
+fn the_reason_of_a_node_that_denies_is_reported() {
     let mut p = Play::cus(1, 4, 2, settings());
     p.vm.observed = Some(cu(1));
     p.vm.denied = Some("denied by node n1: no memory".into());

@@ -32,7 +32,7 @@ fn config(cases: u32) -> ProptestConfig {
 enum Op {
     Pass(u64),
     Scheduler(Treat),
-    Says(u32, u32),
+    Reply(u32, u32),
     Api(Treat),
     Monitor(Treat),
     Machine(bool),
@@ -61,7 +61,7 @@ fn op(outside: bool) -> impl Strategy<Value = Op> {
     prop_oneof![
         6 => (1u64..8000).prop_map(Op::Pass),
         6 => treat().prop_map(Op::Scheduler),
-        1 => (0u32..24, 0u32..24).prop_map(|(cpu, mem)| Op::Says(cpu, mem)),
+        1 => (0u32..24, 0u32..24).prop_map(|(cpu, mem)| Op::Reply(cpu, mem)),
         6 => treat().prop_map(Op::Api),
         6 => treat().prop_map(Op::Monitor),
         3 => any::<bool>().prop_map(Op::Machine),
@@ -91,8 +91,8 @@ fn play(world: &mut World, op: &Op) {
         }
         Op::Scheduler(treat) => world.scheduler(treat),
         // Half compute units, and each field for itself.
-        Op::Says(cpu, mem) => {
-            world.scheduler_says(Resources::new(MilliCpu::new(cpu * 125), Bytes::mib(mem * 512)));
+        Op::Reply(cpu, mem) => {
+            world.scheduler_replies(Resources::new(MilliCpu::new(cpu * 125), Bytes::mib(mem * 512)));
         }
         Op::Api(treat) => world.api(treat),
         Op::Monitor(treat) => world.monitor(treat),
@@ -162,10 +162,10 @@ fn stale(world: &mut World, id: u64) {
 proptest! {
     #![proptest_config(config(40))]
 
-    /// After any storm, with everybody doing their part, the VM has what its load wants, and everybody knows it; and an
-    /// agent that was started anew comes to the same.
+    /// After any faults, once all components work, the VM has what its load wants, and all components know it; an agent that
+    /// is restarted comes to the same.
     #[test]
-    fn calm_after_the_storm_ends_at_the_goal(
+    fn calm_after_faults_ends_at_the_goal(
         using in 1u16..9, ops in prop::collection::vec(op(true), 0..60),
         load in 0.0..1.4, needs in 0u16..5, restart: bool, new: bool,
     ) {
@@ -199,7 +199,7 @@ proptest! {
 
     /// §7.9, 1 to 6 and 9; deterministic, quiescent, bounded; stale replies. The checks are in `World::step`.
     #[test]
-    fn invariants_hold_in_every_storm(
+    fn invariants_hold_under_all_faults(
         using in 1u16..9, capacity in 1u16..12, ops in prop::collection::vec(op(false), 1..80),
     ) {
         let mut world = World::new(using, capacity);
@@ -224,7 +224,7 @@ proptest! {
         prop_assert_eq!(a, b);
     }
 
-    /// The same observation again asks for nothing, says nothing.
+    /// The same observation again causes no action and no note.
     #[test]
     fn the_same_again_does_nothing(ops in prop::collection::vec(op(true), 0..40), load in 0.0..1.5) {
         let mut world = World::new(2, 8);
@@ -394,7 +394,7 @@ proptest! {
     }
 }
 
-/// An idle VM says nothing and remembers nothing more, however long.
+/// An idle VM causes no notes and no growth of the state, however long.
 #[test]
 fn an_idle_vm_is_quiet() {
     let mut world = World::new(1, 8);

@@ -133,7 +133,7 @@ proptest! {
         let _ = parse_lfc(&body);
     }
 
-    /// Broken at any place: never a panic, and never a value that makes no sense.
+    /// Broken at any place: never a panic, and never an invalid value.
     #[test]
     fn broken_texts_are_read_or_refused(cut in 0usize..1400, put in "[\\PC\n{}\"\\\\=, ]{0,6}") {
         let cut = cut.min(HOST.len());

@@ -1,4 +1,4 @@
-//! Peers that do not answer, answer twice as late, or answer what makes no sense.
+//! Peers that do not answer, answer twice or late, or send invalid replies.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use neonvm_types::{Resources, version::MonitorProtoVersion};
 
 use crate::dsl::{Play, cu, load, res, secs, settings, vm};
 
-/// Permitted four units, at one; then the load fell, and the scheduler is told that one is enough.
+/// Permitted four units, at one; then the load fell, and the scheduler is notified that one is enough.
 fn giving_back() -> Play {
     let mut p = Play::cus(1, 4, 1, settings()).ready();
     p.metrics(load(0.5));
@@ -61,23 +61,23 @@ fn a_request_for_less_of_one_field_gives_back_that_field() {
     assert_eq!(p.state.view(p.now).permit, Some(res(500, 2)));
 }
 
-/// Wishes four units at two, permitted three, and asks again; the answer is `said`.
-fn answered(said: Resources) -> (Play, Outcome) {
+/// Requests four units at two, permitted three, and asks again; the answer is `reply`.
+fn answered(reply: Resources) -> (Play, Outcome) {
     let mut p = Play::cus(1, 4, 2, settings()).ready();
     p.metrics(load(0.5));
     p.ask();
     p.permit(cu(3));
     p.after(2.0).ask();
     let id = serde_json::to_value(&p.state).unwrap()["plugin"]["asking"]["id"].as_u64().unwrap();
-    let outcome = p.state.step(p.now, Event::PluginReply { id, result: Ok(said) });
+    let outcome = p.state.step(p.now, Event::PluginReply { id, result: Ok(reply) });
     (p, outcome)
 }
 
-/// What the scheduler may answer to a VM at two units with a permit of three that asks for four: what is believed, what the
-/// VM is set to, and what the note says.
+/// Replies of the scheduler to a VM at two units with a permit of three that asks for four: the resulting permit, the size
+/// that the VM is set to, and the note.
 #[test]
-fn answers_that_make_no_sense() {
-    for (said, permit, set, note) in [
+fn invalid_replies_of_the_scheduler() {
+    for (reply, permit, set, note) in [
         // More than asked for: none of it.
         (cu(9), cu(3), Some(cu(3)), "scheduler failed: the permit is above the request: 9"),
         // Less than the permit before, but what the VM has: that is how it is now.
@@ -93,16 +93,16 @@ fn answers_that_make_no_sense() {
         (res(1000, 3), res(1000, 3), Some(cu(3)), "scheduler permits 1/3Gi"),
         (res(625, 4), res(625, 4), None, "scheduler permits 625m/4Gi"),
     ] {
-        let (mut p, outcome) = answered(said);
+        let (mut p, outcome) = answered(reply);
         let view = p.state.view(p.now);
-        assert_eq!(view.permit, Some(permit), "{said:?}");
+        assert_eq!(view.permit, Some(permit), "{reply:?}");
         let patched = outcome.actions.iter().find_map(|action| match action {
             Action::PatchVm { to, .. } => Some(*to),
             _ => None,
         });
-        assert_eq!(patched, set, "{said:?}");
+        assert_eq!(patched, set, "{reply:?}");
         let notes: Vec<String> = outcome.notes.iter().map(ToString::to_string).collect();
-        assert!(notes.iter().any(|told| told.starts_with(note)), "{said:?}: {notes:?}");
+        assert!(notes.iter().any(|text| text.starts_with(note)), "{reply:?}: {notes:?}");
         // It is asked again, and a good answer ends it.
         p.after(8.0);
         let outcome = p.state.step(p.now, Event::Timer);
@@ -111,13 +111,13 @@ fn answers_that_make_no_sense() {
             _ => None,
         });
         let (id, last, target) = asked.expect("asks again");
-        assert_eq!((last, target), (Some(permit), cu(4)), "{said:?}");
+        assert_eq!((last, target), (Some(permit), cu(4)), "{reply:?}");
         let _ = p.state.step(p.now, Event::PluginReply { id, result: Ok(cu(4)) });
-        assert_eq!(p.state.view(p.now).permit, Some(cu(4)), "{said:?}");
+        assert_eq!(p.state.view(p.now).permit, Some(cu(4)), "{reply:?}");
     }
 }
 
-/// Steps at each `wake_at` until `end`; `answer` says what comes back at once. Gives the actions with their times.
+/// Steps at each `wake_at` until `end`; `answer` returns the immediate replies. Returns the actions with their times.
 fn run(
     state: &mut State,
     end: f64,
@@ -152,7 +152,7 @@ fn state_time(state: &State) -> Duration {
     Duration::new(clock["secs"].as_u64().unwrap(), u32::try_from(clock["nanos"].as_u64().unwrap()).unwrap())
 }
 
-/// Nobody ever answers anything: each peer is asked again, ever more rarely; the size stays; the view says who fails.
+/// No peer ever replies: each is asked again, ever more rarely; the size stays; the view shows which peer fails.
 #[test]
 fn replies_that_never_come() {
     let mut p = Play::cus(1, 4, 2, settings()).ready();
@@ -170,7 +170,7 @@ fn replies_that_never_come() {
     assert!(view.state.contains("scheduler"), "{}", view.state);
 }
 
-/// Only the scheduler is silent: the VM still shrinks, because that takes nothing from anybody.
+/// Only the scheduler is silent: the VM still shrinks, because that needs no permit.
 #[test]
 fn without_the_scheduler_a_vm_still_shrinks() {
     let mut p = Play::cus(1, 4, 3, settings()).ready();
@@ -185,7 +185,7 @@ fn without_the_scheduler_a_vm_still_shrinks() {
     };
     let actions = run(&mut p.state, 15.0, Event::SystemMetrics(load(0.0)), agrees);
     assert_eq!(p.state.view(secs(15.0)).asked, cu(1));
-    // Until it is seen that the VM is smaller, the scheduler goes on hearing of all of it.
+    // Until the VM is observed to be smaller, requests to the scheduler still contain all of it.
     for (_, action) in &actions {
         if let Action::AskScheduler { request, .. } = action {
             assert_eq!(request.target, cu(3));
@@ -197,8 +197,8 @@ fn patch_id(p: &Play) -> u64 {
     serde_json::to_value(&p.state).unwrap()["machine"]["patching"]["id"].as_u64().unwrap()
 }
 
-/// A patch whose reply was lost, and whose result nobody saw: time alone does not make it undone. The scheduler goes on
-/// hearing of it until a patch that changes nothing proves what the size is.
+/// A patch whose reply was lost, and whose result was not observed, is not dropped after some time. Requests to the scheduler
+/// contain it until a patch that changes nothing proves the size.
 #[test]
 fn a_patch_without_reply_counts_until_it_is_known_to_be_undone() {
     for undone in [true, false] {
@@ -207,7 +207,7 @@ fn a_patch_without_reply_counts_until_it_is_known_to_be_undone() {
         p.ask();
         p.permit(cu(2));
         p.patch();
-        // Nobody wants it any more, so that it is not tried again for its own sake.
+        // It is not needed any more, so that it is not tried again for its own sake.
         p.metrics(load(0.0));
         p.after(15.0);
         let outcome = p.state.step(p.now, Event::Timer);
@@ -217,8 +217,8 @@ fn a_patch_without_reply_counts_until_it_is_known_to_be_undone() {
                 _ => None,
             })
         };
-        let (id, told) = target(&outcome).expect("the tick is long over");
-        assert_eq!(told, cu(2));
+        let (id, sent) = target(&outcome).expect("the tick is long over");
+        assert_eq!(sent, cu(2));
         let _ = p.state.step(p.now, Event::PluginReply { id, result: Ok(cu(2)) });
         assert_eq!(p.next().neonvm, None, "it may still be under way");
         p.after(15.0);
@@ -263,9 +263,9 @@ fn a_second_patch_without_reply_does_not_hide_the_first() {
     assert_eq!(p.next().plugin.map(|request| request.target), Some(cu(4)));
 }
 
-/// Patches that were refused and that nobody wants any more do not leave the VM stuck for ever.
+/// Patches that were refused and are not needed any more do not leave the VM stuck for ever.
 #[test]
-fn what_nobody_wants_any_more_is_not_stuck() {
+fn refused_patches_that_are_not_needed_any_more_are_not_stuck() {
     let mut p = Play::cus(1, 4, 1, settings()).ready();
     p.metrics(load(0.25));
     p.ask();
@@ -277,7 +277,7 @@ fn what_nobody_wants_any_more_is_not_stuck() {
         p.after(20.0);
     }
     assert!(p.state.stuck(p.now).is_some_and(|why| why.contains("3 times in a row")));
-    // Somebody else sets what is wanted.
+    // Another client sets what is wanted.
     p.vm.info.set_using(cu(2)).unwrap();
     p.vm.observed = Some(cu(2));
     p.see();
@@ -345,9 +345,9 @@ fn a_growth_that_was_not_seen_counts_until_the_status_is_about_what_came_after()
     assert_eq!(p.next().plugin.map(|request| request.target), Some(cu(4)));
 }
 
-/// On the way from five to three somebody fixes the size at five again. The status still shows the five of before.
+/// On the way from five to three a user fixes the size at five again. The status still shows the five of before.
 #[test]
-fn the_monitor_is_not_told_of_what_an_old_status_shows() {
+fn the_monitor_is_not_notified_of_what_an_old_status_shows() {
     let mut p = Play::cus(1, 8, 5, settings()).ready();
     p.event(Event::MonitorConnected { version: MonitorProtoVersion::V2_0 });
     p.metrics(load(0.375));
@@ -432,10 +432,10 @@ fn a_denial_does_not_make_a_vm_grow_above_its_maximum_or_a_hold() {
     }
 }
 
-/// The agent sets five to four, its reply is lost, and somebody sets five again before it looks: the guest must be asked
-/// again.
+/// The agent sets five to four, its reply is lost, and another client sets five again before the next observation: the guest
+/// must be asked again.
 #[test]
-fn a_shrinking_that_somebody_undid_needs_a_new_consent() {
+fn a_shrinking_that_was_undone_needs_a_new_consent() {
     let mut p = Play::cus(1, 8, 5, settings());
     p.vm.generation = Some(1);
     let mut p = Play::new(p.vm, settings()).ready();
@@ -452,8 +452,8 @@ fn a_shrinking_that_somebody_undid_needs_a_new_consent() {
     assert_eq!(set.monitor_downscale.map(|change| change.target), Some(cu(4)));
 }
 
-/// An agent that starts while the VM goes from five to four, of which the status knows nothing yet, says nothing to the
-/// scheduler before it knows.
+/// An agent that starts while the VM goes from five to four, before the status shows that, sends nothing to the scheduler
+/// until it does.
 #[test]
 fn an_agent_that_starts_in_a_change_waits_for_the_status() {
     let mut vm = vm(cu(1), cu(8), cu(4));

@@ -1,4 +1,4 @@
-//! What is new on top of upstream: wishes, pressure, holds, the user's metric; and decisions in words.
+//! Additions to upstream: requests for amounts, pressure, holds, the user's metric; and the text of decisions.
 
 use neonvm_api::UserMetric;
 use neonvm_core_scaling::agent::{Event, State, SystemMetrics};
@@ -23,7 +23,7 @@ fn idle() -> Play {
 }
 
 #[test]
-fn a_wish_is_rounded_up_to_units_and_clamped() {
+fn a_request_is_rounded_up_to_units_and_clamped() {
     for (milli, mib, goal) in
         [(251, 0, 2), (0, 1025, 2), (750, 5000, 5), (u32::MAX, 0, 8), (0, u32::MAX, 8), (1, 1, 1), (0, 0, 1)]
     {
@@ -34,7 +34,7 @@ fn a_wish_is_rounded_up_to_units_and_clamped() {
 }
 
 #[test]
-fn a_wish_lasts_and_can_be_renewed() {
+fn a_request_lasts_and_can_be_renewed() {
     let mut p = idle();
     p.event(wants(750, 0));
     p.after(6.0).metrics(load(0.0));
@@ -47,7 +47,7 @@ fn a_wish_lasts_and_can_be_renewed() {
 }
 
 #[test]
-fn no_thrash_after_a_wish() {
+fn no_thrash_after_a_request() {
     let mut p = idle();
     p.event(wants(1000, 0));
     p.due("W10.0 P1>4");
@@ -56,10 +56,10 @@ fn no_thrash_after_a_wish() {
     p.patch();
     p.patched_and_seen(cu(4));
     p.metrics(load(0.0));
-    // The wish is over, but the VM grew by it a moment ago.
+    // The request has expired, but the VM grew by it a moment ago.
     p.after(3.0);
     assert_eq!(p.state.view(p.now).goal, cu(4));
-    p.tell_up();
+    p.notify_up();
     p.confirms();
     assert!(p.next().monitor_downscale.is_none());
     p.after(7.0).metrics(load(0.0));
@@ -139,7 +139,7 @@ fn a_hold_fixes_the_size_and_ends() {
     p.due("P1>5");
     p.event(wants(2000, 0));
     p.metrics(load(3.0));
-    assert_eq!(p.state.view(p.now).goal, cu(5), "neither load nor wishes count");
+    assert_eq!(p.state.view(p.now).goal, cu(5), "neither load nor requests count");
     p.vm.hold = Some((res(9000, 99), secs(60.0)));
     p.see();
     assert_eq!(p.state.view(p.now).goal, cu(8), "bounds hold");
@@ -189,7 +189,7 @@ fn decisions_in_words() {
             "scheduler permits 10",
             "load 1.50, goal 12 (cpu 12, mem 0); ask scheduler 10 -> 12",
             "scheduler permits 11; set VM 10 -> 11",
-            "VM reports 11; tell monitor 11",
+            "VM reports 11; notify monitor 11",
             "monitor accepts 11",
         ]
     );
@@ -220,7 +220,7 @@ fn repeated_decisions_are_counted() {
 /// Metrics want three units, the guest wants four as soon as it has three: it gets four ever longer, not three and four
 /// in turns for ever.
 #[test]
-fn wishes_against_the_metrics_swing_ever_more_slowly() {
+fn requests_against_the_metrics_swing_ever_more_slowly() {
     let mut p = idle();
     let mut lasted = Vec::new();
     for _ in 0..7 {
@@ -230,7 +230,7 @@ fn wishes_against_the_metrics_swing_ever_more_slowly() {
         p.patch();
         let grown = p.now;
         p.patched_and_seen(cu(4));
-        p.tell_up();
+        p.notify_up();
         p.confirms();
         while p.state.view(p.now).goal == cu(4) {
             p.after(0.5).metrics(load(0.375));

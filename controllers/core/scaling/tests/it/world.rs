@@ -1,5 +1,5 @@
-//! One VM with everything around it: object, scheduler and guest, which answer as a test tells them. After each step the
-//! invariants of §7.9 are checked against what the peers know, not against what the state believes.
+//! One VM with fake object, scheduler and guest, whose replies the test chooses. After each step the invariants of §7.9 are
+//! checked against the state of the peers, not against that of the agent.
 
 use std::time::Duration;
 
@@ -27,7 +27,7 @@ pub struct World {
     pub state: State,
     pub settings: Settings,
     pub now: Duration,
-    /// The object: ASKED and its generation are in here; `observed` is what the status says.
+    /// The object: ASKED and its generation are in here; `observed` is its status.
     pub vm: Vm,
     /// What the machine has, what the controller brings it to, and the generation its last look was at.
     pub has: Resources,
@@ -44,7 +44,7 @@ pub struct World {
     asks: Option<(u64, Resources, Option<Resources>, Duration)>,
     patch: Option<(u64, Resources, Resources, Duration)>,
     question: Option<(u64, Resources, bool, Duration)>,
-    /// The last denial the agent heard of: until when it is in force, of what; and how many there were in a row.
+    /// The last denial the agent received: until when it is in force, of what; and how many there were in a row.
     denied: Option<(Duration, Resources)>,
     denials: u32,
     metrics_at: Option<Duration>,
@@ -132,7 +132,7 @@ impl World {
         self.denied.filter(|(until, _)| self.now < *until).map(|(_, size)| size)
     }
 
-    /// A denial the agent hears of. The same wait twice, then twice as long each time, at most 16 times.
+    /// The agent receives a denial. The same wait twice, then twice as long each time, at most 16 times.
     fn denies(&mut self, asked_at: Duration, size: Resources) {
         if self.denied.is_none_or(|(until, _)| asked_at >= until) {
             self.denials += 1;
@@ -175,17 +175,17 @@ impl World {
                 }
                 self.question = Some((id, to, true, self.now));
             }
-            Action::TellMonitorUpscale { id, to, .. } => {
+            Action::NotifyUpscale { id, to, .. } => {
                 self.check_question();
                 assert!(
                     !to.any_greater(self.has),
-                    "told of what is not there: {to:?}, {:?}, {:?}",
+                    "notified of what is not there: {to:?}, {:?}, {:?}",
                     self.has,
                     self.state.view(self.now)
                 );
                 self.question = Some((id, to, false, self.now));
             }
-            Action::ResetMonitor { .. } => panic!("nobody was silent"),
+            Action::ResetMonitor { .. } => panic!("the monitor was not silent"),
         }
     }
 
@@ -236,17 +236,17 @@ impl World {
         }
     }
 
-    /// The scheduler answers with any amount. It holds what it says for the VM, as far as it was asked for, and what the VM
-    /// has or is on its way to. One who takes away what it permitted must say so in time.
-    pub fn scheduler_says(&mut self, said: Resources) {
+    /// The scheduler replies with any amount. It reserves that for the VM, as far as it was requested, and what the VM has or
+    /// is on its way to. A scheduler that reduces a permit must reply in time.
+    pub fn scheduler_replies(&mut self, reply: Resources) {
         let Some((id, target, _, since)) = self.asks.take() else { return };
         if self.now >= since + self.settings.plugin_reply_deadline {
             return;
         }
         let coming = self.patch.map_or(self.asked(), |(_, _, to, _)| to);
-        self.reserved = said.min(target).max(self.asked()).max(coming).max(self.has).max(self.commanded);
-        self.lied |= said.any_less(target);
-        self.step(Event::PluginReply { id, result: Ok(said) });
+        self.reserved = reply.min(target).max(self.asked()).max(coming).max(self.has).max(self.commanded);
+        self.lied |= reply.any_less(target);
+        self.step(Event::PluginReply { id, result: Ok(reply) });
     }
 
     pub fn api(&mut self, treat: Treat) {
@@ -286,19 +286,19 @@ impl World {
 
     pub fn monitor(&mut self, treat: Treat) {
         let Some((id, target, down, since)) = self.question.take() else { return };
-        let heard = treat != Treat::Silently && self.now < since + self.settings.monitor_reply_deadline;
+        let in_time = treat != Treat::Silently && self.now < since + self.settings.monitor_reply_deadline;
         let denies = down && (treat == Treat::Deny || target.any_less(self.needs));
         let result = match treat {
             Treat::Fail => Err("broken".to_owned()),
             _ if denies => {
-                if heard {
+                if in_time {
                     self.denies(since, target);
                 }
                 Ok(Verdict::Denied { status: "in use".into() })
             }
             _ => {
                 self.knows = target;
-                if down && heard {
+                if down && in_time {
                     self.denials = 0;
                 }
                 Ok(if down { Verdict::Agreed { status: String::new() } } else { Verdict::Confirmed })
@@ -343,7 +343,7 @@ impl World {
 
     pub fn connect(&mut self, version: MonitorProtoVersion) {
         self.connected = Some(version);
-        // It was told nothing, so it knows what it sees.
+        // It got no notification, so it knows what it sees.
         self.knows = self.has.max(self.asked());
         self.forget();
         self.step(Event::MonitorConnected { version });
@@ -360,7 +360,7 @@ impl World {
         self.step(Event::SystemMetrics(SystemMetrics { load1: self.load, ..SystemMetrics::default() }));
     }
 
-    /// Somebody else changes ASKED: what the scheduler holds is no longer the agent's doing.
+    /// Another client changes ASKED: what the scheduler holds is no longer the agent's doing.
     pub fn outside(&mut self, units: u16) {
         self.outside = true;
         self.writes(cu(units));
@@ -378,7 +378,7 @@ impl World {
         self.step(Event::Timer);
     }
 
-    /// Everybody does their part until the time is over.
+    /// All components work without faults until the time is over.
     pub fn calm(&mut self, seconds: u64) {
         let end = self.now + Duration::from_secs(seconds);
         self.outside = true;
@@ -403,7 +403,7 @@ impl World {
         }
     }
 
-    /// The agent is started anew: all it knew is gone, the world is as it is.
+    /// The agent restarts: its state is lost, its peers keep theirs.
     pub fn restart(&mut self) {
         self.state = State::found(self.vm.clone(), self.looked_at, self.settings, self.now);
         (self.asks, self.patch, self.metrics_at) = (None, None, None);

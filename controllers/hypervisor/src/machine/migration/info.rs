@@ -1,4 +1,4 @@
-//! What QEMU says about a move.
+//! What QEMU reports about a migration.
 
 use neonvm_types::Bytes;
 use neonvm_types::runner_protocol::MigrationProgress;
@@ -26,11 +26,11 @@ pub enum MigrationPhase {
     PostCopyRecover,
     /// All is there.
     Completed,
-    /// It failed. At the source the guest goes on.
+    /// It failed. At the source the guest continues.
     Failed,
-    /// It is being called off.
+    /// It is being cancelled.
     Cancelling,
-    /// It was called off; the guest goes on.
+    /// It was cancelled; the guest continues.
     Cancelled,
     /// A device that cannot move is unplugged first; none of ours.
     WaitUnplug,
@@ -72,11 +72,11 @@ impl MigrationPhase {
 pub struct MigrationInfo {
     /// How far it is.
     pub phase: MigrationPhase,
-    /// Why it failed, in QEMU's words; empty if it did not or QEMU does not say.
+    /// Why it failed, in QEMU's words; empty if it did not fail or QEMU gives no reason.
     pub error: String,
-    /// Why this machine cannot move now, in QEMU's words.
+    /// Why this VM cannot migrate now, in QEMU's words.
     pub blocked: Vec<String>,
-    /// Numbers; those of disks are not QEMU's to tell here.
+    /// Progress; QEMU does not report the numbers of disks here.
     pub progress: MigrationProgress,
 }
 
@@ -105,7 +105,7 @@ impl MigrationInfo {
                 qemu_status: status,
                 total_time_ms: number("total-time").unwrap_or(0),
                 setup_time_ms: number("setup-time").unwrap_or(0),
-                // QEMU says that a move is complete a moment before it has counted: all times are 0 until then.
+                // QEMU reports that a migration is complete a moment before it has counted: all times are 0 until then.
                 downtime_ms: number("downtime").filter(|_| number("total-time").unwrap_or(0) > 0),
                 expected_downtime_ms: number("expected-downtime"),
                 passes: ram("dirty-sync-count"),

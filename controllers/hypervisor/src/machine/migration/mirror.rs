@@ -80,7 +80,7 @@ impl Machine {
         Ok(())
     }
 
-    /// Target: nobody writes the disks by NBD any more. Harmless if nobody does.
+    /// Target: ends all writes of disks by NBD. Harmless if there are none.
     ///
     /// # Errors
     /// If QEMU does not answer.
@@ -88,9 +88,9 @@ impl Machine {
         gone(self.session.execute_within("nbd-server-stop", Value::Null, CONNECT).await.map(drop))
     }
 
-    /// Source: copies a disk to the NBD server on the socket of this name, and then what the guest writes meanwhile:
-    /// [`super::super::MachineEvent::MirrorReady`] tells when there was nothing left for a moment. What the target shares with
-    /// this disk, the base of an overlay, is not copied.
+    /// Source: copies a disk to the NBD server on the socket of this name, and then mirrors what the guest writes.
+    /// [`super::super::MachineEvent::MirrorReady`] reports that nothing was left to copy for a moment. What the target shares
+    /// with this disk, the base of an overlay, is not copied.
     ///
     /// # Errors
     /// If the disk is not there or QEMU cannot connect.
@@ -106,7 +106,7 @@ impl Machine {
             "export": name,
             "discard": "unmap",
         });
-        // Of an earlier copy that did not end while somebody waited for it.
+        // A node that remains of an earlier copy, which ended after its caller had stopped waiting.
         self.close_mirror(index).await?;
         self.session.execute_within("blockdev-add", node, CONNECT).await?;
         let mirror = json!({
@@ -114,7 +114,7 @@ impl Machine {
             "device": disk_node(index),
             "target": target,
             "sync": if overlay { "top" } else { "full" },
-            // Not `write-blocking`, which keeps both disks equal by holding up the guest: a job of that kind that is called off
+            // Not `write-blocking`, which keeps both disks equal by delaying the guest: a job of that kind that is cancelled
             // or fails frees a bitmap (`in_flight_bitmap`, in `mirror_run`) that writes of the guest still on their way then
             // change. Of QEMU 7.2 over a slow link, one in ten died of it; later ones have the same code.
             "copy-mode": "background",

@@ -15,7 +15,7 @@ pub struct Abilities {
     pub refused: BTreeMap<String, String>,
 }
 
-/// What is wished for.
+/// The requested features.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Wanted {
     /// Connections for memory.
@@ -49,7 +49,7 @@ pub struct Agreement {
     pub channels: u8,
     /// Compression in them.
     pub compression: Compression,
-    /// What was wished for and cannot be had, each with its reason.
+    /// Requested features that are not used, each with its reason.
     pub dropped: Vec<String>,
 }
 
@@ -95,10 +95,10 @@ fn obstacle(name: &str, source: &Abilities, target: &Abilities) -> Option<String
     None
 }
 
-/// The most of what is wished for that both sides have and that goes together.
+/// The largest set of requested features that both sides have and that work together.
 ///
 /// # Errors
-/// If one of them lacks what no move can do without.
+/// If one of them lacks what every migration needs.
 pub fn negotiate(wanted: &Wanted, source: &Abilities, target: &Abilities) -> Result<Agreement, String> {
     let mut agreed = Agreement { channels: 1, ..Agreement::default() };
     for name in NEEDED {

@@ -7,7 +7,7 @@ use super::*;
 use crate::accelerator::Accelerator;
 use crate::plan::{Architecture, CpuMode, CpuPlan, DiskImage, DiskPlan, Firmware, MemoryPlan};
 
-/// A QEMU that does what the test says.
+/// A fake QEMU whose output the test determines.
 struct Fake {
     read: BufReader<ReadHalf<DuplexStream>>,
     write: WriteHalf<DuplexStream>,
@@ -53,7 +53,7 @@ fn plan() -> MachinePlan {
 }
 
 #[tokio::test]
-async fn a_failing_accelerator_is_told_apart_from_other_stops() {
+async fn a_failing_accelerator_is_distinguished_from_other_stops() {
     let (ours, theirs) = tokio::io::duplex(4096);
     let (read, write) = split(theirs);
     let mut fake = Fake { read: BufReader::new(read), write };
@@ -90,7 +90,7 @@ async fn a_failing_accelerator_is_told_apart_from_other_stops() {
     fake.answer("query-status", r#"{"status":"internal-error"}"#).await;
     assert_eq!(events.recv().await, Ok(MachineEvent::AcceleratorFailed));
     assert_eq!(events.recv().await, Ok(MachineEvent::Stopped(RunState::InternalError)));
-    // The last words come together with the end.
+    // The last event comes together with the end.
     fake.send(r#"{"event":"SHUTDOWN","data":{"guest":false,"reason":"host-qmp-quit"}}"#).await;
     drop(fake);
     ended_sender.send_replace(Some(ExitStatus::from_raw(0)));

@@ -109,7 +109,7 @@ async fn disks_that_are_written_all_the_time_arrive_whole() {
     target.phase(Phase::Completed).await;
     source.machine.quit().await.unwrap();
     source.machine.wait_for(PATIENCE).await.unwrap();
-    // Nobody writes now.
+    // Both QEMUs have ended: the disks no longer change.
     equal(&here.overlay(), &there.overlay());
     equal(&here.raw(), &there.raw());
     let blocks = std::fs::metadata(there.raw()).unwrap().blocks() * 512;

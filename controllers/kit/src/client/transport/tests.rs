@@ -48,7 +48,7 @@ fn cut() {
     assert!(Command::new("nft").arg(chain).status().unwrap().success());
 }
 
-/// Answers one request with a piece at once and a piece when asked to; then it says nothing.
+/// Answers one request with a piece at once and a piece when asked to; then it sends nothing.
 async fn serve(listener: TcpListener, more: oneshot::Receiver<()>) {
     let (mut stream, _) = listener.accept().await.unwrap();
     assert!(tokio::io::AsyncReadExt::read(&mut stream, &mut [0; 4096]).await.unwrap() > 0);
@@ -74,7 +74,7 @@ async fn watch(taken_within: Option<Duration>) {
     let mut piece = [0; 3];
     stream.read_exact(&mut piece).await.unwrap();
     assert_eq!(&piece, b"one");
-    // A server that has nothing to say is still there.
+    // A server that sends nothing is still there.
     tokio::time::sleep(second * 4).await;
     ask.send(()).unwrap();
     stream.read_exact(&mut piece).await.unwrap();
@@ -115,7 +115,7 @@ async fn a_stream_waits_for_who_does_not_read() {
     assert!(!requests && streams);
 }
 
-/// Says more than sockets hold to a server that reads nothing before `reads` ends. Whether all of it came.
+/// Sends more than sockets hold to a server that reads nothing before `reads` ends. Whether all of it came.
 async fn upload(silence: Silence, reads: impl Future<Output = ()> + Send + 'static) -> bool {
     const BYTES: usize = 64_000_000;
     let socket = TcpSocket::new_v4().unwrap();

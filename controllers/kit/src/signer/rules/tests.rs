@@ -96,7 +96,7 @@ fn a_certificate_has_one_purpose() {
     }
 }
 
-fn anybody() -> impl Strategy<Value = Asked> {
+fn any_request() -> impl Strategy<Value = Asked> {
     let user = prop_oneof![
         Just("system:serviceaccount:neonvm-system:neonvm-agent".to_owned()),
         Just("system:serviceaccount:neonvm-system:neonvm-scheduler".to_owned()),
@@ -141,7 +141,7 @@ proptest! {
 
     /// Whatever is asked: names, organisation, purpose and life are those of a rule that holds for the requester.
     #[test]
-    fn nobody_gets_more_than_the_rules_give(asked in anybody()) {
+    fn no_client_gets_more_than_the_rules_give(asked in any_request()) {
         let (grant, review) = match judge(NAMESPACE, &asked) {
             Verdict::Deny(denial) => {
                 prop_assert!(!denial.why.is_empty());

@@ -45,7 +45,7 @@ fn what_is_backed_up_comes_back_with_its_versions_and_keys() {
     for key in ["one", "two"] {
         assert_eq!(before.read("things", key), after.read("things", key));
     }
-    // Nobody has seen what comes next, and nobody can watch from what was not.
+    // No client has a resource version from here on, and no watch can start from before it.
     assert!(after.revision() > revision + 1000 && after.floor("things") == after.revision());
     assert!(neonvm_kit::private::audit(&new, &[]).unwrap().is_empty());
 }

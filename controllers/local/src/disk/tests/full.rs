@@ -68,7 +68,7 @@ async fn a_full_disk_costs_no_accepted_write_and_takes_deletes() {
     }
     assert!(disk.full().is_none());
     small.fill();
-    // Accepted before anybody knew: it gets a piece of the reserve.
+    // Accepted before the full disk was noticed: it gets a piece of the reserve.
     for number in 6..12 {
         write(&disk, &mut store, &format!("o{number}"), 500_000).await;
         small.fill();

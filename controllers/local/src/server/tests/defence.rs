@@ -30,9 +30,9 @@ fn opened_by(user: u32, directory: &Path) -> String {
 }
 
 #[tokio::test]
-async fn nobody_can_open_anything_of_a_cluster_and_what_was_open_is_repaired() {
+async fn no_other_user_can_open_files_of_a_cluster_and_open_modes_are_repaired() {
     need!(needs::root());
-    // A place that everybody may enter, unlike the directories that keep temporary files private.
+    // A place that every user may enter, unlike the directories that keep temporary files private.
     let home = tempfile::Builder::new().prefix("open-").tempdir_in("/tmp").unwrap();
     let all = std::os::unix::fs::PermissionsExt::from_mode(0o755);
     std::fs::set_permissions(home.path(), std::fs::Permissions::clone(&all)).unwrap();
@@ -66,7 +66,7 @@ async fn a_full_disk_refuses_what_takes_room_and_serves_the_rest() {
     let ready = || own_path(&shared, &incoming(Method::Get, "/readyz", "", &Value::Null));
     assert_eq!(create(&shared, "before").await.code, 201);
     shared.state.disk().fill(true);
-    // Nobody knows yet: it is taken, from the reserve.
+    // The full disk is not noticed yet: it is accepted, from the reserve.
     assert_eq!(create(&shared, "first").await.code, 201);
     let refused = create(&shared, "second").await;
     let status: Value = serde_json::from_slice(&refused.body).unwrap();

@@ -25,7 +25,7 @@ fn parse(line: &str) -> Option<(&str, bool, &str)> {
     let mut parts = line.splitn(4, ' ');
     let (time, stream, tag) = (parts.next()?, parts.next()?, parts.next()?);
     let is_stream = matches!(stream, "stdout" | "stderr");
-    // Cheap to tell from other texts before it is parsed in full.
+    // Cheap to distinguish from other texts before it is parsed in full.
     let is_time = time.len() >= 20 && time.as_bytes().get(10) == Some(&b'T');
     let partial = match tag.split(':').next() {
         Some("F") => false,
@@ -68,7 +68,7 @@ impl Lines {
     fn show(&mut self, line: &[u8], filter: &Filter, into: &mut Vec<u8>) {
         let text = String::from_utf8_lossy(line);
         let Some((time, partial, content)) = parse(&text) else {
-            // Without a time there is no telling whether it is too old.
+            // Without a time its age is unknown.
             into.extend_from_slice(line);
             into.push(b'\n');
             self.continues = false;

@@ -27,7 +27,7 @@ where
     S: Send + 'static,
 {
     let socket = TcpSocket::new_v4().unwrap();
-    // What the kernel keeps of what was sent says nothing about who reads it.
+    // A small send buffer, so that what was sent was read.
     socket.set_send_buffer_size(RECEIVE_BUFFER).unwrap();
     socket.bind((Ipv4Addr::LOCALHOST, 0).into()).unwrap();
     let listener: TcpListener = socket.listen(64).unwrap();
@@ -89,7 +89,7 @@ async fn connections_that_fail_look_alike() {
     let share = reader.share();
     let missing = reader.read(&endpoint("127.0.0.1", closed), &share).await.unwrap_err();
     assert!(missing.message.ends_with(": no connection"), "{missing}");
-    // About a pod the whole reason is told.
+    // About a pod the whole reason is reported.
     let pod = Endpoint { named: false, ..endpoint("127.0.0.1", closed) };
     assert!(reader.read(&pod, &share).await.unwrap_err().message.contains("refused"));
 }

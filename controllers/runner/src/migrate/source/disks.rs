@@ -56,10 +56,10 @@ impl Work {
                         return Err(format!("a disk cannot be copied: {}", words(end)));
                     }
                     Ok(_) => {}
-                    Err(RecvError::Lagged(_)) => return Err("QEMU says more than can be read".to_owned()),
+                    Err(RecvError::Lagged(_)) => return Err("QEMU sends events too fast".to_owned()),
                     Err(RecvError::Closed) => return Err("QEMU is gone".to_owned()),
                 },
-                _ = tick.tick() => self.tell_disks().await,
+                _ = tick.tick() => self.report_disks().await,
             }
         }
         if self.request.parameters.auto_converge {
@@ -69,15 +69,15 @@ impl Work {
                 self.limit_writes(Some(limit)).await;
             }
         }
-        self.tell_disks().await;
+        self.report_disks().await;
         Ok(())
     }
 
-    async fn tell_disks(&self) {
+    async fn report_disks(&self) {
         if let Some(copied) = self.look_at_disks().await {
             let mut progress = MigrationProgress::default();
             copied.add_to(&mut progress);
-            self.tell(Event::Numbers(progress)).await;
+            self.report(Event::Numbers(progress)).await;
         }
     }
 
@@ -167,7 +167,7 @@ impl Work {
     pub(super) async fn give_up_disks(&self) {
         let mut events = self.machine.events();
         locked(&self.mirrors).clear();
-        // Of all disks: what QEMU was last told to do may not have been written down.
+        // Of all disks: the last order to QEMU may not have been recorded.
         let indexes = self.machine.written_disk_numbers();
         let mut waiting = BTreeSet::new();
         for index in self.machine.running_mirrors().await.unwrap_or_default() {

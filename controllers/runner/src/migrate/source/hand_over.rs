@@ -1,4 +1,4 @@
-//! The source's last words: the guest may run at the target, and how the move was.
+//! The source's last orders: the guest may run at the target, with the numbers of the migration.
 
 use std::time::{Duration, Instant};
 
@@ -19,7 +19,7 @@ impl Work {
         self.order(MigrationOrder::Run { progress, guest }, RUN).await.map(drop)
     }
 
-    /// QEMU's last numbers, if it counts in time. It says that the move is complete, or lets the target go on, before it has.
+    /// QEMU's last numbers, if it counts in time. It reports the end of the migration, or runs the target, before it has.
     async fn last_numbers(&self) -> Option<MigrationProgress> {
         let until = Instant::now() + LAST;
         while let Ok(info) = self.machine.migration().await {
@@ -39,8 +39,8 @@ impl Work {
         self.pass_on();
         if let Some(progress) = self.last_numbers().await {
             let progress = with_disks(progress, last);
-            self.tell(Event::Numbers(progress.clone())).await;
-            // Soon nobody but the target can tell them, and it may have been told before they were counted.
+            self.report(Event::Numbers(progress.clone())).await;
+            // Soon only the target can report them, and the order to run may have carried numbers from before the count.
             let run = MigrationOrder::Run { progress, guest };
             let _ = tokio::time::timeout(LAST, self.order(run, LAST)).await;
         }

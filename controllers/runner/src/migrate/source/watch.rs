@@ -1,4 +1,4 @@
-//! What the source's QEMU says while the machine moves.
+//! Events of the source's QEMU during a migration.
 
 use std::sync::Arc;
 
@@ -14,22 +14,22 @@ pub(super) async fn follow(work: Arc<Work>) {
     loop {
         match events.recv().await {
             Ok(MachineEvent::Migration(MigrationPhase::Failed | MigrationPhase::Cancelled)) => {
-                // One end is told twice when a failure and a cancel meet: the second may come when another move has begun.
+                // When a failure and a cancel coincide, an end is reported twice; the second may come in the next migration.
                 if let Ok(info) = work.machine.migration().await
                     && info.phase.is_over()
                 {
-                    work.tell(Event::Phase(phase(&info.phase), info.error)).await;
+                    work.report(Event::Phase(phase(&info.phase), info.error)).await;
                 }
             }
-            Ok(MachineEvent::Migration(said)) => work.tell(Event::Phase(phase(&said), String::new())).await,
-            Ok(MachineEvent::MigrationPass(pass)) => work.tell(Event::Pass(pass)).await,
+            Ok(MachineEvent::Migration(new)) => work.report(Event::Phase(phase(&new), String::new())).await,
+            Ok(MachineEvent::MigrationPass(pass)) => work.report(Event::Pass(pass)).await,
             Ok(MachineEvent::MirrorEnded(_, JobEnd::Failed(why))) => {
-                work.tell(Event::Trouble(format!("a disk cannot be copied: {why}"))).await;
+                work.report(Event::Trouble(format!("a disk cannot be copied: {why}"))).await;
             }
             Ok(_) => {}
             Err(RecvError::Lagged(_)) => {
                 if let Ok(info) = work.machine.migration().await {
-                    work.tell(Event::Phase(phase(&info.phase), info.error)).await;
+                    work.report(Event::Phase(phase(&info.phase), info.error)).await;
                 }
             }
             Err(RecvError::Closed) => return,
@@ -47,6 +47,6 @@ pub(super) async fn numbers(work: Arc<Work>) {
         if let Some(copied) = last_disks {
             copied.add_to(&mut info.progress);
         }
-        work.tell(Event::Numbers(info.progress)).await;
+        work.report(Event::Numbers(info.progress)).await;
     }
 }

@@ -26,7 +26,7 @@ fn shell(arguments: &[&str], environment: &[(&str, &Path)]) -> Output {
 }
 
 /// What a shell makes of a script, which must succeed, at each NUL byte.
-fn said(script: &str) -> Vec<String> {
+fn output_of(script: &str) -> Vec<String> {
     let output = shell(&["-c", script], &[]);
     assert!(output.status.success(), "{script:?}: {}", String::from_utf8_lossy(&output.stderr));
     let text = String::from_utf8(output.stdout).unwrap();
@@ -109,7 +109,7 @@ fn config() -> impl Strategy<Value = RuntimeConfig> {
     })
 }
 
-/// What a guest is to do, said a second time.
+/// What a guest is to do, computed a second time.
 fn wanted(config: &RuntimeConfig, keys: bool) -> Vec<Step> {
     let files = |label: &str, path: &str| {
         let (label, target, kind) = (Some(label.to_owned()), path.to_owned(), Some("iso9660".to_owned()));
@@ -150,8 +150,8 @@ fn wanted(config: &RuntimeConfig, keys: bool) -> Vec<Step> {
     steps
 }
 
-/// A program for everybody to run. A shell writes it: what this process starts meanwhile would have the file open as well, and
-/// nobody may run a file that somebody has open for writing.
+/// A program that any user may run. A shell writes it: programs that this process starts meanwhile would inherit the open
+/// file, and a file that is open for writing cannot be executed.
 fn put_program(path: &Path, text: &str) {
     let script = "printf %s \"$1\" > \"$0\" && chmod 755 \"$0\"";
     let output = shell(&["-c", script, path.to_str().unwrap(), text], &[]);
@@ -202,7 +202,7 @@ proptest! {
     #[test]
     fn a_shell_gets_every_word_as_it_is(words in prop::collection::vec(nasty(), 1..6)) {
         let expected: Vec<String> = words.iter().map(|word| without_nul(word)).collect();
-        prop_assert_eq!(said(&format!("printf '%s\\0' {}", command(&words))), expected.clone());
+        prop_assert_eq!(output_of(&format!("printf '%s\\0' {}", command(&words))), expected.clone());
         prop_assert_eq!(shell_words::words(&command(&words)).unwrap(), expected);
     }
 
@@ -214,7 +214,7 @@ proptest! {
         let all: Vec<(String, String)> = all.into_iter().map(|(name, value)| (format!("V{name}"), value)).collect();
         let lines: Vec<String> = all.iter().map(|(name, value)| format!("{name}={value}")).collect();
         let script = format!("{}exec env -0", environment(&lines));
-        let seen: BTreeMap<String, String> = said(&script)
+        let seen: BTreeMap<String, String> = output_of(&script)
             .iter()
             .filter(|line| line.starts_with('V'))
             .map(|line| line.split_once('=').map(|(name, value)| (name.to_owned(), value.to_owned())).unwrap())
@@ -319,7 +319,7 @@ fn a_step_that_fails_does_not_stop_the_rest() {
 }
 
 #[test]
-fn swap_is_made_anew_in_the_size_that_is_asked_for() {
+fn swap_is_made_again_in_the_requested_size() {
     let stubs = Stubs::new();
     let script = resize_swap(&stubs.prefix());
     assert!(shell(&["-n", "-c", &script], &[]).status.success());

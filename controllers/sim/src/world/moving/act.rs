@@ -175,7 +175,7 @@ impl World {
                 Ok(())
             }
             Answer::Conflict => Ok(()),
-            answer => answered(answer, "the source runner did not call it off"),
+            answer => answered(answer, "the source runner did not cancel it"),
         }
     }
 
@@ -260,7 +260,7 @@ impl World {
         Ok(())
     }
 
-    /// What the plan of the target says it takes: on the node by the scheduler's count, and as the size of its container.
+    /// What the target takes by its plan: on the node by the scheduler's count, and as the size of its container.
     fn target_room(
         &self,
         id: Id,
@@ -304,7 +304,7 @@ impl World {
         Ok(())
     }
 
-    /// Nothing of the machine runs, and nobody holds it: it is no more, and what it owned goes with it.
+    /// Nothing of the machine runs, and it has no finalizers: removes it and its dependents.
     fn remove_machine(&mut self, id: Id, care: &mut Care) -> Result<(), Failed> {
         if !Rc::ptr_eq(&care.now.vm, &care.seen.vm) {
             return Err(Failed::Conflict);

@@ -16,7 +16,7 @@ use crate::world::model::{Id, Phase};
 const MIGRATION: Time = 600 * SECOND;
 
 impl World {
-    /// A guest goes on in a runner: it must find there what it wrote last.
+    /// A guest continues in a runner: it must find there what it wrote last.
     pub(super) fn let_run(&mut self, id: Id, care: &mut Care, pod: Id) {
         self.check(Invariant::Intact);
         let written = care.written;
@@ -30,7 +30,7 @@ impl World {
             let what = if memory != written { "memory" } else { "disks" };
             let (name, pod) = (self.vm_name(id), self.pod_name(pod));
             let message = format!(
-                "{name} goes on in pod {pod} with {what} as of its write {}, and had written {written} times",
+                "{name} continues in pod {pod} with {what} as of its write {}, and had written {written} times",
                 memory.min(disk)
             );
             self.fail(Invariant::Intact, message);
@@ -41,15 +41,15 @@ impl World {
         Self::writes(care, pod);
     }
 
-    /// One side died before the controller heard that the guest ran there: what was written there is gone with it. The guest
-    /// goes on here as it was when it left, or never again.
-    pub(super) fn lose_unheard(&mut self, id: Id, care: &mut Care, here: Id) {
+    /// The other side died before the controller received the report that the guest ran there: what was written there is lost.
+    /// The guest continues here in the state in which it left, or never again.
+    pub(super) fn lose_unreported(&mut self, id: Id, care: &mut Care, here: Id) {
         let Some(runner) = care.runners.get(&here) else { return };
         let there = runner.partner.and_then(|pod| care.runners.get(&pod));
         let memory = runner.memory;
-        if there.is_some_and(|there| !there.alive && !there.is_heard_to_run()) && memory < care.written {
+        if there.is_some_and(|there| !there.alive && !there.is_reported_running()) && memory < care.written {
             care.written = memory;
-            self.says(id, "what it wrote on the other side, unheard, is lost with that");
+            self.note_vm(id, "what it wrote on the other side, unreported, is lost with that");
         }
     }
 
@@ -83,7 +83,7 @@ impl World {
         }
     }
 
-    /// S8: a migration that says it has ended holds no machine.
+    /// S8: a migration whose status shows its end locks no machine.
     pub(super) fn check_end(&mut self, id: Id, care: &Care, object: &VirtualMachineMigration) {
         if !is_over(object) {
             return;

@@ -1,11 +1,11 @@
-//! Calls of the controller to runners, and what it hears of them.
+//! Calls of the controller to runners, and their reports.
 
 use neonvm_core_migration::{Source, source, target};
 use neonvm_types::Resources;
 use neonvm_types::runner_protocol::{MigrationRequest, MigrationState as State, MigrationVerdict};
 
 use super::objects::{Care, stamp};
-use super::runner::{Heard, Runner, Side};
+use super::runner::{Contact, Runner, Side};
 use super::{Step, World};
 use crate::queue::Time;
 use crate::world::model::Id;
@@ -16,9 +16,9 @@ use crate::{Bug, Fault};
 pub(crate) enum Call {
     /// Move the machine to the runner in this pod.
     Start(Box<MigrationRequest>, Id),
-    /// Call the move of this name off, for this reason.
+    /// Cancel the migration of this name, for this reason.
     Cancel(String, String),
-    /// Go on with a paused post-copy.
+    /// Recover a paused post-copy.
     Recover(String),
     /// The other runner is gone for good.
     Settle(MigrationVerdict),
@@ -26,7 +26,7 @@ pub(crate) enum Call {
     Size(Resources),
 }
 
-/// What the runner says to it.
+/// The runner's response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Answer {
     Ok,
@@ -45,7 +45,7 @@ impl World {
         let Some(pod) = seen else { return Answer::None };
         let now = self.now;
         let there = care.runners.get(&pod).is_some_and(|runner| {
-            runner.alive && runner.heard != Heard::NotYet && runner.silent_until <= now
+            runner.alive && runner.contact != Contact::NotYet && runner.silent_until <= now
         });
         if !there {
             return Answer::None;
@@ -59,17 +59,17 @@ impl World {
                 }
                 _ => drop(self.called(id, care, pod, &call)),
             }
-            self.says(id, "an order of the controller to a runner is lost, late, or not answered");
+            self.note_vm(id, "an order of the controller to a runner is lost, late, or not answered");
             return Answer::None;
         }
         let answer = self.called(id, care, pod, &call);
         // The answer shows how the runner is now.
-        let deaf = self.bug(Bug::EndNotHeard);
+        let deaf = self.bug(Bug::EndNotReceived);
         if let Some(runner) = care.runners.get_mut(&pod)
             && answer == Answer::Ok
-            && runner.heard == Heard::Well
+            && runner.contact == Contact::Well
         {
-            if deaf { runner.hear_size() } else { runner.hear() }
+            if deaf { runner.receive_size() } else { runner.receive() }
         }
         answer
     }
@@ -103,16 +103,16 @@ impl World {
             Call::Cancel(_, why) => refused(self.source(id, care, pod, source::Event::Cancel(why.clone()))),
             Call::Recover(_) => refused(self.source(id, care, pod, source::Event::Recover)),
             Call::Settle(verdict) => {
-                self.says(id, "the other side is gone: the controller says where it lives");
+                self.note_vm(id, "the other side is gone: the controller decides where it lives");
                 let runner = care.runners.get(&pod);
                 let result = if runner.is_some_and(Runner::is_source) {
                     if verdict.keep {
-                        self.lose_unheard(id, care, pod);
+                        self.lose_unreported(id, care, pod);
                     }
                     self.source(id, care, pod, source::Event::Verdict(verdict.keep))
                 } else {
                     if verdict.keep {
-                        self.lose_unheard(id, care, pod);
+                        self.lose_unreported(id, care, pod);
                     }
                     self.target(id, care, pod, target::Event::Verdict(verdict.keep))
                 };
@@ -121,7 +121,7 @@ impl World {
         }
     }
 
-    /// The source is told to begin.
+    /// The source gets the order to begin.
     fn begin(
         &mut self,
         id: Id,
@@ -148,7 +148,7 @@ impl World {
         runner.partner = Some(target);
         (runner.connected, runner.open) = (false, false);
         care.post_copy = true;
-        self.says(
+        self.note_vm(
             id,
             super::runner::words(neonvm_types::runner_protocol::MigrationRole::Source, State::Negotiating),
         );
@@ -160,31 +160,31 @@ impl World {
         Answer::Ok
     }
 
-    /// A runner has something to tell the controller.
+    /// Sends a report of the runner to the controller, if anything has changed.
     pub(super) fn publish(&mut self, id: Id, care: &mut Care, pod: Id) {
         let Some(runner) = care.runners.get_mut(&pod) else { return };
-        if runner.has_news() && !std::mem::replace(&mut runner.telling, true) {
+        if runner.has_news() && !std::mem::replace(&mut runner.reporting, true) {
             let late = if self.goes_wrong(Fault::Delay, 0.02) { self.lapse(200, 5_000) } else { 0 };
             let wait = self.lapse(1, 15) + late;
-            self.later(id, wait, Step::Told { pod });
+            self.later(id, wait, Step::Report { pod });
         }
     }
 
-    /// What a runner tells reaches the controller.
-    pub(super) fn told(&mut self, id: Id, care: &mut Care, pod: Id) {
+    /// A runner's report reaches the controller.
+    pub(super) fn report_arrives(&mut self, id: Id, care: &mut Care, pod: Id) {
         let (now, up) = (self.now, self.controller.up);
-        let deaf = self.bug(Bug::EndNotHeard);
+        let deaf = self.bug(Bug::EndNotReceived);
         let Some(runner) = care.runners.get_mut(&pod) else { return };
-        runner.telling = false;
+        runner.reporting = false;
         if runner.silent_until > now {
-            // It is told when the connection is made again.
+            // It is reported when the connection is made again.
             return;
         }
         if deaf && runner.state() == Some(State::Completed) {
             return;
         }
-        if up && runner.heard == Heard::Well {
-            runner.hear();
+        if up && runner.contact == Contact::Well {
+            runner.receive();
             let wait = self.lapse(1, 5);
             self.look_soon(id, care, wait);
         }
@@ -195,8 +195,10 @@ impl World {
         let pods: Vec<Id> =
             care.seen.pods.iter().filter(|(_, view)| view.running).map(|(pod, _)| *pod).collect();
         for pod in pods {
-            let new =
-                care.runners.get(&pod).is_some_and(|runner| runner.alive && runner.heard == Heard::NotYet);
+            let new = care
+                .runners
+                .get(&pod)
+                .is_some_and(|runner| runner.alive && runner.contact == Contact::NotYet);
             if new {
                 let wait = self.lapse(2, 50);
                 self.later(id, wait, Step::Linked { pod });
@@ -214,13 +216,13 @@ impl World {
             return;
         }
         let reachable = runner.silent_until <= now && (runner.alive || runner.exit.is_some());
-        match (reachable, runner.heard) {
-            (true, Heard::NotYet) if !runner.alive || !known => return,
-            (true, _) => runner.hear(),
-            (false, Heard::NotAnyMore(_)) => {}
+        match (reachable, runner.contact) {
+            (true, Contact::NotYet) if !runner.alive || !known => return,
+            (true, _) => runner.receive(),
+            (false, Contact::NotAnyMore(_)) => {}
             (false, _) => {
                 if let Some(since) = since {
-                    runner.heard = Heard::NotAnyMore(since);
+                    runner.contact = Contact::NotAnyMore(since);
                 }
             }
         }

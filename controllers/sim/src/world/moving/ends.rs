@@ -29,7 +29,7 @@ impl World {
         let actions = core.step(now, event).map_err(drop)?;
         let (state, role) = (core.status().state, core.status().role);
         if state != before {
-            self.says(id, words(role, state));
+            self.note_vm(id, words(role, state));
             self.tempt(id, care, pod, state);
         }
         for action in actions {
@@ -58,7 +58,7 @@ impl World {
         let actions = core.step(now, event).map_err(drop)?;
         let (state, role) = (core.status().state, core.status().role);
         if state != before {
-            self.says(id, words(role, state));
+            self.note_vm(id, words(role, state));
             self.tempt(id, care, pod, state);
         }
         for action in actions {
@@ -159,7 +159,7 @@ impl World {
         }
     }
 
-    /// An answer to the source, unless the move has been called off by then.
+    /// An answer to the source, unless the migration has been cancelled by then.
     pub(super) fn answer_source(
         &mut self,
         id: Id,
@@ -203,7 +203,7 @@ impl World {
             return;
         }
         if self.goes_wrong(Fault::RunnerDeath, 0.02) {
-            self.says(id, "the target cannot let it run");
+            self.note_vm(id, "the target cannot let it run");
             let _ = self.target(id, care, pod, target::Event::RunsNot);
             return;
         }

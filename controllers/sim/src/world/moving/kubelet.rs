@@ -37,7 +37,7 @@ impl World {
         if view.applied == view.size && view.current {
             return;
         }
-        let defers = self.storm && self.faults.has(Fault::ResizeDeferred) && self.rngs.sizes.chance(0.2);
+        let defers = self.faults_on && self.faults.has(Fault::ResizeDeferred) && self.rngs.sizes.chance(0.2);
         self.stats.faults += u64::from(defers);
         let Some(view) = care.now.pods.get_mut(&pod) else { return };
         let view = Rc::make_mut(view);

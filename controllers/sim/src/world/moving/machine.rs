@@ -144,10 +144,10 @@ impl World {
         Turn::Failed
     }
 
-    /// S11: a controller that never comes to rest.
+    /// S11: a controller that never converges.
     pub(super) fn restless(&mut self, id: Id) {
         let name = self.vm_name(id);
-        let message = format!("{name}: the controller does not come to rest");
+        let message = format!("{name}: the controller does not converge");
         self.fail(crate::Invariant::Quiet, message);
     }
 
@@ -172,11 +172,11 @@ impl World {
         Ok(())
     }
 
-    /// A pod and the runner in it, as the controller sees them.
-    pub(super) fn sight(&self, care: &Care, name: &str) -> (Option<PodView>, RunnerView) {
+    /// A pod and the runner in it, as observed by the controller.
+    pub(super) fn observe_pod(&self, care: &Care, name: &str) -> (Option<PodView>, RunnerView) {
         let found = care.seen.pods.iter().find(|(_, view)| view.name == name);
         let pod = found.map(|(pod, _)| *pod).or_else(|| {
-            // What was heard last outlives the pod.
+            // The last report outlives the pod.
             care.runners
                 .keys()
                 .copied()
@@ -199,7 +199,7 @@ impl World {
         let vm = &care.seen.vm;
         let own = owned_pod(vm).unwrap_or_default();
         let lock = vm.status.as_ref().and_then(|status| status.migration.as_ref());
-        let (pod, mut runner) = self.sight(care, own);
+        let (pod, mut runner) = self.observe_pod(care, own);
         let moving = lock.map(|lock| self.observe_moving(care, lock)).unwrap_or_default();
         if self.bug(Bug::UnlockBusy)
             && lock.is_some()
@@ -209,7 +209,7 @@ impl World {
             status.migration = None;
         }
         let named = |name: &str| name == own || lock.is_some_and(|lock| lock.target_pod_name == name);
-        let strays = care.seen.pods.values().filter(|view| !named(&view.name));
+        let orphans = care.seen.pods.values().filter(|view| !named(&view.name));
         let address = match self.vms.get(id).and_then(|vm| vm.address) {
             Some(ip) => AddressView::Held { ip, mask: self.mask() },
             None => AddressView::None,
@@ -217,7 +217,7 @@ impl World {
         Observed {
             fresh,
             pod,
-            strays: strays.map(|view| (**view).clone()).collect(),
+            orphans: orphans.map(|view| (**view).clone()).collect(),
             runner,
             address,
             moving,
@@ -229,7 +229,7 @@ impl World {
     }
 
     fn observe_moving(&self, care: &Care, lock: &ActiveMigration) -> Moving {
-        let (target, target_runner) = self.sight(care, &lock.target_pod_name);
+        let (target, target_runner) = self.observe_pod(care, &lock.target_pod_name);
         let found = care.seen.moves.get(&lock.name);
         let found = found.filter(|found| found.metadata.uid.as_ref() == Some(&lock.uid));
         let refused = care.key_states.refused.is_some_and(|pod| {
@@ -269,7 +269,7 @@ impl World {
             self.with_care(id, |world, care| {
                 care.key_states = super::objects::KeyStates::default();
                 for runner in care.runners.values_mut() {
-                    (runner.heard, runner.told) = (super::runner::Heard::NotYet, None);
+                    (runner.contact, runner.received) = (super::runner::Contact::NotYet, None);
                 }
                 care.due = None;
                 world.refresh(id, care);

@@ -75,7 +75,7 @@ pub(crate) struct Care {
     pub(super) now: Objects,
     /// As the controller sees them.
     pub(super) seen: Objects,
-    /// Which watches will be heard.
+    /// Which watches have an event on its way to the controller.
     pub(super) dirty: [bool; 3],
     pub(super) key_states: KeyStates,
     pub(super) runners: BTreeMap<Id, Runner>,
@@ -139,7 +139,7 @@ fn object(id: Id, vm: &Vm, slot: Bytes, stage: Stage, pod: &Pod, node: &str) -> 
     object
 }
 
-/// Some address of a pod; nobody goes by it.
+/// An address for a pod; it has no effect.
 pub(super) fn ip_of(a: usize, b: usize) -> String {
     format!("10.0.{}.{}", a % 256, b % 256)
 }

@@ -27,7 +27,7 @@ pub(crate) enum Order {
     Stop,
 }
 
-/// What the source hears if the order cannot be given, or is not answered.
+/// The event for the source if the order cannot be sent, or is not answered.
 fn failure(order: Order, why: &str) -> Option<source::Event> {
     match order {
         Order::Listen | Order::Settle => Some(source::Event::Trouble(why.to_owned())),

@@ -6,7 +6,7 @@ use neonvm_core_migration::{Target, source, target};
 use neonvm_types::runner_protocol::{Exit, ExitReason};
 
 use super::objects::{Care, Kind, stamp};
-use super::runner::{Heard, Runner};
+use super::runner::{Contact, Runner};
 use super::{Step, World};
 use crate::queue::{MILLI, SECOND, Time};
 use crate::world::duration;
@@ -44,14 +44,14 @@ impl World {
             Some(uid) => {
                 let runner = Runner::waiting(size, Target::new(duration(self.now), uid));
                 care.runners.insert(pod, runner);
-                self.says(id, "its target has started and waits for it");
+                self.note_vm(id, "its target has started and waits for it");
                 self.wake_runner(id, care, pod);
             }
             None => {
                 // A machine that boots has nothing of what it had before.
                 care.written += 1;
                 let mut runner = Runner::booted(size, care.written);
-                runner.heard = Heard::NotYet;
+                runner.contact = Contact::NotYet;
                 care.runners.insert(pod, runner);
                 self.machine_boots(id, pod, size);
             }
@@ -109,7 +109,7 @@ impl World {
         self.later(id, 100 * MILLI, Step::Goes { pod });
     }
 
-    /// A runner ends by itself, with a last word; or it is killed, and says nothing.
+    /// A runner ends by itself, with a termination message; or it is killed without one.
     pub(super) fn end_runner(&mut self, id: Id, care: &mut Care, pod: Id, exit: Exit) {
         self.runner_dies(id, care, pod, exit.reason != ExitReason::RunnerKilled, &exit);
         let wait = self.lapse(20, 1_000);
@@ -126,8 +126,8 @@ impl World {
         let source = runner.is_source();
         let partner = runner.partner;
         let news = runner.has_news();
-        if speaks && !news && runner.heard == Heard::Well {
-            runner.hear();
+        if speaks && !news && runner.contact == Contact::Well {
+            runner.receive();
         }
         if source {
             if let Some(to) = partner {
@@ -147,7 +147,7 @@ impl World {
         self.cut(id, care, from, 0);
         let missing = care.runners.get(&to).is_some_and(|there| there.alive && there.qemu.missing);
         if missing {
-            self.says(id, "a part of its memory is gone with its source");
+            self.note_vm(id, "a part of its memory is gone with its source");
         }
     }
 

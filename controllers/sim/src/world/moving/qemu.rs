@@ -10,8 +10,8 @@ use crate::world::model::Id;
 use crate::{Bug, Fault};
 
 impl World {
-    /// QEMU says something; its words arrive in order.
-    pub(super) fn say(&mut self, id: Id, care: &mut Care, pod: Id, (phase, words): (Phase, &'static str)) {
+    /// QEMU emits an event; events arrive in order.
+    pub(super) fn emit(&mut self, id: Id, care: &mut Care, pod: Id, (phase, words): (Phase, &'static str)) {
         let late = if self.goes_wrong(Fault::LinkDelay, 0.03) { self.lapse(10, 1_000) } else { 0 };
         let wait = self.lapse(0, 3) + late;
         let now = self.now;
@@ -39,7 +39,7 @@ impl World {
         let first = self.rngs.moves.between(takes / 4, takes).max(MILLI);
         let Some(runner) = care.runners.get_mut(&pod) else { return };
         if !runner.qemu.phase.is_over() {
-            return self.say(id, care, pod, (Phase::Failed, "a move goes on already"));
+            return self.emit(id, care, pod, (Phase::Failed, "a migration is running already"));
         }
         let epoch = runner.qemu.epoch + 1;
         runner.qemu = super::runner::Qemu {
@@ -49,14 +49,14 @@ impl World {
             missing: runner.qemu.missing,
             ..super::runner::Qemu::default()
         };
-        self.say(id, care, pod, (Phase::Active, ""));
+        self.emit(id, care, pod, (Phase::Active, ""));
         self.later(id, first, Step::Qemu { pod, epoch });
         if !self.is_linked(care, pod) {
             self.give_up(id, care, pod, (Phase::Failed, "the target is not reached"));
         }
     }
 
-    /// QEMU goes on with a move.
+    /// QEMU continues a migration.
     pub(super) fn qemu(&mut self, id: Id, care: &mut Care, pod: Id, epoch: u32) {
         let Some(runner) = care.runners.get(&pod).filter(|one| one.alive && one.qemu.epoch == epoch) else {
             return;
@@ -92,7 +92,7 @@ impl World {
         let wait = self.lapse(0, 3);
         self.later(id, wait, Step::Pass { pod, pass: number });
         if post_copy || small {
-            self.say(id, care, pod, (Phase::PreSwitchover, ""));
+            self.emit(id, care, pod, (Phase::PreSwitchover, ""));
         } else {
             self.later(id, next, Step::Qemu { pod, epoch });
         }
@@ -111,7 +111,7 @@ impl World {
         self.later(id, hop, Step::Qemu { pod, epoch });
     }
 
-    /// The rest is on its way: first the target has all of it, then the source hears that.
+    /// The rest is on its way: first the target has all of it, then the source is notified.
     fn devices(&mut self, id: Id, care: &mut Care, pod: Id) {
         let Some(to) = Self::partner(care, pod) else { return };
         let Some(source) = care.runners.get(&pod) else { return };
@@ -124,8 +124,8 @@ impl World {
             if let Some(runner) = care.runners.get_mut(&pod) {
                 runner.qemu.phase = Phase::PostCopyActive;
             }
-            self.say(id, care, to, (Phase::PostCopyActive, ""));
-            self.say(id, care, pod, (Phase::PostCopyActive, ""));
+            self.emit(id, care, to, (Phase::PostCopyActive, ""));
+            self.emit(id, care, pod, (Phase::PostCopyActive, ""));
             let wait = self.lapse(50, 3_000);
             return self.later(id, wait, Step::Qemu { pod, epoch });
         }
@@ -138,14 +138,14 @@ impl World {
                 }
                 there.qemu.phase = Phase::Completed;
             }
-            self.say(id, care, to, (Phase::Completed, ""));
+            self.emit(id, care, to, (Phase::Completed, ""));
             let hop = self.hop();
             return self.later(id, hop, Step::Qemu { pod, epoch });
         }
         if let Some(runner) = care.runners.get_mut(&pod) {
             runner.qemu.phase = Phase::Completed;
         }
-        self.say(id, care, pod, (Phase::Completed, ""));
+        self.emit(id, care, pod, (Phase::Completed, ""));
     }
 
     /// The last of a post-copy.
@@ -157,8 +157,8 @@ impl World {
         if let Some(runner) = care.runners.get_mut(&pod) {
             runner.qemu.phase = Phase::Completed;
         }
-        self.say(id, care, to, (Phase::Completed, ""));
-        self.say(id, care, pod, (Phase::Completed, ""));
+        self.emit(id, care, to, (Phase::Completed, ""));
+        self.emit(id, care, pod, (Phase::Completed, ""));
     }
 
     /// The connection of a post-copy is there again.
@@ -167,21 +167,21 @@ impl World {
         runner.qemu.phase = Phase::PostCopyActive;
         let epoch = runner.qemu.epoch;
         let wait = self.lapse(50, 2_000);
-        self.say(id, care, pod, (Phase::PostCopyActive, ""));
+        self.emit(id, care, pod, (Phase::PostCopyActive, ""));
         self.later(id, wait, Step::Qemu { pod, epoch });
     }
 
-    /// QEMU is told to call it off. Once the guest runs elsewhere that cannot be done.
+    /// QEMU gets the order to cancel. Once the guest runs elsewhere that has no effect.
     pub(super) fn cancel_copy(&mut self, id: Id, care: &mut Care, pod: Id) {
         let Some(phase) = care.runners.get(&pod).map(|runner| runner.qemu.phase) else { return };
         if !phase.is_over() && !matches!(phase, Phase::PostCopyActive | Phase::PostCopyPaused) {
             return self.give_up(id, care, pod, (Phase::Cancelled, ""));
         }
         // It answers how far it is.
-        self.say(id, care, pod, (phase, ""));
+        self.emit(id, care, pod, (phase, ""));
     }
 
-    /// QEMU gives a move up: as far as it is concerned, its guest goes on here.
+    /// QEMU gives a migration up, and resumes its guest here.
     pub(super) fn give_up(
         &mut self,
         id: Id,
@@ -194,7 +194,7 @@ impl World {
         if !runner.guest {
             self.let_run(id, care, pod);
         }
-        self.say(id, care, pod, (phase, words));
+        self.emit(id, care, pod, (phase, words));
     }
 
     /// The link is cut: both QEMUs and both runners find out.
@@ -214,7 +214,7 @@ impl World {
                     if let Some(source) = care.runners.get_mut(&from) {
                         source.qemu.phase = Phase::PostCopyPaused;
                     }
-                    self.say(id, care, from, (Phase::PostCopyPaused, ""));
+                    self.emit(id, care, from, (Phase::PostCopyPaused, ""));
                 }
                 _ => {}
             }
@@ -225,7 +225,7 @@ impl World {
                 there.alive && !there.qemu.missing && there.qemu.phase != Phase::Completed
             });
         if receiving {
-            self.say(id, care, to, (Phase::Failed, "the connection was lost"));
+            self.emit(id, care, to, (Phase::Failed, "the connection was lost"));
         }
         if connected {
             let (here, there) = (self.lapse(1, 2_000), self.lapse(1, 2_000));

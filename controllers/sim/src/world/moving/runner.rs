@@ -1,4 +1,4 @@
-//! Runners: the real cores of both ends of a move, and what they say.
+//! Runners: the real cores of both ends of a migration, and their reports.
 
 use std::rc::Rc;
 
@@ -21,9 +21,9 @@ pub(super) enum Side {
     Target(Box<Target>),
 }
 
-/// How the controller hears a runner.
+/// The controller's connection to a runner.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) enum Heard {
+pub(super) enum Contact {
     #[default]
     NotYet,
     Well,
@@ -34,7 +34,7 @@ pub(super) enum Heard {
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Qemu {
     pub(super) phase: Phase,
-    /// Counts the moves that it was told to begin.
+    /// Counts the migrations that it got the order for.
     pub(super) epoch: u32,
     pub(super) pass: u64,
     /// How long the last pass took.
@@ -51,7 +51,7 @@ pub(crate) struct Runner {
     /// The guest executes here.
     pub(super) guest: bool,
     pub(super) side: Option<Side>,
-    /// Counts its moves and what is called off in them: answers to what was asked before are not heard.
+    /// Counts its migrations and their cancellations: responses to earlier orders are dropped.
     pub(super) tag: u64,
     pub(super) partner: Option<Id>,
     /// Source: the control connection is there.
@@ -62,7 +62,7 @@ pub(crate) struct Runner {
     /// What memory and disks hold here: how often the guest had written.
     pub(super) memory: u64,
     pub(super) disk: u64,
-    /// When the last word of QEMU, and the last order, arrive: nothing overtakes within a connection.
+    /// When the last event of QEMU, and the last order, arrive: nothing overtakes within a connection.
     pub(super) words_at: Time,
     pub(super) orders_at: Time,
     /// Source: until when the link to the target is cut.
@@ -71,11 +71,12 @@ pub(crate) struct Runner {
     pub(super) size: Resources,
     pub(super) exit: Option<Exit>,
     sequence: u64,
-    /// What was said last, for the comparison.
-    said: (Option<(State, String)>, Resources),
-    pub(super) telling: bool,
-    pub(super) told: Option<Rc<RunnerStatus>>,
-    pub(super) heard: Heard,
+    /// What was reported last, for the comparison.
+    reported: (Option<(State, String)>, Resources),
+    pub(super) reporting: bool,
+    /// The last report that reached the controller.
+    pub(super) received: Option<Rc<RunnerStatus>>,
+    pub(super) contact: Contact,
     pub(super) silent_until: Time,
     pub(super) stopping: bool,
 }
@@ -100,10 +101,10 @@ impl Runner {
             size,
             exit: None,
             sequence: 1,
-            said: (None, size),
-            telling: false,
-            told: None,
-            heard: Heard::NotYet,
+            reported: (None, size),
+            reporting: false,
+            received: None,
+            contact: Contact::NotYet,
             silent_until: 0,
             stopping: false,
         }
@@ -112,7 +113,7 @@ impl Runner {
     /// One whose guest has booted.
     pub(super) fn booted(size: Resources, written: u64) -> Self {
         let mut runner = Self { guest: true, memory: written, disk: written, ..Self::new(size) };
-        runner.hear();
+        runner.receive();
         runner
     }
 
@@ -153,12 +154,12 @@ impl Runner {
         self.state().is_none_or(State::is_over) && !self.open && !self.stopping
     }
 
-    /// Whether it has something to say that it has not said yet.
+    /// Whether anything has changed since the last report.
     pub(super) fn has_news(&mut self) -> bool {
         let now = (self.status().map(|status| (status.state, status.reason.clone())), self.size);
-        let news = now != self.said;
+        let news = now != self.reported;
         if news {
-            self.said = now;
+            self.reported = now;
             self.sequence += 1;
         }
         news
@@ -185,36 +186,36 @@ impl Runner {
         }
     }
 
-    /// The controller hears it.
-    pub(super) fn hear(&mut self) {
-        self.heard = Heard::Well;
-        self.told = Some(Rc::new(self.document()));
+    /// The controller receives a report.
+    pub(super) fn receive(&mut self) {
+        self.contact = Contact::Well;
+        self.received = Some(Rc::new(self.document()));
     }
 
-    /// The controller hears its size, and nothing new of a move.
-    pub(super) fn hear_size(&mut self) {
-        let (before, now) = (self.told.take(), self.document());
-        self.told = before
+    /// The controller receives the size, but no news of a migration.
+    pub(super) fn receive_size(&mut self) {
+        let (before, now) = (self.received.take(), self.document());
+        self.received = before
             .map(|before| Rc::new(RunnerStatus { cpu: now.cpu, memory: now.memory, ..(*before).clone() }));
     }
 
-    /// What the controller sees. The last word of one that is gone stays.
+    /// What the controller observes. The last report of a runner that is gone stays.
     pub(super) fn view(&self) -> RunnerView {
-        let last = || self.told.as_ref().map(|told| Box::new((**told).clone()));
-        match (self.heard, &self.told) {
-            (Heard::NotYet, _) | (Heard::Well, None) => RunnerView::Unknown,
-            (Heard::Well, Some(told)) => RunnerView::Seen(Box::new((**told).clone())),
-            (Heard::NotAnyMore(since), _) => RunnerView::Unreachable { since, last: last() },
+        let last = || self.received.as_ref().map(|report| Box::new((**report).clone()));
+        match (self.contact, &self.received) {
+            (Contact::NotYet, _) | (Contact::Well, None) => RunnerView::Unknown,
+            (Contact::Well, Some(report)) => RunnerView::Seen(Box::new((**report).clone())),
+            (Contact::NotAnyMore(since), _) => RunnerView::Unreachable { since, last: last() },
         }
     }
 
-    /// Whether the controller has heard that the guest runs here: at a target, or again at a source.
-    pub(super) fn is_heard_to_run(&self) -> bool {
-        let told = self.told.as_ref().and_then(|told| told.migration.as_ref());
-        told.is_some_and(|told| match told.role {
-            MigrationRole::Target => matches!(told.state, State::Completed | State::PostCopy),
+    /// Whether the controller has the report that the guest runs here: at a target, or again at a source.
+    pub(super) fn is_reported_running(&self) -> bool {
+        let migration = self.received.as_ref().and_then(|report| report.migration.as_ref());
+        migration.is_some_and(|migration| match migration.role {
+            MigrationRole::Target => matches!(migration.state, State::Completed | State::PostCopy),
             MigrationRole::Source => {
-                matches!(told.state, State::Cancelling | State::Cancelled | State::Failed)
+                matches!(migration.state, State::Cancelling | State::Cancelled | State::Failed)
             }
         })
     }
@@ -236,15 +237,17 @@ pub(super) fn words(role: MigrationRole, state: State) -> &'static str {
         (MigrationRole::Source, State::PostCopy) => "it has left its node, its memory follows",
         (_, State::PostCopy) => "it runs on the other node, its memory follows",
         (_, State::PostCopyPaused) => "the connection is lost while its memory follows",
-        (_, State::HandingOver) => "its source gives it up, and tells the target to let it run",
-        (_, State::Cancelling) => "its move is being called off",
+        (_, State::HandingOver) => "its source gives it up, and orders the target to run it",
+        (_, State::Cancelling) => "its move is being cancelled",
         (_, State::Receiving) => "its target receives it",
-        (_, State::Arrived) => "all of it has arrived, its target waits for the word of the source",
+        (_, State::Arrived) => {
+            "all of it has arrived, its target waits for the order of the source to run it"
+        }
         (MigrationRole::Target, State::Completed) => "it runs on the other node",
         (_, State::Completed) => "its source knows that it runs on the other node",
-        (_, State::Cancelled) => "its move was called off",
+        (_, State::Cancelled) => "its move was cancelled",
         (MigrationRole::Source, State::Failed) => "its move has failed, it stays",
         (_, State::Failed) => "its target is of no use any more",
-        (_, State::Unknown) => "its move is in a state that nobody knows",
+        (_, State::Unknown) => "its move is in an unknown state",
     }
 }

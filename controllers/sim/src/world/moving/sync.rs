@@ -85,7 +85,7 @@ impl World {
         }
     }
 
-    /// The machine is what its status says.
+    /// Updates the simulated machine from its status.
     fn follow(&mut self, id: Id, care: &mut Care) {
         let Some(status) = care.now.vm.status.as_ref() else { return };
         let at = care.pod_named(&status.pod_name);
@@ -204,7 +204,7 @@ impl World {
         deleted.is_some()
     }
 
-    /// The pod's owners say which part it takes in a migration.
+    /// Derives the pod's role in a migration from its owners.
     pub(super) fn follow_owners(&mut self, care: &Care, pod: Id) {
         let role = care.now.pods.get(&pod).and_then(|view| {
             let uid = view.migrations.first()?;

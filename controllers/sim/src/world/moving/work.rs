@@ -133,7 +133,7 @@ impl World {
         if is_over(&object) {
             let status = &outcome.status;
             let text = format!("its migration has ended: {}, {}", status.reason, status.message);
-            self.says(id, text);
+            self.note_vm(id, text);
         }
         self.show_migration(id, care, name);
         if changed {
@@ -162,8 +162,8 @@ impl World {
         }
         let source = first(status.map(|now| &now.source_pod_name), of_vm.map(|now| &now.pod_name));
         let target = first(status.map(|now| &now.target_pod_name), lock.map(|lock| &lock.target_pod_name));
-        let (source, source_runner) = self.sight(care, source);
-        let (target, target_runner) = self.sight(care, target);
+        let (source, source_runner) = self.observe_pod(care, source);
+        let (target, target_runner) = self.observe_pod(care, target);
         let admission = if is_waiting(object, lock.is_some()) {
             self.admission(id, care, uid)
         } else {
@@ -225,7 +225,7 @@ impl World {
             if !is_waiting(object, holds) {
                 continue;
             }
-            let (_, runner) = self.sight(care, &status.pod_name);
+            let (_, runner) = self.observe_pod(care, &status.pod_name);
             let free = vm.metadata.deletion_timestamp.is_none() && ready(vm, &runner).is_ok();
             waiting.push(Waiting {
                 name: object.metadata.name.clone().unwrap_or_default(),

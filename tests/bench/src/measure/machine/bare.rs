@@ -320,7 +320,7 @@ impl Bare {
 
 impl Drop for Bare {
     fn drop(&mut self) {
-        // It may be gone already; there is nobody to tell.
+        // It may be gone already; no caller needs the error.
         if self.child.kill().is_ok() {
             self.child.wait().ok();
         }

@@ -127,7 +127,7 @@ impl Cluster {
 impl Drop for Cluster {
     fn drop(&mut self) {
         if self.directory().exists() {
-            // There is nobody to tell, and what is left is in the directory for temporary files.
+            // No caller needs the error, and what is left is in the directory for temporary files.
             self.neonctl(&["local", "down", "--delete"]).ok();
         }
     }

@@ -1,4 +1,4 @@
-//! Load in a guest → the machine shows more: nobody asked for it. Beside the same hot-plug without anything of ours.
+//! Load in a guest → the machine shows more, without a request. Beside the same hot-plug without anything of ours.
 //!
 //! The machine grows by what its guest sees (run queue, free memory); the slow load average is kept out of it, so that it is back
 //! at its least a few seconds after each round.

@@ -1,4 +1,4 @@
-//! What a machine's processes tell of their start: the log of the runner's container, and `/proc`.
+//! Times of a machine's start: from the log of the runner's container, and `/proc`.
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};

@@ -1,5 +1,5 @@
 //! Moves between two nodes, beside two bare QEMUs that do the same: memory by the same channels, disks by the same mirror, but
-//! without encryption and without anybody who decides. And what clients see of it.
+//! without encryption and without a controller. Also measures what clients observe.
 
 mod clients;
 mod pair;
@@ -87,11 +87,11 @@ pub(in super::super) async fn run(setup: &Setup) -> anyhow::Result<Vec<Row>> {
 async fn in_turn(
     cluster: &Cluster,
     watch: &mut Watch,
-    (wish, filled): (&DynamicObject, u64),
+    (object, filled): (&DynamicObject, u64),
     rounds: usize,
 ) -> anyhow::Result<(Vec<Move>, Vec<Move>)> {
-    let (client, name) = (cluster.client().await?, wish.name_any());
-    machines(&client).create(&PostParams::default(), wish).await?;
+    let (client, name) = (cluster.client().await?, object.name_any());
+    machines(&client).create(&PostParams::default(), object).await?;
     let running = |vm: &neonvm_api::VirtualMachine| {
         let phase = vm.status.as_ref().and_then(|status| status.phase);
         phase == Some(neonvm_api::virtual_machine::Phase::Running)
@@ -169,10 +169,10 @@ async fn once(client: &Client, name: &str) -> anyhow::Result<Move> {
 
 async fn object(client: &Client, name: &str) -> anyhow::Result<VirtualMachineMigrationStatus> {
     let api = migrations(client);
-    let wish: DynamicObject = serde_json::from_value(json!({
+    let object: DynamicObject = serde_json::from_value(json!({
         "apiVersion": "vm.neon.tech/v1", "kind": "VirtualMachineMigration", "metadata": {"generateName": "move-"},
         "spec": {"vmName": name}}))?;
-    let made = api.create(&PostParams::default(), &wish).await?;
+    let made = api.create(&PostParams::default(), &object).await?;
     let (made, version) = (made.name_any(), made.metadata.resource_version.context("no version")?);
     let only = WatchParams::default().fields(&format!("metadata.name={made}")).timeout(290);
     let mut events = Box::pin(api.watch(&only, &version).await?);
@@ -197,12 +197,12 @@ async fn object(client: &Client, name: &str) -> anyhow::Result<VirtualMachineMig
 
 /// Many connections to a machine that moves again and again.
 async fn connections(client: &Client, watch: &mut Watch) -> anyhow::Result<Vec<Row>> {
-    let wish: DynamicObject = serde_json::from_value(json!({
+    let object: DynamicObject = serde_json::from_value(json!({
         "apiVersion": "vm.neon.tech/v1", "kind": "VirtualMachine", "metadata": {"name": "echo"},
         "spec": {"restartPolicy": "Never", "terminationGracePeriodSeconds": 5, "extraNetwork": {"enable": true},
             "guest": {"cpus": {"min": 1, "max": 1, "use": 1}, "memorySlotSize": "1Gi",
                 "memorySlots": {"min": 1, "max": 1, "use": 1}, "rootDisk": {"image": "echo:1"}}}}))?;
-    machines(client).create(&PostParams::default(), &wish).await?;
+    machines(client).create(&PostParams::default(), &object).await?;
     let mut address = String::new();
     let running = |vm: &neonvm_api::VirtualMachine| {
         let status = vm.status.clone().unwrap_or_default();

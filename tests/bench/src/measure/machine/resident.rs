@@ -79,7 +79,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn memory_is_told_apart_by_what_is_mapped() {
+    fn memory_is_classified_by_its_mapping() {
         let maps = "55-56 r-xp 00 08:01 5 /bin/neonvm-runner\nRss: 8 kB\nPss: 1 kB\n56-57 rw-p 00 08:01 5 /bin/neonvm-runner\nRss: 4 kB\n\
             57-58 rw-p 00 00:00 0 [heap]\nRss: 2 kB\n58-59 rw-p 00 00:00 0\nRss: 1 kB\n";
         let wanted = BTreeMap::from([("anonymous", 1.0), ("data", 4.0), ("heap", 2.0), ("text", 8.0)]);

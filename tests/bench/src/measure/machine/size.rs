@@ -16,7 +16,7 @@ use crate::report::Row;
 const GOAL: f64 = 50.0;
 const ROUNDS: usize = 15;
 const SLOT: u64 = 256 << 20;
-/// Between two changes: nobody changes sizes without a pause, and what the last one set off is over.
+/// Between two changes: clients pause between changes, and the effects of the last one are over.
 const PAUSE: Duration = Duration::from_millis(300);
 /// After the boot, until the guest is at rest.
 const REST: Duration = Duration::from_secs(3);

@@ -93,7 +93,7 @@ async fn open(api: &Api<DynamicObject>, version: &str) -> kube::Result<Events> {
     Ok(api.watch(&WatchParams::default().timeout(290), version).await?.boxed())
 }
 
-/// Tells what changes until nobody listens; a stream that has had its time is opened anew where it ended.
+/// Sends changes until the receiver is dropped; a stream that times out is opened again where it ended.
 async fn follow(
     api: Api<DynamicObject>,
     mut version: String,

@@ -80,7 +80,7 @@ impl Autoscaler {
 
 impl Drop for Autoscaler {
     fn drop(&mut self) {
-        // It may be gone already; there is nobody to tell. SIGKILL ends a stopped one, too.
+        // It may be gone already; no caller needs the error. SIGKILL ends a stopped one, too.
         if self.child.kill().is_ok() {
             self.child.wait().ok();
         }

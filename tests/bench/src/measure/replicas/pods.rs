@@ -1,5 +1,5 @@
 //! Pods, as far as a scrape sees them: one listener for all addresses, one text for all answers, and threads of their own, so
-//! that their processor time can be told from that of all else here.
+//! that their processor time can be separated from that of all else here.
 
 use std::fmt::Write as _;
 use std::net::SocketAddr;
@@ -22,7 +22,7 @@ const OTHERS: usize = 40;
 /// Connections that wait to be accepted.
 const WAITING: u32 = 16_384;
 /// Name of the threads.
-const THREADS: &str = "played-pods";
+const THREADS: &str = "simulated-pods";
 /// After an accept that failed, for lack of files.
 const PAUSE: Duration = Duration::from_millis(5);
 

@@ -38,13 +38,13 @@ fn build(cluster: &Cluster, seed: u64) -> String {
     image
 }
 
-/// What the guest says that it has done: answers, packets and writes.
+/// The counts that the guest reports: answers, packets and writes.
 fn done(directory: &Path) -> Option<[u64; 3]> {
     let texts = logs(directory).into_iter().map(|path| std::fs::read(path).unwrap_or_default());
     let of = |text: &[u8]| {
         let text = String::from_utf8_lossy(text);
-        let said = text.rsplit_once("hostile: ")?.1.split_once(" writes.")?.0.replace(" answers, ", " ");
-        let mut numbers = said.split([' ', ',']).filter_map(|word| word.parse().ok());
+        let counts = text.rsplit_once("hostile: ")?.1.split_once(" writes.")?.0.replace(" answers, ", " ");
+        let mut numbers = counts.split([' ', ',']).filter_map(|word| word.parse().ok());
         Some([numbers.next()?, numbers.next()?, numbers.next()?])
     };
     texts.filter_map(|text| of(&text)).max()

@@ -88,7 +88,7 @@ pub(super) fn logs(directory: &Path) -> Vec<PathBuf> {
     found
 }
 
-/// Lines of logs that tell of a panic of ours; what a guest writes looks like no line of Rust's.
+/// Lines of logs that report a panic of ours; what a guest writes looks like no line of Rust's.
 fn panics(directory: &Path) -> Vec<(PathBuf, String)> {
     let mut found = Vec::new();
     for path in logs(directory) {

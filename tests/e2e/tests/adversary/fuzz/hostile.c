@@ -1,6 +1,6 @@
-/* A guest that means no good, as the only program of its disk. What it does follows from SEED: it answers whoever connects to the
+/* A hostile guest, as the only program of its disk. What it does follows from SEED: it answers clients of the
  * ports of the guest program with damaged answers, sends packets that it may not send, writes nonsense to the ports for logs and
- * reports, and floods its console. Every so often it says on the console how much it has done. */
+ * reports, and floods its console. Every second it prints the counts on the console. */
 #define _GNU_SOURCE
 #include <arpa/inet.h>
 #include <dirent.h>
@@ -162,7 +162,7 @@ static void frame(int to, const char *text, unsigned length)
 
 static void monitor(int peer, const char *request)
 {
-    static const char *const says[] = {
+    static const char *const messages[] = {
         "{\"type\":\"UpscaleRequest\",\"id\":@}", "{\"type\":\"UpscaleRequest\",\"id\":1,\"wants\":{\"cpu\":@,\"mem\":@}}",
         "{\"type\":\"DownscaleResult\",\"id\":@,\"ok\":@,\"status\":@}", "{\"type\":\"UpscaleConfirmation\",\"id\":@}",
         "{\"type\":\"HealthCheck\",\"id\":@}", "{\"type\":\"InternalError\",\"id\":@,\"error\":@}",
@@ -188,7 +188,7 @@ static void monitor(int peer, const char *request)
     put(peer, head, 2);
     put(peer, text, length);
     for (unsigned rest = 1 + below(40); rest; rest--) {
-        length = fill(text, sizeof text, says[below(COUNT(says))]);
+        length = fill(text, sizeof text, messages[below(COUNT(messages))]);
         frame(peer, text, length);
         __sync_fetch_and_add(&done[ANSWERS], 1);
         if (below(3) == 0 && recv(peer, all, sizeof all, 0) == 0)
@@ -424,11 +424,11 @@ int main(void)
     }
     in_another(scribble, open("/dev/console", O_RDWR | O_NONBLOCK));
     for (;;) {
-        char said[120];
+        char report[120];
         sleep(1);
-        int length = snprintf(said, sizeof said, "\nhostile: %llu answers, %llu packets, %llu writes.\n", (unsigned long long)done[ANSWERS],
+        int length = snprintf(report, sizeof report, "\nhostile: %llu answers, %llu packets, %llu writes.\n", (unsigned long long)done[ANSWERS],
             (unsigned long long)done[PACKETS], (unsigned long long)done[WRITES]);
-        if (write(console, said, length) < 0)
+        if (write(console, report, length) < 0)
             continue;
     }
 }

@@ -1,4 +1,4 @@
-//! An author in one namespace: whoever may write VMs, migrations and autoscalers there, and nothing else.
+//! An author in one namespace: a user who may write VMs, migrations and autoscalers there, and nothing else.
 
 use http::Method;
 use kube::Client;
@@ -45,7 +45,7 @@ fn is_usual(status: &kube::core::Status) -> bool {
     status.code == 507 || status.message.contains("failed to create typed patch object")
 }
 
-/// One request of the tenant. What the server says is returned if it is a failure of its own.
+/// One request of the tenant. Returns the server's error if it is an internal one.
 async fn act(tenant: &Client, objects: &Objects, random: &mut Random) -> Option<String> {
     let (object, plural) = objects.make(random);
     let name = format!("/f{}", random.below(6));

@@ -74,7 +74,7 @@ impl Guest {
     }
 
     /// Waits until the console has a line with a text.
-    pub(crate) fn hears(&self, text: &str) {
+    pub(crate) fn prints(&self, text: &str) {
         let has_it = || {
             let state = self.lines.lock().unwrap();
             let found = state.0.iter().any(|line| line.contains(text));
@@ -84,7 +84,7 @@ impl Guest {
         eventually_blocking_within(LIMIT, || format!("{text:?} in\n{}", self.console()), has_it);
     }
 
-    /// Everything the console has said.
+    /// The whole output of the console.
     pub(crate) fn console(&self) -> String {
         self.lines.lock().unwrap().0.join("\n")
     }
@@ -135,7 +135,7 @@ impl Guest {
         }
     }
 
-    /// Waits until QEMU has ended by itself; returns what the console said.
+    /// Waits until QEMU has ended by itself; returns the output of the console.
     pub(crate) fn ends(mut self) -> String {
         let closed = || self.lines.lock().unwrap().1.then_some(());
         eventually_blocking_within(LIMIT, || format!("the end of\n{}", self.console()), closed);

@@ -1,4 +1,4 @@
-//! Bad input: one line that says what is wrong, a hint, and nothing half-written left behind.
+//! Bad input: one line that names the fault, a hint, and nothing half-written left behind.
 
 use std::os::unix::process::CommandExt as _;
 use std::process::Command;
@@ -22,8 +22,8 @@ fn bad_input_is_refused_with_a_hint_and_leaves_nothing() {
         b"not a tar at all, not even nearly one, of five hundred and twelve bytes".repeat(9),
     );
     machine.write("guest", "#!/bin/sh\n");
-    let nobody = own_port();
-    let nobody = format!("{}/x:1", nobody.address());
+    let unreachable = own_port();
+    let unreachable = format!("{}/x:1", unreachable.address());
     let before = machine.files();
     let cases: [(&[&str], i32, &[&str]); 13] = [
         (&["vm", "build", "--from", &root], 2, &["-O", "hint"]),
@@ -44,7 +44,7 @@ fn bad_input_is_refused_with_a_hint_and_leaves_nothing() {
         ),
         (&["vm", "build", "--from", "bad.tar", "-O", "x"], 1, &["bad.tar", "hint"]),
         (&["vm", "build", "--from", "./nothing", "-O", "x"], 3, &["nothing"]),
-        (&["vm", "build", "--from", &nobody, "-O", "x"], 8, &["cannot be reached", "hint"]),
+        (&["vm", "build", "--from", &unreachable, "-O", "x"], 8, &["cannot be reached", "hint"]),
         (&["vm", "build", "--from", "a/Upper", "-O", "x"], 2, &["--from", "hint"]),
         (&["image", "inspect", "bad.qcow2"], 1, &["not a usable disk", "hint"]),
     ];
@@ -54,8 +54,8 @@ fn bad_input_is_refused_with_a_hint_and_leaves_nothing() {
         for part in parts {
             assert!(text.contains(part), "{arguments:?}: no {part:?} in {text}");
         }
-        let said = text.lines().filter(|line| line.starts_with("error: ")).count();
-        assert!(said == 1 && !text.contains("panicked"), "{text}");
+        let errors = text.lines().filter(|line| line.starts_with("error: ")).count();
+        assert!(errors == 1 && !text.contains("panicked"), "{text}");
     }
     assert_eq!(machine.files(), before);
     assert_eq!(machine.bad(&["image", "inspect", "nothing"]).0, 3);
@@ -82,7 +82,7 @@ fn a_registry_that_lacks_or_changes_things_is_caught() {
     let (code, text) =
         machine.bad(&["vm", "build", "--from", "oci:other:image", "--arch", "amd64", "-O", "x"]);
     assert!(code == 1 && text.contains("linux/arm64"), "{text}");
-    // Someone changes a layer in the layout behind its digest.
+    // Simulates a change of a layer in the layout behind its digest.
     let layout_path = machine.path("layout/blobs/sha256");
     let largest = std::fs::read_dir(&layout_path)
         .unwrap()
@@ -100,7 +100,7 @@ fn a_registry_that_lacks_or_changes_things_is_caught() {
 }
 
 #[test]
-fn a_full_disk_is_said_and_nothing_stays() {
+fn a_full_disk_is_reported_and_nothing_stays() {
     need!(needs::root());
     need!(needs::programs(&FIXTURE_TOOLS));
     let machine = Machine::new();

@@ -29,7 +29,7 @@ fn same_bytes(a: &Path, b: &Path) -> bool {
 }
 
 #[test]
-fn a_small_disk_is_reproducible_and_tells_how_its_workload_ended() {
+fn a_small_disk_is_reproducible_and_reports_how_its_workload_ended() {
     let kernel = need!(bootable());
     let machine = Machine::new();
     let root = busybox().display().to_string();
@@ -66,7 +66,7 @@ fn a_small_disk_is_reproducible_and_tells_how_its_workload_ended() {
     assert!(check.success());
     machine.good(&["image", "inspect", "a.qcow2", "--verify"]);
     let guest = Guest::boot(&machine, "a.qcow2", &kernel, &[9100, 25183], &[]);
-    guest.hears("hello from 65534:/srv/it:x y;$z");
+    guest.prints("hello from 65534:/srv/it:x y;$z");
     guest.until("CPU", || {
         guest.http(25183, "/cpu").and_then(|text| if text == "2000" { Ok(()) } else { Err(text) })
     });
@@ -357,6 +357,6 @@ fn commands_run_in_their_order_and_what_runs_once_may_leave_a_daemon() {
     ];
     built(&machine, &arguments);
     let guest = Guest::boot(&machine, "a.qcow2", &kernel, &[], &[]);
-    guest.hears("order 123456w");
-    guest.hears("still alive");
+    guest.prints("order 123456w");
+    guest.prints("still alive");
 }

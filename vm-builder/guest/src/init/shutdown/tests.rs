@@ -93,7 +93,7 @@ fn without_a_workload_there_is_nothing_to_drain() {
 }
 
 #[test]
-fn a_second_wish_does_not_change_the_first() {
+fn a_second_request_does_not_change_the_first() {
     let mut machine = machine(Phase::Killing, false);
     machine.step(at(0), Event::Asked(Target::Reboot));
     assert_eq!(machine.step(at(0), Event::AllEnded), [Action::Finish(Target::PowerOff)]);
@@ -105,7 +105,7 @@ fn order(phase: Phase) -> usize {
 
 proptest! {
     /// Phases only go forward; each action of the way comes once (but the hook); with time alone it ends, unless a
-    /// hook has its say.
+    /// hook delays it.
     #[test]
     fn it_goes_forward_and_ends(
         has_hook: bool,

@@ -80,7 +80,7 @@ impl Connection {
     /// Runs one statement. Returns the first column of its first row, if there is one.
     ///
     /// # Errors
-    /// What the server says; the connection can be used further unless the error is one of the connection.
+    /// The server's error; the connection can be used further unless the error is one of the connection.
     pub async fn value(&mut self, statement: &str) -> Result<Option<String>, Error> {
         let body = [statement.as_bytes(), &[0]].concat();
         self.stream.write_all(&framed(Some(b'Q'), &body)?).await?;
@@ -98,7 +98,7 @@ impl Connection {
         Err(Error::Protocol("no end of messages"))
     }
 
-    /// Says good-bye.
+    /// Ends the session in the protocol's way, then closes it.
     pub async fn close(mut self) {
         let _ = self.stream.write_all(&[b'X', 0, 0, 0, 4]).await;
         let _ = self.stream.shutdown().await;

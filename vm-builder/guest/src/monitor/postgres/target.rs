@@ -67,7 +67,7 @@ impl Target {
     /// Reads a connection string.
     ///
     /// # Errors
-    /// Says which word is wrong.
+    /// Names the wrong word.
     pub fn parse(text: &str) -> Result<Self, TargetError> {
         let mut target = Self {
             host: Host::Local,

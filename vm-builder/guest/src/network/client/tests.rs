@@ -62,7 +62,7 @@ fn a_lease_is_renewed_then_asked_of_all_then_given_up() {
 }
 
 #[test]
-fn an_answer_to_a_renewal_starts_the_lease_anew() {
+fn an_answer_to_a_renewal_restarts_the_lease() {
     let mut client = bound(Some(3600));
     client.tick(at(1800));
     let ack = reply(&client, Kind::Ack, Some(3600));

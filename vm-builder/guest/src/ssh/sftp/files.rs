@@ -87,7 +87,7 @@ impl Files {
             18 => self.rename(id, fields, false),
             19 => single(id, &fs::read_link(path(fields)?)?),
             20 => {
-                // OpenSSH has the two in this order, not in that of the draft, and everybody follows it.
+                // OpenSSH has the two in this order, not in that of the draft, and all clients follow it.
                 let (target, link) = (path(fields)?, path(fields)?);
                 std::os::unix::fs::symlink(target, link)?;
                 done(id)

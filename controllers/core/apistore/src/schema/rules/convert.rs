@@ -65,7 +65,7 @@ fn number_to_cel(schema: Option<&Schema>, number: &Number) -> Cel {
     }
 }
 
-/// `3.0` where the schema says integer.
+/// The integer that a number such as `3.0` stands for, where the schema requires an integer.
 #[allow(clippy::cast_possible_truncation, reason = "whole and below 9e15 when it is cast")]
 fn whole_float(number: &Number) -> Option<i64> {
     let float = number.as_f64()?;

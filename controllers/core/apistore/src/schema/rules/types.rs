@@ -1,4 +1,4 @@
-//! What can be said about a rule before it runs: unknown fields and names, and where its `fieldPath` leads.
+//! Static checks of a rule: unknown fields and names, and the target of its `fieldPath`.
 
 use cel::common::ast::{ComprehensionExpr, Expr, IdedExpr};
 
@@ -193,7 +193,7 @@ pub(crate) fn segments(path: &str) -> Option<Vec<String>> {
     (!found.is_empty()).then_some(found)
 }
 
-/// Appends what a rule's `fieldPath` says to the path of its node.
+/// Appends a rule's `fieldPath` to the path of its node.
 pub(super) fn append_field_path(field: &mut String, schema: &Schema, path: &str) {
     let mut node = Some(schema);
     for name in segments(path).unwrap_or_default() {

@@ -6,7 +6,7 @@ use super::super::{Constraints, JsonType, MAX_DEPTH, Schema, go};
 use super::{NO_FIELD, checks, correlated};
 use crate::field::{FieldError, FieldReason};
 
-/// Nobody reads further than this, and a list of a million wrong items should not become a larger answer.
+/// Limits the response: a list of a million invalid items must not produce a million errors.
 const MAX_ERRORS: usize = 1000;
 
 /// Checks `value`; on an update, parts that equal the corresponding part of `old` are not looked at. `at` is the path
@@ -22,7 +22,7 @@ pub(super) struct Checker<'a> {
     pub(super) name: String,
     at: &'a str,
     pub(super) errors: Vec<FieldError>,
-    /// How many checks were made, by which the nearest branch of an `anyOf` is told.
+    /// Number of checks made; the branch of an `anyOf` with the most is the closest match.
     pub(super) matched: usize,
 }
 

@@ -1,5 +1,5 @@
-//! The source may have been told to begin. From here on only the runners know how it goes; what they say is written down, and
-//! the machine's own pass draws the consequences.
+//! The source may have received the order to begin. From here on only the runners know the progress; their reports are
+//! written to the status, and the machine's own pass acts on them.
 
 use neonvm_api::VirtualMachine;
 use neonvm_api::migration::MigrationReason;
@@ -20,9 +20,9 @@ pub(super) fn step(pass: &mut Pass<'_>, vm: &VirtualMachine) {
         pass.status.message = "the source pod is gone".to_owned();
         return;
     }
-    match pass.told_by_source() {
-        Some(told) => carried(pass, told),
-        None if pass.source().is_heard() => begin(pass, vm),
+    match pass.source_report() {
+        Some(reported) => carried(pass, reported),
+        None if pass.source().is_reachable() => begin(pass, vm),
         None => pass.status.message = "waits for the source runner".to_owned(),
     }
 }
@@ -31,9 +31,9 @@ pub(super) fn step(pass: &mut Pass<'_>, vm: &VirtualMachine) {
 fn begin(pass: &mut Pass<'_>, vm: &VirtualMachine) {
     if pass.is_cancelled() {
         if pass.observed.unknown_at_source {
-            pass.decide(MigrationReason::Cancelled, "called off before anything was copied");
+            pass.decide(MigrationReason::Cancelled, "cancelled before anything was copied");
         } else {
-            // An order that was given and not answered may still be on its way: the source must say that it has none.
+            // An earlier order without response may still be in flight: the source must confirm that it has none.
             cancel(pass);
         }
         return;
@@ -77,23 +77,23 @@ fn begin(pass: &mut Pass<'_>, vm: &VirtualMachine) {
 
 fn cancel(pass: &mut Pass<'_>) {
     let reason = if pass.is_deleting() { "the migration was deleted" } else { "spec.cancel is set" };
-    pass.say(MigrationReason::Cancelling, reason);
+    pass.set_reason(MigrationReason::Cancelling, reason);
     let id = pass.uid().to_owned();
     pass.actions.push(MigrationAction::Cancel(MigrationCall { id, reason: reason.to_owned() }));
 }
 
-/// The source tells how far it is.
-fn carried(pass: &mut Pass<'_>, told: &MigrationStatus) {
+/// Handles a report of the source.
+fn carried(pass: &mut Pass<'_>, reported: &MigrationStatus) {
     use MigrationState as S;
-    record(pass, told);
-    let why = told.reason.clone();
-    match told.state {
+    record(pass, reported);
+    let why = reported.reason.clone();
+    match reported.state {
         S::Cancelled if pass.is_cancelled() => {
-            let why = if why.is_empty() { "called off".to_owned() } else { why };
+            let why = if why.is_empty() { "cancelled".to_owned() } else { why };
             pass.decide(MigrationReason::Cancelled, why);
         }
         S::Failed if why.starts_with(MIGRATION_NOT_IN_TIME) => pass.decide(MigrationReason::TimedOut, why),
-        // Nobody here called it off.
+        // Cancelled, but not by this controller.
         S::Cancelled => pass.decide(MigrationReason::TimedOut, why),
         S::Failed => pass.decide(MigrationReason::TransferFailed, why),
         S::Waiting | S::Negotiating | S::Mirroring | S::Copying | S::Switching if pass.is_cancelled() => {
@@ -101,22 +101,22 @@ fn carried(pass: &mut Pass<'_>, told: &MigrationStatus) {
         }
         state => {
             if let Some(reason) = report::reason(state) {
-                pass.say(reason, report::message(told));
+                pass.set_reason(reason, report::message(reported));
             }
             if state.has_left() && pass.is_cancelled() {
-                pass.status.message.push_str("; too late to call it off");
+                pass.status.message.push_str("; too late to cancel it");
             }
         }
     }
 }
 
-/// Numbers and mode, as the source has them.
-pub(super) fn record(pass: &mut Pass<'_>, told: &MigrationStatus) {
-    pass.status.info = report::info(&told.progress);
-    if !told.mode.is_empty() {
-        pass.status.mode.clone_from(&told.mode);
+/// Copies statistics and mode from the report to the status.
+pub(super) fn record(pass: &mut Pass<'_>, reported: &MigrationStatus) {
+    pass.status.info = report::info(&reported.progress);
+    if !reported.mode.is_empty() {
+        pass.status.mode.clone_from(&reported.mode);
     }
-    for dropped in &told.dropped {
+    for dropped in &reported.dropped {
         if !pass.status.dropped.contains(dropped) {
             pass.status.dropped.push(dropped.clone());
         }

@@ -1,4 +1,5 @@
-//! The end. The machine is free before it is written; of the target nothing is left but where the machine now runs in it.
+//! The end. The machine is unlocked before the end is written; the target's pod and secret are deleted unless the machine runs
+//! there.
 
 use std::fmt::Write as _;
 
@@ -10,7 +11,7 @@ use super::{Pass, carried};
 use crate::migration::{MigrationAction, decided};
 use crate::outcome::NoteReason;
 
-/// Seconds for the source to tell what QEMU has counted; its runner asks for one.
+/// Seconds for the source to report QEMU's final statistics; its runner queries them for one second.
 const COUNTING: i64 = 3;
 
 /// The machine does not name this migration any more, and it did once: it has moved, or it stays.
@@ -41,48 +42,48 @@ fn succeed(pass: &mut Pass<'_>) {
         pass.status.target_pod_ip.clone_from(&target.ip);
         pass.status.target_node.clone_from(&target.node);
     }
-    let told = last_told(pass);
-    let awaited = match &told {
-        Some(told) if told.progress.downtime_ms.is_some() => false,
-        // QEMU says that it is done before it has counted.
+    let reported = final_report(pass);
+    let awaited = match &reported {
+        Some(reported) if reported.progress.downtime_ms.is_some() => false,
+        // QEMU reports the end before its final statistics.
         Some(_) => !pass.source().is_gone() && !pass.has_passed(since, COUNTING),
-        // A controller that has just begun has not heard them yet.
+        // A controller that has just started has no report of either yet.
         None => !pass.target().is_gone() && !pass.has_passed(since, pass.settings.unreachable_after),
     };
     if awaited {
         "the machine has moved; its last numbers are awaited".clone_into(&mut pass.status.message);
         return;
     }
-    if let Some(told) = told {
-        carried::record(pass, &told);
+    if let Some(reported) = reported {
+        carried::record(pass, &reported);
     }
     pass.status.phase = Some(MigrationPhase::Succeeded);
     let (from, to) = (&pass.status.source_node, &pass.status.target_node);
     let mut text = format!("from node {from} to node {to}");
-    // Nobody may be left who knows it.
+    // It is unknown if both runners are gone.
     if pass.status.info.downtime_ms > 0 {
         let _ = write!(text, ", standing still for {} ms", pass.status.info.downtime_ms);
     }
-    pass.say(MigrationReason::Completed, text.clone());
+    pass.set_reason(MigrationReason::Completed, text.clone());
     pass.note(NoteReason::Migrated, text);
 }
 
-/// What a side whose part is done says: QEMU's own last numbers, the source's or what it handed to the target.
-fn last_told(pass: &Pass<'_>) -> Option<MigrationStatus> {
+/// The final report of a side that has completed: QEMU's final statistics, from the source or passed on to the target.
+fn final_report(pass: &Pass<'_>) -> Option<MigrationStatus> {
     let uid = pass.uid();
     let sides = [
         (&pass.observed.source_runner, MigrationRole::Source),
         (&pass.observed.target_runner, MigrationRole::Target),
     ];
-    let told = sides.into_iter().filter_map(|(runner, role)| {
-        let told = runner.newest()?.migration.as_ref()?;
-        let last = told.id == uid && told.role == role && told.state == MigrationState::Completed;
-        last.then_some(told)
+    let reported = sides.into_iter().filter_map(|(runner, role)| {
+        let reported = runner.newest()?.migration.as_ref()?;
+        let last = reported.id == uid && reported.role == role && reported.state == MigrationState::Completed;
+        last.then_some(reported)
     });
-    told.min_by_key(|told| told.progress.downtime_ms.is_none()).cloned()
+    reported.min_by_key(|reported| reported.progress.downtime_ms.is_none()).cloned()
 }
 
-/// The machine stays: that it does not name this migration, only the server knows.
+/// The machine stays. Whether it is unlocked must be read from the API server.
 pub(super) fn fail(pass: &mut Pass<'_>, reason: MigrationReason, why: impl Into<String>) {
     if !pass.observed.fresh {
         pass.refresh();
@@ -90,7 +91,7 @@ pub(super) fn fail(pass: &mut Pass<'_>, reason: MigrationReason, why: impl Into<
     }
     let why = why.into();
     let name = pass.before.target_pod_name.clone();
-    pass.say(reason, why.clone());
+    pass.set_reason(reason, why.clone());
     if sweep(pass) {
         return;
     }

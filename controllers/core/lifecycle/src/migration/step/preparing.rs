@@ -10,14 +10,14 @@ use crate::observed::PodView;
 
 pub(super) fn step(pass: &mut Pass<'_>) {
     if pass.is_cancelled() {
-        pass.decide(MigrationReason::Cancelled, "called off while the target was prepared");
+        pass.decide(MigrationReason::Cancelled, "cancelled while the target was prepared");
         return;
     }
     if let Some(why) = failed(pass) {
         pass.decide(MigrationReason::TargetFailed, why);
         return;
     }
-    if pass.target_state() == Some(MigrationState::Waiting) && pass.target().is_heard() {
+    if pass.target_state() == Some(MigrationState::Waiting) && pass.target().is_reachable() {
         ready(pass);
         return;
     }
@@ -33,7 +33,7 @@ pub(super) fn step(pass: &mut Pass<'_>) {
         pass.decide(MigrationReason::TargetFailed, format!("gives way to {others} that can go: {why}"));
         return;
     }
-    pass.say(MigrationReason::Preparing, why);
+    pass.set_reason(MigrationReason::Preparing, why);
     if pass.observed.target.is_none() {
         create(pass);
     }
@@ -47,7 +47,7 @@ fn gives_way(pass: &mut Pass<'_>) -> bool {
         return false;
     }
     if pass.observed.held_up == 0 {
-        // Whoever comes to wait later does not wake this one.
+        // A migration that is queued later does not trigger a pass of this one.
         pass.has_passed(pass.now, limit.max(1));
         return false;
     }
@@ -64,11 +64,11 @@ fn ready(pass: &mut Pass<'_>) {
     if now >= most {
         let node = pass.status.target_node.clone();
         let why = format!("the target is ready; {now} machines come to node {node} already, at most {most}");
-        pass.say(MigrationReason::Preparing, why);
+        pass.set_reason(MigrationReason::Preparing, why);
         return;
     }
     pass.status.phase = Some(MigrationPhase::Running);
-    pass.say(MigrationReason::Mirroring, "the source is told to begin");
+    pass.set_reason(MigrationReason::Mirroring, "the source receives the order to begin");
 }
 
 /// Why the target will never be ready.
@@ -92,9 +92,10 @@ fn failed(pass: &mut Pass<'_>) -> Option<String> {
     if target.deleting.is_some() {
         return Some(format!("target pod {name} is being deleted"));
     }
-    let told = pass.observed.target_runner.current().and_then(|runner| runner.migration.as_ref());
-    let told = told.filter(|told| told.id == pass.uid() && told.state == MigrationState::Failed)?;
-    Some(told.reason.clone())
+    let reported = pass.observed.target_runner.current().and_then(|runner| runner.migration.as_ref());
+    let reported =
+        reported.filter(|reported| reported.id == pass.uid() && reported.state == MigrationState::Failed)?;
+    Some(reported.reason.clone())
 }
 
 /// What the target still lacks.
@@ -121,7 +122,7 @@ fn create(pass: &mut Pass<'_>) {
     }
     let source = pass.observed.source.as_ref().map(|pod| pod.ip.clone()).unwrap_or_default();
     let Some(runner) = pass.observed.source_runner.current().filter(|_| !source.is_empty()) else {
-        pass.say(MigrationReason::Preparing, "waits for the source runner");
+        pass.set_reason(MigrationReason::Preparing, "waits for the source runner");
         return;
     };
     let Some(machine) = runner.machine.clone() else { return };

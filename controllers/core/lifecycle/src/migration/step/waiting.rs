@@ -1,4 +1,4 @@
-//! It waits for its turn. It has nothing yet, and nobody has to clean up after it.
+//! It waits for its turn. It has created nothing yet, so there is nothing to clean up.
 
 use neonvm_api::VirtualMachine;
 use neonvm_api::migration::{MigrationPhase, MigrationReason};
@@ -12,7 +12,7 @@ use crate::outcome::NoteReason;
 
 pub(super) fn step(pass: &mut Pass<'_>, vm: &VirtualMachine) {
     if pass.is_cancelled() {
-        over::fail(pass, MigrationReason::Cancelled, "called off before its turn");
+        over::fail(pass, MigrationReason::Cancelled, "cancelled before its turn");
         return;
     }
     if let Some((reason, why)) = impossible(pass, vm) {
@@ -28,7 +28,7 @@ pub(super) fn step(pass: &mut Pass<'_>, vm: &VirtualMachine) {
         if pass.before.reason != MigrationReason::Queued.as_str() {
             pass.note(NoteReason::Queued, why.clone());
         }
-        pass.say(MigrationReason::Queued, why);
+        pass.set_reason(MigrationReason::Queued, why);
         return;
     }
     // Whether it still wants the machine, only the server knows.

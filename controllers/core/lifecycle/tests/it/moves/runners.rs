@@ -1,4 +1,4 @@
-//! Runners of the abstract world: only who runs a guest, and what is said.
+//! Runners of the abstract world: only which one runs a guest, and what they report.
 
 use std::collections::BTreeMap;
 
@@ -9,9 +9,9 @@ use neonvm_types::runner_protocol::{
 
 use crate::machine::{at, runner};
 
-/// How the controller hears a runner.
+/// The controller's connection to a runner.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) enum Heard {
+pub(crate) enum Contact {
     #[default]
     Well,
     NotAnyMore,
@@ -29,7 +29,7 @@ pub(crate) struct Runner {
     /// Memory follows a guest that runs already.
     pub(crate) post_copy: bool,
     pub(crate) exit: Option<Exit>,
-    pub(crate) heard: Heard,
+    pub(crate) contact: Contact,
     /// Memory asked for and had, GiB.
     pub(crate) gib: u32,
     last: Option<Box<RunnerStatus>>,
@@ -68,7 +68,7 @@ impl Runner {
     pub(crate) fn is_leaving(&self) -> bool {
         self.migration
             .as_ref()
-            .is_some_and(|told| told.role == MigrationRole::Source && !told.state.is_over())
+            .is_some_and(|reported| reported.role == MigrationRole::Source && !reported.state.is_over())
     }
 
     fn document(&self) -> Box<RunnerStatus> {
@@ -86,13 +86,13 @@ impl Runner {
 
     /// What the controller sees. A stream is whole as long as it lasts.
     pub(crate) fn view(&mut self) -> RunnerView {
-        if self.heard == Heard::Well && self.alive {
+        if self.contact == Contact::Well && self.alive {
             self.last = Some(self.document());
         }
-        match (self.heard, &self.last) {
-            (Heard::NotYet, _) | (_, None) => RunnerView::Unknown,
-            (Heard::Well, Some(last)) => RunnerView::Seen(last.clone()),
-            (Heard::NotAnyMore, last) => RunnerView::Unreachable { since: at(1), last: last.clone() },
+        match (self.contact, &self.last) {
+            (Contact::NotYet, _) | (_, None) => RunnerView::Unknown,
+            (Contact::Well, Some(last)) => RunnerView::Seen(last.clone()),
+            (Contact::NotAnyMore, last) => RunnerView::Unreachable { since: at(1), last: last.clone() },
         }
     }
 

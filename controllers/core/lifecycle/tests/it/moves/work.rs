@@ -61,7 +61,7 @@ impl World {
             }
             *view = self.newest().clone();
         }
-        panic!("{name} does not come to rest: {done:?}");
+        panic!("{name} does not converge: {done:?}");
     }
 
     fn observe_move<'a>(
@@ -80,8 +80,8 @@ impl World {
         } else {
             status.target_pod_name
         };
-        let (source, source_runner) = self.sight(view, &source);
-        let (target, target_runner) = self.sight(view, &target);
+        let (source, source_runner) = self.observe(view, &source);
+        let (target, target_runner) = self.observe(view, &target);
         let admission = self.admission(migration, view, &source_runner);
         MigrationObserved {
             fresh,

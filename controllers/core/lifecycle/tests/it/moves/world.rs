@@ -11,7 +11,7 @@ use neonvm_core_lifecycle::{Action, Moving, Observed, PodView, RunnerView, owned
 use neonvm_types::Timestamp;
 use neonvm_types::runner_protocol::{Exit, ExitReason, MigrationRole, MigrationState as S};
 
-use super::runners::{Heard, Runner, Runners};
+use super::runners::{Contact, Runner, Runners};
 use crate::machine::{at, pod, running, settings, vm};
 
 #[derive(Clone, PartialEq)]
@@ -157,7 +157,7 @@ impl World {
         });
     }
 
-    pub(super) fn sight(&mut self, version: &Version, name: &str) -> (Option<PodView>, RunnerView) {
+    pub(super) fn observe(&mut self, version: &Version, name: &str) -> (Option<PodView>, RunnerView) {
         let pod = version.pods.iter().find(|pod| pod.name == name).cloned();
         let view = self.runners.get_mut(name).map_or(RunnerView::Unknown, Runner::view);
         (pod, view)
@@ -233,15 +233,15 @@ impl World {
             }
             view.pods.clone_from(&self.newest().pods);
         }
-        panic!("the machine does not come to rest: {done:?}");
+        panic!("the machine does not converge: {done:?}");
     }
 
     fn observe_vm(&mut self, view: &Version, fresh: bool) -> Observed {
         let own = owned_pod(&view.vm).unwrap_or_default().to_owned();
         let lock = view.vm.status.as_ref().and_then(|status| status.migration.clone());
-        let (pod, runner) = self.sight(view, &own);
+        let (pod, runner) = self.observe(view, &own);
         let moving = lock.as_ref().map(|lock| {
-            let (target, target_runner) = self.sight(view, &lock.target_pod_name);
+            let (target, target_runner) = self.observe(view, &lock.target_pod_name);
             let found = view.moves.get(&lock.name);
             let found = found.filter(|found| found.metadata.uid.as_ref() == Some(&lock.uid));
             Moving {
@@ -252,14 +252,14 @@ impl World {
                 refused: self.refused.contains(&lock.target_pod_name),
             }
         });
-        let stray = |pod: &&PodView| {
+        let orphan = |pod: &&PodView| {
             pod.name != own && lock.as_ref().is_none_or(|lock| lock.target_pod_name != pod.name)
         };
         Observed {
             fresh,
             pod,
             runner,
-            strays: view.pods.iter().filter(stray).cloned().collect(),
+            orphans: view.pods.iter().filter(orphan).cloned().collect(),
             moving: moving.unwrap_or_default(),
             suffix: self.suffix(),
             ..Observed::default()
@@ -344,7 +344,8 @@ impl World {
     }
 
     pub(super) fn cancel(&mut self, name: &str, id: &str) {
-        let Some(run) = self.runners.get_mut(name).filter(|run| run.alive && run.heard == Heard::Well) else {
+        let Some(run) = self.runners.get_mut(name).filter(|run| run.alive && run.contact == Contact::Well)
+        else {
             return;
         };
         match run

@@ -28,16 +28,16 @@ fn with_load(state: &mut State, pod: &str, units: u64, load: f32) -> Reply {
 }
 
 #[test]
-fn the_idlest_goes_first_then_the_oldest_and_it_says_where_and_why() {
+fn the_idlest_goes_first_then_the_oldest_and_node_and_reason_are_shown() {
     let mut state = two_nodes(Settings::default());
     for (pod, created) in [("young", 3), ("old", 1), ("busy", 0), ("idle", 9)] {
         state.step(at(0), seen(movable(pod, "n", 2, created)));
     }
     state.step(at(0), seen(plain("filler", "n", cu(2))));
     let first = |state: &State| state.inspect_node("n").unwrap().next;
-    assert_eq!(first(&state)[0].pod, name("busy"), "nobody's load is known: the oldest");
+    assert_eq!(first(&state)[0].pod, name("busy"), "no load is known: the oldest");
     with_load(&mut state, "busy", 2, 1.9);
-    assert_eq!(first(&state)[0].pod, name("busy"), "those not heard of come last");
+    assert_eq!(first(&state)[0].pod, name("busy"), "those without a report come last");
     with_load(&mut state, "idle", 2, 0.1);
     let view = state.inspect_node("n").unwrap();
     assert!(view.too_much_pressure);
@@ -48,7 +48,7 @@ fn the_idlest_goes_first_then_the_oldest_and_it_says_where_and_why() {
         "n is over its CPU watermark by 1.00, over its memory watermark by 4Gi; load 0.1, the lowest of those that may \
          move; m stays below its watermark with it"
     );
-    // Only planned: nothing is done without being told to.
+    // Only planned: nothing is done while migrations are off.
     assert_eq!(
         state.take_actions(at(1), 9).into_iter().filter(|a| !matches!(a, Action::Annotate(_))).count(),
         0
@@ -80,7 +80,7 @@ fn closed_nodes_and_those_a_pod_may_not_go_to_are_no_targets() {
 }
 
 #[test]
-fn a_vm_larger_than_the_watermark_is_not_moved_and_without_labels_nobody_is() {
+fn a_vm_larger_than_the_watermark_is_not_moved_and_without_labels_no_vm_is() {
     let mut state = two_nodes(Settings::default());
     state.step(at(0), seen(movable("p", "n", 10, 0)));
     assert!(state.inspect_node("n").unwrap().next.is_empty());
@@ -99,7 +99,7 @@ fn buffers_and_those_that_leave_are_accounted_for() {
     state.step(at(0), seen(unknown));
     let view = state.inspect_node("n").unwrap();
     assert_eq!((view.cpu.reserved, view.cpu.buffer, view.too_much_pressure), (10_000, 8000, false));
-    assert!(view.note.unwrap().contains("not heard of yet"));
+    assert!(view.note.unwrap().contains("without a report yet"));
 
     let mut state = two_nodes(Settings::default());
     state.step(at(0), seen(movable("p", "n", 4, 0)));
@@ -114,7 +114,7 @@ fn buffers_and_those_that_leave_are_accounted_for() {
 }
 
 #[test]
-fn one_at_a_time_leaves_and_is_told_and_does_not_grow() {
+fn one_at_a_time_leaves_and_gets_notified_and_does_not_grow() {
     let mut state = two_nodes(moving());
     state.step(at(0), Event::MigrationsListed);
     for pod in ["p", "q", "r"] {
@@ -175,7 +175,7 @@ fn a_migration_that_cannot_be_made_or_is_never_seen_is_forgotten() {
     assert_eq!(state.inspect_node("n").unwrap().leaving.len(), 1);
     state.done(at(1), &actions[0], false);
     assert_eq!(state.inspect_node("n").unwrap().leaving.len(), 0);
-    // The other is tried, and nothing is heard of it.
+    // The other is tried, and its outcome is not reported.
     state.step(at(3), Event::Tick);
     let actions = state.take_actions(at(3), 9);
     state.done(at(3), &actions[0], true);
@@ -236,7 +236,7 @@ fn one_that_waits_for_its_turn_for_long_is_remembered() {
     assert_eq!(reply, Reply { permit: res(4), migrate: false });
     let request = Request { load: Some(1.0), ..Request::new(res(1), res(5), Some(res(4))) };
     assert_eq!(state.request(at(6002), &name("p"), &request).unwrap().permit, res(5));
-    // One who takes over hears of it from the list, in whichever order the lists come.
+    // A scheduler that takes over learns of it from the lists, in whichever order they come.
     for migrations_first in [true, false] {
         let mut state = state.clone();
         state.step(at(6003), Event::TakenOver);
@@ -346,7 +346,7 @@ fn questions_change_nothing_and_are_answered_in_words() {
 }
 
 #[test]
-fn where_a_vm_would_go_is_said_for_each_node() {
+fn where_a_vm_would_go_is_answered_for_each_node() {
     use neonvm_types::scheduler_inspect::WhatIf;
     let mut state = two_nodes(Settings::default());
     for (name, total) in [("o", cu(10)), ("small", cu(1))] {

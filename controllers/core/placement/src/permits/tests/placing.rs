@@ -62,7 +62,7 @@ fn the_least_loaded_node_wins_and_names_break_ties() {
 }
 
 #[test]
-fn every_node_says_why_not() {
+fn every_node_that_does_not_fit_has_a_reason() {
     let small = k8s_node("small", "1", "1Gi", &json!({}));
     let cordoned = k8s_node("cordoned", "8", "8Gi", &json!({ "spec": { "unschedulable": true } }));
     let taint = json!({ "spec": { "taints": [{ "key": "only", "value": "me", "effect": "NoSchedule" }] } });
@@ -216,7 +216,7 @@ fn d869_reservation_never_exceeds_capacity() {
     assert!(state.reserve(at(1), waiting("e", 1), "nowhere").is_err());
     // A pod that is only about to be bound has no agent yet.
     assert_eq!(ask(&mut state, "a", 6, None).unwrap_err().status(), 404);
-    // Bound as planned: nobody permitted more before, so that there is no buffer.
+    // Bound as planned: no scheduler permitted more before, so there is no buffer.
     state.step(at(2), seen(vm("a", "n", 4, 8)));
     assert_eq!(sums(&state, "n").reserved.cpu, 8000);
     assert_eq!(ask(&mut state, "a", 8, None).unwrap().permit, res(6));

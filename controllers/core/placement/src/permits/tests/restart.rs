@@ -1,4 +1,4 @@
-//! S1 and S2: nothing is promised twice, whoever schedules, whatever annotations say, whatever answers are lost.
+//! S1 and S2: nothing is permitted twice, for any number of schedulers, any annotations, and any lost responses.
 
 use proptest::prelude::*;
 
@@ -145,7 +145,7 @@ proptest! {
 
     /// S1, S2: at all times everything that VMs may use without asking, and what ordinary pods take, fits the node.
     #[test]
-    fn nothing_is_promised_twice(total in 4_u64..24, steps in proptest::collection::vec(step(), 1..80)) {
+    fn nothing_is_permitted_twice(total in 4_u64..24, steps in proptest::collection::vec(step(), 1..80)) {
         let mut world =
             World { total, state: state(cu(total)), vms: Vec::new(), ordinary: Vec::new(), made: 0 };
         for step in &steps {

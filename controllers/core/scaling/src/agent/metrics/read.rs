@@ -100,7 +100,7 @@ impl Reader {
         self.gauge(name)
     }
 
-    /// A sum over samples; `None` if there are none or the sum makes no sense.
+    /// A sum over samples; `None` if there are none or the sum is invalid.
     fn sum(&self, name: &str, counts: impl Fn(&Sample) -> bool) -> Option<f64> {
         let family = self.found.get(name).filter(|family| family.broken.is_none())?;
         let mut values =

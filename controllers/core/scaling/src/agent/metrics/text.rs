@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 pub(super) struct Sample {
     /// Labels, in the order of the line.
     pub labels: Vec<(String, String)>,
-    /// The value: any float, also one that makes no sense.
+    /// The value: any float, also an invalid one.
     pub value: f64,
 }
 
@@ -24,7 +24,7 @@ impl Sample {
 /// One series by name.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Family {
-    /// What `# TYPE` says.
+    /// The metric's type from `# TYPE`.
     pub kind: Option<String>,
     /// Its samples.
     pub samples: Vec<Sample>,

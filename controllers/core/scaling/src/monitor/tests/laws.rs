@@ -84,7 +84,7 @@ proptest! {
                     prop_assert!(file_cache);
                     continue;
                 };
-                // What is answered late goes to whoever asked, and to nobody else.
+                // A late reply goes only to the agent that asked.
                 prop_assert!(connected || before.version.is_some());
                 match message {
                     MonitorMessage::UpscaleRequest { wants } => {
@@ -110,7 +110,7 @@ proptest! {
     }
 
     #[test]
-    fn what_is_said_to_be_needed_suffices_and_no_byte_less_does(used in 0..1u64 << 50, overhead in 0..1u64 << 40) {
+    fn what_is_needed_suffices_and_no_byte_less_does(used in 0..1u64 << 50, overhead in 0..1u64 << 40) {
         let needed = needed_total(used, overhead);
         prop_assert!(threshold(needed - overhead) > used);
         prop_assert!(needed == overhead || threshold(needed - overhead - 1) <= used);

@@ -32,7 +32,7 @@ fn a_busy_loop_on_every_cpu_asks_for_the_next_within_half_a_second() {
     assert_eq!(cpus(&asked), [2223]);
     assert!(wants(&asked)[0].reason.contains("2 runnable tasks on 2"), "{asked:?}");
     assert!(wants(&asked)[0].mem.is_none());
-    // It is said again every second as long as it lasts, and no more after the growth.
+    // The request is repeated every second as long as the load lasts, and not after the growth.
     assert!(guest.ticks(9).is_empty());
     assert_eq!(cpus(&guest.tick()), [2223]);
     guest.sample.online = 3;
@@ -68,7 +68,7 @@ fn a_run_queue_seen_full_while_processors_idle_is_chance() {
 }
 
 #[test]
-fn tasks_that_nobody_saw_waiting_are_not_counted_beyond_the_processors() {
+fn tasks_without_wait_time_are_not_counted_beyond_the_processors() {
     let mut guest = Guest::new(4 * GIB, 2);
     guest.connect(V2);
     guest.sample.runnable = 6;
@@ -93,7 +93,7 @@ fn no_more_cpu_is_asked_for_than_the_vm_can_have() {
     assert_eq!(cpus(&guest.ticks(5)), [8000]);
     guest.sample.online = 8;
     guest.up(8.0, 4 * GIB);
-    // At its largest it still says that it needs all of it.
+    // At its largest it still requests all of it.
     assert_eq!(cpus(&guest.ticks(20)), [8000, 8000]);
 }
 
@@ -120,7 +120,7 @@ fn cpu_is_given_up_unless_it_is_used() {
     assert!(!ok && why.contains("saturate"), "{why}");
     guest.sample.runnable = 1;
     guest.ticks(3);
-    // The run queue is short now; the last second says more.
+    // The run queue is short now; the last second decides.
     let (ok, why) = verdict(&guest.down(1.25, 8 * GIB));
     assert!(!ok && why.starts_with("CPU:"), "{why}");
     guest.sample.runnable = 0;
@@ -128,7 +128,7 @@ fn cpu_is_given_up_unless_it_is_used() {
     assert!(verdict(&guest.down(0.25, 8 * GIB)).0);
 }
 
-/// Whoever allocates 256 MiB a second must get memory before the guest runs out of it: sizes follow one second after
+/// A workload that allocates 256 MiB a second must get memory before the guest runs out of it: sizes follow one second after
 /// each request, in compute units of 1 GiB or of 256 MiB.
 #[test]
 fn an_allocation_loop_is_outrun() {
@@ -208,7 +208,7 @@ fn memory_the_kernel_needs_and_thrashing_count() {
 }
 
 #[test]
-fn samples_are_rare_while_nothing_moves_or_nobody_listens() {
+fn samples_are_rare_while_nothing_moves_or_no_agent_is_connected() {
     let mut guest = Guest::new(2 * GIB, 1);
     let sampled = |guest: &mut Guest| {
         let (now, sample) = (guest.now, guest.sample);

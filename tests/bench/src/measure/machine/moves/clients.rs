@@ -1,4 +1,4 @@
-//! Connections that say something now and then and wait for it to come back.
+//! Connections that send a message now and then and wait for it to come back.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -61,12 +61,12 @@ impl Clients {
         Duration::from_micros(self.shared.longest.load(Ordering::Relaxed))
     }
 
-    /// The same, and it is counted anew.
+    /// The same, and counting starts again.
     pub(super) fn longest_so_far(&self) -> Duration {
         Duration::from_micros(self.shared.longest.swap(0, Ordering::Relaxed))
     }
 
-    /// Lets each say its last word.
+    /// Lets each send its last message.
     pub(super) async fn close(mut self) -> Report {
         self.shared.stop.store(true, Ordering::Relaxed);
         let mut lost = 0;
@@ -98,11 +98,11 @@ async fn talk(mut stream: TcpStream, number: usize, of: usize, shared: Arc<Share
     tokio::time::sleep(PAUSE.mul_f64(share)).await;
     let mut word = [0_u8; 16];
     for turn in 0_u64.. {
-        let said = [turn.to_le_bytes(), (number as u64).to_le_bytes()].concat();
+        let sent = [turn.to_le_bytes(), (number as u64).to_le_bytes()].concat();
         let begun = Instant::now();
-        stream.write_all(&said).await?;
+        stream.write_all(&sent).await?;
         tokio::time::timeout(LIMIT, stream.read_exact(&mut word)).await.context("silence")??;
-        anyhow::ensure!(said == word, "something else came back");
+        anyhow::ensure!(sent == word, "something else came back");
         let took = begun.elapsed();
         let micros = u64::try_from(took.as_micros()).unwrap_or(u64::MAX);
         shared.longest.fetch_max(micros, Ordering::Relaxed);

@@ -123,7 +123,7 @@ async fn until(monitor: &mut Monitor, command: &str, good: impl Fn(&Value) -> bo
     }
 }
 
-/// Waits until the process has so many MiB of memory that belong to nobody else, and is quiet.
+/// Waits until the process has so many MiB of memory that it shares with no other process, and is quiet.
 pub(super) async fn filled(process: u32, mebibytes: u64) -> anyhow::Result<()> {
     if mebibytes == 0 {
         return Ok(());

@@ -1,4 +1,4 @@
-//! What a Deployment asks for, as far as it is played.
+//! The simulated part of a Deployment.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +7,7 @@ use k8s_openapi::api::core::v1::PodTemplateSpec;
 
 use super::server::Manner;
 
-/// Annotation: `true` for a Deployment whose pods are played.
+/// Annotation: `true` for a Deployment whose pods are simulated.
 pub(crate) const PLAY: &str = "workload.vm.neon.tech/play";
 /// Annotation: clients that use it, from 0 to [`MOST_CLIENTS`]. Each has one request open at any time.
 pub(crate) const CLIENTS: &str = "workload.vm.neon.tech/clients";
@@ -19,9 +19,9 @@ pub(crate) const MOST_PODS: usize = 64;
 /// Clients of one Deployment: a pod that is alone must have connections for all of them.
 pub(crate) const MOST_CLIENTS: usize = 400;
 
-/// What is to be played.
+/// A Deployment to simulate.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Wish {
+pub(crate) struct Spec {
     pub(crate) namespace: String,
     pub(crate) name: String,
     pub(crate) uid: String,
@@ -38,17 +38,17 @@ pub(crate) struct Wish {
     pub(crate) metrics: Manner,
 }
 
-impl Wish {
-    /// Reads a Deployment; `None` if it is not to be played, or is on its way out.
+impl Spec {
+    /// Reads a Deployment; `None` if it is not to be simulated, or is being deleted.
     ///
     /// # Errors
-    /// What cannot be played, in words.
+    /// What cannot be simulated, in words.
     pub(crate) fn of(deployment: &Deployment) -> Result<Option<Self>, String> {
         let meta = &deployment.metadata;
         let none = BTreeMap::new();
         let annotations = meta.annotations.as_ref().unwrap_or(&none);
-        let is_played = annotations.get(PLAY).is_some_and(|word| word == "true");
-        let (Some(spec), true, None) = (&deployment.spec, is_played, &meta.deletion_timestamp) else {
+        let is_simulated = annotations.get(PLAY).is_some_and(|word| word == "true");
+        let (Some(spec), true, None) = (&deployment.spec, is_simulated, &meta.deletion_timestamp) else {
             return Ok(None);
         };
         let container = spec.template.spec.as_ref().and_then(|pod| pod.containers.first());
@@ -81,29 +81,29 @@ mod tests {
 
     use super::*;
 
-    fn wish(annotations: &Value) -> Result<Option<Wish>, String> {
+    fn spec(annotations: &Value) -> Result<Option<Spec>, String> {
         let deployment = json!({"metadata": {"name": "web", "namespace": "default", "annotations": annotations},
             "spec": {"replicas": 3, "selector": {"matchLabels": {"app": "web"}},
                 "template": {"metadata": {"labels": {"app": "web"}}, "spec": {"containers": [{"name": "web",
                     "image": "none", "args": ["--work-ms=5"], "ports": [{"containerPort": 8000}]}]}}}});
-        Wish::of(&serde_json::from_value(deployment).unwrap())
+        Spec::of(&serde_json::from_value(deployment).unwrap())
     }
 
     #[test]
-    fn only_what_asks_for_it_is_played() {
-        assert_eq!(wish(&json!({})).unwrap(), None);
-        assert_eq!(wish(&json!({PLAY: "false"})).unwrap(), None);
-        let played = wish(&json!({PLAY: "true"})).unwrap().unwrap();
-        assert_eq!((played.replicas, played.port, played.clients), (3, 8000, 0));
-        assert_eq!((played.metrics, played.arguments), (Manner::Answer, vec!["--work-ms=5".to_owned()]));
-        let busy = wish(&json!({PLAY: "true", CLIENTS: "20", METRICS: "down"})).unwrap().unwrap();
+    fn only_annotated_deployments_are_simulated() {
+        assert_eq!(spec(&json!({})).unwrap(), None);
+        assert_eq!(spec(&json!({PLAY: "false"})).unwrap(), None);
+        let simple = spec(&json!({PLAY: "true"})).unwrap().unwrap();
+        assert_eq!((simple.replicas, simple.port, simple.clients), (3, 8000, 0));
+        assert_eq!((simple.metrics, simple.arguments), (Manner::Answer, vec!["--work-ms=5".to_owned()]));
+        let busy = spec(&json!({PLAY: "true", CLIENTS: "20", METRICS: "down"})).unwrap().unwrap();
         assert_eq!((busy.clients, busy.metrics), (20, Manner::Down));
     }
 
     #[test]
-    fn what_cannot_be_played_is_named() {
+    fn what_cannot_be_simulated_is_named() {
         for (key, word) in [(CLIENTS, "-1"), (CLIENTS, "many"), (CLIENTS, "401"), (METRICS, "off")] {
-            let error = wish(&json!({PLAY: "true", key: word})).unwrap_err();
+            let error = spec(&json!({PLAY: "true", key: word})).unwrap_err();
             assert!(error.contains(key) && error.contains(word), "{error}");
         }
     }

@@ -1,7 +1,7 @@
-//! Where the guest of a machine under migration is, by what is seen of its two runners.
+//! Where the guest of a machine under migration is, derived from the observed state of its two runners.
 //!
-//! A runner tells its own side; what it told last holds for the things that are never taken back. A pod that ended, or that
-//! the server no longer has, runs nothing.
+//! A runner reports its own side. States that are final count even if the last report is old. A pod that ended, or that the
+//! API server no longer has, runs nothing.
 
 use neonvm_types::runner_protocol::{Exit, ExitReason, MigrationRole, MigrationState};
 
@@ -9,18 +9,18 @@ use crate::observed::{PodView, RunnerView};
 
 /// Where the guest is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Fate {
+pub(crate) enum GuestLocation {
     /// At the source, or it ended there.
     Source,
-    /// At one of the two, or on its way; it will be known.
+    /// At one of the two, or on its way; later reports decide.
     Doubt,
     /// At the target, or it ended there.
     Target,
-    /// Nowhere any more.
+    /// At neither.
     Lost,
 }
 
-/// One of the two sides, as it is seen.
+/// The observed state of one of the two sides.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Side<'a> {
     pub(crate) pod: Option<&'a PodView>,
@@ -33,8 +33,8 @@ impl<'a> Side<'a> {
         self.pod.is_none_or(|pod| !pod.is_live())
     }
 
-    /// Whether its runner answers.
-    pub(crate) fn is_heard(&self) -> bool {
+    /// Whether the connection to its runner is up.
+    pub(crate) fn is_reachable(&self) -> bool {
         matches!(self.runner, RunnerView::Seen(_))
     }
 
@@ -43,10 +43,10 @@ impl<'a> Side<'a> {
         self.pod.and_then(|pod| pod.ended.as_ref()).or_else(|| self.runner.exit())
     }
 
-    /// What its runner told last of this migration, in this role.
-    pub(crate) fn told(&self, id: &str, role: MigrationRole) -> Option<MigrationState> {
-        let told = self.runner.newest()?.migration.as_ref()?;
-        (told.id == id && told.role == role).then_some(told.state)
+    /// The state of this migration, in this role, in the runner's last report.
+    pub(crate) fn reported(&self, id: &str, role: MigrationRole) -> Option<MigrationState> {
+        let reported = self.runner.newest()?.migration.as_ref()?;
+        (reported.id == id && reported.role == role).then_some(reported.state)
     }
 
     fn ended_by(&self, reason: ExitReason) -> bool {
@@ -72,30 +72,32 @@ impl<'a> Side<'a> {
     }
 }
 
-/// Where the guest is. `ordered`: the source may have been told to begin.
-pub(crate) fn fate(id: &str, ordered: bool, source: Side<'_>, target: Side<'_>) -> Fate {
+/// Where the guest is. `ordered`: the source may have received the order to begin.
+pub(crate) fn locate(id: &str, ordered: bool, source: Side<'_>, target: Side<'_>) -> GuestLocation {
     use MigrationState as S;
-    let at_target = target.told(id, MigrationRole::Target);
-    let at_source = source.told(id, MigrationRole::Source);
-    // Only the word of the source, or a verdict, lets a target's guest run; after either the source's never does.
+    let at_target = target.reported(id, MigrationRole::Target);
+    let at_source = source.reported(id, MigrationRole::Source);
+    // A target's guest runs only after a command of the source or a verdict; after either the source's guest never runs.
     if at_target == Some(S::Completed)
         || at_source == Some(S::Completed)
         || source.ended_by(ExitReason::Migrated)
         || (ordered && target.ended_as_guest())
     {
-        return Fate::Target;
+        return GuestLocation::Target;
     }
     if source.is_gone() {
         return without_source(ordered, (at_source, at_target), source, target);
     }
-    if !source.is_heard() {
-        return if ordered { Fate::Doubt } else { Fate::Source };
+    if !source.is_reachable() {
+        return if ordered { GuestLocation::Doubt } else { GuestLocation::Source };
     }
     match at_source {
-        Some(S::PostCopy | S::PostCopyPaused) if target.is_gone() => Fate::Lost,
-        // It ran there, and its source has only what it was before.
-        Some(S::HandingOver) if target.is_gone() && at_target == Some(S::PostCopy) => Fate::Lost,
-        Some(S::PostCopy | S::PostCopyPaused | S::HandingOver | S::Completed | S::Unknown) => Fate::Doubt,
+        Some(S::PostCopy | S::PostCopyPaused) if target.is_gone() => GuestLocation::Lost,
+        // It ran at the target, and its source has only an older state.
+        Some(S::HandingOver) if target.is_gone() && at_target == Some(S::PostCopy) => GuestLocation::Lost,
+        Some(S::PostCopy | S::PostCopyPaused | S::HandingOver | S::Completed | S::Unknown) => {
+            GuestLocation::Doubt
+        }
         Some(
             S::Waiting
             | S::Negotiating
@@ -108,7 +110,7 @@ pub(crate) fn fate(id: &str, ordered: bool, source: Side<'_>, target: Side<'_>) 
             | S::Cancelled
             | S::Failed,
         )
-        | None => Fate::Source,
+        | None => GuestLocation::Source,
     }
 }
 
@@ -118,47 +120,48 @@ fn without_source(
     (at_source, at_target): (Option<MigrationState>, Option<MigrationState>),
     source: Side<'_>,
     target: Side<'_>,
-) -> Fate {
+) -> GuestLocation {
     use MigrationState as S;
-    // It went on there after the attempt, and has written since: what the target has is old.
+    // The guest continued at the source after the attempt and has written since: the target's state is old.
     if matches!(at_source, Some(S::Cancelling | S::Cancelled | S::Failed)) {
-        return Fate::Lost;
+        return GuestLocation::Lost;
     }
     // A guest that ended by itself ran here to its end.
     if !ordered || target.is_gone() || source.ended_as_guest() {
-        return Fate::Lost;
+        return GuestLocation::Lost;
     }
-    if !target.is_heard() {
-        return Fate::Doubt;
+    if !target.is_reachable() {
+        return GuestLocation::Doubt;
     }
     match at_target {
         // It waits for the verdict.
-        Some(S::Arrived | S::Unknown) => Fate::Doubt,
-        // All may be on its way, or have come and not been told yet. It fails by itself if not.
-        Some(S::Receiving) => Fate::Doubt,
-        // A source that sends has a target that receives: what that told last is old.
+        Some(S::Arrived | S::Unknown) => GuestLocation::Doubt,
+        // The guest may be on its way, or complete at the target and not reported yet. If not, the target fails by itself.
+        Some(S::Receiving) => GuestLocation::Doubt,
+        // If the source sends, the target receives: its last report is old.
         Some(S::Waiting)
             if matches!(at_source, Some(S::Mirroring | S::Copying | S::Switching | S::HandingOver)) =>
         {
-            Fate::Doubt
+            GuestLocation::Doubt
         }
-        _ => Fate::Lost,
+        _ => GuestLocation::Lost,
     }
 }
 
-/// Which side must be told that the machine is its own: `true` the source, `false` the target.
+/// Which side must get the verdict that it owns the guest: `true` the source, `false` the target.
 pub(crate) fn verdict(id: &str, source: Side<'_>, target: Side<'_>) -> Option<bool> {
     use MigrationState as S;
-    let at_source = source.told(id, MigrationRole::Source);
-    let at_target = target.told(id, MigrationRole::Target);
+    let at_source = source.reported(id, MigrationRole::Source);
+    let at_target = target.reported(id, MigrationRole::Target);
     if source.is_gone() {
         if matches!(at_source, Some(S::Cancelling | S::Cancelled | S::Failed)) {
             return None;
         }
-        return (target.is_heard() && !target.is_gone() && at_target == Some(S::Arrived)).then_some(false);
+        return (target.is_reachable() && !target.is_gone() && at_target == Some(S::Arrived))
+            .then_some(false);
     }
     let ran = matches!(at_target, Some(S::PostCopy | S::Completed));
-    (source.is_heard() && at_source == Some(S::HandingOver) && target.is_gone() && !ran).then_some(true)
+    (source.is_reachable() && at_source == Some(S::HandingOver) && target.is_gone() && !ran).then_some(true)
 }
 
 #[cfg(test)]
@@ -189,10 +192,10 @@ mod tests {
         ]
     };
 
-    fn view(role: MigrationRole, state: MigrationState, heard: bool) -> RunnerView {
+    fn view(role: MigrationRole, state: MigrationState, connected: bool) -> RunnerView {
         let migration = MigrationStatus { id: "m".into(), role, state, ..MigrationStatus::default() };
         let status = Box::new(RunnerStatus { migration: Some(migration), ..RunnerStatus::default() });
-        if heard {
+        if connected {
             return RunnerView::Seen(status);
         }
         RunnerView::Unreachable { since: Timestamp::from_unix(1).unwrap(), last: Some(status) }
@@ -206,20 +209,22 @@ mod tests {
         let dead = PodView { ended: Some(Exit::new(ExitReason::RunnerKilled, "")), ..PodView::default() };
         let pods = [Some(&live), Some(&dead), None];
         for (s, t) in STATES.iter().flat_map(|s| STATES.iter().map(move |t| (*s, *t))) {
-            for (heard_s, heard_t) in [(true, true), (true, false), (false, true), (false, false)] {
-                let (at_source, at_target) =
-                    (view(MigrationRole::Source, s, heard_s), view(MigrationRole::Target, t, heard_t));
+            for (connected_s, connected_t) in [(true, true), (true, false), (false, true), (false, false)] {
+                let (at_source, at_target) = (
+                    view(MigrationRole::Source, s, connected_s),
+                    view(MigrationRole::Target, t, connected_t),
+                );
                 for (source_pod, target_pod) in pods.iter().flat_map(|s| pods.iter().map(move |t| (*s, *t))) {
                     let source = Side { pod: source_pod, runner: &at_source };
                     let target = Side { pod: target_pod, runner: &at_target };
-                    let fate = fate("m", true, source, target);
+                    let location = locate("m", true, source, target);
                     let done = s == MigrationState::Completed || t == MigrationState::Completed;
-                    assert_eq!(fate == Fate::Target, done, "{s:?} {t:?}");
+                    assert_eq!(location == GuestLocation::Target, done, "{s:?} {t:?}");
                     if !source.is_gone() && !target.is_gone() {
-                        assert_ne!(fate, Fate::Lost, "{s:?} {t:?}: both live");
+                        assert_ne!(location, GuestLocation::Lost, "{s:?} {t:?}: both live");
                     }
                     if s.has_left() && !source.is_gone() {
-                        assert_ne!(fate, Fate::Source, "{s:?} {t:?}");
+                        assert_ne!(location, GuestLocation::Source, "{s:?} {t:?}");
                     }
                     match verdict("m", source, target) {
                         Some(true) => assert!(target.is_gone() && !source.is_gone() && !done),
@@ -231,8 +236,8 @@ mod tests {
         }
     }
 
-    /// A guest that was heard to run at the target before all its memory was there, and is gone with that: the source, which
-    /// has sent everything and was not answered, must not go on with what the guest was before.
+    /// A guest that ran at the target, as reported, before all its memory was there, and is gone with the target: the source,
+    /// which has sent everything and got no response, must not continue with the older state.
     #[test]
     fn a_guest_that_ran_at_a_target_is_not_brought_back_by_its_source() {
         let live = PodView { running: true, ..PodView::default() };
@@ -243,37 +248,38 @@ mod tests {
                 let at_target = view(MigrationRole::Target, state, false);
                 let source = Side { pod: Some(&live), runner: &at_source };
                 let target = Side { pod, runner: &at_target };
-                let expected = if lost { (Fate::Lost, None) } else { (Fate::Doubt, Some(true)) };
-                assert_eq!((fate("m", true, source, target), verdict("m", source, target)), expected);
+                let expected =
+                    if lost { (GuestLocation::Lost, None) } else { (GuestLocation::Doubt, Some(true)) };
+                assert_eq!((locate("m", true, source, target), verdict("m", source, target)), expected);
             }
         }
     }
 
-    /// A source that dies when all was sent, and a target that has not told of it yet: the machine lives if it has come, and the
-    /// target fails by itself if not.
+    /// A source that dies when all was sent, before the target has reported: the machine lives if all has arrived, and the target
+    /// fails by itself if not.
     #[test]
     fn what_is_on_its_way_is_waited_for() {
         use MigrationState as S;
         let live = PodView { running: true, ..PodView::default() };
         for (at_source, at_target, expected) in [
-            (S::Switching, S::Receiving, Fate::Doubt),
-            (S::Switching, S::Waiting, Fate::Doubt),
-            (S::HandingOver, S::Receiving, Fate::Doubt),
-            (S::Copying, S::Receiving, Fate::Doubt),
-            (S::Negotiating, S::Waiting, Fate::Lost),
-            (S::Switching, S::Failed, Fate::Lost),
-            (S::Cancelling, S::Receiving, Fate::Lost),
+            (S::Switching, S::Receiving, GuestLocation::Doubt),
+            (S::Switching, S::Waiting, GuestLocation::Doubt),
+            (S::HandingOver, S::Receiving, GuestLocation::Doubt),
+            (S::Copying, S::Receiving, GuestLocation::Doubt),
+            (S::Negotiating, S::Waiting, GuestLocation::Lost),
+            (S::Switching, S::Failed, GuestLocation::Lost),
+            (S::Cancelling, S::Receiving, GuestLocation::Lost),
         ] {
             let (source, target) =
                 (view(MigrationRole::Source, at_source, false), view(MigrationRole::Target, at_target, true));
             let source = Side { pod: None, runner: &source };
             let target = Side { pod: Some(&live), runner: &target };
-            assert_eq!(fate("m", true, source, target), expected, "{at_source:?} {at_target:?}");
+            assert_eq!(locate("m", true, source, target), expected, "{at_source:?} {at_target:?}");
             assert_eq!(verdict("m", source, target), None, "{at_source:?} {at_target:?}");
         }
     }
 
-    /// A source that was heard to go on after a failed switch, and has died since: its target has all of an older guest.
+    /// A source that continued after a failed switchover, as reported, and has died since: its target has an older state.
     #[test]
     fn a_guest_that_went_on_at_its_source_is_not_brought_back_by_its_target() {
         let live = PodView { running: true, ..PodView::default() };
@@ -290,8 +296,9 @@ mod tests {
             for pod in [Some(&dead), None] {
                 let source = Side { pod, runner: &at_source };
                 let target = Side { pod: Some(&live), runner: &at_target };
-                let expected = if lost { (Fate::Lost, None) } else { (Fate::Doubt, Some(false)) };
-                assert_eq!((fate("m", true, source, target), verdict("m", source, target)), expected);
+                let expected =
+                    if lost { (GuestLocation::Lost, None) } else { (GuestLocation::Doubt, Some(false)) };
+                assert_eq!((locate("m", true, source, target), verdict("m", source, target)), expected);
             }
         }
     }

@@ -24,10 +24,10 @@ async fn roles_are_scaled_side_by_side() {
     let resource =
         ApiResource::from_gvk(&GroupVersionKind::gvk("orchestration.aibrix.ai", "v1alpha1", "StormService"));
     let api: Api<DynamicObject> = Api::namespaced_with(cluster.client.clone(), "default", &resource);
-    let storm = json!({"apiVersion": "orchestration.aibrix.ai/v1alpha1", "kind": "StormService",
+    let service = json!({"apiVersion": "orchestration.aibrix.ai/v1alpha1", "kind": "StormService",
         "metadata": {"name": "llm"}, "spec": {"replicas": 1, "template": {"spec": {"roles": [
             {"name": "prefill", "replicas": 1, "note": "kept"}, {"name": "decode", "replicas": 1}]}}}});
-    api.create(&PostParams::default(), &serde_json::from_value(storm).unwrap()).await.unwrap();
+    api.create(&PostParams::default(), &serde_json::from_value(service).unwrap()).await.unwrap();
     let _running = cluster.autoscaler();
     let object = |role: &str, min: i32| {
         let mut object = autoscaler(role, "llm", 1, "APA");
@@ -40,8 +40,8 @@ async fn roles_are_scaled_side_by_side() {
     cluster.create(object("prefill", 3)).await;
     cluster.create(object("decode", 4)).await;
     let replicas = async || {
-        let storm = api.get("llm").await.unwrap();
-        let roles = &storm.data["spec"]["template"]["spec"]["roles"];
+        let service = api.get("llm").await.unwrap();
+        let roles = &service.data["spec"]["template"]["spec"]["roles"];
         (
             roles[0]["replicas"].as_i64().unwrap(),
             roles[1]["replicas"].as_i64().unwrap(),

@@ -13,11 +13,11 @@ use tokio::time::Instant;
 
 use crate::config::{Push, seconds};
 pub(crate) use crate::metrics::ExporterNames as Names;
-use crate::metrics::{Exporter, Metrics};
+use crate::metrics::{ExporterMetrics, Metrics};
 use batch::Batches;
 pub(crate) use target::{Layout, Target};
 
-/// Events between the one who tells and the queue.
+/// Events between their senders and the queue.
 const CHANNEL: usize = 4096;
 /// Events kept while they cannot be sent; beyond it the oldest are dropped, and counted.
 const MOST: usize = 200_000;
@@ -28,13 +28,13 @@ const LAST: (Duration, Duration) = (Duration::from_secs(8), Duration::from_milli
 
 /// A way to a queue of events, each a line of JSON.
 #[derive(Clone, Debug)]
-pub(crate) struct Sink {
+pub(crate) struct Exporter {
     events: mpsc::Sender<String>,
     client: &'static str,
-    metrics: Exporter,
+    metrics: ExporterMetrics,
 }
 
-impl Sink {
+impl Exporter {
     /// Starts a queue. The task ends, after a last attempt, when all senders are gone.
     pub(crate) fn start(
         target: Target,
@@ -45,7 +45,12 @@ impl Sink {
         Self::start_with(target, push, metrics.exporter(names), MOST)
     }
 
-    fn start_with(target: Target, push: Push, metrics: Exporter, limit: usize) -> (Self, JoinHandle<()>) {
+    fn start_with(
+        target: Target,
+        push: Push,
+        metrics: ExporterMetrics,
+        limit: usize,
+    ) -> (Self, JoinHandle<()>) {
         let (events, waiting) = mpsc::channel(CHANNEL);
         let most = usize::try_from(push.max_batch_size).unwrap_or(1);
         let client = target.name();
@@ -63,12 +68,12 @@ impl Sink {
     }
 
     /// Takes an event. If the channel is full the event waits: nothing is lost between here and the queue.
-    pub(crate) async fn tell(&self, event: String) {
+    pub(crate) async fn send(&self, event: String) {
         let _ = self.events.send(event).await;
     }
 
-    /// As [`Sink::tell`], from where nothing may wait; `false`, and counted, if it could not be taken.
-    pub(crate) fn try_tell(&self, event: String) -> bool {
+    /// As [`Exporter::send`], from where nothing may wait; `false`, and counted, if it could not be taken.
+    pub(crate) fn try_send(&self, event: String) -> bool {
         let taken = self.events.try_send(event).is_ok();
         if !taken {
             self.metrics.dropped.with([self.client]).inc();
@@ -80,7 +85,7 @@ impl Sink {
 struct Queue {
     target: Target,
     push: Push,
-    metrics: Exporter,
+    metrics: ExporterMetrics,
     batches: Batches,
 }
 

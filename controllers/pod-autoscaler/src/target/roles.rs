@@ -1,4 +1,4 @@
-//! Storm services: a workload of several roles, each with replicas of its own, in one object.
+//! `StormService` of AIBrix: a workload of several roles, each with replicas of its own, in one object.
 
 use kube::ResourceExt as _;
 use kube::api::DynamicObject;
@@ -12,7 +12,7 @@ use super::{Way, Workload};
 use crate::pods::selector::equal;
 use crate::work::Failed;
 
-/// Group of storm services.
+/// API group of `StormService`.
 pub(super) const GROUP: &str = "orchestration.aibrix.ai";
 /// Label of a pod with the service it belongs to.
 const SERVICE: &str = "storm-service-name";
@@ -25,8 +25,8 @@ pub(super) fn is_one(resource: &ApiResource) -> bool {
     resource.group == GROUP && resource.kind == "StormService"
 }
 
-fn roles(storm: &DynamicObject) -> &[Value] {
-    storm.data.pointer("/spec/template/spec/roles").and_then(Value::as_array).map_or(&[], Vec::as_slice)
+fn roles(service: &DynamicObject) -> &[Value] {
+    service.data.pointer("/spec/template/spec/roles").and_then(Value::as_array).map_or(&[], Vec::as_slice)
 }
 
 fn text<'a>(role: &'a Value, key: &str) -> &'a str {
@@ -43,13 +43,13 @@ fn of_role(service: &str, role: &Value) -> Selector {
 }
 
 /// The service, or the role of it that an object selects.
-pub(super) fn read(object: &PodAutoscaler, storm: &DynamicObject) -> Result<Workload, Failed> {
-    let name = storm.name_any();
+pub(super) fn read(object: &PodAutoscaler, service: &DynamicObject) -> Result<Workload, Failed> {
+    let name = service.name_any();
     let number = |value: Option<&Value>| value.and_then(Value::as_i64).and_then(|n| i32::try_from(n).ok());
     if let Some(wanted) = claim::part(object) {
-        let found = roles(storm).iter().enumerate().find(|(_, role)| text(role, "name") == wanted);
+        let found = roles(service).iter().enumerate().find(|(_, role)| text(role, "name") == wanted);
         let Some((index, role)) = found else {
-            let known: Vec<&str> = roles(storm).iter().map(|role| text(role, "name")).collect();
+            let known: Vec<&str> = roles(service).iter().map(|role| text(role, "name")).collect();
             return Err(Failed::new(
                 failure::GET_REPLICAS,
                 format!("StormService {name} has no role {wanted:?}; it has {}", known.join(", ")),
@@ -63,7 +63,7 @@ pub(super) fn read(object: &PodAutoscaler, storm: &DynamicObject) -> Result<Work
             way,
         });
     }
-    let Some(replicas) = number(storm.data.pointer("/spec/replicas")) else {
+    let Some(replicas) = number(service.data.pointer("/spec/replicas")) else {
         return Err(Failed::new(
             failure::GET_REPLICAS,
             format!("StormService {name} has no number in spec.replicas"),
@@ -73,13 +73,13 @@ pub(super) fn read(object: &PodAutoscaler, storm: &DynamicObject) -> Result<Work
     let measured = object.spec.role();
     let wanted = |role: &&Value| measured.is_none_or(|measured| text(role, "name") == measured);
     let mut selectors: Vec<Selector> = match object.spec.sub_target_selector {
-        Some(_) => roles(storm).iter().filter(wanted).map(|role| of_role(&name, role)).collect(),
+        Some(_) => roles(service).iter().filter(wanted).map(|role| of_role(&name, role)).collect(),
         None => Vec::new(),
     };
     if selectors.is_empty() {
         selectors.push(equal([(SERVICE, &name)]));
     }
-    let version = storm.resource_version().unwrap_or_default();
+    let version = service.resource_version().unwrap_or_default();
     Ok(Workload { replicas, selectors, way: Way::Field { version } })
 }
 

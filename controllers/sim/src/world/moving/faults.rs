@@ -1,18 +1,18 @@
-//! What goes wrong while a machine moves: at any step of the way, a moment later.
+//! Faults during migrations: injected at any step, or shortly after.
 
 use neonvm_core_migration::{source, target};
 use neonvm_types::runner_protocol::{Exit, ExitReason, MigrationState as State};
 
 use super::objects::{Care, stamp};
-use super::runner::Heard;
+use super::runner::Contact;
 use super::{Step, World};
 use crate::Fault;
 use crate::queue::SECOND;
 use crate::world::model::Id;
 use crate::world::notes::Line;
 
-/// What can strike at each step, and how often.
-const STRIKES: &[(Fault, f64)] = &[
+/// Faults at each step, with their probabilities.
+const CHANCES: &[(Fault, f64)] = &[
     (Fault::RunnerDeath, 0.02),
     (Fault::LinkLoss, 0.02),
     (Fault::RunnerSilent, 0.02),
@@ -24,7 +24,7 @@ const STRIKES: &[(Fault, f64)] = &[
 impl World {
     /// A move has come to another step.
     pub(super) fn tempt(&mut self, id: Id, care: &Care, pod: Id, _state: State) {
-        for (fault, chance) in STRIKES {
+        for (fault, chance) in CHANCES {
             if !self.goes_wrong(*fault, *chance) {
                 continue;
             }
@@ -36,20 +36,20 @@ impl World {
                 _ => self.lapse(0, 10_000),
             };
             let length = self.rngs.moves.between(SECOND / 2, 40 * SECOND);
-            self.later(id, wait, Step::Strike { pod: at, fault: *fault, length });
+            self.later(id, wait, Step::Inject { pod: at, fault: *fault, length });
         }
     }
 
-    pub(super) fn strike_move(&mut self, id: Id, care: &mut Care, pod: Id, (fault, length): (Fault, u64)) {
-        if !self.storm {
+    pub(super) fn inject_move(&mut self, id: Id, care: &mut Care, pod: Id, (fault, length): (Fault, u64)) {
+        if !self.faults_on {
             return;
         }
         match fault {
-            Fault::RunnerDeath => self.someone_dies(id, care, pod),
+            Fault::RunnerDeath => self.process_dies(id, care, pod),
             Fault::LinkLoss => {
                 let source = care.runners.iter().find(|(_, runner)| runner.is_leaving());
                 if let Some((from, _)) = source.map(|(from, runner)| (*from, runner.partner)) {
-                    self.says(id, "the connection between its runners is cut");
+                    self.note_vm(id, "the connection between its runners is cut");
                     self.cut(id, care, from, length);
                 }
             }
@@ -58,11 +58,11 @@ impl World {
                 let Some(runner) = care.runners.get_mut(&pod).filter(|runner| runner.alive) else { return };
                 runner.silent_until = now + length;
                 if let Some(since) = since
-                    && runner.heard == Heard::Well
+                    && runner.contact == Contact::Well
                 {
-                    runner.heard = Heard::NotAnyMore(since);
+                    runner.contact = Contact::NotAnyMore(since);
                 }
-                self.says(id, "the controller does not hear one of its runners");
+                self.note_vm(id, "the controller receives nothing from one of its runners");
                 self.later(id, length + 1, Step::Linked { pod });
                 let wait = self.lapse(1, 20);
                 self.look_soon(id, care, wait);
@@ -82,7 +82,7 @@ impl World {
         }
     }
 
-    /// The storm is over: links and connections are whole again.
+    /// Faults have ended: links and connections are whole again.
     pub(in crate::world) fn moves_heal(&mut self) {
         let now = self.now;
         self.controller.outage_until = self.controller.outage_until.min(now);
@@ -106,17 +106,17 @@ impl World {
     }
 
     /// A runner, with its QEMU; or QEMU alone.
-    fn someone_dies(&mut self, id: Id, care: &mut Care, pod: Id) {
+    fn process_dies(&mut self, id: Id, care: &mut Care, pod: Id) {
         let Some(runner) = care.runners.get(&pod).filter(|runner| runner.alive) else { return };
         let (source, prepares) = (runner.is_source(), runner.prepares());
         if self.rngs.moves.chance(0.6) {
-            self.says(
+            self.note_vm(
                 id,
                 if source { "the runner it leaves is killed" } else { "the runner it comes to is killed" },
             );
             return self.end_runner(id, care, pod, Exit::new(ExitReason::RunnerKilled, "killed"));
         }
-        self.says(id, if source { "the QEMU it leaves ends" } else { "the QEMU it comes to ends" });
+        self.note_vm(id, if source { "the QEMU it leaves ends" } else { "the QEMU it comes to ends" });
         if source {
             let _ = self.source(id, care, pod, source::Event::Gone("QEMU has ended".to_owned()));
         } else if prepares {

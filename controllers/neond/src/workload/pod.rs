@@ -1,4 +1,4 @@
-//! One pod: a process, and the object that tells of it. When the process ends by itself another one takes its place.
+//! One pod: a process and its object. When the process ends by itself another one takes its place.
 
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::os::fd::OwnedFd;
@@ -19,7 +19,7 @@ use tokio::sync::watch;
 use super::REQUEST;
 use super::load::{Readiness, request};
 use super::server::Manner;
-use super::wish::Wish;
+use super::spec::Spec;
 
 /// Between two questions whether a pod that starts is ready.
 const LOOK: Duration = Duration::from_millis(100);
@@ -45,7 +45,7 @@ impl Stage {
         Ok(Arc::new(Self { client, program, next: AtomicU32::new(0) }))
     }
 
-    /// A listener at an address that nobody else has: below 127.64.0.0, where nodes of local clusters have theirs, and
+    /// A listener at an address that no other pod has: below 127.64.0.0, where nodes of local clusters have theirs, and
     /// in a network that depends on this process.
     fn listen(&self, port: u16) -> anyhow::Result<(TcpListener, SocketAddr)> {
         let own = std::process::id();
@@ -66,32 +66,32 @@ impl Stage {
 }
 
 /// Ends when the pod of this number is not wanted any more, or the fleet ends.
-async fn unwanted(mut wishes: watch::Receiver<Wish>, number: usize) {
-    let _ = wishes.wait_for(|wish| wish.replicas <= number).await;
+async fn unwanted(mut specs: watch::Receiver<Spec>, number: usize) {
+    let _ = specs.wait_for(|spec| spec.replicas <= number).await;
 }
 
-fn is_wanted(wishes: &watch::Receiver<Wish>, number: usize) -> bool {
-    wishes.has_changed().is_ok() && wishes.borrow().replicas > number
+fn is_wanted(specs: &watch::Receiver<Spec>, number: usize) -> bool {
+    specs.has_changed().is_ok() && specs.borrow().replicas > number
 }
 
-/// Plays a pod as long as it is wanted; gives its number back.
+/// Simulates a pod as long as it is wanted; returns its number.
 pub(crate) async fn keep(
     stage: Arc<Stage>,
     number: usize,
-    wishes: watch::Receiver<Wish>,
+    specs: watch::Receiver<Spec>,
     readiness: Readiness,
 ) -> usize {
     let mut pause = PAUSES.0;
-    while is_wanted(&wishes, number) {
+    while is_wanted(&specs, number) {
         let begun = Instant::now();
-        let name = wishes.borrow().name.clone();
-        if let Err(error) = once(&stage, number, &wishes, &readiness).await {
+        let name = specs.borrow().name.clone();
+        if let Err(error) = once(&stage, number, &specs, &readiness).await {
             tracing::warn!("a pod of {name}: {error:#}");
         }
         if begun.elapsed() > PAUSES.1 {
             pause = PAUSES.0;
         }
-        let _ = tokio::time::timeout(pause, unwanted(wishes.clone(), number)).await;
+        let _ = tokio::time::timeout(pause, unwanted(specs.clone(), number)).await;
         pause = (pause * 2).min(PAUSES.1);
     }
     number
@@ -101,32 +101,32 @@ pub(crate) async fn keep(
 async fn once(
     stage: &Stage,
     number: usize,
-    wishes: &watch::Receiver<Wish>,
+    specs: &watch::Receiver<Spec>,
     readiness: &Readiness,
 ) -> anyhow::Result<()> {
-    let wish = wishes.borrow().clone();
-    let (listener, address) = stage.listen(wish.port)?;
+    let spec = specs.borrow().clone();
+    let (listener, address) = stage.listen(spec.port)?;
     let mut child = Command::new(&stage.program)
         .args(["workload-pod", "--parent", &std::process::id().to_string()])
-        .args(&wish.arguments)
+        .args(&spec.arguments)
         .stdin(Stdio::from(OwnedFd::from(listener)))
         .stdout(Stdio::null())
         .kill_on_drop(true)
         .spawn()
         .with_context(|| format!("cannot start {}", stage.program.display()))?;
     let object = Object {
-        pods: Api::namespaced(stage.client.clone(), &wish.namespace),
-        name: format!("{}-{}", wish.name, child.id().unwrap_or_default()),
+        pods: Api::namespaced(stage.client.clone(), &spec.namespace),
+        name: format!("{}-{}", spec.name, child.id().unwrap_or_default()),
         address,
         begun: Timestamp::now(),
-        wish,
+        spec,
     };
     let lived = tokio::select! {
         ended = child.wait() => Err(anyhow::anyhow!("its process ended: {}", ended?)),
-        lived = live(&object, number, wishes.clone(), readiness) => lived,
-        () = unwanted(wishes.clone(), number) => Ok(()),
+        lived = live(&object, number, specs.clone(), readiness) => lived,
+        () = unwanted(specs.clone(), number) => Ok(()),
     };
-    // First nobody is sent there any more, then it goes.
+    // First no client is sent there any more, then it ends.
     readiness.remove(address);
     let removed = object.remove().await;
     stop(&mut child).await;
@@ -136,21 +136,21 @@ async fn once(
 async fn live(
     object: &Object,
     number: usize,
-    mut wishes: watch::Receiver<Wish>,
+    mut specs: watch::Receiver<Spec>,
     readiness: &Readiness,
 ) -> anyhow::Result<()> {
     object.create().await?;
-    object.tell(false).await?;
+    object.write_status(false).await?;
     let mut manner = Manner::default();
     tokio::time::timeout(STARTING, started(object.address)).await.context("it does not become ready")?;
-    let wanted = wishes.borrow().metrics;
+    let wanted = specs.borrow().metrics;
     behave(object.address, &mut manner, wanted).await?;
-    object.tell(true).await?;
+    object.write_status(true).await?;
     readiness.add(object.address);
-    while is_wanted(&wishes, number) {
-        let wanted = wishes.borrow_and_update().metrics;
+    while is_wanted(&specs, number) {
+        let wanted = specs.borrow_and_update().metrics;
         behave(object.address, &mut manner, wanted).await?;
-        if wishes.changed().await.is_err() {
+        if specs.changed().await.is_err() {
             break;
         }
     }
@@ -189,7 +189,7 @@ struct Object {
     name: String,
     address: SocketAddr,
     begun: Timestamp,
-    wish: Wish,
+    spec: Spec,
 }
 
 /// A request with a deadline.
@@ -199,14 +199,14 @@ async fn within<T>(request: impl Future<Output = Result<T, kube::Error>>) -> any
 
 impl Object {
     async fn create(&self) -> anyhow::Result<()> {
-        let wish = &self.wish;
-        let mut pod = json!({"metadata": wish.template.metadata, "spec": wish.template.spec});
+        let spec = &self.spec;
+        let mut pod = json!({"metadata": spec.template.metadata, "spec": spec.template.spec});
         merge(
             &mut pod,
             &json!({"metadata": {"name": self.name,
                 "labels": {"app.kubernetes.io/managed-by": "neond-workload"},
-                "ownerReferences": [{"apiVersion": "apps/v1", "kind": "Deployment", "name": wish.name,
-                    "uid": wish.uid, "controller": true, "blockOwnerDeletion": false}]},
+                "ownerReferences": [{"apiVersion": "apps/v1", "kind": "Deployment", "name": spec.name,
+                    "uid": spec.uid, "controller": true, "blockOwnerDeletion": false}]},
             // No scheduler gives it to a node.
             "spec": {"schedulingGates": [{"name": "workload.vm.neon.tech/played-elsewhere"}]}}),
         );
@@ -216,13 +216,13 @@ impl Object {
     }
 
     /// Writes its status.
-    async fn tell(&self, ready: bool) -> anyhow::Result<()> {
+    async fn write_status(&self, ready: bool) -> anyhow::Result<()> {
         let (now, begun) = (Timestamp::now().to_string(), self.begun.to_string());
         let word = if ready { "True" } else { "False" };
         let condition =
             |kind: &str, word: &str| json!({"type": kind, "status": word, "lastTransitionTime": now});
         let address = self.address.ip().to_string();
-        let containers = self.wish.template.spec.as_ref().map(|spec| spec.containers.as_slice());
+        let containers = self.spec.template.spec.as_ref().map(|spec| spec.containers.as_slice());
         let containers: Vec<Value> = containers
             .unwrap_or_default()
             .iter()
@@ -239,7 +239,7 @@ impl Object {
             "podIPs": [{"ip": address}], "conditions": conditions, "containerStatuses": containers}});
         let how = PatchParams::default();
         let patch = Patch::Merge(&status);
-        within(self.pods.patch_status(&self.name, &how, &patch)).await.context("cannot tell how it is")?;
+        within(self.pods.patch_status(&self.name, &how, &patch)).await.context("cannot write its status")?;
         Ok(())
     }
 

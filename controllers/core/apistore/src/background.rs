@@ -1,7 +1,7 @@
-//! What the controllers of a real cluster do in the background: namespaces, garbage collection, definitions.
+//! Background tasks, which controllers do in a real cluster: namespaces, garbage collection, definitions.
 //!
-//! Changes leave chores behind; the shell runs them right after, a few at a time, until none are left. A chore looks at
-//! the state as it is when it runs, so running one twice, or one too many, does nothing.
+//! Changes queue tasks; the shell runs them right after, a few at a time, until none are left. A task reads the current
+//! state when it runs, so a repeated or superfluous task does nothing.
 
 mod collect;
 mod expire;
@@ -22,9 +22,9 @@ use crate::request::{Method, Request, Target};
 use crate::store::key_of;
 use crate::write::Write;
 
-/// Something to look at.
+/// A background task, named after the change that caused it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Chore {
+pub(crate) enum Task {
     /// A namespace was made or changed.
     Namespace(String),
     /// Something left a namespace.
@@ -49,43 +49,43 @@ pub(crate) enum Chore {
 const DEFINITION_CLEANUP: &str = "customresourcecleanup.apiextensions.k8s.io";
 
 impl Engine {
-    /// Runs up to `limit` chores; whether there are more.
-    pub fn run_chores(&mut self, context: &Context, limit: usize) -> bool {
+    /// Runs up to `limit` background tasks; returns whether more are left.
+    pub fn run_tasks(&mut self, context: &Context, limit: usize) -> bool {
         for _ in 0..limit {
-            let Some(chore) = self.chores.pop_front() else { return false };
-            self.run_chore(&chore, context);
+            let Some(task) = self.tasks.pop_front() else { return false };
+            self.run_task(&task, context);
         }
-        !self.chores.is_empty()
+        !self.tasks.is_empty()
     }
 
-    fn run_chore(&mut self, chore: &Chore, context: &Context) {
-        match chore {
-            Chore::Namespace(name) => self.tend_namespace(name, context),
-            Chore::NamespaceContent(name) => self.finish_namespace(name, context),
-            Chore::Removed(uid) => self.release_dependents(uid, context),
-            Chore::Propagate(table, key) => {
+    fn run_task(&mut self, task: &Task, context: &Context) {
+        match task {
+            Task::Namespace(name) => self.tend_namespace(name, context),
+            Task::NamespaceContent(name) => self.finish_namespace(name, context),
+            Task::Removed(uid) => self.release_dependents(uid, context),
+            Task::Propagate(table, key) => {
                 if let Some(kind) = self.kinds.of_table(table).cloned() {
                     self.propagate(&kind, key, context);
                 }
             }
-            Chore::Dependent(uid) => self.finish_foreground(uid),
-            Chore::Owners(table, key) => self.check_owners(table, key, context),
-            Chore::Definition(name) => self.tend_definition(name, context),
-            Chore::Definitions(group) => self.rejudge_definitions(group, context),
-            Chore::ApiServices => self.list_api_services(context),
+            Task::Dependent(uid) => self.finish_foreground(uid),
+            Task::Owners(table, key) => self.check_owners(table, key, context),
+            Task::Definition(name) => self.tend_definition(name, context),
+            Task::Definitions(group) => self.rejudge_definitions(group, context),
+            Task::ApiServices => self.list_api_services(context),
         }
     }
 
-    /// Makes everything that finds its state on its own look once, after a restart.
-    pub fn wake_chores(&mut self) {
+    /// Queues the background tasks of all objects that have any, after a restart.
+    pub fn queue_all_tasks(&mut self) {
         for namespace in self.values("/namespaces") {
-            self.chores.push_back(Chore::Namespace(object::name(&namespace).to_owned()));
+            self.tasks.push_back(Task::Namespace(object::name(&namespace).to_owned()));
         }
-        self.chores.push_back(Chore::ApiServices);
+        self.tasks.push_back(Task::ApiServices);
         let uids: Vec<String> = self.owned.keys().cloned().collect();
-        self.chores.extend(uids.into_iter().map(Chore::Removed));
+        self.tasks.extend(uids.into_iter().map(Task::Removed));
         for definition in self.values("apiextensions.k8s.io/customresourcedefinitions") {
-            self.chores.push_back(Chore::Definition(object::name(&definition).to_owned()));
+            self.tasks.push_back(Task::Definition(object::name(&definition).to_owned()));
         }
     }
 
@@ -135,7 +135,7 @@ impl Engine {
             rehearsal: false,
             warnings: &mut warnings,
         };
-        // Webhooks do not see the system's own clean-up here: nobody waits for the answer that it could change.
+        // The system's own clean-up does not call webhooks: no client waits for a response that they could change.
         let hooks = std::mem::take(&mut self.webhooks);
         let done = write.delete(self, options);
         self.webhooks = hooks;

@@ -1,4 +1,4 @@
-//! Whoever reaches a port and has no rights.
+//! A client that reaches a port and has no rights.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -24,7 +24,7 @@ const AT_ONCE: usize = 12;
 /// Time to connect, and to wait for an answer.
 const CONNECT: Duration = Duration::from_secs(2);
 const ANSWER: Duration = Duration::from_millis(150);
-/// What anybody may read, of all services.
+/// Paths that any client may read, of all services.
 const OPEN: [&str; 7] = ["/healthz", "/readyz", "/livez", "/version", "/metrics", "/ready", "/openid"];
 
 /// What is done to a listener.
@@ -34,13 +34,13 @@ enum Case {
     Plain(Vec<u8>),
     /// A first record of TLS, damaged.
     Hello(Vec<u8>),
-    /// Bytes in TLS, with the path that they ask for, if it can be told.
+    /// Bytes in TLS, with the path that they ask for, if it is known.
     Inside(Vec<u8>, String),
     /// Nothing more, for as long as the other side bears it.
     HalfOpen(Vec<u8>),
 }
 
-/// What a client says first.
+/// The first bytes of a client.
 fn hello(config: &Arc<ClientConfig>) -> Vec<u8> {
     let name = ServerName::try_from("localhost").unwrap();
     let mut connection = ClientConnection::new(Arc::clone(config), name).unwrap();
@@ -96,7 +96,7 @@ async fn exchange(mut stream: impl AsyncRead + AsyncWrite + Unpin, bytes: &[u8])
 }
 
 /// What was gained by a case, if anything.
-async fn strike(address: SocketAddr, config: Arc<ClientConfig>, case: Case) -> Option<String> {
+async fn attack(address: SocketAddr, config: Arc<ClientConfig>, case: Case) -> Option<String> {
     let connected = timeout(CONNECT, TcpStream::connect(address)).await;
     let stream = match connected {
         Ok(Ok(stream)) => stream,
@@ -127,7 +127,7 @@ async fn strike(address: SocketAddr, config: Arc<ClientConfig>, case: Case) -> O
     None
 }
 
-/// Whether a path is one that anybody may read, however it is written.
+/// Whether a path is one that any client may read, however it is written.
 fn is_open(path: &str) -> bool {
     path.is_empty() || OPEN.iter().any(|open| path.contains(open)) || path == "/api" || path == "/apis"
 }
@@ -148,14 +148,14 @@ fn targets(cluster: &Cluster) -> Vec<SocketAddr> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn nobody_gains_breaks_or_fills_anything() {
+async fn anonymous_clients_gain_break_and_fill_nothing() {
     need!(needs::network_namespaces());
     let cluster = Cluster::start(1);
     let targets = targets(&cluster);
     assert!(targets.len() > 4, "{targets:?}");
-    let mut health = Health::of(&cluster, "nobody");
+    let mut health = Health::of(&cluster, "anonymous");
     let config = Arc::new(neonvm_kit::tls::unchecked().unwrap());
-    for round in rounds("nobody") {
+    for round in rounds("anonymous") {
         let mut random = Random::new(round.seed);
         let places = Arc::new(Semaphore::new(AT_ONCE));
         let mut running = JoinSet::new();
@@ -165,13 +165,13 @@ async fn nobody_gains_breaks_or_fills_anything() {
             let place = Arc::clone(&places).acquire_owned().await.unwrap();
             let config = Arc::clone(&config);
             running.spawn(async move {
-                let gained = strike(address, config, case).await;
+                let gained = attack(address, config, case).await;
                 drop(place);
                 gained
             });
         }
         let gained: Vec<String> = running.join_all().await.into_iter().flatten().collect();
-        assert!(gained.is_empty(), "nobody {} {} # {gained:#?}", round.seed, round.cases);
+        assert!(gained.is_empty(), "anonymous {} {} # {gained:#?}", round.seed, round.cases);
         tokio::task::block_in_place(|| health.check(&round));
     }
     health.report();

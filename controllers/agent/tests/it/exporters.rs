@@ -1,4 +1,4 @@
-//! What is told to those who bill: all of it, also when the agent ends.
+//! Events for billing: all of them are sent, also when the agent ends.
 
 use std::collections::BTreeMap;
 use std::io::Read as _;
@@ -68,20 +68,20 @@ fn files(directory: &std::path::Path) -> BTreeMap<String, Vec<u8>> {
 #[tokio::test]
 async fn events_are_sent_once_and_all_of_them() {
     tokio::join!(
-        the_last_interval_is_told_when_the_agent_ends(),
-        a_sink_that_fails_for_a_while_gets_everything_once(),
+        the_last_interval_is_sent_when_the_agent_ends(),
+        a_server_that_fails_for_a_while_gets_everything_once(),
         files_wait_for_their_directory(),
     );
 }
 
 /// Nothing was sent before the end: then the open window and all events about scaling are.
-async fn the_last_interval_is_told_when_the_agent_ends() {
+async fn the_last_interval_is_sent_when_the_agent_ends() {
     let world = World::start(1).await;
     billed_vm(&world).await;
     let directory = tempfile::tempdir().unwrap();
     // It fails at first, also at the end.
     let failures = Arc::new(Mutex::new(2));
-    let sink = Web::start(([127, 0, 0, 1], 0).into(), move |_| {
+    let server = Web::start(([127, 0, 0, 1], 0).into(), move |_| {
         let mut left = failures.lock().unwrap();
         if *left > 0 {
             *left -= 1;
@@ -94,7 +94,7 @@ async fn the_last_interval_is_told_when_the_agent_ends() {
     billing(
         &mut settings,
         3600,
-        json!({ "http": client(json!({ "url": format!("http://{}/", sink.address), "pushRequestTimeoutSeconds": 8 })) }),
+        json!({ "http": client(json!({ "url": format!("http://{}/", server.address), "pushRequestTimeoutSeconds": 8 })) }),
     );
     let file = json!({ "directory": directory.path(), "pushEverySeconds": 3600, "pushRequestTimeoutSeconds": 8, "maxBatchSize": 1000 });
     scaling_events(&mut settings, json!({ "file": file }));
@@ -103,10 +103,10 @@ async fn the_last_interval_is_told_when_the_agent_ends() {
     world.settles("v0", 4).await;
     world.reads_on().await;
     world.reads_on().await;
-    assert_eq!((sink.count(), files(directory.path()).len()), (0, 0));
+    assert_eq!((server.count(), files(directory.path()).len()), (0, 0));
     agent.stop().await;
 
-    let requests = sink.requests();
+    let requests = server.requests();
     assert_eq!(requests.len(), 3, "two tries failed, one did not");
     let last = requests.last().unwrap();
     assert_eq!((last.method.as_str(), last.path.as_str()), ("POST", "/usage_events"));
@@ -135,12 +135,12 @@ async fn the_last_interval_is_told_when_the_agent_ends() {
     );
 }
 
-/// A sink that is silent, broken and refusing for a while loses nothing, and is not told anything twice.
-async fn a_sink_that_fails_for_a_while_gets_everything_once() {
+/// An exporter whose server is silent, broken and refusing for a while loses nothing, and sends nothing twice.
+async fn a_server_that_fails_for_a_while_gets_everything_once() {
     let world = World::start(1).await;
     billed_vm(&world).await;
     let replies = Arc::new(Mutex::new(vec![Reply::Text(202, "later".into()), Reply::Silence]));
-    let sink = Web::start(([127, 0, 0, 1], 0).into(), {
+    let server = Web::start(([127, 0, 0, 1], 0).into(), {
         let replies = Arc::clone(&replies);
         move |_| replies.lock().unwrap().pop().unwrap_or(Reply::Text(200, String::new()))
     })
@@ -150,17 +150,17 @@ async fn a_sink_that_fails_for_a_while_gets_everything_once() {
         &mut settings,
         1,
         // What is given up may have been taken, and would be sent again: only the one that is never answered is.
-        json!({ "http": client(json!({ "url": format!("http://{}", sink.address), "pushRequestTimeoutSeconds": 8 })) }),
+        json!({ "http": client(json!({ "url": format!("http://{}", server.address), "pushRequestTimeoutSeconds": 8 })) }),
     );
     let agent = world.agent_with(&settings).await;
     let all = |requests: &[Request]| -> Vec<Value> {
         let bodies = requests.iter().map(|request| serde_json::from_slice::<Value>(&request.body).unwrap());
         bodies.flat_map(|body| body["events"].as_array().unwrap().clone()).collect()
     };
-    eventually("three batches that are taken", async || (sink.count() >= 5).then_some(())).await;
+    eventually("three batches that are taken", async || (server.count() >= 5).then_some(())).await;
     let text = agent.metrics().await;
     agent.stop().await;
-    let requests = sink.requests();
+    let requests = server.requests();
     let events = all(&requests[2..]);
     // Each window begins where the one before ended: none is missing, and none came twice.
     let cpu: Vec<_> = events.iter().filter(|event| event["metric"] == "cpu").collect();
@@ -214,7 +214,7 @@ async fn objects_are_put_with_a_signature_that_holds() {
     if std::env::var("AWS_ACCESS_KEY_ID").as_deref() == Ok(ACCESS) {
         puts_signed_objects().await;
     } else {
-        in_a_process_with_keys("sinks::objects_are_put_with_a_signature_that_holds").await;
+        in_a_process_with_keys("exporters::objects_are_put_with_a_signature_that_holds").await;
     }
 }
 

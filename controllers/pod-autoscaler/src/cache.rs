@@ -28,16 +28,16 @@ impl Known {
 #[derive(Debug, Default)]
 struct Inner {
     objects: HashMap<Key, Known>,
-    /// Those of the cluster, whoever made them.
+    /// All of the cluster, whether created by us or not.
     wrappers: HashMap<Key, Foreign>,
     verdicts: BTreeMap<Key, Verdict>,
 }
 
-/// What is known.
+/// Autoscalers and wrappers as last observed, with the verdicts about their targets.
 #[derive(Debug, Default)]
-pub(crate) struct Picture(Mutex<Inner>);
+pub(crate) struct Cache(Mutex<Inner>);
 
-/// Whether something changed that a decision depends on; what a status says is not such a thing.
+/// Whether something changed that a decision depends on; the status does not count.
 fn differs(old: &PodAutoscaler, new: &PodAutoscaler) -> bool {
     let of = |object: &PodAutoscaler| {
         let meta = object.metadata.clone();
@@ -46,7 +46,7 @@ fn differs(old: &PodAutoscaler, new: &PodAutoscaler) -> bool {
     of(old) != of(new) || old.spec != new.spec
 }
 
-impl Picture {
+impl Cache {
     fn lock(&self) -> MutexGuard<'_, Inner> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -78,7 +78,7 @@ impl Picture {
         wake
     }
 
-    /// Takes in a `HorizontalPodAutoscaler`; answers as [`Picture::put`].
+    /// Takes in a `HorizontalPodAutoscaler`; answers as [`Cache::put`].
     pub(crate) fn put_wrapper(&self, key: &Key, wrapper: Option<Foreign>) -> Vec<Key> {
         let mut inner = self.lock();
         if inner.wrappers.get(key) == wrapper.as_ref() {
@@ -151,7 +151,7 @@ impl Inner {
         changed
     }
 
-    /// Judges all claims anew; answers with those whose verdict changed.
+    /// Judges all claims again; returns those whose verdict changed.
     fn judge(&mut self) -> Vec<Key> {
         let claims: Vec<Claim> = self.objects.values().filter_map(|known| known.claim.clone()).collect();
         let foreign: Vec<Foreign> = self.wrappers.values().cloned().collect();

@@ -109,7 +109,7 @@ fn compressed(batch: &[String]) -> Result<Vec<u8>, Failure> {
     written.and_then(|()| encoder.finish()).map_err(|error| format!("compression: {error}"))
 }
 
-/// Written beside and moved, so that nobody reads half a file.
+/// Written beside and renamed, so that readers never see half a file.
 fn write(path: &std::path::Path, bytes: &[u8]) -> std::io::Result<()> {
     if let Some(parent) = path.parent() {
         std::fs::create_dir_all(parent)?;

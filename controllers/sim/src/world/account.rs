@@ -1,5 +1,5 @@
-//! The world's own books, apart from the cores': what each VM may come to use, what was said to whom. From them follow the
-//! invariants of safety. Only what an event touched is looked at.
+//! The world's own account, independent of the cores: what each VM may come to use, and the messages sent. The safety
+//! invariants are checked against it, for the objects that an event touched.
 
 use neonvm_core_placement::permits::Pair;
 use neonvm_types::Resources;
@@ -34,11 +34,11 @@ impl World {
         }
         let mut may = vm.has.max(vm.asked);
         if let Some(agent) = vm.agent.as_deref() {
-            let books = &agent.books;
+            let account = &agent.account;
             let coming =
-                books.issued.filter(|(id, _)| books.asking.is_some_and(|(asking, ..)| asking == *id));
+                account.issued.filter(|(id, _)| account.asking.is_some_and(|(asking, ..)| asking == *id));
             let coming = coming.map(|(_, permit)| permit);
-            may = [books.permit, coming].into_iter().flatten().fold(may, Resources::max);
+            may = [account.permit, coming].into_iter().flatten().fold(may, Resources::max);
         }
         (may, vm.has, vm.overcommit)
     }
@@ -135,27 +135,27 @@ impl World {
         let Some(vm) = self.vms.get_mut(id) else { return };
         let (name, has) = (&vm.name, vm.has.max(vm.asked));
         let Some(agent) = vm.agent.as_deref_mut() else { return };
-        let books = &mut agent.books;
+        let account = &mut agent.account;
         let mut wrong = None;
         if target.any_less(has) {
-            let what = format!("{name}: the scheduler is told of {}, the VM has {}", text(target), text(has));
+            let what = format!("{name}: the scheduler is sent {}, the VM has {}", text(target), text(has));
             wrong = Some((Invariant::Permit, what));
         }
-        if let Some((_, _, at, false)) = books.asking {
+        if let Some((_, _, at, false)) = account.asking {
             if now < at.saturating_add(deadline) {
                 wrong = Some((Invariant::Bounded, format!("{name}: two requests to the scheduler at once")));
             } else {
-                books.ask_failed =
-                    Some(books.ask_failed.map_or(at + deadline, |failed| failed.max(at + deadline)));
+                account.ask_failed =
+                    Some(account.ask_failed.map_or(at + deadline, |failed| failed.max(at + deadline)));
             }
         }
-        if books.ask_failed.is_some_and(|failed| now < failed.saturating_add(pause)) {
+        if account.ask_failed.is_some_and(|failed| now < failed.saturating_add(pause)) {
             wrong =
                 Some((Invariant::Bounded, format!("{name}: a failed request is repeated without a pause")));
         }
-        books.asking = Some((number, target, now, false));
-        books.issued = None;
-        books.permit = books.permit.map(|permit| permit.min(target));
+        account.asking = Some((number, target, now, false));
+        account.issued = None;
+        account.permit = account.permit.map(|permit| permit.min(target));
         let pod = vm.pod;
         if let Some((invariant, message)) = wrong {
             self.fail(invariant, message);
@@ -168,13 +168,13 @@ impl World {
     /// The scheduler permits something: the answer is on its way, and counts.
     pub(super) fn book_issue(&mut self, id: Id, inc: u64, number: u64, permit: Resources) {
         let Some(agent) = self.agent_of(id, inc) else { return };
-        let books = &mut agent.books;
-        if books.asking.is_none_or(|(asking, _, _, replied)| asking != number || replied) {
+        let account = &mut agent.account;
+        if account.asking.is_none_or(|(asking, _, _, replied)| asking != number || replied) {
             return;
         }
         let before =
-            books.issued.filter(|(issued, _)| *issued == number).map_or(permit, |(_, before)| before);
-        books.issued = Some((number, permit.max(before)));
+            account.issued.filter(|(issued, _)| *issued == number).map_or(permit, |(_, before)| before);
+        account.issued = Some((number, permit.max(before)));
         if let Some(pod) = self.vms.get(id).and_then(|vm| vm.pod) {
             self.recount(pod);
         }
@@ -185,22 +185,22 @@ impl World {
         let now = self.now;
         let deadline = super::micros(self.agent_settings.plugin_reply_deadline);
         let Some(agent) = self.agent_of(id, inc) else { return };
-        let books = &mut agent.books;
-        let Some((asking, _, at, replied)) = &mut books.asking else { return };
+        let account = &mut agent.account;
+        let Some((asking, _, at, replied)) = &mut account.asking else { return };
         if *asking != number || *replied || now >= at.saturating_add(deadline) {
             return;
         }
         *replied = true;
         match permit {
-            // Only what the scheduler really said counts.
-            Some(permit) if books.issued.is_some_and(|(_, issued)| !permit.any_greater(issued)) => {
-                books.permit = Some(permit);
-                books.ask_failed = None;
+            // Only what the scheduler really sent counts.
+            Some(permit) if account.issued.is_some_and(|(_, issued)| !permit.any_greater(issued)) => {
+                account.permit = Some(permit);
+                account.ask_failed = None;
             }
             Some(_) => {}
-            None => books.ask_failed = Some(now),
+            None => account.ask_failed = Some(now),
         }
-        books.issued = None;
+        account.issued = None;
         if let Some(pod) = self.vms.get(id).and_then(|vm| vm.pod) {
             self.recount(pod);
         }
@@ -218,11 +218,11 @@ impl World {
         let name = &vm.name;
         let Some(agent) = vm.agent.as_deref_mut() else { return };
         let mut wrong = None;
-        let books = &mut agent.books;
+        let account = &mut agent.account;
         let known =
-            books.acknowledged.is_none_or(|last| last == from) || books.unacknowledged.contains(&from);
+            account.acknowledged.is_none_or(|last| last == from) || account.unacknowledged.contains(&from);
         if !known {
-            let last = books.acknowledged.map_or_else(String::new, text);
+            let last = account.acknowledged.map_or_else(String::new, text);
             let what = format!("{name}: a change from {} after our own to {last}", text(from));
             wrong = Some((Invariant::NoStaleWrite, what));
         }
@@ -230,14 +230,14 @@ impl World {
             let what = format!("{name}: a change from {} to {} {what}", text(from), text(to));
             wrong = Some((Invariant::Bounds, what));
         }
-        if books.patching.is_some_and(|(_, at)| now < at.saturating_add(deadline)) {
+        if account.patching.is_some_and(|(_, at)| now < at.saturating_add(deadline)) {
             wrong = Some((Invariant::Bounded, format!("{name}: two changes at once")));
         }
-        if books.patch_failed.is_some_and(|at| now < at.saturating_add(pause)) {
+        if account.patch_failed.is_some_and(|at| now < at.saturating_add(pause)) {
             wrong =
                 Some((Invariant::Bounded, format!("{name}: a failed change is repeated without a pause")));
         }
-        books.patching = Some((number, now));
+        account.patching = Some((number, now));
         if let Some((invariant, message)) = wrong {
             self.fail(invariant, message);
         }
@@ -255,21 +255,22 @@ impl World {
         let now = self.now;
         let deadline = super::micros(self.agent_settings.neonvm_reply_deadline);
         let Some(agent) = self.agent_of(id, inc) else { return };
-        let books = &mut agent.books;
-        let current =
-            books.patching.take_if(|(patching, at)| *patching == number && now < at.saturating_add(deadline));
+        let account = &mut agent.account;
+        let current = account
+            .patching
+            .take_if(|(patching, at)| *patching == number && now < at.saturating_add(deadline));
         if current.is_none() {
             return;
         }
         match result {
             Ok(generation) => {
-                books.generation = books.generation.max(generation.unwrap_or(0));
-                books.acknowledged = Some(to);
-                books.unacknowledged.clear();
-                books.patch_failed = None;
+                account.generation = account.generation.max(generation.unwrap_or(0));
+                account.acknowledged = Some(to);
+                account.unacknowledged.clear();
+                account.patch_failed = None;
             }
-            Err(None) => books.patch_failed = None,
-            Err(Some(_)) => books.patch_failed = Some(now),
+            Err(None) => account.patch_failed = None,
+            Err(Some(_)) => account.patch_failed = Some(now),
         }
     }
 
@@ -286,7 +287,7 @@ impl World {
             let what = format!("{name}: changed from {}, which was {} already", text(from), text(asked));
             wrong = Some((Invariant::NoStaleWrite, what));
         }
-        let permit = vm.agent.as_deref().and_then(|agent| agent.books.permit).unwrap_or_default();
+        let permit = vm.agent.as_deref().and_then(|agent| agent.account.permit).unwrap_or_default();
         let above = (to.vcpus > asked.vcpus && to.vcpus > permit.vcpus)
             || (to.mem > asked.mem && to.mem > permit.mem);
         if above {
@@ -300,9 +301,9 @@ impl World {
             wrong = Some((Invariant::Consent, what));
         }
         if let Some(agent) = vm.agent.as_deref_mut()
-            && agent.books.unacknowledged.len() >= UNACKNOWLEDGED
+            && agent.account.unacknowledged.len() >= UNACKNOWLEDGED
         {
-            agent.books.unacknowledged.remove(0);
+            agent.account.unacknowledged.remove(0);
         }
         if let Some((invariant, message)) = wrong {
             self.fail(invariant, message);

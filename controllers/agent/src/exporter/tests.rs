@@ -54,12 +54,12 @@ async fn nothing_is_lost_and_nothing_is_sent_twice_while_a_server_fails() {
     let (url, taken) = server(2).await;
     let metrics = Metrics::default();
     let (target, push) = target(&url, 10);
-    let (sink, task) = Sink::start_with(target, push, metrics.exporter(NAMES), 1000);
+    let (exporter, task) = Exporter::start_with(target, push, metrics.exporter(NAMES), 1000);
     for number in 0..95_u64 {
-        sink.tell(number.to_string()).await;
+        exporter.send(number.to_string()).await;
     }
     // The end comes while it is failing: what is left is tried again.
-    drop(sink);
+    drop(exporter);
     task.await.unwrap();
     assert_eq!(*taken.lock().unwrap(), (0..95).collect::<Vec<_>>());
     let text = metrics.page().finish();
@@ -70,24 +70,24 @@ async fn nothing_is_lost_and_nothing_is_sent_twice_while_a_server_fails() {
 #[tokio::test]
 async fn the_oldest_are_dropped_and_counted_when_a_server_never_works() {
     let metrics = Metrics::default();
-    let nobody = neonvm_port::Reserved::loopback().unwrap();
-    let (target, push) = target(&format!("http://{}", nobody.address()), 10);
-    let (sink, task) = Sink::start_with(target, push, metrics.exporter(NAMES), 50);
+    let closed = neonvm_port::Reserved::loopback().unwrap();
+    let (target, push) = target(&format!("http://{}", closed.address()), 10);
+    let (exporter, task) = Exporter::start_with(target, push, metrics.exporter(NAMES), 50);
     for number in 0..1000_u64 {
-        sink.tell(number.to_string()).await;
+        exporter.send(number.to_string()).await;
     }
     let dropped = async || metrics.page().finish().contains("dropped{client=\"http\"} 950");
     neonvm_test_support::eventually("950 dropped events", dropped).await;
     let text = metrics.page().finish();
     assert!(text.contains("dropped{client=\"http\"} 950"), "{text}");
-    // How many wait is said while nothing works, too.
+    // The length of the queue is reported also while nothing can be sent.
     assert!(text.contains("queue{client=\"http\"} "), "{text}");
     task.abort();
 }
 
 #[tokio::test]
-async fn a_queue_that_takes_nothing_is_told_of() {
-    let (sink, _waiting) = Sink::for_tests(2);
-    assert_eq!((0..5).filter(|number| sink.try_tell(number.to_string())).count(), 2);
-    assert!(sink.metrics.dropped.with(["http"]).get() == 3.0);
+async fn events_that_do_not_fit_the_channel_are_counted() {
+    let (exporter, _waiting) = Exporter::for_tests(2);
+    assert_eq!((0..5).filter(|number| exporter.try_send(number.to_string())).count(), 2);
+    assert!(exporter.metrics.dropped.with(["http"]).get() == 3.0);
 }

@@ -1,35 +1,35 @@
-//! What clients wish for and the runner decides.
+//! Commands of clients, and the runner's answers.
 
 use neonvm_types::runner_protocol::{MigrationCall, MigrationRequest, MigrationVerdict, SizeRequest};
 use tokio::sync::oneshot;
 
-/// Why a wish is not followed.
+/// Why a command is refused.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Refusal {
-    /// It makes no sense.
+    /// It is invalid.
     Wrong(String),
-    /// It does now.
+    /// It is invalid in the present state.
     Conflict(String),
     /// It is about something that is not here.
     Unknown(String),
 }
 
-/// Whether a wish is followed.
+/// Gets whether the command is accepted.
 pub(crate) type Answer = oneshot::Sender<Result<(), Refusal>>;
 
-/// A wish of a client.
+/// A command of a client.
 #[derive(Debug)]
-pub(crate) enum Wish {
+pub(crate) enum Command {
     /// Another size.
     Resize(SizeRequest, Answer),
     /// Power off.
     PowerOff,
-    /// Another place.
+    /// Begin a migration to another runner.
     Move(MigrationRequest, Answer),
-    /// To stay.
+    /// Cancel a migration.
     CancelMove(MigrationCall, Answer),
-    /// To go on with a paused post-copy.
+    /// Continue a paused post-copy.
     RecoverMove(MigrationCall, Answer),
-    /// Certainty about the other runner.
+    /// Take the controller's verdict about the other runner.
     SettleMove(MigrationVerdict, Answer),
 }

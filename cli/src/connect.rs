@@ -222,7 +222,13 @@ fn chain(mut error: Error, source: &dyn std::error::Error) -> Error {
     let mut texts: Vec<String> = Vec::new();
     while let Some(current) = next {
         let text = current.to_string();
-        let text = text.split(" (os error").next().unwrap_or_default().to_lowercase();
+        let text = match text.split(" (os error").next().unwrap_or_default() {
+            // The TLS library has no words of its own for this.
+            old if old.contains("UnsupportedCertVersion") => {
+                "the client certificate has an old version: X.509 version 3 is required".to_owned()
+            }
+            text => text.to_lowercase(),
+        };
         // Outer texts of libraries repeat the inner ones.
         texts.retain(|known| !known.contains(&text));
         texts.push(text);

@@ -150,6 +150,7 @@ impl<'a> Job<'a> {
     pub(super) async fn carry(&self, is_staged: bool) -> Result<Done> {
         let objects = self.objects()?;
         let notes = self.preflight(&objects).await?;
+        ready::after_removal(&self.connection, self.reporter, &self.values.namespace, self.limit).await?;
         let (first, later): (Vec<Value>, Vec<Value>) = objects.iter().cloned().partition(|object| {
             let is_controller = text(object, "/metadata/name") == "neonvm-vm-controller";
             !is_staged || !neonvm_deploy::is_workload(object) || is_controller

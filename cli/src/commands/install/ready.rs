@@ -8,7 +8,7 @@ use neonvm_kernel::Progress as _;
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
-use super::apply::path;
+use super::apply::{get, path};
 use super::why;
 use crate::commands::health::text;
 use crate::connect::Connection;
@@ -97,12 +97,45 @@ pub(super) async fn wait(
         if Instant::now() >= deadline {
             let mut error =
                 Error::new(Code::Timeout, format!("not ready after {limit:?}: {}", waiting.join(", ")));
+            let mut reasons = Vec::new();
             for object in late {
-                error.causes.extend(why::reasons(connection, object).await);
+                reasons.extend(why::reasons(connection, object).await);
             }
-            return Err(
-                error.hint("it goes on in the cluster; mend the cause and run the same command again")
-            );
+            let hint = why::hint(&reasons);
+            error.causes.extend(why::grouped(reasons));
+            return Err(error.hint(hint));
+        }
+        tokio::time::sleep(PAUSE).await;
+    }
+}
+
+/// Waits until a namespace that is being removed is gone: nothing can be made in it before.
+pub(super) async fn after_removal(
+    connection: &Connection,
+    reporter: &Reporter,
+    namespace: &str,
+    limit: Duration,
+) -> Result<()> {
+    let deadline = Instant::now() + limit;
+    let mut waits = false;
+    loop {
+        let found = get(connection, &format!("/api/v1/namespaces/{namespace}")).await?;
+        let is_going = found.is_some_and(|found| !text(&found, "/metadata/deletionTimestamp").is_empty());
+        if !is_going {
+            if waits {
+                reporter.end("removed");
+            }
+            return Ok(());
+        }
+        if !waits {
+            reporter.begin("wait", &format!("namespace {namespace} is being removed"));
+            waits = true;
+        }
+        if Instant::now() >= deadline {
+            let message = format!("namespace {namespace} is still being removed after {limit:?}");
+            return Err(Error::new(Code::Timeout, message).hint(format!(
+                "its conditions name what is left: kubectl get namespace {namespace} -o yaml"
+            )));
         }
         tokio::time::sleep(PAUSE).await;
     }

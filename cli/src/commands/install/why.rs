@@ -13,22 +13,60 @@ const LINES: u32 = 3;
 /// Pods of a service that are named: the others mostly have the same trouble.
 const PODS: usize = 3;
 
-/// Reasons, one a line. What cannot be read is left out.
-pub(super) async fn reasons(connection: &Connection, workload: &Value) -> Vec<String> {
+/// Why a pod, or a workload without pods, is not ready.
+pub(super) struct Reason {
+    /// `pod NAME`, or the name of the workload.
+    of: String,
+    text: String,
+}
+
+/// The reasons, one a line; those that are the same are one line with the number of pods.
+pub(super) fn grouped(reasons: Vec<Reason>) -> Vec<String> {
+    let mut groups: Vec<(Vec<String>, String)> = Vec::new();
+    for Reason { of, text } in reasons {
+        match groups.iter_mut().find(|(_, known)| *known == text) {
+            Some((names, _)) => names.push(of),
+            None => groups.push((vec![of], text)),
+        }
+    }
+    let line = |(names, text): (Vec<String>, String)| match names.as_slice() {
+        [first, _, ..] => format!("{first} and {} more: {text}", names.len() - 1),
+        _ => format!("{}: {text}", names.concat()),
+    };
+    groups.into_iter().map(line).collect()
+}
+
+/// What to do about them.
+pub(super) fn hint(reasons: &[Reason]) -> &'static str {
+    let needs_password = |reason: &Reason| {
+        ["authorization failed", "unauthorized", "pull access denied", "401", "403 Forbidden"]
+            .iter()
+            .any(|part| reason.text.starts_with("ErrImagePull") && reason.text.contains(part))
+    };
+    if reasons.iter().any(needs_password) {
+        "the registry requires a password: make a secret with kubectl create secret docker-registry SECRET -n NAMESPACE, then run it \
+         again with --set image.pullSecrets='[{name: SECRET}]'"
+    } else {
+        "the installation continues in the cluster; mend the cause and run the same command again"
+    }
+}
+
+/// Why a workload is not ready. What cannot be read is left out.
+pub(super) async fn reasons(connection: &Connection, workload: &Value) -> Vec<Reason> {
     let (namespace, name) = (text(workload, "/metadata/namespace"), text(workload, "/metadata/name"));
     let path = format!("/api/v1/namespaces/{namespace}/pods?labelSelector=app.kubernetes.io%2Fname%3D{name}");
     let list = get(connection, &path).await.ok().flatten().unwrap_or_default();
     let pods = list.get("items").and_then(Value::as_array).cloned().unwrap_or_default();
     let mut all = Vec::new();
     for pod in pods.iter().filter(|pod| !is_true(pod, "Ready")).take(PODS) {
-        let mut line = format!("pod {}: {}", text(pod, "/metadata/name"), of_pod(pod));
+        let mut reason = of_pod(pod);
         if let Some(container) = crashed(pod) {
-            line.push_str(&final_lines(connection, pod, container).await);
+            reason.push_str(&final_lines(connection, pod, container).await);
         }
-        all.push(line);
+        all.push(Reason { of: format!("pod {}", text(pod, "/metadata/name")), text: reason });
     }
     if pods.is_empty() {
-        all.push(format!("{name}: {}", without_pods(connection, workload).await));
+        all.push(Reason { of: name.to_owned(), text: without_pods(connection, workload).await });
     }
     all
 }
@@ -49,6 +87,10 @@ pub(in crate::commands) fn of_pod(pod: &Value) -> String {
         if !reason.is_empty() && !USUAL.contains(&reason) {
             let image = text(status, "/image");
             let message = text(status, "/state/waiting/message");
+            // The kubelet alternates between the failed pull and the pause after it, which holds the same failure.
+            if let Some((_, failure)) = message.split_once(": ErrImagePull: ") {
+                return format!("ErrImagePull: {failure}");
+            }
             let image = if reason.contains("Image") && !message.contains(image) {
                 format!(" {image}")
             } else {
@@ -129,6 +171,16 @@ mod tests {
     use serde_json::json;
 
     #[test]
+    fn the_same_reason_is_one_line_and_a_password_has_a_hint() {
+        let reason = |of: &str, text: &str| Reason { of: of.to_owned(), text: text.to_owned() };
+        let denied = "ErrImagePull: pull access denied";
+        let all = vec![reason("pod a", denied), reason("b", "it has no pods yet"), reason("pod c", denied)];
+        assert!(hint(&all).contains("image.pullSecrets"));
+        assert_eq!(grouped(all), [&format!("pod a and 1 more: {denied}"), "b: it has no pods yet"]);
+        assert!(hint(&[reason("a", "it starts on n1")]).contains("run the same command again"));
+    }
+
+    #[test]
     fn the_reason_is_that_of_the_pod() {
         let waiting = |reason: &str, message: &str| {
             of_pod(&json!({"status": {"containerStatuses": [{"name": "agent", "image": "r/neond:1",
@@ -136,6 +188,10 @@ mod tests {
         };
         assert_eq!(waiting("ImagePullBackOff", "back-off"), "ImagePullBackOff r/neond:1: back-off");
         assert_eq!(waiting("ErrImagePull", "cannot pull r/neond:1"), "ErrImagePull: cannot pull r/neond:1");
+        assert_eq!(
+            waiting("ImagePullBackOff", "Back-off pulling image \"r/neond:1\": ErrImagePull: no such host"),
+            waiting("ErrImagePull", "no such host").replace(" r/neond:1", "")
+        );
         assert_eq!(waiting("ContainerCreating", ""), "it starts on n1");
         let unscheduled = json!({"status": {"conditions": [{"type": "PodScheduled", "status": "False",
             "message": "0/2 nodes are available"}]}});

@@ -14,6 +14,8 @@ const CRIO: (u64, u64) = (1, 33);
 const KERNEL: (u64, u64) = (5, 10);
 /// Resources by which a device plugin hands out KVM end so.
 const KVM: &str = "/kvm";
+/// Our device plugin hands this out on every node that can run VMs.
+const TUN: &str = "/tun";
 
 /// All nodes; `copies`: root disks are copied out of their images.
 pub(super) fn all(nodes: &Part, copies: bool) -> Vec<Check> {
@@ -97,6 +99,10 @@ fn kvm(node: &Value) -> Check {
     let found = allocatable.into_iter().flatten().find(|(name, _)| name.ends_with(KVM));
     match found {
         Some((name, amount)) if amount.as_str() != Some("0") => ok("kvm", format!("handed out as {name}")),
+        // A kubelet keeps the resources of a device plugin that has gone, with 0 of each.
+        Some((name, _)) if without(node, &name.replace(KVM, TUN)) => {
+            ok("kvm", "unknown: no device plugin runs")
+        }
         Some((name, _)) => warn(
             "kvm",
             format!("{name} is there and 0: VMs are emulated"),
@@ -104,6 +110,12 @@ fn kvm(node: &Value) -> Check {
         ),
         None => ok("kvm", "unknown: visible after the installation"),
     }
+}
+
+/// Whether a node has 0 of a resource that it knows.
+fn without(node: &Value, resource: &str) -> bool {
+    let allocatable = node.pointer("/status/allocatable").and_then(Value::as_object);
+    allocatable.and_then(|all| all.get(resource)).and_then(Value::as_str) == Some("0")
 }
 
 /// Architecture, operating system, kernel.

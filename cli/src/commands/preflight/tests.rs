@@ -73,6 +73,11 @@ fn nodes_that_lack_something_are_named() {
         node("old", &info("containerd://1.7.2", "amd64", "4.19.0"), &json!({"neonvm/kvm": "0"})),
         node("arm", &info("cri-o://1.33.1", "arm64", "6.1"), &json!({})),
         node("odd", &info("docker://20.10", "amd64", "6.1.0"), &json!({})),
+        node(
+            "gone",
+            &info("containerd://2.3.4", "amd64", "6.1.0"),
+            &json!({"neonvm/kvm": "0", "neonvm/tun": "0"}),
+        ),
         json!({"metadata": {"name": "new"}}),
     ];
     let facts = Facts { nodes: Part::Read(nodes), ..facts() };
@@ -88,6 +93,7 @@ fn nodes_that_lack_something_are_named() {
         (verdict(&facts, "runtime", "arm"), verdict(&facts, "platform", "arm")),
         (Verdict::Ok, Verdict::Warn)
     );
+    assert_eq!(found(&facts, "kvm", "gone"), (Verdict::Ok, "unknown: no device plugin runs".into()));
     assert_eq!(verdict(&facts, "runtime", "odd"), Verdict::Warn);
     assert_eq!(found(&facts, "nodes", "cluster"), (Verdict::Warn, "not Ready: new".into()));
     let copied = Facts { copies_root_disks: true, ..facts.clone() };

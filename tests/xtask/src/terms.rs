@@ -3,6 +3,8 @@
 
 use std::path::{Path, PathBuf};
 
+use crate::lines;
+
 /// The forms of a word, and what is written instead.
 struct Banned {
     forms: &'static [&'static str],
@@ -60,47 +62,40 @@ const NAMES: &[&str] = &[
 
 /// Every line of a tracked text file with a banned word.
 pub(crate) fn faults(root: &Path, tracked: &[PathBuf]) -> Vec<String> {
-    let mut faults = Vec::new();
-    for file in tracked {
-        let shown = file.display().to_string();
-        if EXEMPT.iter().any(|prefix| shown.starts_with(prefix)) {
-            continue;
-        }
-        // Files that are no text have no words.
-        let Ok(text) = std::fs::read_to_string(root.join(file)) else { continue };
-        for (number, line) in text.lines().enumerate() {
-            for (word, instead) in banned(line) {
-                faults.push(format!("{shown}:{}: {word:?}: write {instead}", number + 1));
-            }
-        }
-    }
-    faults
-}
-
-/// The banned words of a line, in lower case, with what replaces them.
-fn banned(line: &str) -> impl Iterator<Item = (String, &'static str)> {
-    let line = NAMES.iter().fold(line.to_owned(), |line, name| line.replace(name, " "));
-    words(&line).filter_map(|word| {
-        let found = BANNED.iter().find(|banned| banned.forms.contains(&word.as_str()))?;
-        Some((word, found.instead))
+    lines::faults(root, tracked, EXEMPT, |_, line| {
+        banned(line).into_iter().map(|(word, instead)| format!("{word:?}: write {instead}")).collect()
     })
 }
 
-/// The words of a line, in lower case: runs of letters, divided where a capital follows a small letter.
-fn words(line: &str) -> impl Iterator<Item = String> + use<> {
-    let mut words = vec![String::new()];
-    let mut before = ' ';
-    for c in line.chars() {
-        let begins = !c.is_ascii_alphabetic() || (c.is_ascii_uppercase() && before.is_ascii_lowercase());
-        if begins && words.last().is_some_and(|word| !word.is_empty()) {
-            words.push(String::new());
-        }
-        if let (true, Some(word)) = (c.is_ascii_alphabetic(), words.last_mut()) {
-            word.push(c.to_ascii_lowercase());
-        }
-        before = c;
+/// The banned words of a line, in lower case, with what replaces them.
+fn banned(line: &str) -> Vec<(String, &'static str)> {
+    let found = banned_words(line);
+    // Most lines have none, whatever names they hold.
+    if found.is_empty() {
+        return found;
     }
-    words.into_iter().filter(|word| !word.is_empty())
+    banned_words(&NAMES.iter().fold(line.to_owned(), |line, name| line.replace(name, " ")))
+}
+
+fn banned_words(line: &str) -> Vec<(String, &'static str)> {
+    let known = |word: &str| {
+        let is_it = |form: &&str| form.eq_ignore_ascii_case(word);
+        let found = BANNED.iter().find(|banned| banned.forms.iter().any(is_it))?;
+        Some((word.to_ascii_lowercase(), found.instead))
+    };
+    words(line).filter_map(known).collect()
+}
+
+/// The words of a line: runs of letters, divided where a capital follows a small letter.
+fn words(line: &str) -> impl Iterator<Item = &str> {
+    line.split(|c: char| !c.is_ascii_alphabetic()).flat_map(|mut rest| {
+        std::iter::from_fn(move || {
+            let last = rest.as_bytes().windows(2).position(|two| matches!(two, [b'a'..=b'z', b'A'..=b'Z']));
+            let (word, later) = rest.split_at(last.map_or(rest.len(), |at| at + 1));
+            rest = later;
+            (!word.is_empty()).then_some(word)
+        })
+    })
 }
 
 #[cfg(test)]
@@ -108,7 +103,7 @@ mod tests {
     use super::*;
 
     fn found(line: &str) -> Vec<String> {
-        banned(line).map(|(word, _)| word).collect()
+        banned(line).into_iter().map(|(word, _)| word).collect()
     }
 
     #[test]

@@ -2,6 +2,8 @@
 
 use std::path::{Path, PathBuf};
 
+use crate::lines;
+
 /// Beginnings of absolute paths that exist on a developer's machine only.
 const MACHINE: &[&str] = &["/work/", "/root/", "/home/", "/Users/"];
 /// Homes of no real user, for examples.
@@ -17,22 +19,10 @@ const REGISTRY: &str = "registry+https://github.com/rust-lang/crates.io-index";
 
 /// Every such line.
 pub(crate) fn faults(root: &Path, tracked: &[PathBuf]) -> Vec<String> {
-    let mut faults = Vec::new();
-    for file in tracked {
-        let shown = file.display().to_string();
-        if EXEMPT.contains(&shown.as_str()) {
-            continue;
-        }
-        // Files that are no text have no wording.
-        let Ok(text) = std::fs::read_to_string(root.join(file)) else { continue };
-        let lock = shown == "Cargo.lock";
-        for (number, line) in text.lines().enumerate() {
-            if let Some(problem) = if lock { lock_fault(line) } else { line_fault(line) } {
-                faults.push(format!("{shown}:{}: {problem}", number + 1));
-            }
-        }
-    }
-    faults
+    lines::faults(root, tracked, EXEMPT, |file, line| {
+        let lock = file == Path::new("Cargo.lock");
+        if lock { lock_fault(line) } else { line_fault(line) }.into_iter().collect()
+    })
 }
 
 fn line_fault(line: &str) -> Option<String> {

@@ -113,11 +113,8 @@ fn availability(pass: &mut Pass<'_>) {
         RunnerView::Unknown => {
             if ready && condition::find(&pass.status, AVAILABLE).is_none_or(|now| now.status != "True") {
                 became_ready(pass);
-            } else if let Some(now) = condition::find(&pass.status, AVAILABLE).cloned() {
-                pass.set(
-                    AVAILABLE,
-                    &Finding { status: &now.status, reason: &now.reason, message: now.message },
-                );
+            } else {
+                set_as_recorded(pass);
             }
         }
         RunnerView::Unreachable { since, .. } => {
@@ -127,12 +124,7 @@ fn availability(pass: &mut Pass<'_>) {
                     format!("the runner does not answer since {since}"),
                 );
                 pass.set(AVAILABLE, &finding);
-            } else if let Some(now) = condition::find(&pass.status, AVAILABLE).cloned() {
-                pass.set(
-                    AVAILABLE,
-                    &Finding { status: &now.status, reason: &now.reason, message: now.message },
-                );
-            } else if ready {
+            } else if !set_as_recorded(pass) && ready {
                 became_ready(pass);
             }
         }
@@ -153,6 +145,13 @@ fn availability(pass: &mut Pass<'_>) {
             pass.set(AVAILABLE, &finding);
         }
     }
+}
+
+/// Sets the condition again as it is recorded; false if none is.
+fn set_as_recorded(pass: &mut Pass<'_>) -> bool {
+    let Some(now) = condition::find(&pass.status, AVAILABLE).cloned() else { return false };
+    pass.set(AVAILABLE, &Finding { status: &now.status, reason: &now.reason, message: now.message });
+    true
 }
 
 fn became_ready(pass: &mut Pass<'_>) {

@@ -223,9 +223,9 @@ fn chain(mut error: Error, source: &dyn std::error::Error) -> Error {
     while let Some(current) = next {
         let text = current.to_string();
         let text = match text.split(" (os error").next().unwrap_or_default() {
-            // The TLS library has no words of its own for this.
+            // The TLS library prints this as debug output, for the client's certificate and for the server's.
             old if old.contains("UnsupportedCertVersion") => {
-                "the client certificate has an old version: X.509 version 3 is required".to_owned()
+                "a certificate of the kubeconfig or of the server is not of X.509 version 3".to_owned()
             }
             text => text.to_lowercase(),
         };
@@ -236,4 +236,20 @@ fn chain(mut error: Error, source: &dyn std::error::Error) -> Error {
     }
     error.causes.extend(texts.into_iter().rev().take(2).collect::<Vec<_>>().into_iter().rev());
     error
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_old_certificate_is_named_without_debug_output() {
+        let source =
+            std::io::Error::other("invalid peer certificate: Other(OtherError(UnsupportedCertVersion))");
+        let error = chain(Error::new(Code::Usage, "cannot use the kubeconfig"), &source);
+        assert_eq!(
+            error.causes,
+            ["a certificate of the kubeconfig or of the server is not of X.509 version 3"]
+        );
+    }
 }

@@ -38,13 +38,13 @@ pub(super) fn grouped(reasons: Vec<Reason>) -> Vec<String> {
 
 /// What to do about them.
 pub(super) fn hint(reasons: &[Reason]) -> &'static str {
+    let denials =
+        ["authorization failed", "pull access denied", "unauthorized", "401 Unauthorized", "403 Forbidden"];
     let needs_password = |reason: &Reason| {
-        ["authorization failed", "unauthorized", "pull access denied", "401", "403 Forbidden"]
-            .iter()
-            .any(|part| reason.text.starts_with("ErrImagePull") && reason.text.contains(part))
+        reason.text.starts_with("ErrImagePull") && denials.iter().any(|denial| reason.text.contains(denial))
     };
     if reasons.iter().any(needs_password) {
-        "the registry requires a password: make a secret with kubectl create secret docker-registry SECRET -n NAMESPACE, then run it \
+        "the registry may require a password: make a secret with kubectl create secret docker-registry SECRET -n NAMESPACE, then run it \
          again with --set image.pullSecrets='[{name: SECRET}]'"
     } else {
         "the installation continues in the cluster; mend the cause and run the same command again"
@@ -87,10 +87,11 @@ pub(in crate::commands) fn of_pod(pod: &Value) -> String {
         if !reason.is_empty() && !USUAL.contains(&reason) {
             let image = text(status, "/image");
             let message = text(status, "/state/waiting/message");
-            // The kubelet alternates between the failed pull and the pause after it, which holds the same failure.
-            if let Some((_, failure)) = message.split_once(": ErrImagePull: ") {
-                return format!("ErrImagePull: {failure}");
-            }
+            // The kubelet alternates between the failed pull and the pause after it, whose message holds the failure.
+            let (reason, message) = match message.split_once(": ErrImagePull: ") {
+                Some((_, failure)) => ("ErrImagePull", failure),
+                None => (reason, message),
+            };
             let image = if reason.contains("Image") && !message.contains(image) {
                 format!(" {image}")
             } else {
@@ -176,6 +177,8 @@ mod tests {
         let denied = "ErrImagePull: pull access denied";
         let all = vec![reason("pod a", denied), reason("b", "it has no pods yet"), reason("pod c", denied)];
         assert!(hint(&all).contains("image.pullSecrets"));
+        let digest = reason("pod a", "ErrImagePull: r/neond@sha256:3401af: no such host");
+        assert!(!hint(&[digest]).contains("image.pullSecrets"));
         assert_eq!(grouped(all), [&format!("pod a and 1 more: {denied}"), "b: it has no pods yet"]);
         assert!(hint(&[reason("a", "it starts on n1")]).contains("run the same command again"));
     }
@@ -190,7 +193,7 @@ mod tests {
         assert_eq!(waiting("ErrImagePull", "cannot pull r/neond:1"), "ErrImagePull: cannot pull r/neond:1");
         assert_eq!(
             waiting("ImagePullBackOff", "Back-off pulling image \"r/neond:1\": ErrImagePull: no such host"),
-            waiting("ErrImagePull", "no such host").replace(" r/neond:1", "")
+            waiting("ErrImagePull", "no such host")
         );
         assert_eq!(waiting("ContainerCreating", ""), "it starts on n1");
         let unscheduled = json!({"status": {"conditions": [{"type": "PodScheduled", "status": "False",

@@ -96,26 +96,20 @@ fn runtime(node: &Value, copies: bool) -> Check {
 /// A Node does not report whether it has KVM; the resources of a device plugin do.
 fn kvm(node: &Value) -> Check {
     let allocatable = node.pointer("/status/allocatable").and_then(Value::as_object);
-    let found = allocatable.into_iter().flatten().find(|(name, _)| name.ends_with(KVM));
+    let found = allocatable.and_then(|all| all.keys().find(|name| name.ends_with(KVM)));
+    let has_none =
+        |resource: &str| allocatable.and_then(|all| all.get(resource)).and_then(Value::as_str) == Some("0");
     match found {
-        Some((name, amount)) if amount.as_str() != Some("0") => ok("kvm", format!("handed out as {name}")),
+        Some(name) if !has_none(name) => ok("kvm", format!("handed out as {name}")),
         // A kubelet keeps the resources of a device plugin that has gone, with 0 of each.
-        Some((name, _)) if without(node, &name.replace(KVM, TUN)) => {
-            ok("kvm", "unknown: no device plugin runs")
-        }
-        Some((name, _)) => warn(
+        Some(name) if has_none(&name.replace(KVM, TUN)) => ok("kvm", "unknown: no device plugin runs"),
+        Some(name) => warn(
             "kvm",
             format!("{name} is there and 0: VMs are emulated"),
             "probe it on that node: neonctl doctor --local; is virtualisation switched on, and the module kvm loaded?",
         ),
         None => ok("kvm", "unknown: visible after the installation"),
     }
-}
-
-/// Whether a node has 0 of a resource that it knows.
-fn without(node: &Value, resource: &str) -> bool {
-    let allocatable = node.pointer("/status/allocatable").and_then(Value::as_object);
-    allocatable.and_then(|all| all.get(resource)).and_then(Value::as_str) == Some("0")
 }
 
 /// Architecture, operating system, kernel.

@@ -74,7 +74,6 @@ fn put(to: &mut Vec<u8>, bytes: &[u8]) {
 }
 
 #[cfg(test)]
-#[allow(clippy::print_stderr, reason = "skipped tests are reported")]
 mod tests {
     use neonvm_test_support::{need, needs};
 

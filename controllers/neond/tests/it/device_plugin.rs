@@ -1,53 +1,50 @@
 //! The device plugin runs with the flags of its manifest.
 
+use std::collections::BTreeMap;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
 use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
 
 use neonvm_port::Reserved;
+use neonvm_test_support::eventually_blocking;
 
 use crate::cluster::manifests;
-use crate::service::{arguments, containers, listening};
+use crate::service::{arguments, containers, listen_here};
 
 #[test]
 fn the_device_plugin_runs_with_the_flags_of_its_manifest() {
-    let plugin = Plugin::start(Stdio::piped());
-    let mut child = plugin.child;
-    let mut lines = BufReader::new(child.stderr.take().unwrap()).lines().map_while(Result::ok);
-    // There is no kubelet here: it goes on trying.
+    let mut plugin = Plugin::start(Stdio::piped());
+    let mut lines = BufReader::new(plugin.child.stderr.take().unwrap()).lines().map_while(Result::ok);
+    // There is no kubelet here: it tries again.
     let waits = lines.by_ref().find(|line| line.contains("cannot register"));
-    let answer = probe(plugin.probes.address());
-    child.kill().unwrap();
-    child.wait().unwrap();
     assert!(waits.is_some(), "it ended before");
+    let answer = probe(TcpStream::connect(plugin.address()).unwrap());
     assert!(answer.starts_with("HTTP/1.1 503 ") && answer.contains("neonvm/tun"), "{answer}");
 }
 
-/// The process that collects the log may be restarted, and its end of the pipe be closed for ever.
+/// The log's reader can exit while the service runs. The pipe then stays closed.
 #[test]
 fn a_service_continues_when_its_log_is_not_read() {
     let (reader, writer) = std::io::pipe().unwrap();
     drop(reader);
     let mut plugin = Plugin::start(writer.into());
-    let deadline = Instant::now() + Duration::from_secs(60);
-    while TcpStream::connect(plugin.probes.address()).is_err() {
-        assert!(Instant::now() < deadline, "it does not listen");
-        assert!(plugin.child.try_wait().unwrap().is_none(), "it ended");
-        std::thread::sleep(Duration::from_millis(10));
-    }
+    let address = plugin.address();
+    let connection = eventually_blocking(
+        || "a listener".to_owned(),
+        || {
+            assert_eq!(plugin.child.try_wait().unwrap(), None, "it ended");
+            TcpStream::connect(address)
+        },
+    );
     // By then it has failed to register, and to log that.
-    let answer = probe(plugin.probes.address());
-    let ended = plugin.child.try_wait().unwrap();
-    plugin.child.kill().unwrap();
-    plugin.child.wait().unwrap();
-    assert_eq!(ended, None);
+    let answer = probe(connection);
+    assert_eq!(plugin.child.try_wait().unwrap(), None);
     assert!(answer.starts_with("HTTP/1.1 503 "), "{answer}");
 }
 
 struct Plugin {
     child: Child,
-    probes: Reserved,
+    addresses: BTreeMap<String, Reserved>,
     _directory: tempfile::TempDir,
 }
 
@@ -61,12 +58,8 @@ impl Plugin {
             .find(|container| container["name"] == "device-plugin")
             .unwrap();
         let directory = tempfile::tempdir().unwrap();
-        let probes = Reserved::loopback().unwrap();
         let mut arguments = arguments(container);
-        let (flag, given) = listening(&arguments).into_iter().next().expect("a place for probes");
-        for word in arguments.iter_mut().filter(|word| **word == format!("{flag}={given}")) {
-            *word = format!("{flag}={}", probes.address());
-        }
+        let addresses = listen_here(&mut arguments);
         let child = Command::new(env!("CARGO_BIN_EXE_neond"))
             .args(arguments)
             .arg("--kubelet-directory")
@@ -74,13 +67,24 @@ impl Plugin {
             .stderr(log)
             .spawn()
             .unwrap();
-        Self { child, probes, _directory: directory }
+        Self { child, addresses, _directory: directory }
+    }
+
+    /// Where it answers probes, the only address it listens on.
+    fn address(&self) -> SocketAddr {
+        self.addresses.values().next().expect("an address for probes").address()
     }
 }
 
-fn probe(address: SocketAddr) -> String {
+impl Drop for Plugin {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn probe(mut connection: TcpStream) -> String {
     let mut answer = String::new();
-    let mut connection = TcpStream::connect(address).unwrap();
     connection.write_all(b"GET /readyz HTTP/1.1\r\nhost: h\r\nconnection: close\r\n\r\n").unwrap();
     connection.read_to_string(&mut answer).unwrap();
     answer

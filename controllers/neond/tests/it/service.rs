@@ -70,6 +70,19 @@ pub(crate) fn listening(arguments: &[String]) -> Vec<(String, std::net::SocketAd
     arguments.iter().filter_map(parse).collect()
 }
 
+/// Makes a process listen on other ports, which are reserved for it: flag → address.
+pub(crate) fn listen_here(arguments: &mut [String]) -> BTreeMap<String, Reserved> {
+    let mut addresses = BTreeMap::new();
+    for (flag, old) in listening(arguments) {
+        let own = Reserved::loopback().unwrap();
+        for word in arguments.iter_mut().filter(|word| **word == format!("{flag}={old}")) {
+            *word = format!("{flag}={}", own.address());
+        }
+        addresses.insert(flag, own);
+    }
+    addresses
+}
+
 impl Service {
     /// Starts it with `more` flags; where it listens, on other ports that are reserved for it.
     pub(crate) fn start(container: &Value, kubeconfig: &Path, more: &[&str]) -> Self {
@@ -79,14 +92,7 @@ impl Service {
     /// As [`Service::start`], in a pod of this name.
     pub(crate) fn start_in(pod: &str, container: &Value, kubeconfig: &Path, more: &[&str]) -> Self {
         let mut arguments = arguments_of(container, pod);
-        let mut addresses = BTreeMap::new();
-        for (flag, old) in listening(&arguments) {
-            let own = Reserved::loopback().unwrap();
-            for word in arguments.iter_mut().filter(|word| **word == format!("{flag}={old}")) {
-                *word = format!("{flag}={}", own.address());
-            }
-            addresses.insert(flag, own);
-        }
+        let addresses = listen_here(&mut arguments);
         // The network of pods is not here: the server calls the webhooks where they listen.
         for word in arguments.iter_mut().filter(|word| word.starts_with("--webhook-service=")) {
             *word = "--webhook-listener".to_owned();

@@ -263,7 +263,7 @@ fn a_second_patch_without_reply_does_not_hide_the_first() {
     assert_eq!(p.next().plugin.map(|request| request.target), Some(cu(4)));
 }
 
-/// Patches that were refused and are not needed any more do not leave the VM stuck for ever.
+/// A patch that the API server rejected, and that is no longer needed, does not block the VM.
 #[test]
 fn refused_patches_that_are_not_needed_any_more_are_not_stuck() {
     let mut p = Play::cus(1, 4, 1, settings()).ready();
